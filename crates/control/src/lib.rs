@@ -1,0 +1,1 @@
+//! Durable configuration: documents, revisions, audit log, watchers.

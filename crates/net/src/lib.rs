@@ -1,0 +1,3 @@
+//! Listeners, the clock, timers and drain: everything that touches the operating system's network.
+
+pub mod clock;

@@ -1,0 +1,187 @@
+//! What one step of load is asked to do, and what it measured.
+//!
+//! The load engine (`load`) turns a [`StepPlan`] into a [`Measurement`]; everything that judges -
+//! discovery of the knee, diagnosis, report, comparison - reads measurements only. So the judges
+//! can be tested on recorded or simulated steps, without a socket.
+//!
+//! Two latencies are kept, because they answer different questions:
+//! *response time* counts from the planned send (what a user waits), *service time* from the
+//! actual send (what the server took). In a closed loop they are the same thing.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// How requests are released.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Loop {
+    /// Each connection sends, waits for its reply, thinks, and sends again.
+    Closed {
+        /// Pause between a reply and the next request, in microseconds.
+        think_us: u64,
+    },
+    /// Requests are due on a schedule, whether or not replies have come back.
+    Open {
+        /// Requests per second, > 0.
+        rate: f64,
+        /// Exponential gaps (true) or equal ones (false).
+        poisson: bool,
+    },
+}
+
+/// One step of load at one level.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepPlan {
+    /// Connections held open, 1 to 1,000,000 over all processes.
+    pub connections: u32,
+    /// Closed or open loop.
+    #[serde(flatten)]
+    pub discipline: Loop,
+    /// Discarded time at the start, in milliseconds.
+    pub warmup_ms: u64,
+    /// Measured time, in milliseconds.
+    pub measure_ms: u64,
+    /// Stop early after this many requests in all (0: no such bound).
+    pub max_requests: u64,
+}
+
+/// Why a request did not become a reply that counts as good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorClass {
+    /// ECONNREFUSED.
+    Refused,
+    /// ECONNRESET, EPIPE, or a close in mid-reply.
+    Reset,
+    /// No reply, or no connection, within the deadline.
+    Timeout,
+    /// EADDRNOTAVAIL: the client ran out of ports.
+    AddressNotAvailable,
+    /// EMFILE or ENFILE at the client.
+    TooManyFiles,
+    /// The peer's bytes were not the protocol.
+    Protocol,
+    /// A status that the scenario does not call good, and that is not a denial.
+    BadStatus,
+    /// A header or body check failed.
+    FailedCheck,
+    /// Any other error of the operating system.
+    Other,
+}
+
+/// Counters over one bucket of the timeline (see [`Measurement::bucket_ms`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Replies that the scenario calls good.
+    pub good: u64,
+    /// Denials: 429, or a body that says so.
+    pub denied: u64,
+    /// Everything else that ended.
+    pub errors: u64,
+    /// Largest response time that ended in this bucket, in microseconds.
+    pub max_us: u64,
+    /// Sum of response times of good replies, in microseconds.
+    pub sum_us: u64,
+    /// Requests on the wire at the end of the bucket.
+    pub in_flight: u64,
+}
+
+/// What the generator says of itself during the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorLoad {
+    /// 99th percentile of (actual send - planned send) that was the generator's own doing, in
+    /// microseconds: the connection was free, yet the send was late.
+    pub send_lag_p99_us: u64,
+    /// CPU seconds used by all generator threads.
+    pub cpu_seconds: f64,
+    /// Busiest generator thread's share of one core, 0 to 1.
+    pub busiest_thread: f64,
+    /// Time that generator threads were runnable but waiting for a core, in seconds
+    /// (`/proc/self/task/*/schedstat`, second field).
+    pub run_delay_seconds: f64,
+    /// Generator threads over all processes.
+    pub threads: u32,
+}
+
+/// A histogram in microseconds with 3 significant digits, 1 us to 1 hour.
+pub type Latency = Histogram<u64>;
+
+/// The result of one step.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// What was asked for.
+    pub plan: StepPlan,
+    /// Measured wall time, in seconds, warm-up left out.
+    pub seconds: f64,
+    /// Connections that were really established at some moment of the measured time, the maximum.
+    pub established: u32,
+    /// Requests sent in the measured time.
+    pub sent: u64,
+    /// Replies that the scenario calls good.
+    pub good: u64,
+    /// Denials, apart from errors and from successes.
+    pub denied: u64,
+    /// Errors by class.
+    pub errors: BTreeMap<ErrorClass, u64>,
+    /// Replies by status code.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Response time of good replies, from the planned send.
+    pub response: Latency,
+    /// Service time of good replies, from the actual send.
+    pub service: Latency,
+    /// Time to connect, for connections that were made in the step.
+    pub connect: Latency,
+    /// Time from the actual send to the first byte of the reply.
+    pub first_byte: Latency,
+    /// Response time of denials.
+    pub denied_response: Latency,
+    /// Mean number of requests in flight, integrated over the measured time.
+    pub mean_in_flight: f64,
+    /// Bytes read and written.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Length of a timeline bucket, in milliseconds.
+    pub bucket_ms: u64,
+    /// The step over time, warm-up left out.
+    pub timeline: Vec<Bucket>,
+    /// The generator's audit of itself.
+    pub generator: GeneratorLoad,
+}
+
+impl Measurement {
+    /// Good replies per second.
+    #[must_use]
+    pub fn throughput(&self) -> f64 {
+        if self.seconds > 0.0 { self.good as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// Errors over everything that ended, 0 to 1. Denials are not errors.
+    #[must_use]
+    pub fn error_ratio(&self) -> f64 {
+        let errors: u64 = self.errors.values().sum();
+        let ended = self.good + self.denied + errors;
+        if ended == 0 { 0.0 } else { errors as f64 / ended as f64 }
+    }
+}
+
+/// A new latency histogram with the crate's range and precision.
+#[must_use]
+pub fn latency() -> Latency {
+    // Invariant: the bounds are constants that the constructor accepts.
+    Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("1 us to 1 h at 3 digits is a valid range")
+}
+
+/// Something that can run steps: the load engine, or a simulated service in a test.
+pub trait Bench {
+    /// What can go wrong before or while a step runs.
+    type Error;
+
+    /// Runs one step to its end and says what it measured.
+    ///
+    /// # Errors
+    /// Only when the step could not be run at all; failed requests are part of a measurement.
+    fn run(&mut self, plan: &StepPlan) -> Result<Measurement, Self::Error>;
+}

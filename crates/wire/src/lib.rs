@@ -1,0 +1,1 @@
+//! Parsers and encoders: bytes in, values out, no input and output of its own.
