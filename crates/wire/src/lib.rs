@@ -1,1 +1,5 @@
 //! Parsers and encoders: bytes in, values out, no input and output of its own.
+
+pub mod bodies;
+pub mod problem;
+pub mod rate_limit_fields;
