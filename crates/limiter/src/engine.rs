@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use tidegate_algorithms::limit::{Limit, PermitId};
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode, key_of};
 use tidegate_net::clock::Clock;
-use tidegate_store::{Answer, Charge, Counters, Intent, StoreError};
+use tidegate_store::{Answer, Charge, Counters, Intent};
 
 use crate::decision::{Decision, Part};
 use crate::error::AskError;

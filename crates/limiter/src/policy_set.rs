@@ -258,10 +258,8 @@ impl Layers {
         }
         let mut overrides = BTreeMap::new();
         for (index, (client, policy, numbers)) in file.overrides.iter().enumerate() {
-            overrides.insert(
-                (client.clone(), policy.clone()),
-                (numbers.clone(), format!("/override/{index}")),
-            );
+            overrides
+                .insert((client.clone(), policy.clone()), (numbers.clone(), format!("/override/{index}")));
         }
         Self { policies, overrides }
     }
@@ -298,10 +296,7 @@ impl Layers {
         }
     }
 
-    fn resolve_overrides(
-        &mut self,
-        mistakes: &mut Vec<Mistake>,
-    ) -> HashMap<Box<[u8]>, Vec<(usize, Quota)>> {
+    fn resolve_overrides(&mut self, mistakes: &mut Vec<Mistake>) -> HashMap<Box<[u8]>, Vec<(usize, Quota)>> {
         let mut resolved: HashMap<Box<[u8]>, Vec<(usize, Quota)>> = HashMap::new();
         for ((client, policy), (numbers, pointer)) in std::mem::take(&mut self.overrides) {
             let Some(index) = self.policies.iter().position(|(other, _)| *other.name == *policy) else {
