@@ -3,4 +3,6 @@
 //! Nothing here knows of a runtime, a clock, a socket or a store: that is what lets one property
 //! test compare the memory store with a Redis script and a PostgreSQL function.
 
+pub mod pacing;
+pub mod random;
 pub mod time;
