@@ -3,4 +3,5 @@
 //! Nothing here knows of a runtime, a clock, a socket or a store: that is what lets one property
 //! test compare the memory store with a Redis script and a PostgreSQL function.
 
+pub mod stats;
 pub mod time;
