@@ -7,4 +7,5 @@ pub mod limit;
 pub mod pacing;
 pub mod policy;
 pub mod random;
+pub mod stats;
 pub mod time;
