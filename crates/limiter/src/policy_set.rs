@@ -178,64 +178,6 @@ pub fn candidates(snapshot: &Snapshot) -> impl Iterator<Item = Candidate<'_>> {
     })
 }
 
-impl FileLayer {
-    /// Reads `policy` and `override` of the configuration file.
-    ///
-    /// # Errors
-    /// Every mistake found, with its pointer into the file.
-    pub fn parse(policies: &[Value], overrides: &[Value]) -> Result<Self, Vec<Mistake>> {
-        let mut mistakes = Vec::new();
-        let mut layer = Self::default();
-        for (index, value) in policies.iter().enumerate() {
-            match parse(value, &format!("/policy/{index}")) {
-                Ok(policy) if layer.policies.iter().any(|other| other.name == policy.name) => {
-                    mistakes.push(Mistake {
-                        pointer: format!("/policy/{index}/name"),
-                        problem: format!("\"{}\" is declared twice", policy.name),
-                        accepted: "a name of its own".to_owned(),
-                    });
-                }
-                Ok(policy) => layer.policies.push(policy),
-                Err(more) => mistakes.extend(more),
-            }
-        }
-        for (index, value) in overrides.iter().enumerate() {
-            match FileOverride::read(value, &format!("/override/{index}")) {
-                Ok(FileOverride { client, policy, numbers }) => {
-                    layer.overrides.push((client, policy, numbers));
-                }
-                Err(mistake) => mistakes.push(mistake),
-            }
-        }
-        if mistakes.is_empty() { Ok(layer) } else { Err(mistakes) }
-    }
-}
-
-/// An `[[override]]` of the file: the numbers with `client_id` and `policy` taken out.
-struct FileOverride {
-    client: String,
-    policy: String,
-    numbers: Value,
-}
-
-impl FileOverride {
-    fn read(value: &Value, pointer: &str) -> Result<Self, Mistake> {
-        let mut numbers = value.clone();
-        let mut take = |field: &str| {
-            let found = numbers.as_object_mut().and_then(|map| map.remove(field));
-            let shown = found.as_ref().map_or("missing".to_owned(), Value::to_string);
-            found.as_ref().and_then(Value::as_str).filter(|text| is_client_id(text)).map(str::to_owned).ok_or(
-                Mistake {
-                    pointer: format!("{pointer}/{field}"),
-                    problem: format!("is {shown}"),
-                    accepted: format!("a string of 1 to {MAX_VALUE_BYTES} bytes"),
-                },
-            )
-        };
-        Ok(Self { client: take(CLIENT_ID)?, policy: take("policy")?, numbers })
-    }
-}
-
 /// Whether `text` can be a client's name.
 #[must_use]
 pub fn is_client_id(text: &str) -> bool {

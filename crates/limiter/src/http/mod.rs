@@ -22,6 +22,7 @@ mod openapi;
 mod permits;
 mod policies;
 mod reply;
+mod service;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use http::{Method, Request, Response};
 use crate::configuration::Configuration;
 use crate::engine::Engine;
 pub use auth::AdminToken;
+pub use service::Service;
 
 /// What the API needs to know beside the engine.
 #[derive(Debug, Default)]
