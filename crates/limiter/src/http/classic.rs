@@ -146,10 +146,13 @@ pub(super) async fn configure(
         Some(in_force) => in_force.policy.document(),
         None => Policy::default_per_client().document(),
     };
-    document["limit"] = Value::from(body.request_per_window);
-    document["window_seconds"] = Value::from(body.window_seconds);
-    if !document["burst"].is_null() {
-        document["burst"] = Value::from(body.request_per_window.max(1));
+    if let Some(fields) = document.as_object_mut() {
+        // A burst that was the whole limit stays the whole limit.
+        if fields.get("burst") == fields.get("limit") {
+            fields.remove("burst");
+        }
+        fields.insert("limit".to_owned(), Value::from(body.request_per_window));
+        fields.insert("window_seconds".to_owned(), Value::from(body.window_seconds));
     }
     change(&shared, actor, Change::put(Kind::Policy, DEFAULT_POLICY, document.to_string())).await
 }

@@ -52,7 +52,7 @@ pub struct ApiSettings {
 }
 
 /// The decision API.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Api {
     shared: Arc<Shared>,
     cold: Router,

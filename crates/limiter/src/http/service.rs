@@ -9,7 +9,7 @@ use tidegate_wire::problem::Problem;
 use super::{Api, ApiReply, TEMPLATES, reply};
 
 /// Answers requests that came over a socket.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Service {
     api: Api,
     first_route: u8,

@@ -2,6 +2,8 @@
 
 pub mod check;
 pub mod config;
+pub mod decide;
+pub mod serve;
 
 /// Exit code of a configuration with mistakes.
 pub const EXIT_MISTAKES: u8 = 2;
