@@ -11,6 +11,11 @@
 //! accepts no more: the others wait in the kernel's queue, which is bounded by the backlog and
 //! makes clients retry when it is full (fault 35). Taking the permit before accepting instead
 //! would let an idle core sit on the last one while another core's queue waits for it.
+//!
+//! Closing a listener resets what the kernel has accepted or half accepted for it. So the loop
+//! first has the kernel drop the first packet of each new connection (the client's kernel repeats
+//! it a second later, and reaches the process that listens by then, if there is one), completes
+//! the handshakes that were under way, empties the queue, and only then closes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,8 +24,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use socket2::{SockFilter, SockRef};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::drain::{Drain, Hold, Stage};
 use crate::permits::{Permit, Permits};
@@ -28,6 +34,9 @@ use crate::stats::{CoreStats, Stats};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long handshakes that were under way may take to complete: a slow round trip.
+const LAST_HANDSHAKES: Duration = Duration::from_millis(250);
 
 /// What bounds and counts the connections of a server.
 #[derive(Clone, Debug)]
@@ -85,6 +94,11 @@ where
         () = gate.drain.reached(Stage::Closed) => {}
         () = accept_forever(&listener, gate, core, &mut in_hand, &mut serve) => {}
     }
+    if let Err(error) = drop_new_connections(&listener) {
+        tracing::debug!(%error, "cannot filter a listener: a connection may be reset when it closes");
+    }
+    // Accepting never ends by itself: running out of time is how this wait ends.
+    drop(timeout(LAST_HANDSHAKES, accept_forever(&listener, gate, core, &mut in_hand, &mut serve)).await);
     if let Some((stream, peer)) = in_hand {
         serve(stream, peer, Held::new(gate, core, gate.permits.acquire_over_limit()));
     }
@@ -159,6 +173,20 @@ fn count_failure(stats: &CoreStats, error: &io::Error) -> bool {
             true
         }
     }
+}
+
+/// Makes the kernel drop packets that ask this listener for a new connection. Accepted connections
+/// inherit the filter, and receive no such packets.
+fn drop_new_connections(listener: &TcpListener) -> io::Result<()> {
+    /// Offset of the flags in a TCP header, where the filter's view of a packet begins.
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    SockRef::from(listener).attach_filter(&[
+        SockFilter::new(0x30, 0, 0, FLAGS),    // A = byte at FLAGS
+        SockFilter::new(0x45, 0, 1, SYN),      // A & SYN == 0: skip one
+        SockFilter::new(0x06, 0, 0, 0),        // drop
+        SockFilter::new(0x06, 0, 0, u32::MAX), // keep
+    ])
 }
 
 /// Hands over what the kernel has already accepted. It asks the socket itself rather than the

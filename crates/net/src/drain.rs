@@ -13,8 +13,7 @@
 //! While draining, each reply carries `connection: close`, which is the one clean way to tell an
 //! HTTP/1.1 client to go elsewhere: closing an idle connection at once would race with the request
 //! that its client is just sending. Only connections on which nothing came for `idle_linger` are
-//! closed unasked. A listener is closed only when its accept queue is empty, because closing one
-//! resets every connection that the kernel has already accepted for us.
+//! closed unasked. How a listener is closed without resetting anybody is in [`crate::accept`].
 //!
 //! What no server can do alone: a client that connects after the listeners are closed is refused.
 //! `grace` is the time in which a balancer notices the failing readiness probe and stops sending;
@@ -103,6 +102,7 @@ pub struct Drain {
 struct Shared {
     stage: AtomicU8,
     changes: watch::Sender<Stage>,
+    sweeping: Notify,
     listeners: AtomicUsize,
     connections: AtomicUsize,
     released: Notify,
@@ -122,6 +122,7 @@ impl Drain {
             shared: Arc::new(Shared {
                 stage: AtomicU8::new(Stage::Starting as u8),
                 changes: watch::Sender::new(Stage::Starting),
+                sweeping: Notify::new(),
                 listeners: AtomicUsize::new(0),
                 connections: AtomicUsize::new(0),
                 released: Notify::new(),
@@ -151,6 +152,9 @@ impl Drain {
             }
             forward
         });
+        if stage >= Stage::Sweeping {
+            self.shared.sweeping.notify_waiters();
+        }
     }
 
     /// Waits until `stage` or a later one is reached.
@@ -158,6 +162,16 @@ impl Drain {
         let mut changes = self.shared.changes.subscribe();
         let reached = changes.wait_for(|current| *current >= stage).await;
         debug_assert!(reached.is_ok(), "the sender lives as long as self");
+    }
+
+    /// Waits until idle connections are to be closed. Unlike [`Drain::reached`] its task is woken
+    /// for nothing else, so that a connection may leave it unpolled until then.
+    pub async fn sweeping(&self) {
+        let mut sweeping = std::pin::pin!(self.shared.sweeping.notified());
+        sweeping.as_mut().enable();
+        if self.stage() < Stage::Sweeping {
+            sweeping.await;
+        }
     }
 
     /// Connections that are open.

@@ -19,6 +19,8 @@ pub(super) enum Phase {
     Head,
     /// The service, its body or the end of a streamed reply.
     Busy,
+    /// Nothing: it was cut, or it was idle when a drain closed it.
+    Leaving,
 }
 
 /// The present phase and since when the connection has been idle.
@@ -46,12 +48,20 @@ impl Activity {
         match self.phase.load(Relaxed) {
             0 => Phase::Idle,
             1 => Phase::Head,
-            _ => Phase::Busy,
+            2 => Phase::Busy,
+            _ => Phase::Leaving,
         }
     }
 
     pub(super) fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Relaxed);
+    }
+
+    /// An idle connection that is closed has nobody to read dry.
+    pub(super) fn leave_if_idle(&self) {
+        if self.phase() == Phase::Idle {
+            self.enter(Phase::Leaving);
+        }
     }
 
     pub(super) fn idle_from(&self, now: Instant) {

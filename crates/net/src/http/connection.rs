@@ -104,7 +104,7 @@ impl<H: Handle> Server<H> {
         let drain = gate.drain.clone();
         let mut sweep = Box::pin({
             let drain = drain.clone();
-            async move { drain.reached(Stage::Sweeping).await }
+            async move { drain.sweeping().await }
         });
         let connection =
             Arc::new(Connection { server: Arc::clone(&self.shared), activity: Arc::clone(&activity), peer });
@@ -115,8 +115,8 @@ impl<H: Handle> Server<H> {
         let mut protocol = protocol.serve_connection(TokioIo::new(io), service);
 
         // A future written by hand, because an async block would hold a second copy of the
-        // protocol's state. The drain's future is polled once, to leave the task's waker there,
-        // and then only when there is news.
+        // protocol's state. The drain's future is polled once, which leaves the task's waker
+        // there, and again when its time has come.
         let mut watching = false;
         let mut swept = false;
         poll_fn(move |cx| {
@@ -125,6 +125,7 @@ impl<H: Handle> Server<H> {
                 swept = sweep.as_mut().poll(cx).is_ready();
                 // A request whose head is on its way is still served; its reply says close.
                 if swept && activity.phase() != Phase::Head {
+                    activity.leave_if_idle();
                     Pin::new(&mut protocol).graceful_shutdown();
                 }
             }

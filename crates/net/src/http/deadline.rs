@@ -10,7 +10,7 @@
 //! itself); a half-closed connection is read for no longer than the linger time.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -35,7 +35,8 @@ pub(super) struct DeadlineIo<S> {
     /// Set when the head of a request had to be waited for.
     head_since: Option<Instant>,
     stuck_write: Option<StuckWrite>,
-    end_of_input: bool,
+    /// The peer has sent its last byte.
+    input_over: bool,
     linger: Option<Linger>,
 }
 
@@ -62,18 +63,21 @@ impl<S> DeadlineIo<S> {
             timer: LazyTimer::default(),
             head_since: None,
             stuck_write: None,
-            end_of_input: false,
+            input_over: false,
             linger: None,
         }
     }
 
     /// The deadline of the present wait, and what its passing means.
     fn deadline(&mut self) -> Option<(Instant, Cut)> {
-        if let Some(write) = self.stuck_write {
+        let phase = self.activity.phase();
+        if let Some(write) = self.stuck_write
+            && phase != Phase::Leaving
+        {
             return Some((write.since + self.config.write.allowance(write.written), Cut::Write));
         }
-        match self.activity.phase() {
-            Phase::Busy => None,
+        match phase {
+            Phase::Busy | Phase::Leaving => None,
             Phase::Idle => Some((self.activity.idle_since() + self.config.idle_timeout, Cut::Idle)),
             Phase::Head => {
                 let since = *self.head_since.get_or_insert_with(monotonic);
@@ -87,12 +91,13 @@ impl<S> DeadlineIo<S> {
         let Some((deadline, cause)) = self.deadline() else { return Poll::Pending };
         ready!(self.timer.poll(cx, deadline));
         self.activity.stats().cut(cause);
+        self.activity.enter(Phase::Leaving);
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
     fn received(&mut self, bytes: usize) {
         if bytes == 0 {
-            self.end_of_input = true;
+            self.input_over = true;
         } else if self.activity.phase() == Phase::Idle {
             self.activity.enter(Phase::Head);
             self.head_since = None;
@@ -177,11 +182,18 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes when everything is written, which is when a stuck write is over.
+    /// hyper flushes when everything is written, which is when a stuck write is over and, after a
+    /// reply, when idleness begins: it may not read again before something arrives, so this is
+    /// where the idle deadline is armed.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
         this.stuck_write = None;
+        if this.activity.phase() == Phase::Idle
+            && let Poll::Ready(error) = this.poll_deadline(cx)
+        {
+            return Poll::Ready(Err(error));
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -190,7 +202,7 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
         if this.linger.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
         }
-        if !this.end_of_input {
+        if !this.input_over && this.activity.phase() != Phase::Leaving {
             ready!(this.poll_linger(cx));
         }
         Poll::Ready(Ok(()))
@@ -222,7 +234,9 @@ impl LazyTimer {
             // Armed for no later than the deadline: the task is woken then, and asks again.
             Some(_) => return Poll::Pending,
         };
-        sleep.as_mut().poll(cx)
+        // Unconstrained, because being pending must mean that the waker is in the timer wheel,
+        // and not that the task has used up its share of this turn.
+        pin!(tokio::task::unconstrained(sleep.as_mut())).poll(cx)
     }
 }
 
