@@ -48,7 +48,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    const ALL: [Self; 6] =
+    /// Every stage, in order.
+    pub const ALL: [Self; 6] =
         [Self::Starting, Self::Ready, Self::Draining, Self::Closed, Self::Sweeping, Self::Stopped];
 
     /// The stage's name in logs, metrics and readiness answers.
