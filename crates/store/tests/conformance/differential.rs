@@ -152,6 +152,11 @@ pub(crate) async fn compare(subject: &impl Subject, model: &mut Model, step: &St
 }
 
 impl Model {
+    /// The time of the last step.
+    pub(crate) fn now(&self) -> Now {
+        self.now
+    }
+
     fn advance(&mut self, step: &Step) {
         if self.now.tick == Tick(0) {
             self.now = Now::at(START);
