@@ -36,10 +36,10 @@ docs: ## the code's documentation, in target/doc
 fuzz: ## every parser for a minute
 	cargo xtask fuzz --seconds 60
 
-bench: ## the table of docs/benchmarks.md, against nginx, throttlecrab and Redis
+bench: setup ## the table of docs/benchmarks.md, against nginx, throttlecrab and Redis
 	cargo xtask bench
 
-capacity: ## where this machine's tidegate saturates, and why: docs/capacity.md
+capacity: setup ## where this machine's tidegate saturates, and why: docs/capacity.md
 	cargo xtask capacity
 
 clean: ## removes what was built, not what was installed

@@ -1,6 +1,7 @@
 //! The checks and chores that the Makefile calls: `cargo xtask <name>`.
 #![expect(clippy::print_stdout, reason = "a chore talks to the person who runs it")]
 
+mod bench;
 mod chore;
 mod fuzz;
 mod markdown;
@@ -19,6 +20,7 @@ const CHORES: &[(&str, &str)] = &[
     ("tidy", "checks the rules of the house that a compiler does not know"),
     ("deny", "checks licences, duplicate versions and sources of dependencies [advisories: with --all]"),
     ("faults", "lists the faults of docs/faults.md with the tests that prove them"),
+    ("bench", "runs the performance cases of regression/, or the one named"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
 ];
 
@@ -46,6 +48,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "tidy" => tidy::run(&root),
         "deny" => deny(&root, rest),
         "faults" => faults(&root),
+        "bench" => bench::bench(&root, rest),
         "fuzz" => fuzz::fuzz(&root, rest),
         unknown => bail!("`{unknown}` is no chore; `cargo xtask` lists them"),
     }

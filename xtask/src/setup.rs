@@ -14,6 +14,9 @@ use crate::chore::{find, run};
 
 /// Version of cargo-deny that the checks are written for.
 const CARGO_DENY: &str = "0.20.2";
+/// The peer's version that the benchmarks are about.
+const THROTTLECRAB: &str = "0.4.40";
+
 /// A Debian package and the program that shows that it is there.
 const DEBIAN: &[(&str, &str)] = &[
     ("redis-server", "redis-server"),
@@ -30,17 +33,26 @@ const DEBIAN: &[(&str, &str)] = &[
 /// # Errors
 /// When something is missing and cannot be installed.
 pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
-    debian()?;
-    python(root)?;
+    let has_venv = succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"]));
+    let programs = DEBIAN.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package);
+    packages(programs.chain((!has_venv).then_some("python3-venv")))?;
+    python_packages(root)?;
     cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
 }
 
-fn debian() -> anyhow::Result<()> {
-    let missing = DEBIAN.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package);
-    let mut packages: Vec<&str> = missing.collect();
-    if !succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
-        packages.push("python3-venv");
+/// Builds the peer that `make bench` compares with; its build needs a protobuf compiler.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn throttlecrab(root: &Path) -> anyhow::Result<()> {
+    if find("protoc").is_none() {
+        packages(["protobuf-compiler"])?;
     }
+    cargo_tool(root, "throttlecrab-server", THROTTLECRAB, &[])
+}
+
+fn packages(missing: impl IntoIterator<Item = &'static str>) -> anyhow::Result<()> {
+    let packages: Vec<&str> = missing.into_iter().collect();
     if packages.is_empty() {
         return Ok(());
     }
@@ -75,7 +87,7 @@ fn succeeds(command: &mut Command) -> bool {
 }
 
 /// Makes `.venv` anew when the pinned list has changed.
-fn python(root: &Path) -> anyhow::Result<()> {
+fn python_packages(root: &Path) -> anyhow::Result<()> {
     let list = root.join("xtask/requirements.txt");
     let wanted = std::fs::read_to_string(&list).context("xtask/requirements.txt")?;
     let venv = root.join(".venv");
@@ -91,10 +103,7 @@ fn python(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Installs a program from crates.io into `.tools`, once per version.
-///
-/// # Errors
-/// When it does not build.
-pub(crate) fn cargo_tool(root: &Path, name: &str, version: &str, flags: &[&str]) -> anyhow::Result<()> {
+fn cargo_tool(root: &Path, name: &str, version: &str, flags: &[&str]) -> anyhow::Result<()> {
     let tools = root.join(".tools");
     let stamp = tools.join(format!("{name}-{version}"));
     if stamp.exists() && tools.join("bin").join(name).exists() {

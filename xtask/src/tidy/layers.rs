@@ -29,10 +29,23 @@ const LAYERS: &[(&str, u8)] = &[
 
 /// What the pure crates may use, and what only their tests may use.
 const PURE: &[(&str, &[&str])] = &[
-    ("tidegate-algorithms", &["jiff", "serde", "thiserror"]),
+    ("tidegate-algorithms", &["jiff", "serde", "serde_json", "thiserror"]),
     (
         "tidegate-wire",
-        &["bytes", "http", "httparse", "itoa", "memchr", "ppp", "serde", "serde_json", "sfv", "thiserror"],
+        &[
+            "bytes",
+            "http",
+            "httparse",
+            "itoa",
+            "memchr",
+            "ppp",
+            "serde",
+            "serde_json",
+            "serde_path_to_error",
+            "sfv",
+            "thiserror",
+            "utoipa",
+        ],
     ),
 ];
 const PURE_TESTS: &[&str] = &["insta", "proptest", "serde_json", "tempfile", "toml"];
