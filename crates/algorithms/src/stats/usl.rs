@@ -149,15 +149,21 @@ fn damped_step(normal: &[Vector; 3], slope: &Vector, held: [bool; 3], damping: f
     for i in 0..3 {
         matrix[i][i] += damping * matrix[i][i].max(1e-30);
         if held[i] {
-            for j in 0..3 {
-                matrix[i][j] = 0.0;
-                matrix[j][i] = 0.0;
-            }
-            (matrix[i][i], right[i]) = (1.0, 0.0);
+            hold(&mut matrix, i, 1.0);
+            right[i] = 0.0;
         }
     }
     let inverse = invert(&matrix)?;
     Some(std::array::from_fn(|i| (0..3).map(|j| inverse[i][j] * right[j]).sum()))
+}
+
+/// Takes parameter `i` out of the equations, leaving `diagonal` so that they stay solvable.
+fn hold(matrix: &mut [Vector; 3], i: usize, diagonal: f64) {
+    matrix[i] = [0.0; 3];
+    for row in matrix.iter_mut() {
+        row[i] = 0.0;
+    }
+    matrix[i][i] = diagonal;
 }
 
 /// Inverse by the adjugate, on a matrix scaled to unit diagonal.
@@ -187,11 +193,7 @@ fn describe(points: &[(f64, f64)], p: Vector, scale: f64) -> Fit {
     let (mut normal, _) = normal_equations(points, &p);
     for i in (0..3).filter(|&i| held[i]) {
         let own = normal[i][i];
-        for j in 0..3 {
-            normal[i][j] = 0.0;
-            normal[j][i] = 0.0;
-        }
-        normal[i][i] = own.max(1e-300);
+        hold(&mut normal, i, own.max(1e-300));
     }
     let errors: Vector = invert(&normal).map_or([f64::INFINITY; 3], |inverse| {
         std::array::from_fn(|i| (left / dof * inverse[i][i]).max(0.0).sqrt())
