@@ -1,4 +1,5 @@
 //! The built binary as an operator meets it.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 

@@ -2,5 +2,6 @@
 
 pub mod bodies;
 pub mod http1;
+pub mod path;
 pub mod problem;
 pub mod rate_limit_fields;

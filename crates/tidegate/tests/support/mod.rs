@@ -1,5 +1,11 @@
 //! The built binary, in a scratch folder, on a free port.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses its own part of it")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses its own part of it"
+)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
