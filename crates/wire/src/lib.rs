@@ -4,3 +4,4 @@ pub mod bodies;
 pub mod http1;
 pub mod problem;
 pub mod rate_limit_fields;
+pub mod trace_context;
