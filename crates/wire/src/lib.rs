@@ -5,3 +5,4 @@ pub mod http1;
 pub mod path;
 pub mod problem;
 pub mod rate_limit_fields;
+pub mod trace_context;
