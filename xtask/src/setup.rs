@@ -26,6 +26,8 @@ const DEBIAN: &[(&str, &str)] = &[
     ("wrk", "wrk"),
     ("h2load", "nghttp2-client"),
     ("c++", "g++"),
+    ("node", "nodejs"),
+    ("curl", "curl"),
 ];
 
 /// Installs everything that `make test` needs.

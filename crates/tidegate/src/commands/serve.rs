@@ -2,15 +2,18 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use tidegate_limiter::engine::Engine;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use super::EXIT_MISTAKES;
 use super::config::Sources;
 use crate::config::Environment;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
-use crate::serve::{App, apply};
+use crate::serve::{App, Snapshots, apply};
 
 /// Serves decisions until SIGTERM or Ctrl-C.
 #[derive(Debug, clap::Args)]
@@ -54,6 +57,7 @@ impl Serve {
             let settings = loaded.config.settings.clone();
             let (sender, mut state) = watch::channel(State::new(loaded));
             let follower = tokio::spawn(follow(reloader, sender, POLL_INTERVAL));
+            let saver = tokio::spawn(save_counters(app.engine().clone(), app.snapshots().cloned()));
             loop {
                 tokio::select! {
                     () = stops.next() => break,
@@ -69,8 +73,25 @@ impl Serve {
                 }
             }
             follower.abort();
+            saver.abort();
             Ok(drain(app, stops).await)
         })
+    }
+}
+
+/// Saves the counters again and again.
+async fn save_counters(engine: Arc<Engine>, snapshots: Option<Snapshots>) {
+    let Some(snapshots) = snapshots else { return };
+    let mut ticks = tokio::time::interval(snapshots.interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is immediate, and what was restored is saved already.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let (engine, snapshots) = (engine.clone(), snapshots.clone());
+        if tokio::task::spawn_blocking(move || snapshots.save(&engine)).await.is_err() {
+            tracing::error!("saving the counters panicked");
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! `build` does everything that can fail, so that a process either starts whole or says why not;
 //! sockets are bound by then, which is how tests run the same app on port 0.
 
+mod counters;
 mod error;
 mod reload;
 mod routes;
@@ -34,10 +35,9 @@ use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::Stats;
-use tidegate_store::Counters;
-use tidegate_store::memory::Memory;
 
-use crate::config::{Config, Override, Settings, Store};
+use crate::config::{Config, Override};
+pub use counters::Snapshots;
 pub use error::StartError;
 pub use reload::apply;
 use routes::Routes;
@@ -48,7 +48,9 @@ pub struct App {
     cores: Cores,
     drain: Drain,
     drain_timing: DrainTiming,
+    engine: Arc<Engine>,
     api: Api,
+    snapshots: Option<Snapshots>,
     http: Option<(Server<Routes>, Listeners)>,
     http_address: SocketAddr,
 }
@@ -66,11 +68,13 @@ impl App {
         let snapshot = control.snapshot();
         let set = PolicySet::assemble(&file, snapshot.revision(), candidates(&snapshot), &tallies)
             .map_err(StartError::Policies)?;
-        let counters = counters(settings)?;
-        let engine = Arc::new(Engine::new(set, tallies, counters, Clock::start()));
+        let clock = Clock::start();
+        let snapshots = Snapshots::of(settings);
+        let counters = counters::open(settings, snapshots.as_ref(), &clock)?;
+        let engine = Arc::new(Engine::new(set, tallies, counters, clock));
         let api = Api::new(
             engine.clone(),
-            Configuration::new(engine, control, file),
+            Configuration::new(engine.clone(), control, file),
             ApiSettings {
                 admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
                 trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
@@ -94,7 +98,8 @@ impl App {
         let server = Server::new(Routes::new(decisions, drain.clone()), http_config, gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
         let http_address = listeners.address();
-        Ok(Self { cores, drain, drain_timing, api, http: Some((server, listeners)), http_address })
+        let http = Some((server, listeners));
+        Ok(Self { cores, drain, drain_timing, engine, api, snapshots, http, http_address })
     }
 
     /// Where the decision API listens, with the real port.
@@ -107,6 +112,18 @@ impl App {
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.api
+    }
+
+    /// The engine behind every protocol.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// How the counters are saved, if they are.
+    #[must_use]
+    pub fn snapshots(&self) -> Option<&Snapshots> {
+        self.snapshots.as_ref()
     }
 
     /// The lifecycle.
@@ -127,8 +144,11 @@ impl App {
     /// left to lose, or the deadline has passed.
     pub async fn stop(self) -> Drained {
         let drained = self.drain.run(self.drain_timing).await;
-        // Joining the cores' threads blocks, and nothing else runs any more.
+        // Both block, and nothing else runs any more.
         self.cores.stop();
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.save(&self.engine);
+        }
         drained
     }
 
@@ -136,16 +156,6 @@ impl App {
     #[must_use]
     pub fn drain_deadline(&self) -> Duration {
         self.drain_timing.deadline
-    }
-}
-
-fn counters(settings: &Settings) -> Result<Counters, StartError> {
-    match &settings.store {
-        Store::Memory => {
-            let max_bytes = usize::try_from(settings.memory.max_bytes.0).unwrap_or(usize::MAX);
-            Ok(Counters::Memory(Memory::new(max_bytes)))
-        }
-        Store::Redis(_) | Store::Postgres(_) => Err(StartError::NoSuchStore),
     }
 }
 
