@@ -19,12 +19,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_algorithms::policy::Policy;
 use tidegate_control::{Control, Limits};
 use tidegate_limiter::configuration::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
-use tidegate_limiter::policy_set::{FileLayer, PolicySet, candidates};
+use tidegate_limiter::policy_set::{PolicySet, candidates};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
@@ -37,7 +36,7 @@ use tidegate_net::stats::Stats;
 use tidegate_store::Counters;
 use tidegate_store::memory::Memory;
 
-use crate::config::{Config, Override, Settings, Store};
+use crate::config::{Config, Settings, Store};
 pub use error::StartError;
 pub use reload::apply;
 use routes::Routes;
@@ -61,7 +60,7 @@ impl App {
     pub fn build(config: &Config) -> Result<Self, StartError> {
         let settings = &config.settings;
         let control = Control::open(&settings.data_dir, Limits::default())?;
-        let file = file_layer(config);
+        let file = config.layer.clone();
         let tallies = Tallies::default();
         let snapshot = control.snapshot();
         let set = PolicySet::assemble(&file, snapshot.revision(), candidates(&snapshot), &tallies)
@@ -147,15 +146,4 @@ fn counters(settings: &Settings) -> Result<Counters, StartError> {
         }
         Store::Redis(_) | Store::Postgres(_) => Err(StartError::NoSuchStore),
     }
-}
-
-/// What the file declares, as the limiter takes it.
-pub(super) fn file_layer(config: &Config) -> FileLayer {
-    let numbers = |own: &Override| {
-        // Invariant: the numbers of a quota are plain values, which always serialise.
-        let numbers = serde_json::to_value(&own.quota.spec).unwrap_or_default();
-        (own.client_id.clone(), own.policy.clone(), numbers)
-    };
-    let policies: Vec<Policy> = config.policies.clone();
-    FileLayer { policies, overrides: config.overrides.iter().map(numbers).collect() }
 }
