@@ -15,7 +15,7 @@
 //! walks slots by index. `docs/decisions/0010-memory-store.md` has the figures.
 //!
 //! Invariants: hash 0 marks an empty slot; at least one slot is empty unless there are none, which
-//! is what ends every probe; [`Table::new`] allocates nothing.
+//! is what ends every probe; an empty table allocates nothing.
 //!
 //! Deliberately absent: hashing, budgets, eviction: see `identity.rs` and `shard.rs`.
 //!
