@@ -4,5 +4,9 @@
 //! test compare the memory store with a Redis script and a PostgreSQL function.
 
 pub mod limit;
+pub mod pacing;
 pub mod policy;
+pub mod random;
+pub mod sketch;
+pub mod stats;
 pub mod time;
