@@ -4,4 +4,5 @@ mod epoch;
 pub mod load;
 pub mod measurement;
 mod poller;
+pub mod scenario;
 pub mod stub;

@@ -4,6 +4,9 @@
 //! time it is reported and looked at once more by the next wait: one needless poll per reply. The
 //! ready list is a FIFO, and a reply is answered by one request only, so that connections take turns:
 //! that is the whole of this engine's fairness.
+//!
+//! Waits are timed in nanoseconds (`epoll_pwait2`, Linux 5.11, rustix's feature of that name):
+//! whole milliseconds would make every paced send and every planned delay up to 1 ms late.
 
 use std::{io, os::fd::AsFd, os::fd::OwnedFd, time::Duration};
 
