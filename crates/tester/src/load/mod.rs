@@ -39,6 +39,8 @@ use crate::measurement::{Bench, Measurement, StepPlan};
 
 pub use options::{Exchange, Options, Reuse, Stop};
 pub use progress::Progress;
+pub(crate) use run::share;
+pub(crate) use tally::add_timeline;
 pub use target::{Scheme, Target, TargetError};
 pub use workload::{Checks, HeaderCheck, Request, Rows, StatusSet, Workload};
 
@@ -73,7 +75,18 @@ impl Engine {
     /// An engine for one target.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options: Arc::new(options), stop: Stop::default(), on_progress: None }
+        Self::with_stop(options, Stop::default())
+    }
+
+    /// An engine that also ends when `stop` says so.
+    #[must_use]
+    pub fn with_stop(options: Options, stop: Stop) -> Self {
+        Self { options: Arc::new(options), stop, on_progress: None }
+    }
+
+    /// Takes the callback back.
+    pub fn take_progress(&mut self) -> Option<OnProgress> {
+        self.on_progress.take()
     }
 
     /// Calls `callback` about four times a second while a step runs.

@@ -147,7 +147,7 @@ fn watch(
 }
 
 /// What part `index` of `parts` gets of `whole`, so that the parts add up.
-pub(super) fn share(whole: u64, index: u32, parts: u32) -> u64 {
+pub(crate) fn share(whole: u64, index: u32, parts: u32) -> u64 {
     let parts = u64::from(parts.max(1));
     whole / parts + u64::from(u64::from(index) < whole % parts)
 }
