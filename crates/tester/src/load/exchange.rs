@@ -155,7 +155,7 @@ impl<P: Protocol> Worker<P> {
         match slot.phase {
             Phase::Closed => {}
             Phase::Connecting if ready.writable => {
-                let outcome = slot.fd.as_ref().map(|fd| socket_error(fd));
+                let outcome = slot.fd.as_ref().map(socket_error);
                 match outcome {
                     Some(Ok(Ok(()))) => self.established(id, now),
                     Some(Ok(Err(error)) | Err(error)) => self.connect_failed(id, now, classify(error)),

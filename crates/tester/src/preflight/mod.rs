@@ -146,7 +146,7 @@ fn ports(machine: &Machine, need: &Need) -> (Vec<IpAddr>, Finding) {
     let (low, high) = machine.port_range;
     let range = u64::from(high.saturating_sub(low)) + 1;
     let loopback = matches!(need.target.ip(), IpAddr::V4(address) if address.is_loopback());
-    let wider = Some("sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"".to_owned());
+    let wider = "sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"";
     let mut sources = need.sources.clone();
     if sources.is_empty() && loopback && (connections > PER_LOOPBACK_ADDRESS || need.per_request) {
         let least = if need.per_request { 16 } else { 1 };
@@ -161,10 +161,7 @@ fn ports(machine: &Machine, need: &Need) -> (Vec<IpAddr>, Finding) {
             "{connections} connections to one target need as many ports; {addresses} source address(es) with ports {low}-{high} give {allowed}"
         );
         let more = connections.div_ceil(range) - addresses;
-        let also = format!(
-            "{}; or give {more} more addresses of this machine with --sources",
-            wider.unwrap_or_default()
-        );
+        let also = format!("{wider}; or give {more} more addresses of this machine with --sources");
         finding(Severity::Blocked, text, Some(also))
     } else if sources.len() > need.sources.len() {
         let text = format!("connecting from {addresses} loopback addresses, each has ports {low}-{high}");
@@ -174,7 +171,7 @@ fn ports(machine: &Machine, need: &Need) -> (Vec<IpAddr>, Finding) {
             "a connection per request leaves its port in TIME-WAIT for 60 s: {} new connections a second are the most over {addresses} address(es)",
             allowed / 60
         );
-        finding(Severity::Note, text, wider)
+        finding(Severity::Note, text, Some(wider.to_owned()))
     } else {
         finding(Severity::Fine, format!("{connections} connections fit {allowed} ports"), None)
     };

@@ -99,7 +99,9 @@ impl Behaviour {
                 return Fate { status: admission.status, refused: true, ..fate };
             }
         }
-        if let Some(fault) = self.options.fault.filter(|fault| shared.requests % fault.every.max(1) == 0) {
+        if let Some(fault) =
+            self.options.fault.filter(|fault| shared.requests.is_multiple_of(fault.every.max(1)))
+        {
             fate.fault = Some(fault.kind);
             if let FaultKind::Status(status) = fault.kind {
                 fate.status = status;

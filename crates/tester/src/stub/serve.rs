@@ -174,14 +174,14 @@ impl Server {
         match &mut self.pool {
             Some(pool) => {
                 if !pool.submit((id, generation), &self.poller) {
-                    self.from_upstream((id, generation), false);
+                    self.upstream_answered((id, generation), false);
                 }
             }
             None => self.reply(id, now),
         }
     }
 
-    pub(super) fn from_upstream(&mut self, (id, generation): (u32, u32), served: bool) {
+    pub(super) fn upstream_answered(&mut self, (id, generation): (u32, u32), served: bool) {
         let place = &mut self.places[id as usize];
         if place.generation != generation {
             return;
@@ -249,7 +249,7 @@ impl Server {
         };
         if connection.output.is_empty() {
             match send(&connection.fd, bytes, SendFlags::NOSIGNAL) {
-                Ok(taken) if taken == bytes.len() => return self.written(id, now),
+                Ok(taken) if taken == bytes.len() => self.written(id, now),
                 Ok(taken) => connection.output.extend_from_slice(&bytes[taken..]),
                 Err(Errno::AGAIN | Errno::INTR) => connection.output.extend_from_slice(bytes),
                 Err(_) => self.close(id),

@@ -167,7 +167,7 @@ impl Server {
             if let Some(pool) = &mut self.pool
                 && let Some((client, served)) = pool.on_ready(ready, &mut self.buffer, &self.poller)
             {
-                self.from_upstream(client, served);
+                self.upstream_answered(client, served);
             }
             return Ok(());
         }
