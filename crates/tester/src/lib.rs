@@ -1,9 +1,12 @@
 //! The saturation tester: finds where an HTTP service stops scaling, and says why.
 
+pub mod compare;
 pub mod diagnose;
 pub mod discover;
 pub mod measurement;
+pub mod plan;
 pub mod record;
+pub mod report;
 #[cfg(test)]
 mod simulated;
 pub mod threshold;
