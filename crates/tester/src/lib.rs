@@ -1,5 +1,6 @@
 //! The saturation tester: finds where an HTTP service stops scaling, and says why.
 
+pub mod audit;
 pub mod compare;
 pub mod diagnose;
 pub mod discover;

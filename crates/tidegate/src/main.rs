@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use tidegate::commands::{check::Check, config::Config, decide::Decide, serve::Serve};
+use tidegate::commands::{
+    audit::Audit, check::Check, compare::Compare, config::Config, decide::Decide, plan::Plan, serve::Serve,
+};
 use tidegate::config::Environment;
 
 /// Limits traffic, routes it, ingests it, and proves its own capacity.
@@ -23,6 +25,9 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    Compare(Compare),
+    Plan(Plan),
+    Audit(Audit),
     /// Prints a completion script for a shell.
     Completions {
         /// Which shell.
@@ -40,6 +45,9 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Compare(compare) => compare.run(&mut out),
+        Command::Plan(plan) => plan.run(&mut out),
+        Command::Audit(audit) => audit.run(&mut out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut out);
             Ok(ExitCode::SUCCESS)

@@ -37,7 +37,7 @@ fn option(name: &str, supported: bool, advice: impl Into<String>, figures: Vec<F
 fn horizontal(report: &Report, target: &Target, each: f64, instances: f64) -> PlanOption {
     let figures = vec![
         Figure::new("instances", instances, "", Basis::Extrapolated),
-        Figure::new("planned rate of one", each, "/s", Basis::Measured),
+        Figure::new("rate of one, headroom taken off", each, "/s", Basis::Asked),
         Figure::new("rate of each", target.rate / instances, "/s", Basis::Extrapolated),
     ];
     match report.cause.name {

@@ -43,7 +43,7 @@ pub fn percent(share: f64) -> String {
     let value = share * 100.0;
     match value.abs() {
         _ if !value.is_finite() => "-".to_owned(),
-        0.0 => "0 %".to_owned(),
+        v if v < 0.005 => "0 %".to_owned(),
         v if v < 1.0 => format!("{value:.2} %"),
         v if v < 99.95 => format!("{value:.1} %"),
         _ => format!("{value:.0} %"),

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use super::format::{bytes, count, percent, time};
 use super::{LevelRow, Report};
+use crate::diagnose::CauseName;
 use crate::discover::Bound;
 use crate::discover::zones::Zone;
 use crate::record::StepRecord;
@@ -121,7 +122,11 @@ pub fn shown(metric: crate::threshold::Metric, figure: f64) -> String {
 
 fn cause(report: &Report, out: &mut String) -> std::fmt::Result {
     writeln!(out, "\n## Why: {}\n", report.cause.name.as_str())?;
-    writeln!(out, "{} (confidence {}).\n", cell(&report.cause.summary), percent(report.cause.confidence))?;
+    let sure = match report.cause.name {
+        CauseName::Unknown => String::new(),
+        _ => format!(" (confidence {})", percent(report.cause.confidence)),
+    };
+    writeln!(out, "{}{sure}.\n", cell(&report.cause.summary))?;
     for line in &report.cause.evidence {
         writeln!(out, "- {}", cell(line))?;
     }

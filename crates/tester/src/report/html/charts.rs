@@ -89,7 +89,7 @@ pub(super) fn percentiles(step: &StepRecord) -> String {
     let title = format!("Percentiles at {}", count(step.load()));
     // x is 1 / (1 - quantile): 10 is p90, 100 is p99.
     let quantile = |x: f64| {
-        let text = format!("{:.3}", 100.0 * (1.0 - 1.0 / x.max(1.0)));
+        let text = format!("{:.4}", 100.0 * (1.0 - 1.0 / x.max(1.0)));
         format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
     };
     chart.figure(&title, ("percentile", "time"), (quantile, time))
@@ -159,7 +159,8 @@ pub(super) fn errors(totals: &[(String, u64)]) -> String {
     for (i, (class, n)) in totals.iter().enumerate() {
         chart.bar("p99", i as f64 + 0.1, i as f64 + 0.9, *n as f64, &format!("{class}: {n}"));
     }
-    chart.figure("Errors by class", ("class, in the order of the list", "errors"), (|_| String::new(), count))
+    let names: Vec<&str> = totals.iter().map(|t| t.0.as_str()).collect();
+    chart.figure("Errors by class", (&names.join(", "), "errors"), (|_| String::new(), count))
 }
 
 fn class_of(name: &str) -> &'static str {

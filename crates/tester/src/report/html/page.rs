@@ -1,6 +1,7 @@
 //! The page: what stands where.
 
 use super::{charts, escape};
+use crate::diagnose::CauseName;
 use crate::discover::Bound;
 use crate::record::StepRecord;
 use crate::report::format::{bytes, count, percent, time};
@@ -8,6 +9,9 @@ use crate::report::markdown::{error_totals, knee_sentence, shown, stop_name, zon
 use crate::report::{LevelRow, Report};
 
 const STYLE: &str = include_str!("style.css");
+
+/// Columns that hold words: aligned to the left.
+const TEXT_COLUMNS: [&str; 4] = ["zone", "cause", "refused", "class"];
 
 /// Writes the report as one HTML file.
 #[must_use]
@@ -70,7 +74,10 @@ fn facts(report: &Report) -> String {
         "cause",
         "Why",
         report.cause.name.as_str().to_owned(),
-        format!("confidence {}", percent(report.cause.confidence)),
+        match report.cause.name {
+            CauseName::Unknown => "no signature is complete".to_owned(),
+            _ => format!("confidence {}", percent(report.cause.confidence)),
+        },
     );
     let zones: String = report
         .zones
@@ -140,7 +147,11 @@ fn curves(report: &Report) -> String {
 }
 
 fn table(id: &str, head: &[&str], rows: &str) -> String {
-    let head: String = head.iter().map(|h| format!("<th>{}</th>", escape(h))).collect();
+    let cell = |h: &&str| {
+        let class = if TEXT_COLUMNS.contains(h) { " class=\"text\"" } else { "" };
+        format!("<th{class}>{}</th>", escape(h))
+    };
+    let head: String = head.iter().map(cell).collect();
     format!(
         r#"<div class="scroll" tabindex="0"><table id="{id}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"#
     )
