@@ -16,6 +16,9 @@ const BOTTOM: f64 = 38.0;
 /// Most ticks of an axis.
 const TICKS: usize = 5;
 
+/// Writes a tick's value.
+pub(super) type Format = fn(f64) -> String;
+
 /// One axis: its range and whether it is logarithmic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
@@ -177,12 +180,7 @@ impl Chart {
     }
 
     /// The finished figure. `x_label` and `y_label` name the axes; the formats write their ticks.
-    pub(super) fn figure(
-        self,
-        title: &str,
-        labels: (&str, &str),
-        formats: (fn(f64) -> String, fn(f64) -> String),
-    ) -> String {
+    pub(super) fn figure(self, title: &str, labels: (&str, &str), formats: (Format, Format)) -> String {
         let mut ticks = String::new();
         for x in self.x.ticks() {
             let at = self.px(x);
