@@ -5,7 +5,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use tidegate::commands::{check::Check, config::Config, decide::Decide, load, serve::Serve, stub};
+use tidegate::commands::{
+    audit::Audit, check::Check, compare::Compare, config::Config, decide::Decide, load, plan::Plan,
+    serve::Serve, stub,
+};
 use tidegate::config::Environment;
 
 /// Limits traffic, routes it, ingests it, and proves its own capacity.
@@ -30,6 +33,9 @@ enum Command {
     /// One generator process of several; spoken to by its parent only.
     #[command(name = load::WORKER, hide = true)]
     SaturateWorker,
+    Compare(Compare),
+    Plan(Plan),
+    Audit(Audit),
     /// Prints a completion script for a shell.
     Completions {
         /// Which shell.
@@ -50,6 +56,9 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Load(arguments) => return load::run(&arguments),
         Command::Stub(arguments) => return stub::run(&arguments),
         Command::SaturateWorker => return load::worker(),
+        Command::Compare(compare) => compare.run(&mut out),
+        Command::Plan(plan) => plan.run(&mut out),
+        Command::Audit(audit) => audit.run(&mut out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut out);
             Ok(ExitCode::SUCCESS)
