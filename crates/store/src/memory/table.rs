@@ -19,7 +19,7 @@
 //! `docs/decisions/0010-memory-store.md` has the figures.
 //!
 //! Invariants: hash 0 marks an empty slot; at least one slot is empty unless there are none, which
-//! is what ends every probe; an unused table has no allocation.
+//! is what ends every probe; an unused table allocates nothing.
 //!
 //! Deliberately absent: hashing, budgets, eviction: see `identity.rs` and `shard.rs`.
 //!
