@@ -1,1 +1,16 @@
-//! Where counters live: the store contract and the stores that keep it.
+//! Where counters live: the store contract, and the stores that keep it.
+//!
+//! ```text
+//!                 Counters  (one enum, no boxing on the memory path)
+//!                    |
+//!      memory        |   redis, postgres: same decisions, other guarantees
+//!   sharded table ---'
+//! ```
+//!
+//! The contract is one atomic read-decide-replace over *all* the limits that a request meets:
+//! either every limit has room and each is charged, or nobody is (fault 16).
+
+mod contract;
+pub mod memory;
+
+pub use contract::{Answer, Charge, Counters, Degraded, Intent, StoreError};

@@ -1,33 +1,71 @@
 //! The `tidegate` binary: flags, configuration, wiring, exit codes.
 
-mod commands;
-
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use tidegate::commands::{
+    check::Check,
+    config::Config,
+    decide::Decide,
+    load::{self, Load},
+    serve::Serve,
+    stub::StubCommand,
+};
+use tidegate::config::Environment;
 
-#[derive(Debug, clap::Parser)]
-#[command(name = "tidegate", version, about)]
+/// Limits traffic, routes it, ingests it, and proves its own capacity.
+#[derive(Parser)]
+#[command(version, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Debug, clap::Subcommand)]
+#[derive(clap::Subcommand)]
 enum Command {
-    /// Put load on a target: a scenario, or one step given by flags.
-    Load(Box<commands::load::Args>),
-    /// Serve with planted behaviour: what a tester is tested with.
-    Stub(Box<commands::stub::Args>),
-    /// One generator process of several; spoken to by its parent only.
-    #[command(name = commands::load::WORKER, hide = true)]
-    SaturateWorker,
+    Serve(Serve),
+    Check(Check),
+    #[command(subcommand)]
+    Config(Config),
+    Decide(Decide),
+    Load(Box<Load>),
+    Stub(Box<StubCommand>),
+    /// One generator process of several; only its parent speaks to it.
+    #[command(name = load::WORKER, hide = true)]
+    Worker,
+    /// Prints a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// Prints the version.
+    Version,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    match Cli::parse().command {
-        Command::Load(args) => commands::load::run(&args),
-        Command::Stub(args) => commands::stub::run(&args),
-        Command::SaturateWorker => commands::load::worker(),
+    let environment = Environment::of_process();
+    let mut out = std::io::stdout().lock();
+    let code = match Cli::parse().command {
+        Command::Serve(serve) => serve.run(environment, &mut out),
+        Command::Check(check) => check.run(environment, &mut out),
+        Command::Config(config) => config.run(environment, &mut out),
+        Command::Decide(decide) => decide.run(&mut out),
+        Command::Load(load) => return load.run(&mut out),
+        Command::Stub(stub) => return stub.run(&mut out),
+        Command::Worker => return load::worker(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut out);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Version => {
+            writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION")).map(|()| ExitCode::SUCCESS)
+        }
+    };
+    match code {
+        // Whoever reads the output has read enough: `tidegate config reference | head`.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => Ok(other?),
     }
 }

@@ -4,10 +4,11 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use tidegate_algorithms::pacing::{MAX_RATE, Profile};
 
-use super::{Mistake, RequestSpec, Scenario, Step, Threshold, data, raw};
+use super::{Mistake, RequestSpec, Scenario, Step, data, raw};
 use crate::{
     load::{Checks, HeaderCheck, Reuse, StatusSet},
     measurement::{Loop, StepPlan},
+    threshold::Threshold,
 };
 
 const MAX_CONNECTIONS: u64 = 1_000_000;
@@ -121,7 +122,7 @@ impl Checker {
     fn thresholds(&mut self, path: &str, texts: &[String]) -> Vec<Threshold> {
         let mut thresholds = Vec::new();
         for (index, text) in texts.iter().enumerate() {
-            match Threshold::parse(text) {
+            match text.parse::<Threshold>() {
                 Ok(threshold) => thresholds.push(threshold),
                 Err(error) => self.mistake(&format!("{path}[{index}]"), &error.to_string()),
             }
@@ -339,7 +340,7 @@ mod tests {
         let found = mistakes(text);
         for part in [
             "name: 1 to 100 bytes",
-            "thresholds[0]: \"1\" is not a time such as 500us, 100ms or 1.5s",
+            "thresholds[0]: `1` is no value for p99",
             "connection.connect_timeout_ms: 0 is outside 1 to 600000 ms",
             "connection.sources[0]: \"here\" is not an IP address",
             "request[0].weight: 0 is outside 1 to 1000000",

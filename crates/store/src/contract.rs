@@ -1,0 +1,152 @@
+//! The store contract.
+//!
+//! Every store gives the same decisions for the same operations at the same times; one conformance
+//! suite and one differential property test say so (`tests/conformance/`). What differs is
+//! durability, reach and cost, which `docs/stores.md` states.
+//!
+//! Invariants:
+//! - a denial charges nobody, whichever of several limits denied;
+//! - a limit that is not binding (shadow mode) is charged with the others and never denies;
+//! - after a denial, the verdicts of the limits that had room show what remains *without* this
+//!   request's cost, since it was not spent;
+//! - charges of one key in one request are one spend: a later one is judged as if the earlier ones
+//!   that have room had been made;
+//! - a charge is never repeated blindly: an operation whose outcome is unknown is an error.
+
+use thiserror::Error;
+use tidegate_algorithms::limit::{Limit, PermitId, Verdict};
+use tidegate_algorithms::time::Now;
+
+/// One limit's share in a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// What may be spent.
+    pub limit: &'a Limit,
+    /// The counter's name, made by `policy::key_of`.
+    pub key: &'a [u8],
+    /// Units, 0 to ask what remains.
+    pub cost: u64,
+    /// Whether a denial denies the request; false in shadow mode.
+    pub binding: bool,
+}
+
+/// Whether a decision spends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Charge every limit if all binding ones have room. Concurrency limits hand out this permit.
+    Spend(PermitId),
+    /// Answer as if spending, and spend nothing.
+    Peek,
+}
+
+/// Why an answer was given without the store that should have given it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Degraded {
+    /// Counted in this node's memory, against this node's share.
+    Local,
+    /// Allowed blindly.
+    Open,
+    /// Denied blindly.
+    Closed,
+}
+
+/// A store's answer: whether the request is allowed, and each limit's verdict in the order asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Every binding limit had room.
+    pub allowed: bool,
+    /// One per charge.
+    pub verdicts: Vec<Verdict>,
+    /// Set if the answer did not come from the configured store.
+    pub degraded: Option<Degraded>,
+}
+
+/// Why a store gave no answer. None of these says that the request is denied.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The deadline passed; whether the charge was made is unknown.
+    #[error("the store did not answer within its deadline")]
+    Timeout,
+    /// The store could not be reached, and nothing was charged.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
+    /// The store refused the operation, and nothing was charged.
+    #[error("the store refused: {0}")]
+    Refused(String),
+}
+
+/// The store that a process was configured with.
+#[derive(Debug)]
+pub enum Counters {
+    /// In this process.
+    Memory(crate::memory::Memory),
+}
+
+impl Counters {
+    /// Decides one request over all its limits, atomically.
+    ///
+    /// `answer` is overwritten; its allocation is reused. `now` is the caller's clock, which the
+    /// memory store decides by; stores with a clock of their own use that.
+    ///
+    /// # Errors
+    /// When the store cannot say; see [`StoreError`] for what is known of the charge.
+    pub async fn decide(
+        &self,
+        now: Now,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        answer: &mut Answer,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.decide(now, charges, intent, answer);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives back units that were charged under these limits and keys.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.refund(now, charges);
+                Ok(())
+            }
+        }
+    }
+
+    /// Extends the lease of a permit held under one concurrency limit. False if it is not held.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    pub async fn renew(
+        &self,
+        now: Now,
+        limit: &Limit,
+        key: &[u8],
+        permit: PermitId,
+    ) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.renew(now, limit, key, permit)),
+        }
+    }
+
+    /// Gives a permit back. False if it is not held.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    pub async fn release(
+        &self,
+        now: Now,
+        limit: &Limit,
+        key: &[u8],
+        permit: PermitId,
+    ) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.release(now, limit, key, permit)),
+        }
+    }
+}
