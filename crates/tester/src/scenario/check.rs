@@ -6,7 +6,7 @@ use tidegate_algorithms::pacing::{MAX_RATE, Profile};
 
 use super::{Mistake, RequestSpec, Scenario, Step, data, raw};
 use crate::{
-    load::{Checks, HeaderCheck, Reuse, StatusSet},
+    load::{Checks, HeaderCheck, Reuse, Rows, StatusSet},
     measurement::{Loop, StepPlan},
     threshold::Threshold,
 };
@@ -43,19 +43,7 @@ pub(super) fn check(
         checker.rate("connection.connect_rate", rate);
     }
     let sources = checker.sources(&raw.connection.sources);
-    let rows = match raw.data {
-        None => Arc::default(),
-        Some(path) => match read_data(&path) {
-            Ok(text) => data::parse(&text).unwrap_or_else(|error| {
-                checker.mistake("data", &format!("{path}: {error}"));
-                Arc::default()
-            }),
-            Err(error) => {
-                checker.mistake("data", &format!("{path}: {error}"));
-                Arc::default()
-            }
-        },
-    };
+    let rows = checker.rows(raw.data.as_deref(), read_data);
     if raw.request.is_empty() {
         checker.mistake("request", "at least one [[request]] is needed");
     }
@@ -117,6 +105,22 @@ impl Checker {
         if !(value > 0.0 && value <= MAX_RATE) {
             self.mistake(path, &format!("{value} is outside 0 (excluded) to {MAX_RATE} per second"));
         }
+    }
+
+    fn rows(
+        &mut self,
+        path: Option<&str>,
+        read_data: impl FnOnce(&str) -> std::io::Result<String>,
+    ) -> Arc<Rows> {
+        let Some(path) = path else {
+            return Arc::default();
+        };
+        let rows = read_data(path).map_err(|error| error.to_string());
+        let rows = rows.and_then(|text| data::parse(&text).map_err(|error| error.to_string()));
+        rows.unwrap_or_else(|error| {
+            self.mistake("data", &format!("{path}: {error}"));
+            Arc::default()
+        })
     }
 
     fn thresholds(&mut self, path: &str, texts: &[String]) -> Vec<Threshold> {
