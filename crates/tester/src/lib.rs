@@ -4,6 +4,7 @@ pub mod audit;
 pub mod compare;
 pub mod diagnose;
 pub mod discover;
+pub mod live;
 pub mod measurement;
 pub mod plan;
 pub mod record;
