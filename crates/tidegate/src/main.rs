@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use tidegate::commands::{
-    audit::Audit, check::Check, compare::Compare, config::Config, decide::Decide, load, plan::Plan,
+    audit::Audit, check::Check, compare::Compare, config::Config, decide::Decide, load, plan::Plan, saturate,
     serve::Serve, stub,
 };
 use tidegate::config::Environment;
@@ -26,6 +26,8 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    /// Finds where a service stops scaling, and says why.
+    Saturate(Box<saturate::Args>),
     /// Puts load on a target: a scenario, or one step given by flags.
     Load(Box<load::Args>),
     /// Serves with planted behaviour: what a tester is tested with.
@@ -53,6 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Saturate(arguments) => return saturate::run(&arguments),
         Command::Load(arguments) => return load::run(&arguments),
         Command::Stub(arguments) => return stub::run(&arguments),
         Command::SaturateWorker => return load::worker(),

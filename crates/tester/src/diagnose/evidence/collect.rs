@@ -18,6 +18,8 @@ use super::{KernelDelta, Observation, ServerDelta, ThreadUse, process};
 pub const MAX_THREADS: usize = 1_024;
 /// Descriptors whose links are followed.
 pub const MAX_DESCRIPTORS: usize = 4_096;
+/// Processes looked through for a listener.
+const MAX_PROCESSES: usize = 32_768;
 /// Threads kept in the evidence, the busiest.
 const KEPT_THREADS: usize = 16;
 /// Clock ticks a second: USER_HZ, which the kernel has fixed at 100 for every program.
@@ -34,6 +36,28 @@ pub struct Probe {
     pub client_pids: Vec<u32>,
     /// Source addresses that the client uses.
     pub sources: Option<u64>,
+}
+
+/// The process that listens on a port of this machine, as far as this user may look; none when the
+/// port is not listened on, or by a process that may not be looked at. Of several processes that
+/// share the port, one.
+#[must_use]
+pub fn listener_pid(port: u16) -> Option<u32> {
+    let inodes: BTreeSet<u64> =
+        sockets().iter().filter(|s| s.listening && s.local.1 == port).map(|s| s.inode).collect();
+    if inodes.is_empty() {
+        return None;
+    }
+    let owns = |pid: &u32| {
+        let Some(ids) = names(&format!("/proc/{pid}/fd"), MAX_DESCRIPTORS) else { return false };
+        ids.iter().any(|id| {
+            fs::read_link(format!("/proc/{pid}/fd/{id}"))
+                .ok()
+                .and_then(|link| process::socket_inode(link.to_str()?))
+                .is_some_and(|inode| inodes.contains(&inode))
+        })
+    };
+    names("/proc", MAX_PROCESSES)?.iter().filter_map(|name| name.parse().ok()).find(owns)
 }
 
 #[derive(Clone, Debug, Default)]
@@ -271,6 +295,7 @@ mod tests {
             client_pids: vec![std::process::id()],
             sources: Some(1),
         };
+        assert_eq!(listener_pid(port), Some(std::process::id()));
         let before = probe.read();
         let waiting: Vec<TcpStream> =
             (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
