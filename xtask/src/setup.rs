@@ -28,6 +28,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("c++", "g++"),
     ("node", "nodejs"),
     ("curl", "curl"),
+    ("faketime", "faketime"),
 ];
 
 /// Installs everything that `make test` needs.

@@ -6,8 +6,16 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use tidegate::commands::{
-    audit::Audit, check::Check, compare::Compare, config::Config, decide::Decide, load, plan::Plan, saturate,
-    serve::Serve, stub,
+    audit::Audit,
+    check::Check,
+    compare::Compare,
+    config::Config,
+    decide::Decide,
+    load::{self, Load},
+    plan::Plan,
+    saturate::Saturate,
+    serve::Serve,
+    stub::StubCommand,
 };
 use tidegate::config::Environment;
 
@@ -26,15 +34,12 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
-    /// Finds where a service stops scaling, and says why.
-    Saturate(Box<saturate::Args>),
-    /// Puts load on a target: a scenario, or one step given by flags.
-    Load(Box<load::Args>),
-    /// Serves with planted behaviour: what a tester is tested with.
-    Stub(Box<stub::Args>),
-    /// One generator process of several; spoken to by its parent only.
+    Saturate(Box<Saturate>),
+    Load(Box<Load>),
+    Stub(Box<StubCommand>),
+    /// One generator process of several; only its parent speaks to it.
     #[command(name = load::WORKER, hide = true)]
-    SaturateWorker,
+    Worker,
     Compare(Compare),
     Plan(Plan),
     Audit(Audit),
@@ -55,10 +60,10 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
-        Command::Saturate(arguments) => return saturate::run(&arguments),
-        Command::Load(arguments) => return load::run(&arguments),
-        Command::Stub(arguments) => return stub::run(&arguments),
-        Command::SaturateWorker => return load::worker(),
+        Command::Saturate(saturate) => return saturate.run(&mut out),
+        Command::Load(load) => return load.run(&mut out),
+        Command::Stub(stub) => return stub.run(&mut out),
+        Command::Worker => return load::worker(),
         Command::Compare(compare) => compare.run(&mut out),
         Command::Plan(plan) => plan.run(&mut out),
         Command::Audit(audit) => audit.run(&mut out),

@@ -42,8 +42,8 @@ use self::shard::{BUDGET, Census, Reserve, Shard};
 use crate::{Answer, Charge, Intent};
 pub use identity::HashKey;
 
-/// Cap unless stated otherwise: 256 MiB, some 5 million keys of the algorithms whose state is fixed.
-pub const DEFAULT_MAX_BYTES: usize = 256 << 20;
+/// Cap unless stated otherwise: 1 GiB, some 23 million keys whose state has a fixed size.
+pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
 /// Smallest cap: 1 MiB. A smaller one is raised to it.
 pub const MIN_MAX_BYTES: usize = 1 << 20;
 /// The part of the cap that is lent to shards whose logs and permits need it: one eighth.
@@ -198,8 +198,7 @@ impl Memory {
     /// The high half of the hash, scaled to the number of shards; the table uses the low half.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the product's high half is less than the
-        number of shards"
+        reason = "the product's high half is less than the number of shards"
     )]
     fn shard_index(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize

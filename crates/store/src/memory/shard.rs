@@ -44,8 +44,9 @@ const HOLES: usize = 2;
 #[derive(Debug)]
 pub(super) struct Reserve(AtomicUsize);
 
-/// See the module.
+/// See the module. In this order, so that the table's beginning shares a cache line with the lock.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Shard {
     table: Table,
     /// Bytes of logs and permits.

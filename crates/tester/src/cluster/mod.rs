@@ -14,7 +14,7 @@
 //! their own: an interrupt from the terminal reaches the parent only, which then ends them cleanly.
 
 mod parent;
-mod record;
+mod transfer;
 mod worker;
 
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ use crate::{
 };
 
 pub use parent::Cluster;
-pub use record::Record;
+use transfer::Transfer;
 pub use worker::run_worker;
 
 /// What to do, in a form that can be handed to another process.
@@ -121,6 +121,6 @@ struct Order {
 enum Line {
     Ready,
     Progress(Progress),
-    Done(Box<Record>),
+    Done(Box<Transfer>),
     Failed(String),
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::{ClusterError, Job, Line, Order, record};
+use super::{ClusterError, Job, Line, Order, transfer};
 use crate::{
     load::{Engine, OnProgress, Progress, Stop, share},
     measurement::{Bench, Measurement, StepPlan},
@@ -123,7 +123,7 @@ impl Cluster {
         let mut measured = parts.into_measurements().into_iter();
         let mut sum = measured.next().ok_or_else(|| ClusterError::Worker("there was none".to_owned()))?;
         for part in measured {
-            record::add(&mut sum, &part);
+            transfer::add(&mut sum, &part);
         }
         sum.plan = plan.clone();
         Ok(sum)

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use super::{ClusterError, Line, Order, Record};
+use super::{ClusterError, Line, Order, Transfer};
 use crate::{load::Engine, preflight::raise_descriptors};
 
 /// Does what the parent asks on standard input, and answers on standard output.
@@ -25,7 +25,7 @@ pub fn run_worker() -> Result<(), ClusterError> {
     Ok(())
 }
 
-fn work(Order { job, plan }: Order) -> Result<Record, ClusterError> {
+fn work(Order { job, plan }: Order) -> Result<Transfer, ClusterError> {
     // A refusal shows as EMFILE errors in the measurement.
     let _refused = raise_descriptors().is_err();
     let (_, options) = job.resolve()?;
@@ -59,7 +59,7 @@ fn work(Order { job, plan }: Order) -> Result<Record, ClusterError> {
     })?;
     match broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error.into()),
-        None => Ok(Record::from(&measured)),
+        None => Ok(Transfer::from(&measured)),
     }
 }
 

@@ -15,6 +15,7 @@
 //!
 //! Deliberately absent: judging. What a measurement means is decided elsewhere.
 
+mod edges;
 mod exchange;
 mod http;
 mod options;

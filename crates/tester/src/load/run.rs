@@ -112,14 +112,17 @@ pub(super) fn run_step<P: Protocol>(
         if let Some(progress) = &mut hooks.progress {
             watch(plan, epoch, times, &reports, progress);
         }
-        let joined = handles.into_iter().map(|handle| match handle.join() {
-            Ok(Ok(Some(tally))) => Ok(tally),
-            Ok(Ok(None)) => Err(EngineError::Thread),
-            Ok(Err(error)) => Err(EngineError::Setup(error)),
-            Err(_) => Err(EngineError::Thread),
-        });
-        joined.collect()
+        handles.into_iter().map(join).collect()
     })
+}
+
+/// A thread's counts, or why it has none.
+fn join(handle: thread::ScopedJoinHandle<'_, io::Result<Option<Tally>>>) -> Result<Tally, EngineError> {
+    match handle.join() {
+        Ok(Ok(Some(tally))) => Ok(tally),
+        Ok(Err(error)) => Err(EngineError::Setup(error)),
+        Ok(Ok(None)) | Err(_) => Err(EngineError::Thread),
+    }
 }
 
 /// Shows the view until all threads have ended.

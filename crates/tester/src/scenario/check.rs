@@ -4,10 +4,11 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use tidegate_algorithms::pacing::{MAX_RATE, Profile};
 
-use super::{Mistake, RequestSpec, Scenario, Step, Threshold, data, raw};
+use super::{Mistake, RequestSpec, Scenario, Step, data, raw};
 use crate::{
-    load::{Checks, HeaderCheck, Reuse, StatusSet},
+    load::{Checks, HeaderCheck, Reuse, Rows, StatusSet},
     measurement::{Loop, StepPlan},
+    threshold::Threshold,
 };
 
 const MAX_CONNECTIONS: u64 = 1_000_000;
@@ -42,19 +43,7 @@ pub(super) fn check(
         checker.rate("connection.connect_rate", rate);
     }
     let sources = checker.sources(&raw.connection.sources);
-    let rows = match raw.data {
-        None => Arc::default(),
-        Some(path) => match read_data(&path) {
-            Ok(text) => data::parse(&text).unwrap_or_else(|error| {
-                checker.mistake("data", &format!("{path}: {error}"));
-                Arc::default()
-            }),
-            Err(error) => {
-                checker.mistake("data", &format!("{path}: {error}"));
-                Arc::default()
-            }
-        },
-    };
+    let rows = checker.rows(raw.data.as_deref(), read_data);
     if raw.request.is_empty() {
         checker.mistake("request", "at least one [[request]] is needed");
     }
@@ -118,10 +107,26 @@ impl Checker {
         }
     }
 
+    fn rows(
+        &mut self,
+        path: Option<&str>,
+        read_data: impl FnOnce(&str) -> std::io::Result<String>,
+    ) -> Arc<Rows> {
+        let Some(path) = path else {
+            return Arc::default();
+        };
+        let rows = read_data(path).map_err(|error| error.to_string());
+        let rows = rows.and_then(|text| data::parse(&text).map_err(|error| error.to_string()));
+        rows.unwrap_or_else(|error| {
+            self.mistake("data", &format!("{path}: {error}"));
+            Arc::default()
+        })
+    }
+
     fn thresholds(&mut self, path: &str, texts: &[String]) -> Vec<Threshold> {
         let mut thresholds = Vec::new();
         for (index, text) in texts.iter().enumerate() {
-            match Threshold::parse(text) {
+            match text.parse::<Threshold>() {
                 Ok(threshold) => thresholds.push(threshold),
                 Err(error) => self.mistake(&format!("{path}[{index}]"), &error.to_string()),
             }
@@ -339,7 +344,7 @@ mod tests {
         let found = mistakes(text);
         for part in [
             "name: 1 to 100 bytes",
-            "thresholds[0]: \"1\" is not a time such as 500us, 100ms or 1.5s",
+            "thresholds[0]: `1` is no value for p99",
             "connection.connect_timeout_ms: 0 is outside 1 to 600000 ms",
             "connection.sources[0]: \"here\" is not an IP address",
             "request[0].weight: 0 is outside 1 to 1000000",

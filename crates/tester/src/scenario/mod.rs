@@ -10,7 +10,6 @@ mod builtin;
 mod check;
 pub mod data;
 mod raw;
-mod threshold;
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,10 +20,10 @@ use tidegate_wire::http1::{RequestTemplate, TemplateError};
 use crate::{
     load::{Checks, Exchange, Options, Request, Reuse, Rows, Target, TargetError, Workload},
     measurement::StepPlan,
+    threshold::Threshold,
 };
 
 pub use builtin::{built_in, names};
-pub use threshold::{Comparison, Metric, Threshold, ThresholdError};
 
 /// A checked scenario.
 #[derive(Clone, Debug, PartialEq)]

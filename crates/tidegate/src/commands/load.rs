@@ -13,19 +13,20 @@ use std::{
 
 use anyhow::Context as _;
 use tidegate_tester::{
-    cluster::{Cluster, Job, Record, run_worker},
+    cluster::{Cluster, Job, run_worker},
     load::Target,
     measurement::{Bench as _, Latency, Measurement},
     preflight::{self, Machine, Need, Severity},
+    record::StepRecord,
     scenario::{self, Scenario, Step},
 };
 
 /// Name of the hidden command that a generator process is started with.
 pub const WORKER: &str = "saturate-worker";
 
-/// Put load on a target.
+/// Puts load on a target: a scenario, or one step given by flags.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct Load {
     /// Where to: http://host:port/path, tcp://host:port (connect), tcp://host:port/echo, redis://host:port.
     url: String,
     /// A scenario: a built-in name or a file. Without it, one step of GET requests to the URL.
@@ -75,11 +76,18 @@ pub struct Args {
     force: bool,
 }
 
-/// Runs the load and prints what it measured. The exit code says whether the thresholds hold.
-///
-/// # Errors
-/// When the scenario is wrong, or nothing could be measured.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+impl Load {
+    /// Runs all steps and prints what each measured. Exit code 0: all thresholds were kept, 1: one
+    /// was broken, 2: the machine does not allow the run.
+    ///
+    /// # Errors
+    /// When the target or the scenario is not valid, or the load cannot be run.
+    pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        run(self, out)
+    }
+}
+
+fn run(args: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let (text, data) = scenario_text(args)?;
     let mut job = Job {
         url: args.url.clone(),
@@ -115,7 +123,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let executable = std::env::current_exe().context("this program's own path is needed")?;
     let mut cluster = Cluster::new(job, processes, executable, vec![WORKER.into()]);
     let stop = cluster.stop_handle();
-    super::stop_on_signal(stop.clone())?;
+    super::signals::stop_on_signal(stop.clone())?;
     let mut kept = true;
     for (index, step) in scenario.steps.iter().enumerate() {
         if stop.is_stopped() {
@@ -123,28 +131,36 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         cluster.follow_profile(step.profile.as_ref().map(|_| index));
         let measured = cluster.run(&step.plan)?;
-        let mut out = io::stdout().lock();
+        let record = StepRecord::of(&measured);
         if args.json {
-            writeln!(out, "{}", serde_json::to_string(&Record::from(&measured))?)?;
+            writeln!(out, "{}", serde_json::to_string(&record)?)?;
         } else {
-            print(&mut out, step, &measured)?;
+            print(out, step, &measured)?;
         }
-        kept &= print_thresholds(&mut out, &scenario, step, &measured, args.json)?;
+        kept &= print_thresholds(out, &scenario, step, &record, args.json)?;
     }
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The hidden worker command.
+///
+/// # Errors
+/// When its parent cannot be understood or spoken to.
 pub fn worker() -> anyhow::Result<ExitCode> {
     run_worker()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The scenario's text and its data file's.
-fn scenario_text(args: &Args) -> anyhow::Result<(String, Option<String>)> {
-    let Some(name) = &args.scenario else {
-        return Ok((one_step(args)?, None));
-    };
+fn scenario_text(args: &Load) -> anyhow::Result<(String, Option<String>)> {
+    match &args.scenario {
+        Some(name) => named_scenario(name),
+        None => Ok((one_step(args)?, None)),
+    }
+}
+
+/// The text of a built-in scenario or of a file, and its data file's.
+pub(super) fn named_scenario(name: &str) -> anyhow::Result<(String, Option<String>)> {
     if let Some(text) = scenario::built_in(name) {
         return Ok((text.to_owned(), None));
     }
@@ -163,34 +179,30 @@ fn scenario_text(args: &Args) -> anyhow::Result<(String, Option<String>)> {
 }
 
 /// The flags as a scenario, so that there is one way to run.
-fn one_step(args: &Args) -> anyhow::Result<String> {
-    let path = Target::parse(&args.url)?.path;
-    let mut step = toml::Table::new();
-    step.insert("connections".into(), i64::from(args.connections).into());
-    step.insert("duration_s".into(), args.duration_s.into());
-    step.insert("warmup_s".into(), args.warmup_s.into());
+fn one_step(args: &Load) -> anyhow::Result<String> {
+    // JSON's strings are TOML's, for what a URL may hold.
+    let path = serde_json::to_string(&Target::parse(&args.url)?.path)?;
+    let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
+    let mut text = format!(
+        "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\n[[request]]\npath = {path}\n\
+         [[step]]\nconnections = {}\nduration_s = {:?}\nwarmup_s = {:?}\n",
+        args.connections, args.duration_s, args.warmup_s
+    );
     if let Some(requests) = args.requests {
-        step.insert("requests".into(), i64::try_from(requests)?.into());
+        text.push_str(&format!("requests = {requests}\n"));
     }
     if let Some(rate) = args.rate {
-        step.insert("rate".into(), rate.into());
-        step.insert("arrivals".into(), if args.poisson { "poisson" } else { "even" }.into());
+        let arrivals = if args.poisson { "poisson" } else { "even" };
+        text.push_str(&format!("rate = {rate:?}\narrivals = \"{arrivals}\"\n"));
     }
-    let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
-    let table = toml::Table::from_iter([
-        ("name".to_owned(), "load".into()),
-        ("connection".to_owned(), toml::Table::from_iter([("reuse".to_owned(), reuse.into())]).into()),
-        ("request".to_owned(), vec![toml::Table::from_iter([("path".to_owned(), path.into())])].into()),
-        ("step".to_owned(), vec![step].into()),
-    ]);
-    Ok(toml::to_string(&table)?)
+    Ok(text)
 }
 
 fn ms(histogram: &Latency, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1e3
 }
 
-fn print(out: &mut impl Write, step: &Step, measured: &Measurement) -> io::Result<()> {
+fn print(out: &mut dyn Write, step: &Step, measured: &Measurement) -> io::Result<()> {
     let (response, service) = (&measured.response, &measured.service);
     let errors: u64 = measured.errors.values().sum();
     writeln!(out, "step            {}", step.name)?;
@@ -247,15 +259,15 @@ fn print(out: &mut impl Write, step: &Step, measured: &Measurement) -> io::Resul
 }
 
 fn print_thresholds(
-    out: &mut impl Write,
+    out: &mut dyn Write,
     scenario: &Scenario,
     step: &Step,
-    measured: &Measurement,
+    record: &StepRecord,
     quiet: bool,
 ) -> io::Result<bool> {
     let mut kept = true;
     for threshold in scenario.thresholds.iter().chain(&step.thresholds) {
-        let holds = threshold.holds(measured);
+        let holds = threshold.met_by(record.figure(threshold.metric));
         kept &= holds;
         if !quiet {
             writeln!(out, "threshold       {threshold}: {}", if holds { "kept" } else { "BROKEN" })?;

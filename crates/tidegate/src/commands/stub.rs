@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _, Write},
     net::SocketAddr,
     process::{Child, Command, ExitCode, Stdio},
     thread,
@@ -16,9 +16,9 @@ use tidegate_tester::{
     stub::{Admission, Beyond, Fault, FaultKind, Freeze, Options, Stall, Stub, Upstream},
 };
 
-/// Serve with planted behaviour: what a tester is tested with.
+/// Serves with planted behaviour: what a tester is tested with.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct StubCommand {
     /// Where to listen.
     #[arg(default_value = "127.0.0.1:4100")]
     listen: SocketAddr,
@@ -97,14 +97,20 @@ pub struct Args {
     until_eof: bool,
 }
 
-/// Serves until a signal.
-///
-/// # Errors
-/// When an address or a descriptor cannot be had.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+impl StubCommand {
+    /// Serves until a signal; then prints what it did, as JSON.
+    ///
+    /// # Errors
+    /// When it cannot listen, or a thread or a process fails.
+    pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        run(self, out)
+    }
+}
+
+fn run(args: &StubCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     raise_descriptors().context("the descriptor limit cannot be raised")?;
     let stop = Stop::default();
-    super::stop_on_signal(stop.clone())?;
+    super::signals::stop_on_signal(stop.clone())?;
     if args.until_eof {
         stop_at_end_of_input(stop.clone())?;
     }
@@ -112,17 +118,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return several(args, &stop);
     }
     let stub = Stub::start(options(args), stop)?;
-    let mut out = io::stdout().lock();
     writeln!(out, "listening on {}", stub.address())?;
     out.flush()?;
-    drop(out);
     let stats = stub.join()?;
-    writeln!(io::stdout().lock(), "{}", serde_json::to_string(&stats)?)?;
+    writeln!(out, "{}", serde_json::to_string(&stats)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Starts this program again for each process and waits for their end.
-fn several(args: &Args, stop: &Stop) -> anyhow::Result<ExitCode> {
+fn several(args: &StubCommand, stop: &Stop) -> anyhow::Result<ExitCode> {
     if args.listen.port() == 0 {
         bail!("several processes need a port that they can share");
     }
@@ -161,7 +165,7 @@ fn stop_at_end_of_input(stop: Stop) -> io::Result<()> {
     thread::Builder::new().name("input".to_owned()).spawn(wait).map(drop)
 }
 
-fn options(args: &Args) -> Options {
+fn options(args: &StubCommand) -> Options {
     let beyond = match (args.refuse_after, args.refuse_above_rate, args.refuse_above_in_flight) {
         (Some(count), _, _) => Some(Beyond::Requests(count)),
         (_, Some(rate), _) => Some(Beyond::Rate(rate)),

@@ -72,6 +72,9 @@ fn period(step: &StepRecord) -> Option<(f64, f64, f64)> {
     // Where the load's own latency is as long as a stall the stall adds to it, hence the lesser rule.
     let bound =
         (SPIKE_FACTOR * median).min(median + sorted[0].max(SPIKE_LEAST_US)).max(median + SPIKE_LEAST_US);
+    // A machine's own noise makes small spikes between the stalls; one or two huge ones hide none.
+    let third = sorted[sorted.len() - 3];
+    let bound = bound.max(median + 0.5 * (third - median));
     let spikes: Vec<f64> = largest.iter().map(|&v| if v > bound { 1.0 } else { 0.0 }).collect();
     let edges: Vec<f64> = spikes
         .iter()

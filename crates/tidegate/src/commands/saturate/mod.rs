@@ -14,7 +14,7 @@ mod plan;
 mod screen;
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,10 +33,12 @@ use super::{EXIT_FINDING, EXIT_MISTAKES, load};
 
 /// Longest wait for the server's metrics page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Largest metrics page that is read.
+const PAGE_BYTES: u64 = 4 << 20;
 
-/// Find where a service stops scaling, and why.
+/// Finds where a service stops scaling, and says why.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct Saturate {
     /// Where to: http://host:port/path, tcp://host:port (connect), tcp://host:port/echo, redis://host:port.
     url: String,
     /// Requests, checks and thresholds of a scenario: a built-in name or a file. Its own steps are
@@ -126,73 +128,124 @@ pub struct Args {
     force: bool,
 }
 
-/// Runs the course and reports.
-///
-/// # Errors
-/// When the flags or the scenario are wrong, or nothing could be measured.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let plan::Plan { mut job, course, thresholds, profiles, scenario } = plan::plan(args)?;
-    let (_, options) = job.resolve()?;
-    let machine = Machine::read();
-    let decision = preflight::decide(&machine, &need(&options, course.most_connections()));
-    let mut errors = io::stderr().lock();
-    for finding in &decision.findings {
-        writeln!(errors, "{finding}")?;
+impl Saturate {
+    /// Runs the course and reports. Exit code 0; 1 when nothing or not all could be measured, 2 when
+    /// the machine does not allow the run, 3 when a threshold is missed.
+    ///
+    /// # Errors
+    /// When the flags or the scenario are wrong, nothing could be measured, or a file not be written.
+    pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        let plan::Plan { mut job, course, thresholds, profiles, scenario } = plan::plan(self)?;
+        let (_, options) = job.resolve()?;
+        let Some(processes) = self.preflight(&mut job, &options, course.most_connections())? else {
+            return Ok(ExitCode::from(EXIT_MISTAKES));
+        };
+        let seen = self.witness(&options, processes, &job)?;
+        writeln!(io::stderr(), "{}", what_is_seen(&seen))?;
+
+        let started = jiff::Timestamp::from_second((wall().0 / 1_000_000_000) as i64)?.to_string();
+        let executable = std::env::current_exe().context("this program's own path is needed")?;
+        let cluster = Cluster::new(job, processes, executable, vec![load::WORKER.into()]);
+        let stop = cluster.stop_handle();
+        super::signals::stop_on_signal(stop.clone())?;
+        let redraw = !self.plain && io::stderr().is_terminal();
+        let mut screen = screen::Screen::new(&self.url, redraw, profiles);
+        let cluster = if redraw { cluster.on_progress(screen.progress()) } else { cluster };
+        let finished = run_course(&mut Watched::new(cluster, seen), &course, &stop, &mut screen);
+        screen.clear();
+
+        let context = Context {
+            target: self.url.clone(),
+            scenario,
+            started,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: report::Machine::here(),
+        };
+        self.conclude(&finished, context, &thresholds, out)
     }
-    if decision.blocked() && !args.force {
-        writeln!(errors, "nothing was run; --force runs it all the same")?;
-        return Ok(ExitCode::from(EXIT_MISTAKES));
+
+    /// Says what the machine allows, and spreads the job over it. Gives the number of processes; none
+    /// when the run is not allowed.
+    fn preflight(&self, job: &mut Job, options: &Options, connections: u32) -> anyhow::Result<Option<u32>> {
+        let need = Need {
+            connections,
+            target: options.target,
+            sources: options.sources.clone(),
+            per_request: options.reuse == Reuse::PerRequest,
+        };
+        let machine = Machine::read();
+        let decision = preflight::decide(&machine, &need);
+        let mut errors = io::stderr().lock();
+        for finding in &decision.findings {
+            writeln!(errors, "{finding}")?;
+        }
+        if decision.blocked() && !self.force {
+            writeln!(errors, "nothing was run; --force runs it all the same")?;
+            return Ok(None);
+        }
+        let processes = self.processes.unwrap_or(decision.processes);
+        job.threads = self.threads.unwrap_or_else(|| (machine.cores / processes).max(1));
+        job.sources = decision.sources;
+        Ok(Some(processes))
     }
-    let processes = args.processes.unwrap_or(decision.processes);
-    job.threads = args.threads.unwrap_or_else(|| (machine.cores / processes).max(1));
-    job.sources = decision.sources;
-    let seen = witness(args, &options, processes, &job)?;
-    writeln!(errors, "{}", what_is_seen(&seen))?;
-    drop(errors);
 
-    let started = jiff::Timestamp::from_second((wall().0 / 1_000_000_000) as i64)?.to_string();
-    let executable = std::env::current_exe().context("this program's own path is needed")?;
-    let cluster = Cluster::new(job, processes, executable, vec![load::WORKER.into()]);
-    let stop = cluster.stop_handle();
-    super::stop_on_signal(stop.clone())?;
-    let redraw = !args.plain && io::stderr().is_terminal();
-    let mut screen = screen::Screen::new(&args.url, redraw, profiles);
-    let cluster = if redraw { cluster.on_progress(screen.progress()) } else { cluster };
-    let finished = run_course(&mut Watched::new(cluster, seen), &course, &stop, &mut screen);
-    screen.clear();
-
-    let context = Context {
-        target: args.url.clone(),
-        scenario,
-        started,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: report::Machine::here(),
-    };
-    conclude(args, &finished, context, &thresholds)
-}
-
-fn need(options: &Options, connections: u32) -> Need {
-    Need {
-        connections,
-        target: options.target,
-        sources: options.sources.clone(),
-        per_request: options.reuse == Reuse::PerRequest,
+    /// What can be seen of the server, and the page to read beside it.
+    fn witness(&self, options: &Options, processes: u32, job: &Job) -> anyhow::Result<Seen> {
+        let seen = Seen::of(options.target, self.pid, processes, &job.sources);
+        let Some(url) = self.metrics.clone() else { return Ok(seen) };
+        let cores = || std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+        let Some(cores) = self.server_cores.or_else(|| seen.is_local().then(cores)) else {
+            bail!(
+                "--metrics of a server on another machine needs --server-cores: a page does not say how many it has"
+            );
+        };
+        let config = ureq::Agent::config_builder().timeout_global(Some(PAGE_TIMEOUT));
+        let agent: ureq::Agent = config.build().into();
+        // A page that fails is evidence that is missing, not a failed run.
+        let page: MetricsPage = Box::new(move || {
+            let mut reply = agent.get(&url).call().ok()?;
+            reply.body_mut().with_config().limit(PAGE_BYTES).read_to_string().ok()
+        });
+        Ok(seen.with_page(page, cores))
     }
-}
 
-/// What can be seen of the server, and the page to read beside it.
-fn witness(args: &Args, options: &Options, processes: u32, job: &Job) -> anyhow::Result<Seen> {
-    let seen = Seen::of(options.target, args.pid, processes, &job.sources);
-    let Some(url) = args.metrics.clone() else { return Ok(seen) };
-    let here = seen.is_local().then(|| std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64));
-    let Some(cores) = args.server_cores.or(here) else {
-        bail!(
-            "--metrics of a server on another machine needs --server-cores: a page does not say how many it has"
-        );
-    };
-    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(PAGE_TIMEOUT)).build().into();
-    let page: MetricsPage = Box::new(move || agent.get(&url).call().ok()?.body_mut().read_to_string().ok());
-    Ok(seen.with_page(page, cores))
+    /// Prints the answer, writes the files, and decides the exit code.
+    fn conclude(
+        &self,
+        finished: &Finished<ClusterError>,
+        context: Context,
+        thresholds: &[Threshold],
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode> {
+        if let Some(error) = &finished.failure {
+            writeln!(io::stderr(), "a step could not be run: {error}")?;
+        }
+        let Some(report) = finished.report(context, thresholds) else {
+            bail!("nothing was measured");
+        };
+        self.write_files(&report)?;
+        write!(out, "{}", summary(&report))?;
+        if report.verdicts.iter().any(|verdict| !verdict.met) {
+            return Ok(ExitCode::from(EXIT_FINDING));
+        }
+        Ok(if finished.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn write_files(&self, report: &Report) -> anyhow::Result<()> {
+        let write = |path: &PathBuf, text: String| {
+            fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+        };
+        if let Some(path) = &self.json {
+            write(path, report.to_json()? + "\n")?;
+        }
+        if let Some(path) = &self.markdown {
+            write(path, report::markdown(report))?;
+        }
+        if let Some(path) = &self.html {
+            write(path, report::html::html(report))?;
+        }
+        Ok(())
+    }
 }
 
 fn what_is_seen(seen: &Seen) -> String {
@@ -207,41 +260,4 @@ fn what_is_seen(seen: &Seen) -> String {
             "note    the server is on another machine: --metrics URL lets it speak for itself".to_owned()
         }
     }
-}
-
-/// Prints the answer, writes the files, and decides the exit status.
-fn conclude(
-    args: &Args,
-    finished: &Finished<ClusterError>,
-    context: Context,
-    thresholds: &[Threshold],
-) -> anyhow::Result<ExitCode> {
-    if let Some(error) = &finished.failure {
-        writeln!(io::stderr().lock(), "a step could not be run: {error}")?;
-    }
-    let Some(report) = finished.report(context, thresholds) else {
-        bail!("nothing was measured");
-    };
-    write_files(args, &report)?;
-    write!(io::stdout().lock(), "{}", summary(&report))?;
-    if report.verdicts.iter().any(|verdict| !verdict.met) {
-        return Ok(ExitCode::from(EXIT_FINDING));
-    }
-    Ok(if finished.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-fn write_files(args: &Args, report: &Report) -> anyhow::Result<()> {
-    let write = |path: &PathBuf, text: String| {
-        fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
-    };
-    if let Some(path) = &args.json {
-        write(path, report.to_json()? + "\n")?;
-    }
-    if let Some(path) = &args.markdown {
-        write(path, report::markdown(report))?;
-    }
-    if let Some(path) = &args.html {
-        write(path, report::html::html(report))?;
-    }
-    Ok(())
 }

@@ -3,18 +3,14 @@
 //! A URL without a scenario becomes a scenario of one GET request, so that there is one way to run.
 //! A scenario brings its own steps; a search takes its requests, checks and thresholds only.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::Context as _;
 use tidegate_tester::cluster::Job;
 use tidegate_tester::discover::{Mode, Settings};
 use tidegate_tester::load::Target;
 use tidegate_tester::saturate::Course;
-use tidegate_tester::scenario::{self, Scenario};
 use tidegate_tester::threshold::Threshold;
 
-use super::Args;
+use super::Saturate;
+use crate::commands::load::named_scenario;
 
 /// All that a run needs.
 pub(super) struct Plan {
@@ -27,9 +23,9 @@ pub(super) struct Plan {
     pub(super) scenario: String,
 }
 
-pub(super) fn plan(args: &Args) -> anyhow::Result<Plan> {
+pub(super) fn plan(args: &Saturate) -> anyhow::Result<Plan> {
     let (text, data) = match &args.scenario {
-        Some(name) => scenario_text(name)?,
+        Some(name) => named_scenario(name)?,
         None => (one_request(args)?, None),
     };
     let job = Job {
@@ -45,9 +41,8 @@ pub(super) fn plan(args: &Args) -> anyhow::Result<Plan> {
     };
     let (scenario, _) = job.resolve()?;
     let mut thresholds = args.threshold.clone();
-    for threshold in scenario.thresholds.iter().chain(scenario.steps.iter().flat_map(|s| &s.thresholds)) {
-        thresholds.push(translated(threshold)?);
-    }
+    thresholds.extend(&scenario.thresholds);
+    thresholds.extend(scenario.steps.iter().flat_map(|step| &step.thresholds));
     let searches = args.scenario.is_none() || args.closed || args.open || !args.levels.is_empty();
     let (course, profiles) = if searches {
         (Course::Search(settings(args)), Vec::new())
@@ -61,14 +56,7 @@ pub(super) fn plan(args: &Args) -> anyhow::Result<Plan> {
     Ok(Plan { job, course, thresholds, profiles, scenario: scenario.name })
 }
 
-/// A scenario's threshold in the language of reports.
-fn translated(threshold: &scenario::Threshold) -> anyhow::Result<Threshold> {
-    let text = threshold.to_string().replace("p99.9 ", "p999 ");
-    text.parse().with_context(|| format!("the scenario's threshold `{threshold}` has no place in a report"))
-}
-
-fn settings(args: &Args) -> Settings {
-    let ms = |seconds: f64| (seconds.max(0.0) * 1e3) as u64;
+fn settings(args: &Saturate) -> Settings {
     let mode = if args.open {
         Mode::Open { connections: args.connections, poisson: true }
     } else {
@@ -93,40 +81,18 @@ fn settings(args: &Args) -> Settings {
     }
 }
 
-/// The scenario's text and its data file's.
-fn scenario_text(name: &str) -> anyhow::Result<(String, Option<String>)> {
-    if let Some(text) = scenario::built_in(name) {
-        return Ok((text.to_owned(), None));
-    }
-    let known = || scenario::names().collect::<Vec<_>>().join(", ");
-    let text = fs::read_to_string(name).with_context(|| {
-        format!("{name:?} is neither a file nor one of the built-in scenarios {}", known())
-    })?;
-    let mut data = None;
-    let folder = Path::new(name).parent().unwrap_or(Path::new("."));
-    Scenario::parse(&text, |file| {
-        let text = fs::read_to_string(folder.join(file))?;
-        data = Some(text.clone());
-        Ok(text)
-    })?;
-    Ok((text, data))
+/// One GET request to the URL, as a scenario. Its step is not run: the search makes its own.
+fn one_request(args: &Saturate) -> anyhow::Result<String> {
+    // JSON's strings are TOML's, for what a URL may hold.
+    let path = serde_json::to_string(&Target::parse(&args.url)?.path)?;
+    let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
+    let wait = args.timeout_seconds.map_or(String::new(), |s| format!("request_timeout_ms = {}\n", ms(s)));
+    Ok(format!(
+        "name = \"saturate\"\n[connection]\nreuse = \"{reuse}\"\n{wait}[[request]]\npath = {path}\n\
+         [[step]]\nconnections = 1\nduration_s = 1.0\n"
+    ))
 }
 
-/// One GET request to the URL, as a scenario. Its step is not run: the search makes its own.
-fn one_request(args: &Args) -> anyhow::Result<String> {
-    let table = |pairs: Vec<(&str, toml::Value)>| {
-        toml::Table::from_iter(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)))
-    };
-    let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
-    let mut connection = table(vec![("reuse", reuse.into())]);
-    if let Some(seconds) = args.timeout_seconds {
-        connection.insert("request_timeout_ms".to_owned(), ((seconds * 1e3) as i64).into());
-    }
-    let path = Target::parse(&args.url)?.path;
-    Ok(toml::to_string(&table(vec![
-        ("name", "saturate".into()),
-        ("connection", connection.into()),
-        ("request", vec![table(vec![("path", path.into())])].into()),
-        ("step", vec![table(vec![("connections", 1.into()), ("duration_s", 1.0.into())])].into()),
-    ]))?)
+fn ms(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1e3) as u64
 }

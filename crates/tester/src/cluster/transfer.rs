@@ -1,7 +1,7 @@
-//! A [`Measurement`] in a form that can be sent and stored, and the sum of several.
+//! A whole [`Measurement`] in a form that can be sent to another process, and the sum of several.
 //!
-//! Histograms are lists of (value in microseconds, count): exact, readable, and independent of any
-//! library's own encoding.
+//! Histograms are lists of (value in microseconds, count): exact, so that percentiles of the sum are
+//! those of one process. (What is *kept* of a step is condensed: [`crate::record`].)
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::measurement::{Bucket, ErrorClass, GeneratorLoad, Latency, Measurement, StepPlan, latency};
 
-/// A measurement, serialisable.
+/// A measurement on its way to the parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub(super) struct Transfer {
     plan: StepPlan,
     seconds: f64,
     established: u32,
@@ -48,7 +48,7 @@ fn histogram(counts: &Counts) -> Latency {
     histogram
 }
 
-impl From<&Measurement> for Record {
+impl From<&Measurement> for Transfer {
     fn from(from: &Measurement) -> Self {
         Self {
             plan: from.plan.clone(),
@@ -74,8 +74,8 @@ impl From<&Measurement> for Record {
     }
 }
 
-impl From<Record> for Measurement {
-    fn from(from: Record) -> Self {
+impl From<Transfer> for Measurement {
+    fn from(from: Transfer) -> Self {
         Self {
             response: histogram(&from.response),
             service: histogram(&from.service),
@@ -186,10 +186,10 @@ mod tests {
         #[test]
         fn nothing_is_lost_on_the_way(values in prop::collection::vec(1u64..3_000_000_000, 0..50)) {
             let before = measured(&values);
-            let json = serde_json::to_string(&Record::from(&before)).unwrap();
-            let after = Measurement::from(serde_json::from_str::<Record>(&json).unwrap());
+            let json = serde_json::to_string(&Transfer::from(&before)).unwrap();
+            let after = Measurement::from(serde_json::from_str::<Transfer>(&json).unwrap());
             prop_assert_eq!(&after.response, &before.response);
-            prop_assert_eq!(Record::from(&after), Record::from(&before));
+            prop_assert_eq!(Transfer::from(&after), Transfer::from(&before));
         }
     }
 }
