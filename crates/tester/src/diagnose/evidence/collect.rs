@@ -11,6 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
 use super::network::{self, Sockets, TcpCounters, TcpSocket};
 use super::{KernelDelta, Observation, ServerDelta, ThreadUse, process};
 
@@ -94,7 +97,7 @@ impl Probe {
             sockets: file("/proc/net/sockstat").and_then(|t| network::sockstat(&t)),
             machine: file("/proc/stat").and_then(|t| process::machine_ticks(&t)),
             accept_queue: self.accept_queue(&tcp),
-            client_descriptors: self.client_pids.iter().filter_map(|&p| open_files(p)).max(),
+            client_descriptors: self.client_pids.iter().filter_map(|&p| client_files(p)).max(),
             threads: server.map(threads).unwrap_or_default(),
             futex_waiting: server.and_then(futex_waiting),
             descriptors: server.and_then(open_files),
@@ -226,6 +229,18 @@ fn names(path: &str, most: usize) -> Option<Vec<String>> {
 
 fn open_files(pid: u32) -> Option<u64> {
     fs::read_dir(format!("/proc/{pid}/fd")).ok().map(|entries| entries.count() as u64)
+}
+
+/// As [`open_files`], for a client that may be this process itself: out of descriptors it cannot
+/// open its own list any more, and that is the answer.
+fn client_files(pid: u32) -> Option<u64> {
+    match fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(entries) => Some(entries.count() as u64),
+        Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+            getrlimit(Resource::Nofile).current
+        }
+        Err(_) => None,
+    }
 }
 
 fn threads(pid: u32) -> BTreeMap<u32, Thread> {
