@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use tidegate::commands::{
-    audit::Audit, check::Check, compare::Compare, config::Config, decide::Decide, plan::Plan, serve::Serve,
+    audit::Audit, check::Check, compare::Compare, config::Config, decide::Decide, load, plan::Plan,
+    serve::Serve, stub,
 };
 use tidegate::config::Environment;
 
@@ -25,6 +26,13 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    /// Puts load on a target: a scenario, or one step given by flags.
+    Load(Box<load::Args>),
+    /// Serves with planted behaviour: what a tester is tested with.
+    Stub(Box<stub::Args>),
+    /// One generator process of several; spoken to by its parent only.
+    #[command(name = load::WORKER, hide = true)]
+    SaturateWorker,
     Compare(Compare),
     Plan(Plan),
     Audit(Audit),
@@ -45,6 +53,9 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Load(arguments) => return load::run(&arguments),
+        Command::Stub(arguments) => return stub::run(&arguments),
+        Command::SaturateWorker => return load::worker(),
         Command::Compare(compare) => compare.run(&mut out),
         Command::Plan(plan) => plan.run(&mut out),
         Command::Audit(audit) => audit.run(&mut out),

@@ -1,4 +1,5 @@
 //! The built binary as an operator meets it.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
@@ -44,14 +45,47 @@ fn what_was_configured_is_there_after_a_restart() {
     let service = Tidegate::start(&[], &[]);
     let body = json!({"window_seconds": 60, "request_per_window": 7});
     agent().post(service.url("/api/v1/configure")).send_json(&body).unwrap();
-    service.signal("KILL");
-    let data = fs::read_dir(service.path()).unwrap().count();
-    assert!(data > 0);
+    assert_eq!(limit_of(&restarted(service, "KILL")), 7);
+}
+
+/// Stops `service` with a signal and starts again on the same data.
+fn restarted(service: Tidegate, signal: &str) -> Tidegate {
+    service.signal(signal);
     let folder = tempfile::tempdir().unwrap();
-    fs::rename(service.path().join("tidegate-data"), folder.path().join("tidegate-data")).unwrap();
-    let _ = service.wait();
-    let again = Tidegate::start_in(folder, &[], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
-    assert_eq!(limit_of(&again), 7);
+    let data = service.path().join("tidegate-data");
+    let (saved, ended) = service.wait_keeping_data();
+    assert!(signal == "KILL" || ended.status.success(), "{}", ended.output);
+    fs::rename(&data, folder.path().join("tidegate-data")).unwrap();
+    drop(saved);
+    Tidegate::start_in(folder, &[], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")])
+}
+
+fn spend_one(service: &Tidegate) -> Value {
+    let body = json!({"client_id": "a", "resource": "r"});
+    agent().post(service.url("/api/v1/ratelimit")).send_json(&body).unwrap().body_mut().read_json().unwrap()
+}
+
+#[test]
+fn a_restart_hands_nobody_a_fresh_window() {
+    let service = Tidegate::start(&[], &[]);
+    assert_eq!(spend_one(&service)["remaining"], 99);
+    assert_eq!(spend_one(&service)["remaining"], 98);
+    let again = restarted(service, "TERM");
+    assert_eq!(spend_one(&again)["remaining"], 97);
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_is_set_aside_and_the_service_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("tidegate-data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("counters.snapshot"), b"not a snapshot").unwrap();
+    let service = Tidegate::start_in(folder, &[], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
+    assert_eq!(spend_one(&service)["remaining"], 99);
+    assert_eq!(
+        fs::read(service.path().join("tidegate-data/counters.unreadable")).unwrap(),
+        b"not a snapshot"
+    );
 }
 
 #[test]

@@ -42,7 +42,7 @@ use self::shard::{BUDGET, Census, Reserve, Shard};
 use crate::{Answer, Charge, Intent};
 pub use identity::HashKey;
 
-/// Cap unless stated otherwise: 256 MiB, some 6 million keys of the algorithms whose state is fixed.
+/// Cap unless stated otherwise: 256 MiB, some 5 million keys of the algorithms whose state is fixed.
 pub const DEFAULT_MAX_BYTES: usize = 256 << 20;
 /// Smallest cap: 1 MiB. A smaller one is raised to it.
 pub const MIN_MAX_BYTES: usize = 1 << 20;
@@ -78,6 +78,8 @@ pub struct Stats {
     pub expired: u64,
     /// Locks, each over an equal share of the keys.
     pub shards: u64,
+    /// Keys in the fullest shard: what an operation under one lock may have to walk at most.
+    pub fullest_shard: u64,
 }
 
 impl Default for Memory {
@@ -150,13 +152,14 @@ impl Memory {
     /// Counts, shard by shard: each is exact, their sum is of no one instant.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut sum = Census::default();
+        let (mut sum, mut fullest) = (Census::default(), 0);
         for slot in &self.shards {
             let census = hold(&slot.0).census();
             sum.entries += census.entries;
             sum.bytes += census.bytes;
             sum.evicted_live += census.evicted_live;
             sum.expired += census.expired;
+            fullest = fullest.max(census.entries);
         }
         let directory = self.shards.len() * size_of::<Slot>();
         Stats {
@@ -167,6 +170,7 @@ impl Memory {
             evicted_live: sum.evicted_live,
             expired: sum.expired,
             shards: self.shards.len() as u64,
+            fullest_shard: fullest,
         }
     }
 
