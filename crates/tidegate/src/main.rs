@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use tidegate::commands::{
     audit::Audit, check::Check, compare::Compare, config::Config, decide::Decide, load, plan::Plan,
-    serve::Serve, stub,
+    saturate::Saturate, serve::Serve, stub,
 };
 use tidegate::config::Environment;
 
@@ -33,6 +33,7 @@ enum Command {
     /// One generator process of several; spoken to by its parent only.
     #[command(name = load::WORKER, hide = true)]
     SaturateWorker,
+    Saturate(Box<Saturate>),
     Compare(Compare),
     Plan(Plan),
     Audit(Audit),
@@ -56,6 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Load(arguments) => return load::run(&arguments),
         Command::Stub(arguments) => return stub::run(&arguments),
         Command::SaturateWorker => return load::worker(),
+        Command::Saturate(saturate) => return saturate.run(&mut out),
         Command::Compare(compare) => compare.run(&mut out),
         Command::Plan(plan) => plan.run(&mut out),
         Command::Audit(audit) => audit.run(&mut out),
