@@ -25,7 +25,8 @@ const SHARP: f64 = 0.06;
 const CPU_IDLE: f64 = 0.80;
 
 pub(in super::super) fn pool(evidence: &Evidence) -> Option<Cause> {
-    let knee = evidence.knee?;
+    // Below the knee the pool has room: it limits nothing there.
+    let knee = evidence.knee.filter(|&k| evidence.focus >= k)?;
     let past: Vec<&StepEvidence> =
         evidence.steps.iter().filter(|s| s.step.usable() && s.step.load() >= knee).collect();
     let below: Vec<&StepEvidence> = evidence.below().into_iter().filter(|s| s.step.usable()).collect();

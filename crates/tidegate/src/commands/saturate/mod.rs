@@ -143,7 +143,7 @@ impl Saturate {
         let seen = self.witness(&options, processes, &job)?;
         writeln!(io::stderr(), "{}", what_is_seen(&seen))?;
 
-        let started = jiff::Timestamp::from_second((wall().0 / 1_000_000_000) as i64)?.to_string();
+        let started = report::format::utc(wall().0);
         let executable = std::env::current_exe().context("this program's own path is needed")?;
         let cluster = Cluster::new(job, processes, executable, vec![load::WORKER.into()]);
         let stop = cluster.stop_handle();
