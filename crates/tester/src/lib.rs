@@ -6,6 +6,7 @@ pub mod compare;
 pub mod diagnose;
 pub mod discover;
 mod epoch;
+pub mod live;
 pub mod load;
 pub mod measurement;
 pub mod plan;
@@ -13,6 +14,7 @@ mod poller;
 pub mod preflight;
 pub mod record;
 pub mod report;
+pub mod saturate;
 pub mod scenario;
 #[cfg(test)]
 mod simulated;

@@ -13,6 +13,7 @@ use tidegate::commands::{
     decide::Decide,
     load::{self, Load},
     plan::Plan,
+    saturate::Saturate,
     serve::Serve,
     stub::StubCommand,
 };
@@ -33,6 +34,7 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    Saturate(Box<Saturate>),
     Load(Box<Load>),
     Stub(Box<StubCommand>),
     /// One generator process of several; only its parent speaks to it.
@@ -58,6 +60,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Saturate(saturate) => return saturate.run(&mut out),
         Command::Load(load) => return load.run(&mut out),
         Command::Stub(stub) => return stub.run(&mut out),
         Command::Worker => return load::worker(),

@@ -64,9 +64,42 @@ pub fn bytes(value: u64) -> String {
     String::new()
 }
 
+/// A civil time in UTC, RFC 3339 to the second, from nanoseconds since the Unix epoch.
+///
+/// Days to date as in Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+#[must_use]
+pub fn utc(nanos: u64) -> String {
+    let seconds = nanos / 1_000_000_000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days since 1 March of year 0, whose leap day then is the last of its year.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3_600, rest / 60 % 60, rest % 60)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_around_leap_days() {
+        let dates =
+            [0, 951_782_400, 951_868_800, 1_763_640_000, 4_107_542_399].map(|s| utc(s * 1_000_000_000));
+        let expected = [
+            "1970-01-01T00:00:00Z",
+            "2000-02-29T00:00:00Z",
+            "2000-03-01T00:00:00Z",
+            "2025-11-20T12:00:00Z",
+            "2100-02-28T23:59:59Z",
+        ];
+        assert_eq!(dates, expected.map(String::from));
+    }
 
     #[test]
     fn figures_as_people_write_them() {

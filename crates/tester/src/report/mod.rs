@@ -20,13 +20,13 @@ mod verdict;
 mod tests;
 
 use serde::{Deserialize, Serialize};
-use tidegate_algorithms::stats::{CONFIDENCE, Interval};
+use tidegate_algorithms::stats::Interval;
 
 pub use self::markdown::markdown;
 pub use machine::Machine;
 pub use verdict::{Verdict, evaluate};
 
-use crate::diagnose::{Cause, Evidence, Observation, diagnose};
+use crate::diagnose::{Cause, CauseName, Evidence, Observation, diagnose};
 use crate::discover::gates::Gate;
 use crate::discover::zones::{self, Zone, ZoneSpan};
 use crate::discover::{Capacity, Discovery, Knee, Level, Outcome, Settings, Stop, UslFit};
@@ -35,6 +35,9 @@ use crate::threshold::{Metric, Threshold};
 
 /// Name and version of the JSON schema.
 pub const SCHEMA: &str = "tidegate-report/1";
+
+/// What stands for a cause at a load where more load still gives more.
+const NOT_SATURATED: &str = "not-saturated";
 
 /// What the report cannot know from the steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,7 +79,8 @@ pub struct LevelRow {
     pub zone: Zone,
     /// Whether the generator was the limit each time: then the figures are not the server's.
     pub generator_bound: bool,
-    /// The first cause that the evidence names at this load.
+    /// The first cause that the evidence names at this load; `not-saturated` up to the knee when
+    /// none is.
     pub cause: String,
 }
 
@@ -226,11 +230,14 @@ fn rows(settings: &Settings, outcome: &Outcome, evidence: &Evidence) -> Vec<Leve
         let figure = |metric| Some(level.figure(metric)).filter(|v| v.is_finite());
         let throughput = level.throughput();
         let causes = diagnose(&evidence.clone().asking_about(level.load));
+        let first = causes.first().map_or(CauseName::Unknown, |c| c.name);
+        // Up to the knee more load gives more work: there is nothing to explain.
+        let growing = first == CauseName::Unknown && knee.is_none_or(|k| level.load <= k);
         LevelRow {
             load: level.load,
             repeats: level.repeats(),
             throughput: throughput.map(|t| t.mean),
-            interval: throughput.map(|t| t.interval(CONFIDENCE)).filter(|i| i.half().is_finite()),
+            interval: level.interval(),
             p50_us: figure(Metric::P50),
             p95_us: figure(Metric::P95),
             p99_us: figure(Metric::P99),
@@ -238,7 +245,7 @@ fn rows(settings: &Settings, outcome: &Outcome, evidence: &Evidence) -> Vec<Leve
             denied_ratio: level.denied_ratio(),
             zone: zones::of(level, settings, knee, capacity),
             generator_bound: level.generator_bound(),
-            cause: causes.first().map_or("unknown", |c| c.name.as_str()).to_owned(),
+            cause: if growing { NOT_SATURATED } else { first.as_str() }.to_owned(),
         }
     };
     outcome.levels.iter().map(row).collect()

@@ -8,6 +8,7 @@ pub mod decide;
 mod files;
 pub mod load;
 pub mod plan;
+pub mod saturate;
 pub mod serve;
 mod signals;
 pub mod stub;
