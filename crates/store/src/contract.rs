@@ -65,6 +65,9 @@ pub enum StoreError {
     /// The deadline passed; whether the charge was made is unknown.
     #[error("the store did not answer within its deadline")]
     Timeout,
+    /// The connection was lost before the answer came; whether the charge was made is unknown.
+    #[error("the connection to the store was lost: {0}")]
+    Lost(String),
     /// The store could not be reached, and nothing was charged.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
@@ -78,6 +81,8 @@ pub enum StoreError {
 pub enum Counters {
     /// In this process.
     Memory(crate::memory::Memory),
+    /// In Redis.
+    Redis(crate::redis::Redis),
 }
 
 impl Counters {
@@ -100,6 +105,7 @@ impl Counters {
                 memory.decide(now, charges, intent, answer);
                 Ok(())
             }
+            Self::Redis(redis) => redis.decide(now, charges, intent, answer).await,
         }
     }
 
@@ -113,6 +119,7 @@ impl Counters {
                 memory.refund(now, charges);
                 Ok(())
             }
+            Self::Redis(redis) => redis.refund(now, charges).await,
         }
     }
 
@@ -129,6 +136,7 @@ impl Counters {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.renew(now, limit, key, permit)),
+            Self::Redis(redis) => redis.renew(now, limit, key, permit).await,
         }
     }
 
@@ -145,6 +153,7 @@ impl Counters {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.release(now, limit, key, permit)),
+            Self::Redis(redis) => redis.release(now, limit, key, permit).await,
         }
     }
 }

@@ -12,5 +12,6 @@
 
 mod contract;
 pub mod memory;
+pub mod redis;
 
 pub use contract::{Answer, Charge, Counters, Degraded, Intent, StoreError};

@@ -187,9 +187,10 @@ impl Log {
             return;
         }
         if self.entries.len() == self.entries.capacity() {
+            let length = self.entries.len();
             let most = usize::try_from(limit.min(MAX_ENTRIES)).unwrap_or(usize::MAX);
-            let wanted = (self.entries.len() * 2).clamp(4, most.max(self.entries.len() + 1));
-            self.entries.reserve_exact(wanted - self.entries.len());
+            let wanted = (length * 2).max(4).min(most).max(length + 1);
+            self.entries.reserve_exact(wanted - length);
         }
         self.entries.push_back(Entry { tick: now, total });
     }

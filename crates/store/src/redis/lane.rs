@@ -1,0 +1,132 @@
+//! A queue before a connection, which turns concurrent calls into batches by itself.
+//!
+//! ```text
+//!   calls --try_send--> queue (bounded) --> [drain up to MAX_BATCH] --> one EVALSHA per slot
+//!                                               ^                          |
+//!                                               `---- a permit is free <---'   (IN_FLIGHT)
+//! ```
+//!
+//! There is no timer: a lone call leaves at once, and while IN_FLIGHT batches are under way the
+//! calls that arrive wait together and become the next batch. So the batch grows with the load.
+//!
+//! A call whose caller has gone (its deadline passed) before it was sent is dropped unsent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::failure::Failure;
+use super::link::{Batch, Link};
+use super::wire::{Garbled, Operation, Reply, encode};
+
+/// Most operations in one batch.
+pub(super) const MAX_BATCH: usize = 256;
+/// Most charges in one batch.
+const MAX_BATCH_CHARGES: usize = 4_096;
+/// Most calls that wait before one connection.
+const MAX_QUEUE: usize = 8_192;
+/// Batches under way on one connection: one being decided while the next is on the wire.
+const IN_FLIGHT: usize = 2;
+
+/// An operation and who waits for it.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) operation: Operation,
+    /// Keys of a batch share a hash tag if the store is a Cluster: jobs of different tags go into
+    /// different batches.
+    pub(super) tag: Option<u8>,
+    /// The caller's time, if that decides: jobs of different times go into different batches.
+    pub(super) at: Option<u64>,
+    pub(super) reply: oneshot::Sender<Result<Reply, Failure>>,
+}
+
+/// The sending side.
+#[derive(Clone, Debug)]
+pub(super) struct Lane {
+    queue: mpsc::Sender<Job>,
+}
+
+impl Lane {
+    /// Starts the task that sends. It ends when the lane is dropped.
+    pub(super) fn start(link: Link, follow: bool) -> Self {
+        let (queue, jobs) = mpsc::channel(MAX_QUEUE);
+        tokio::spawn(drain(jobs, Arc::new(link), follow));
+        Self { queue }
+    }
+
+    /// Queues an operation and waits for its answer.
+    pub(super) async fn call(&self, operation: Operation, tag: Option<u8>, at: Option<u64>) -> Result<Reply, Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.queue
+            .try_send(Job { operation, tag, at, reply })
+            .map_err(|_| Failure::Unsent(format!("{MAX_QUEUE} calls wait for this connection")))?;
+        answer.await.unwrap_or_else(|_| Err(Failure::Lost("the sending task ended".to_owned())))
+    }
+}
+
+async fn drain(mut jobs: mpsc::Receiver<Job>, link: Arc<Link>, follow: bool) {
+    let permits = Arc::new(Semaphore::new(IN_FLIGHT));
+    while let Some(first) = jobs.recv().await {
+        // Invariant: the semaphore is never closed.
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        let mut charges = first.operation.charges.len();
+        let mut batch = vec![first];
+        while batch.len() < MAX_BATCH && charges < MAX_BATCH_CHARGES {
+            let Ok(job) = jobs.try_recv() else { break };
+            charges += job.operation.charges.len();
+            batch.push(job);
+        }
+        let link = Arc::clone(&link);
+        tokio::spawn(async move {
+            send(&link, batch, follow).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Sends what was drained, all its batches at once, and answers everyone.
+async fn send(link: &Arc<Link>, drained: Vec<Job>, follow: bool) {
+    let mut batches: HashMap<(Option<u8>, Option<u64>), Vec<Job>> = HashMap::new();
+    for job in drained {
+        if !job.reply.is_closed() {
+            batches.entry((job.tag, job.at)).or_default().push(job);
+        }
+    }
+    let mut batches = batches.into_iter();
+    let last = batches.next();
+    let others: Vec<_> = batches
+        .map(|((_, at), jobs)| {
+            let link = Arc::clone(link);
+            tokio::spawn(async move { run(&link, jobs, at, follow).await })
+        })
+        .collect();
+    if let Some(((_, at), jobs)) = last {
+        run(link, jobs, at, follow).await;
+    }
+    for other in others {
+        // A task that panicked has dropped its jobs, and their callers are told so.
+        other.await.unwrap_or_default();
+    }
+}
+
+async fn run(link: &Link, jobs: Vec<Job>, at: Option<u64>, follow: bool) {
+    let (packed, keys) = encode(jobs.iter().map(|job| &job.operation));
+    let outcome = link.run(&Batch { packed, keys, at }, follow).await;
+    let mut rest = outcome.as_deref();
+    for job in jobs {
+        let mut reply = Reply::default();
+        let answer = match rest {
+            Ok(bytes) => match job.operation.read(bytes, &mut reply) {
+                Ok(after) => {
+                    rest = Ok(after);
+                    Ok(reply)
+                }
+                Err(Garbled) => Err(Failure::Lost("the script's answer is too short".to_owned())),
+            },
+            Err(failure) => Err(failure.clone()),
+        };
+        // The caller may have given up meanwhile.
+        job.reply.send(answer).unwrap_or_default();
+    }
+}
