@@ -1,7 +1,7 @@
 //! The store contract.
 //!
 //! Every store gives the same decisions for the same operations at the same times; one conformance
-//! suite and one differential property test say so (`tests/conformance.rs`). What differs is
+//! suite and one differential property test say so (`tests/conformance/`). What differs is
 //! durability, reach and cost, which `docs/stores.md` states.
 //!
 //! Invariants:
@@ -9,6 +9,8 @@
 //! - a limit that is not binding (shadow mode) is charged with the others and never denies;
 //! - after a denial, the verdicts of the limits that had room show what remains *without* this
 //!   request's cost, since it was not spent;
+//! - charges of one key in one request are one spend: a later one is judged as if the earlier ones
+//!   that have room had been made;
 //! - a charge is never repeated blindly: an operation whose outcome is unknown is an error.
 
 use thiserror::Error;

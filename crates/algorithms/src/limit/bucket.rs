@@ -70,7 +70,8 @@ impl Bucket {
 
     pub(super) fn check_in_turn(&self, state: &mut State, now: Now, cost: u64) -> Verdict {
         let verdict = self.check(state, now, cost);
-        let delay = if verdict.allowed && cost > 0 { self.settle(state, now) } else { 0 };
+        let own = cost.saturating_mul(self.interval);
+        let delay = if verdict.allowed && cost > 0 { verdict.reset - own } else { 0 };
         Verdict { delay, ..verdict }
     }
 
@@ -84,14 +85,21 @@ impl Bucket {
         self.write(state, now, debt.saturating_sub(cost.saturating_mul(self.interval)));
     }
 
-    /// The debt at `now`, in nanoseconds, never above the capacity.
+    /// The debt at `now`, in nanoseconds, never above the capacity (fault 9).
     fn settle(&self, state: &mut State, now: Now) -> u64 {
-        let debt = match *state {
+        let capacity = self.capacity();
+        let debt = match &*state {
             State::Fresh => return 0,
-            State::Bucket(ref debt) if debt.interval == self.interval => debt.tat.since(now.tick),
-            ref other => other.used(now).saturating_mul(self.interval),
+            State::Bucket(debt) if debt.interval == self.interval => {
+                let debt = debt.tat.since(now.tick);
+                if debt <= capacity {
+                    return debt;
+                }
+                debt
+            }
+            other => other.used(now).saturating_mul(self.interval),
         };
-        let debt = debt.min(self.capacity());
+        let debt = debt.min(capacity);
         self.write(state, now, debt);
         debt
     }

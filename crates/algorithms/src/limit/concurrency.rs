@@ -131,7 +131,7 @@ impl Permits {
         while let Some(first) = self.held.front()
             && first.lapses <= now
         {
-            self.units -= first.units;
+            self.units = self.units.saturating_sub(first.units);
             self.held.pop_front();
         }
     }
@@ -145,15 +145,15 @@ impl Permits {
     fn remove(&mut self, id: PermitId) -> Option<Permit> {
         let at = self.held.iter().position(|permit| permit.id == id)?;
         let permit = self.held.remove(at)?;
-        self.units -= permit.units;
+        self.units = self.units.saturating_sub(permit.units);
         Some(permit)
     }
 
     /// When at least `units` will have lapsed.
     fn frees(&self, units: u64) -> Tick {
-        let mut freed = 0;
+        let mut freed = 0_u64;
         for permit in &self.held {
-            freed += permit.units;
+            freed = freed.saturating_add(permit.units);
             if freed >= units {
                 return permit.lapses;
             }

@@ -122,17 +122,23 @@ impl Limit {
         }
     }
 
-    /// Answers for `cost` units at `now` without spending them; brings `state` up to `now`.
+    /// Answers for `cost` units at `now` without spending them.
+    ///
+    /// It writes to `state` only what any later decision would make of it: units that have come
+    /// back are forgotten, and a state of another limit or of the future is taken over. A store
+    /// may keep that or not, except that after a denial it must, for the wait to hold.
     ///
     /// A cost of 0 asks for nothing and is always allowed: it reads what remains. A cost above the
     /// quota is never allowed, and a quota of 0 denies everything.
     #[must_use]
     pub fn check(&self, state: &mut State, now: Now, cost: u64) -> Verdict {
-        if cost > self.quota() {
-            let room = self.room(state, now, 0);
-            return Verdict { allowed: false, wait: Wait::Never, delay: 0, ..room };
+        let possible = cost <= self.quota();
+        let verdict = self.room(state, now, if possible { cost } else { 0 });
+        match (cost, possible) {
+            (0, _) => Verdict { allowed: true, wait: Wait::None, ..verdict },
+            (_, true) => verdict,
+            (_, false) => Verdict { allowed: false, wait: Wait::Never, ..verdict },
         }
-        self.room(state, now, cost)
     }
 
     fn room(&self, state: &mut State, now: Now, cost: u64) -> Verdict {
@@ -187,9 +193,9 @@ impl State {
         match self {
             Self::Fresh => Tick(0),
             Self::Bucket(debt) => debt.tat,
-            Self::FixedWindow(count) => count.end,
+            Self::FixedWindow(count) => count.expires(),
             Self::SlidingCounter(counts) => counts.expires(),
-            Self::Calendar(count) => count.end_tick(),
+            Self::Calendar(count) => count.expires(),
             Self::SlidingLog(log) => log.expires(),
             Self::Concurrency(permits) => permits.expires(),
         }
@@ -230,6 +236,12 @@ impl Verdict {
     pub(crate) fn denied(limit: u64, remaining: u64, wait: u64, reset: u64) -> Self {
         Self { allowed: false, limit, remaining, wait: Wait::For(wait.max(1)), reset, delay: 0 }
     }
+}
+
+/// A count of units as states keep it: limits and costs are at most a billion once a policy is
+/// loaded, which leaves room for four in 32 bits.
+fn narrow(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

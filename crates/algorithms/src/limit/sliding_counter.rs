@@ -11,9 +11,10 @@
 //! It assumes that the previous window's units were spread evenly, so it can admit up to about
 //! twice the limit in the worst case and refuse early in the opposite one. The error against the
 //! log is measured in `tests/sliding_counter_error.rs` and published in `docs/algorithms.md`.
-//! Comparisons are cross-multiplied in 128 bits: no rounding decides a request.
+//! The estimate is rounded up; since counts are whole, that is the exact comparison: no rounding
+//! decides a request.
 
-use super::{State, Verdict};
+use super::{State, Verdict, narrow};
 use crate::time::{Now, SECOND, Tick};
 
 /// About `limit` units in any window of `seconds`.
@@ -25,8 +26,9 @@ pub struct SlidingCounter {
     pub seconds: u32,
 }
 
-/// What is kept per key.
+/// What is kept per key. Packed, because 4 bytes of padding would make every state 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
 pub struct Counts {
     /// Start of the current window.
     pub start: Tick,
@@ -42,10 +44,10 @@ impl SlidingCounter {
     pub(super) fn check(&self, state: &mut State, now: Now, cost: u64) -> Verdict {
         let counts = self.settle(state, now);
         let estimate = counts.estimate(now);
-        if self.fits(&counts, now, cost) {
-            let remaining = self.limit.saturating_sub(estimate.saturating_add(cost));
-            let current = u64::from(counts.current) + cost;
-            Verdict::allowed(self.limit, remaining, counts.reset(now, current))
+        let wanted = estimate.saturating_add(cost);
+        if wanted <= self.limit {
+            let reset = counts.reset(now, u64::from(counts.current) + cost);
+            Verdict::allowed(self.limit, self.limit - wanted, reset)
         } else {
             let remaining = self.limit.saturating_sub(estimate);
             let reset = counts.reset(now, u64::from(counts.current));
@@ -70,14 +72,6 @@ impl SlidingCounter {
         });
     }
 
-    /// Whether previous x (length - elapsed) + (current + cost) x length <= limit x length.
-    fn fits(&self, counts: &Counts, now: Now, cost: u64) -> bool {
-        let length = u128::from(counts.length());
-        let uncovered = u128::from(counts.length() - counts.elapsed(now));
-        let spent = u128::from(counts.current) + u128::from(cost);
-        u128::from(counts.previous) * uncovered + spent * length <= u128::from(self.limit) * length
-    }
-
     /// Nanoseconds until `cost` fits, which needs `cost <= limit`.
     fn wait(&self, counts: &Counts, now: Now, cost: u64) -> u64 {
         let elapsed = counts.elapsed(now);
@@ -95,34 +89,38 @@ impl SlidingCounter {
         }
     }
 
-    /// The two counters as they stand in the window that `now` is in.
-    fn settle(&self, state: &State, now: Now) -> Counts {
+    /// The two counters as they stand in the window that `now` is in. What another window, another
+    /// algorithm or a later time had counted is taken over as spent now, capped at the limit. After
+    /// a lowered limit they can be above it; two windows later they are gone all the same.
+    fn settle(&self, state: &mut State, now: Now) -> Counts {
         let length = u64::from(self.seconds) * SECOND;
         let start = Tick(now.tick.0 / length * length);
         let fresh = Counts { start, previous: 0, current: 0, seconds: self.seconds };
-        match state {
-            State::SlidingCounter(counts) if counts.seconds == self.seconds => {
-                let ahead = counts.start.since(start);
-                let behind = start.since(counts.start);
-                if ahead > length {
-                    Counts { current: narrow(state.used(now).min(self.limit)), ..fresh }
-                } else if ahead > 0 || behind == 0 {
-                    *counts
-                } else if behind == length {
-                    Counts { previous: counts.current, ..fresh }
-                } else {
-                    fresh
-                }
-            }
-            other => Counts { current: narrow(other.used(now).min(self.limit)), ..fresh },
+        if let State::SlidingCounter(counts) = *state
+            && counts.seconds == self.seconds
+            && { counts.start } <= start
+        {
+            let (previous, current) = match start.since(counts.start) {
+                0 => (counts.previous, counts.current),
+                behind if behind == length => (counts.current, 0),
+                _ => (0, 0),
+            };
+            return Counts { previous, current, ..fresh };
         }
+        let counts = Counts { current: narrow(state.used(now).min(self.limit)), ..fresh };
+        *state = State::SlidingCounter(counts);
+        counts
     }
 }
 
 impl Counts {
-    /// When both counters have left the window.
+    /// When both counters have left the window: at once if they are 0.
     pub(super) fn expires(&self) -> Tick {
-        self.start.plus(2 * self.length())
+        match (self.previous, self.current) {
+            (0, 0) => Tick(0),
+            (_, 0) => self.start.plus(self.length()),
+            _ => self.start.plus(2 * self.length()),
+        }
     }
 
     pub(super) fn used(&self, now: Now) -> u64 {
@@ -160,9 +158,4 @@ impl Counts {
             _ => left + self.length(),
         }
     }
-}
-
-/// Costs and limits are bounded at a billion when a policy is loaded.
-fn narrow(units: u64) -> u32 {
-    u32::try_from(units).unwrap_or(u32::MAX)
 }

@@ -93,8 +93,11 @@ impl SlidingLog {
             *state = State::SlidingLog(Box::new(log));
         }
         let State::SlidingLog(log) = state else { return None };
-        log.window = self.window;
         log.no_later_than(now.tick);
+        // First under the window that it was written under: what has expired stays expired when the
+        // window grows, so that a store may drop it at `expires` (or let a TTL do so).
+        log.forget(now.tick);
+        log.window = self.window;
         log.forget(now.tick);
         Some(log)
     }

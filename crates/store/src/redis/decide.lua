@@ -8,7 +8,8 @@
 --
 -- KEYS     every counter the batch touches, once each
 -- ARGV[1]  the batch, see wire.rs
--- ARGV[2]  seconds and ARGV[3] nanoseconds: the caller's time (tests only)
+-- ARGV[2]  seconds, ARGV[3] nanoseconds: the caller's time; ARGV[4], ARGV[5]: its civil time
+--          (tests only)
 --
 -- States are read on first use, kept in a table, and written once at the end: an error on the way
 -- leaves nothing half done. Every key gets a TTL.
@@ -28,11 +29,21 @@ else
   local time = redis.call('TIME')
   now_s, now_n = tonumber(time[1]), tonumber(time[2]) * 1000
 end
+-- Calendar periods go by the civil clock, which here is the same one unless a test says otherwise.
+local wall_s, wall_n = now_s, now_n
+if ARGV[4] then
+  wall_s, wall_n = tonumber(ARGV[4]), tonumber(ARGV[5])
+end
 
 -- Time ----------------------------------------------------------------------------------------
 
 local function ahead(s, n)
   local d = (s - now_s) * G + (n - now_n)
+  return d > 0 and d or 0
+end
+
+local function ahead_wall(s)
+  local d = (s - wall_s) * G - wall_n
   return d > 0 and d or 0
 end
 
@@ -330,8 +341,10 @@ local function used(state)
   local k = state and state.k
   if k == BUCKET then
     return div_ceil(ahead(state.s, state.n), state.interval)
-  elseif k == FIXED or k == CALENDAR then
+  elseif k == FIXED then
     return ahead(state.stop, 0) > 0 and state.count or 0
+  elseif k == CALENDAR then
+    return ahead_wall(state.stop) > 0 and state.count or 0
   elseif k == COUNTER then
     local windows = div(ago(state.start, 0), state.seconds * G)
     if windows == 0 then
@@ -353,7 +366,13 @@ end
 -- (wait: 0 none, NEVER; flags: 2 adds one window to the wait, 4 one to the reset).
 -- An entry is { st = state or nil, had = whether Redis has the key, dirty = to be written }.
 
+-- A state that says no more than an absent one would is forgotten at once.
+local function forget(e)
+  e.st, e.dirty = nil, true
+end
+
 local function bucket_write(e, l, debt)
+  if debt == 0 then return forget(e) end
   local s, n = plus(now_s, now_n, debt)
   local state = e.st
   if not state or state.k ~= BUCKET then
@@ -391,6 +410,7 @@ local function bucket_check(e, l, cost)
 end
 
 local function window_write(e, l, stop, count)
+  if count == 0 then return forget(e) end
   e.st, e.dirty = { k = l.k, stop = stop, count = count, span = l.b }, true
 end
 
@@ -417,20 +437,20 @@ end
 local function calendar_settle(e, l)
   local state = e.st
   if state and state.k == CALENDAR and state.span == l.b then
-    local left = ahead(state.stop, 0)
+    local left = ahead_wall(state.stop)
     if left >= 1 and left <= l.b then
       return state.stop, capped(state.count, l.a)
     end
   end
-  local stop = l.c > now_s and l.c or l.d > now_s and l.d or l.e
-  while stop <= now_s do
+  local stop = l.c > wall_s and l.c or l.d > wall_s and l.d or l.e
+  while stop <= wall_s do
     stop = stop + (l.e - l.d)
   end
   return window_take_over(e, l, stop)
 end
 
 local function window_check(stop, count, l, cost)
-  local left, wanted = ahead(stop, 0), count + cost
+  local left, wanted = l.k == CALENDAR and ahead_wall(stop) or ahead(stop, 0), count + cost
   if wanted <= l.a then
     return true, l.a - wanted, 0, wanted == 0 and 0 or left, 0, 0
   end
@@ -441,7 +461,7 @@ local function log_settle(e, l)
   local log = e.st
   if not log or log.k ~= LOG then
     local units = capped(used(log), l.a)
-    if log then e.st, e.dirty = nil, true end
+    if log then forget(e) end
     if units == 0 then return nil end
     log = log_new(l.b)
     log_push(log, units)
@@ -453,7 +473,7 @@ local function log_settle(e, l)
   if log_no_later_than_now(log) then e.dirty = true end
   if log_forget(log) then e.dirty = true end
   if log.n == log.head then
-    e.st, e.dirty = nil, true
+    forget(e)
     return nil
   end
   return log
@@ -475,6 +495,12 @@ local function log_check(e, l, cost)
   return false, l.a > spent and l.a - spent or 0, ahead(s, n), reset, 0, 0
 end
 
+local function counter_write(e, l, start, previous, current)
+  if previous == 0 and current == 0 then return forget(e) end
+  e.st = { k = COUNTER, start = start, previous = previous, current = current, seconds = l.b }
+  e.dirty = true
+end
+
 local function counter_settle(e, l)
   local state = e.st
   local start = now_s - fmod(now_s, l.b)
@@ -484,10 +510,7 @@ local function counter_settle(e, l)
     return start, 0, 0
   end
   local current = capped(used(state), l.a)
-  if state then
-    e.st = { k = COUNTER, start = start, previous = 0, current = current, seconds = l.b }
-    e.dirty = true
-  end
+  if state then counter_write(e, l, start, 0, current) end
   return start, 0, current
 end
 
@@ -528,12 +551,12 @@ local function slots_settle(e, l)
   local held = e.st
   if not held then return nil end
   if held.k ~= SLOTS then
-    e.st, e.dirty = nil, true
+    forget(e)
     return nil
   end
   if permits_lapse(held, l.b) then e.dirty = true end
   if #held.raw == 0 then
-    e.st, e.dirty = nil, true
+    forget(e)
     return nil
   end
   return held
@@ -600,8 +623,7 @@ local function charge(e, l, cost, permit)
     e.dirty = true
   elseif k == COUNTER then
     local start, previous, current = counter_settle(e, l)
-    e.st = { k = k, start = start, previous = previous, current = current + cost, seconds = l.b }
-    e.dirty = true
+    counter_write(e, l, start, previous, current + cost)
   else
     local held = slots_settle(e, l)
     if not held then
@@ -639,11 +661,7 @@ local function refund(e, l, cost)
   else
     local start, previous, current = counter_settle(e, l)
     local from_current = capped(cost, current)
-    e.st = {
-      k = k, start = start, seconds = l.b,
-      current = current - from_current, previous = less(previous, cost - from_current),
-    }
-    e.dirty = true
+    counter_write(e, l, start, less(previous, cost - from_current), current - from_current)
   end
 end
 
@@ -737,7 +755,7 @@ local function entry(i)
     local raw = redis.call('GET', KEYS[i])
     e = { st = raw and decode(raw) or nil, had = raw and true or false, dirty = false }
     if e.st and expires(e.st) == 0 then
-      e.st, e.dirty = nil, true
+      forget(e)
     end
     entries[i] = e
   end
@@ -752,7 +770,12 @@ local function decide(spend, permit, charges)
   local allowed, verdicts = true, {}
   for i = 1, #charges do
     local c = charges[i]
-    local v = { check(c.e, c.l, c.cost) }
+    -- Charges of one key are one spend: a later one is judged as if the earlier had been made.
+    local cost = c.cost
+    for j = 1, i - 1 do
+      if charges[j].e == c.e and verdicts[j][1] then cost = cost + charges[j].cost end
+    end
+    local v = { check(c.e, c.l, cost) }
     verdicts[i] = v
     if c.binding == 1 and not v[1] then allowed = false end
   end

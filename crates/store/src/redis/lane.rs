@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tidegate_algorithms::time::Now;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::failure::Failure;
@@ -37,7 +38,7 @@ pub(super) struct Job {
     /// different batches.
     pub(super) tag: Option<u8>,
     /// The caller's time, if that decides: jobs of different times go into different batches.
-    pub(super) at: Option<u64>,
+    pub(super) at: Option<Now>,
     pub(super) reply: oneshot::Sender<Result<Reply, Failure>>,
 }
 
@@ -56,7 +57,12 @@ impl Lane {
     }
 
     /// Queues an operation and waits for its answer.
-    pub(super) async fn call(&self, operation: Operation, tag: Option<u8>, at: Option<u64>) -> Result<Reply, Failure> {
+    pub(super) async fn call(
+        &self,
+        operation: Operation,
+        tag: Option<u8>,
+        at: Option<Now>,
+    ) -> Result<Reply, Failure> {
         let (reply, answer) = oneshot::channel();
         self.queue
             .try_send(Job { operation, tag, at, reply })
@@ -87,7 +93,7 @@ async fn drain(mut jobs: mpsc::Receiver<Job>, link: Arc<Link>, follow: bool) {
 
 /// Sends what was drained, all its batches at once, and answers everyone.
 async fn send(link: &Arc<Link>, drained: Vec<Job>, follow: bool) {
-    let mut batches: HashMap<(Option<u8>, Option<u64>), Vec<Job>> = HashMap::new();
+    let mut batches: HashMap<(Option<u8>, Option<Now>), Vec<Job>> = HashMap::new();
     for job in drained {
         if !job.reply.is_closed() {
             batches.entry((job.tag, job.at)).or_default().push(job);
@@ -110,7 +116,7 @@ async fn send(link: &Arc<Link>, drained: Vec<Job>, follow: bool) {
     }
 }
 
-async fn run(link: &Link, jobs: Vec<Job>, at: Option<u64>, follow: bool) {
+async fn run(link: &Link, jobs: Vec<Job>, at: Option<Now>, follow: bool) {
     let (packed, keys) = encode(jobs.iter().map(|job| &job.operation));
     let outcome = link.run(&Batch { packed, keys, at }, follow).await;
     let mut rest = outcome.as_deref();

@@ -15,6 +15,7 @@ use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
     RedisError, TlsCertificates, Value, cmd,
 };
+use tidegate_algorithms::time::{Now, SECOND};
 use tokio::sync::Mutex;
 
 use super::config::{Address, RedisConfig};
@@ -58,8 +59,8 @@ struct Live {
 pub(super) struct Batch<'b> {
     pub(super) packed: Vec<u8>,
     pub(super) keys: Vec<&'b [u8]>,
-    /// The caller's time in nanoseconds, if that decides.
-    pub(super) at: Option<u64>,
+    /// The caller's time, if that decides.
+    pub(super) at: Option<Now>,
 }
 
 impl Link {
@@ -120,9 +121,12 @@ impl Link {
     async fn connect(&self, generation: u64) -> Result<Live, Failure> {
         let address = match &self.target {
             Target::Fixed(address) => address.clone(),
-            Target::Sentinel { sentinels, master } => super::sentinel::resolve(&self.config, sentinels, master).await?,
+            Target::Sentinel { sentinels, master } => {
+                super::sentinel::resolve(&self.config, sentinels, master).await?
+            }
         };
-        let connection = open(&self.config, &address, true).await.map_err(|error| unsent(&address, &error))?;
+        let connection =
+            open(&self.config, &address, true).await.map_err(|error| unsent(&address, &error))?;
         let mut live = Live { connection, script: Arc::from(""), generation };
         live.script = live.load().await?;
         Ok(live)
@@ -147,8 +151,10 @@ impl Live {
             evaluate.arg(*key);
         }
         evaluate.arg(&batch.packed[..]);
-        if let Some(nanos) = batch.at {
-            evaluate.arg(nanos / 1_000_000_000).arg(nanos % 1_000_000_000);
+        if let Some(now) = batch.at {
+            for nanos in [now.tick.0, now.wall.0] {
+                evaluate.arg(nanos / SECOND).arg(nanos % SECOND);
+            }
         }
         match self.connection.clone().send_packed_command(&evaluate).await {
             Ok(Value::BulkString(reply)) => Ok(reply),

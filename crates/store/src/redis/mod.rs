@@ -130,7 +130,7 @@ impl Redis {
 
     async fn call(&self, kind: Kind, now: Now, charges: &[Charge<'_>]) -> Result<Reply, Failure> {
         let Some(first) = charges.first() else { return Ok(Reply { yes: true, verdicts: Vec::new() }) };
-        let at = (self.clock == DecidingClock::Caller).then_some(now.tick.0);
+        let at = (self.clock == DecidingClock::Caller).then_some(now);
         let operation = Operation::new(kind, now, charges, keys::tagged);
         let lane = &self.lanes[usize::from(keys::tag_of(first.key)) % self.lanes.len()];
         lane.call(operation, None, at).await

@@ -29,6 +29,7 @@ async fn ask(config: &RedisConfig, sentinel: &Address, master: &str) -> Result<A
     question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     let found: Option<(String, u16)> =
         question.query_async(&mut connection).await.map_err(|error| unsent(sentinel, &error))?;
-    let (host, port) = found.ok_or_else(|| Failure::Unsent(format!("{sentinel} knows no master {master}")))?;
+    let (host, port) =
+        found.ok_or_else(|| Failure::Unsent(format!("{sentinel} knows no master {master}")))?;
     Ok(Address { host, port })
 }

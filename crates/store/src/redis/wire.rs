@@ -16,13 +16,11 @@
 //! Costs are cut at `u32::MAX`: above every quota that a policy can state, so a cut cost is still
 //! never admissible.
 
+use tidegate_algorithms::limit::calendar::CLOCK_SLACK;
 use tidegate_algorithms::limit::{Limit, PermitId, Verdict, Wait};
 use tidegate_algorithms::time::{Now, SECOND, Wall};
 
 use crate::{Charge, Intent};
-
-/// How far a node's clock may be ahead of the store's before a calendar period is misjudged.
-const CLOCK_SLACK: u64 = 2 * 3_600 * SECOND;
 
 /// Kinds of limit, as `decide.lua` numbers them.
 const TOKEN_BUCKET: u8 = 1;
@@ -116,6 +114,7 @@ impl WireLimit {
             }
             Limit::Concurrency(slots) => (CONCURRENCY, [slots.limit, slots.lease, 0, 0, 0]),
             Limit::Calendar(calendar) => {
+                // A node's clock may be ahead of the store's by the slack before a period is misjudged.
                 let first = calendar.end_of_period(Wall(now.wall.0.saturating_sub(CLOCK_SLACK)));
                 let second = calendar.end_of_period(first);
                 let third = calendar.end_of_period(second);
@@ -133,7 +132,12 @@ impl WireLimit {
 }
 
 impl Operation {
-    pub(super) fn new(kind: Kind, now: Now, charges: &[Charge<'_>], key: impl Fn(&[u8]) -> Box<[u8]>) -> Self {
+    pub(super) fn new(
+        kind: Kind,
+        now: Now,
+        charges: &[Charge<'_>],
+        key: impl Fn(&[u8]) -> Box<[u8]>,
+    ) -> Self {
         let charges = charges
             .iter()
             .map(|charge| WireCharge {
@@ -167,7 +171,9 @@ impl Operation {
 }
 
 /// The batch as the script takes it, and every key it touches, once each.
-pub(super) fn encode<'o>(operations: impl Iterator<Item = &'o Operation> + Clone) -> (Vec<u8>, Vec<&'o [u8]>) {
+pub(super) fn encode<'o>(
+    operations: impl Iterator<Item = &'o Operation> + Clone,
+) -> (Vec<u8>, Vec<&'o [u8]>) {
     let mut limits: Vec<&WireLimit> = Vec::new();
     let mut keys: Vec<&[u8]> = Vec::new();
     let mut places: std::collections::HashMap<&[u8], u16> = std::collections::HashMap::new();
