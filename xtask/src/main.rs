@@ -1,5 +1,84 @@
 //! The checks and chores that the Makefile calls: `cargo xtask <name>`.
+#![expect(clippy::print_stdout, reason = "a chore talks to the person who runs it")]
 
-fn main() -> anyhow::Result<()> {
+mod bench;
+mod chore;
+mod fuzz;
+mod markdown;
+mod setup;
+mod source;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+
+/// Every chore and what it does.
+const CHORES: &[(&str, &str)] = &[
+    ("setup", "installs what the checks need and this machine does not have"),
+    ("tidy", "checks the rules of the house that a compiler does not know"),
+    ("deny", "checks licences, duplicate versions and sources of dependencies [advisories: with --all]"),
+    ("faults", "lists the faults of docs/faults.md with the tests that prove them"),
+    ("bench", "runs the performance cases of regression/, or the one named"),
+    ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
+    let root = root()?;
+    let Some((chore, rest)) = arguments.split_first() else {
+        for (name, what) in CHORES {
+            println!("cargo xtask {name:8} {what}");
+        }
+        return Ok(());
+    };
+    match chore.as_str() {
+        "setup" => setup::setup(&root),
+        "tidy" => tidy::run(&root),
+        "deny" => deny(&root, rest),
+        "faults" => faults(&root),
+        "bench" => bench::bench(&root, rest),
+        "fuzz" => fuzz::fuzz(&root, rest),
+        unknown => bail!("`{unknown}` is no chore; `cargo xtask` lists them"),
+    }
+}
+
+/// The repository that this xtask was built in.
+fn root() -> anyhow::Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(manifest.parent().context("xtask stands in the repository's root")?.to_path_buf())
+}
+
+/// Advisories need their database from the network, so only `--all` asks for them.
+fn deny(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let all = arguments.iter().any(|argument| argument == "--all");
+    let checks: &[&str] = if all { &["all"] } else { &["licenses", "bans", "sources"] };
+    chore::run(Command::new(root.join(".tools/bin/cargo-deny")).arg("check").args(checks).current_dir(root))
+}
+
+fn faults(root: &Path) -> anyhow::Result<()> {
+    let files = tidy::files(root)?;
+    let list = files.iter().find(|file| file.path == "docs/faults.md").context("docs/faults.md")?;
+    let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
+    let sources: Vec<source::Source> = rust.map(|file| source::Source::new(&file.path, &file.text)).collect();
+    let proofs = tidy::faults::proofs(&sources);
+    for (number, fault) in tidy::faults::rows(&list.text) {
+        println!("{number:2}  {fault}");
+        for test in proofs.get(&number).into_iter().flatten() {
+            println!("      {test}");
+        }
+    }
+    println!("{} faults are proved by tests", proofs.len());
     Ok(())
 }

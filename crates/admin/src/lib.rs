@@ -1,1 +1,29 @@
 //! Health, metrics and the pages an operator looks at.
+//!
+//! ```text
+//!   Operator ── /livez, /readyz ── Readiness ── net::drain
+//!           └── /metrics ── Metrics ── collectors: servers, process, configuration, lifecycle,
+//!                                      and what the binary registers for the other services
+//! ```
+//!
+//! The other services never see this crate: each offers numbers, and the binary registers a
+//! collector that reads them when somebody scrapes. A request therefore costs what its own
+//! counters cost.
+
+mod build;
+mod configuration;
+mod families;
+mod health;
+mod lifecycle;
+mod metrics;
+mod process;
+mod servers;
+
+pub use build::BuildInfo;
+pub use configuration::ConfigurationStatus;
+pub use families::{Buckets, Families, Labels};
+pub use health::{Operator, Readiness, TEMPLATES};
+pub use lifecycle::Lifecycle;
+pub use metrics::{Family, MAX_SCRAPE_BYTES, Metrics};
+pub use process::Process;
+pub use servers::Servers;

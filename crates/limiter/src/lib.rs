@@ -1,1 +1,17 @@
 //! The decision service: which policies apply to a request, and what they say.
+//!
+//! ```text
+//!   http | grpc | resp          protocols: bytes to Ask, Decision to bytes
+//!          |
+//!        engine --- policy_set  which policies apply, under which key and numbers
+//!          |            ^
+//!        store          `------ configuration: file and control store, assembled and swapped whole
+//! ```
+
+pub mod configuration;
+pub mod decision;
+pub mod engine;
+pub mod error;
+pub mod http;
+pub mod policy_set;
+pub mod tally;

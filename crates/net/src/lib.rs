@@ -1,3 +1,16 @@
 //! Listeners, the clock, timers and drain: everything that touches the operating system's network.
+//!
+//! ```text
+//!   listen ──> runtime (one thread and one reactor per core)
+//!                 └─ accept ── permits ──> http ──> the service's `Handle`
+//!                       └───── drain (start, ready, drain, stop) watches all of them
+//! ```
 
+pub mod accept;
 pub mod clock;
+pub mod drain;
+pub mod http;
+pub mod listen;
+pub mod permits;
+pub mod runtime;
+pub mod stats;

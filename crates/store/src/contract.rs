@@ -15,6 +15,7 @@
 
 use thiserror::Error;
 use tidegate_algorithms::limit::{Limit, PermitId, Verdict};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::Now;
 
 /// One limit's share in a request.
@@ -28,6 +29,8 @@ pub struct Charge<'a> {
     pub cost: u64,
     /// Whether a denial denies the request; false in shadow mode.
     pub binding: bool,
+    /// What to answer while the store cannot.
+    pub on_failure: OnStoreFailure,
 }
 
 /// Whether a decision spends.
@@ -83,8 +86,10 @@ pub enum StoreError {
 pub enum Counters {
     /// In this process.
     Memory(crate::memory::Memory),
-    /// In Redis.
-    Redis(crate::redis::Redis),
+    /// In a store that several nodes share, bare: errors reach the caller.
+    Shared(crate::shared::Shared),
+    /// In a store that several nodes share; while it cannot answer, each policy's own mode does.
+    Guarded(crate::guard::Guard),
 }
 
 impl Counters {
@@ -107,7 +112,11 @@ impl Counters {
                 memory.decide(now, charges, intent, answer);
                 Ok(())
             }
-            Self::Redis(redis) => redis.decide(now, charges, intent, answer).await,
+            Self::Shared(shared) => shared.decide(now, charges, intent, answer).await,
+            Self::Guarded(guard) => {
+                guard.decide(now, charges, intent, answer).await;
+                Ok(())
+            }
         }
     }
 
@@ -121,7 +130,11 @@ impl Counters {
                 memory.refund(now, charges);
                 Ok(())
             }
-            Self::Redis(redis) => redis.refund(now, charges).await,
+            Self::Shared(shared) => shared.refund(now, charges).await,
+            Self::Guarded(guard) => {
+                guard.refund(now, charges).await;
+                Ok(())
+            }
         }
     }
 
@@ -138,7 +151,8 @@ impl Counters {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.renew(now, limit, key, permit)),
-            Self::Redis(redis) => redis.renew(now, limit, key, permit).await,
+            Self::Shared(shared) => shared.renew(now, limit, key, permit).await,
+            Self::Guarded(guard) => Ok(guard.renew(now, limit, key, permit).await),
         }
     }
 
@@ -155,7 +169,8 @@ impl Counters {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.release(now, limit, key, permit)),
-            Self::Redis(redis) => redis.release(now, limit, key, permit).await,
+            Self::Shared(shared) => shared.release(now, limit, key, permit).await,
+            Self::Guarded(guard) => Ok(guard.release(now, limit, key, permit).await),
         }
     }
 }

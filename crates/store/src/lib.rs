@@ -11,7 +11,9 @@
 //! either every limit has room and each is charged, or nobody is (fault 16).
 
 mod contract;
+pub mod guard;
 pub mod memory;
 pub mod redis;
+pub mod shared;
 
 pub use contract::{Answer, Charge, Counters, Degraded, Intent, StoreError};

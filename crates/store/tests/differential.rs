@@ -14,10 +14,12 @@ use tidegate_algorithms::limit::calendar::{Calendar, Period};
 use tidegate_algorithms::limit::{
     Bucket, FixedWindow, Limit, PermitId, SlidingCounter, SlidingLog, Slots, State, Verdict,
 };
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::policy::{MAX_SPAN, MAX_UNITS, MAX_WINDOW_SECONDS};
 use tidegate_algorithms::time::{Now, SECOND};
 use tidegate_store::redis::Redis;
 use tidegate_store::redis::config::{DecidingClock, RedisConfig};
+use tidegate_store::shared::Shared;
 use tidegate_store::{Answer, Charge, Counters, Intent};
 use tidegate_testkit::redis::RedisServer;
 
@@ -55,7 +57,7 @@ fn seconds() -> impl Strategy<Value = u64> + Clone {
 }
 
 fn narrow(seconds: u64) -> u32 {
-    u32::try_from(seconds).unwrap()
+    u32::try_from(seconds).expect("at most 90 days")
 }
 
 /// A bucket that a policy could state.
@@ -84,7 +86,7 @@ fn limit() -> impl Strategy<Value = Limit> + Clone {
             Limit::Concurrency(Slots { limit, lease: seconds.min(86_400) * SECOND })
         }),
         (units(), periods, zones).prop_map(|(limit, period, zone)| {
-            Limit::Calendar(Calendar { limit, period, zone: jiff::tz::TimeZone::get(zone).unwrap() })
+            Limit::Calendar(Calendar { limit, period, zone: jiff::tz::TimeZone::get(zone).expect("bundled") })
         }),
     ]
 }
@@ -95,7 +97,7 @@ fn spend(limits: Vec<Limit>) -> impl Strategy<Value = Spend> {
     let own = prop::bool::weighted(0.8);
     (0..limits.len(), 0_u8..3, cost, prop::bool::weighted(0.8), own).prop_map(
         move |(limit, key, cost, binding, own)| {
-            let key = if own { u8::try_from(limit).unwrap() * 3 + key } else { 255 - key };
+            let key = if own { u8::try_from(limit).expect("a few") * 3 + key } else { 255 - key };
             Spend { limit: limits[limit].clone(), key, cost, binding }
         },
     )
@@ -112,7 +114,7 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
             1 => (spend(limits.clone()), permit()).prop_map(|(spend, permit)| Operation::Renew(spend, permit)),
             1 => (spend(limits), permit()).prop_map(|(spend, permit)| Operation::Release(spend, permit)),
         ];
-        let second = i64::try_from(SECOND).unwrap();
+        let second = i64::try_from(SECOND).expect("small");
         let later = prop_oneof![
             4 => Just(0),
             4 => 0..second,
@@ -216,6 +218,7 @@ async fn apply(store: &Counters, run: u64, now: Now, operation: &Operation) -> R
                     key,
                     cost: spend.cost,
                     binding: spend.binding,
+                    on_failure: OnStoreFailure::Local,
                 })
                 .collect();
             let intent = permit.map_or(Intent::Peek, |permit| Intent::Spend(PermitId(permit)));
@@ -223,7 +226,13 @@ async fn apply(store: &Counters, run: u64, now: Now, operation: &Operation) -> R
         }
         Operation::Refund(spend) => {
             let key = name(spend);
-            let charge = Charge { limit: &spend.limit, key: &key, cost: spend.cost, binding: true };
+            let charge = Charge {
+                limit: &spend.limit,
+                key: &key,
+                cost: spend.cost,
+                binding: true,
+                on_failure: OnStoreFailure::Local,
+            };
             store.refund(now, &[charge]).await
         }
         Operation::Renew(spend, permit) => {
@@ -241,7 +250,7 @@ async fn apply(store: &Counters, run: u64, now: Now, operation: &Operation) -> R
 
 /// Runs histories against the pure functions and a store, and compares every answer.
 fn agrees_with_the_pure_functions(runtime: &tokio::runtime::Runtime, store: &Counters) {
-    let cases = std::env::var("TIDEGATE_HISTORIES").map_or(500, |cases| cases.parse().unwrap());
+    let cases = std::env::var("TIDEGATE_HISTORIES").map_or(500, |cases| cases.parse().expect("a number"));
     let runs = AtomicU64::new(0);
     let mut runner = TestRunner::new(Config {
         cases,
@@ -275,6 +284,6 @@ fn redis_agrees_with_the_pure_functions() {
     let mut config = RedisConfig::single("127.0.0.1", server.port);
     config.clock = DecidingClock::Caller;
     config.response_timeout = Duration::from_secs(5);
-    let redis = Counters::Redis(Redis::start(config));
+    let redis = Counters::Shared(Shared::Redis(Redis::start(config)));
     agrees_with_the_pure_functions(&runtime, &redis);
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -34,6 +35,12 @@ impl RedisServer {
         Self { server, port, folder, options }
     }
 
+    /// Its scratch folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Starts it again on the same port, empty, after it was killed.
     pub fn restart(&mut self) {
         self.server = launch(&self.folder, self.port, &self.options);
@@ -52,7 +59,6 @@ impl RedisServer {
 ///
 /// # Panics
 /// If the server does not answer within five seconds.
-#[must_use]
 pub fn command(port: u16, words: &[&str]) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("redis accepts connections");
     stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");

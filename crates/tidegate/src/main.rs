@@ -1,5 +1,56 @@
 //! The `tidegate` binary: flags, configuration, wiring, exit codes.
 
-fn main() -> anyhow::Result<()> {
-    Ok(())
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use tidegate::commands::{check::Check, config::Config, decide::Decide, serve::Serve};
+use tidegate::config::Environment;
+
+/// Limits traffic, routes it, ingests it, and proves its own capacity.
+#[derive(Parser)]
+#[command(version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Serve(Serve),
+    Check(Check),
+    #[command(subcommand)]
+    Config(Config),
+    Decide(Decide),
+    /// Prints a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// Prints the version.
+    Version,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let environment = Environment::of_process();
+    let mut out = std::io::stdout().lock();
+    let code = match Cli::parse().command {
+        Command::Serve(serve) => serve.run(environment, &mut out),
+        Command::Check(check) => check.run(environment, &mut out),
+        Command::Config(config) => config.run(environment, &mut out),
+        Command::Decide(decide) => decide.run(&mut out),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut out);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Version => {
+            writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION")).map(|()| ExitCode::SUCCESS)
+        }
+    };
+    match code {
+        // Whoever reads the output has read enough: `tidegate config reference | head`.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => Ok(other?),
+    }
 }

@@ -1,1 +1,6 @@
 //! Parsers and encoders: bytes in, values out, no input and output of its own.
+
+pub mod bodies;
+pub mod http1;
+pub mod problem;
+pub mod rate_limit_fields;

@@ -24,10 +24,13 @@ use crate::limit::calendar::Period;
 use crate::limit::{Bucket, Calendar, FixedWindow, Limit, SlidingCounter, SlidingLog, Slots};
 use crate::time::SECOND;
 pub use attributes::{Attributes, Pattern, first_value, key_of};
-pub use parse::{Mistake, parse, parse_quota};
+pub use parse::{MAX_MISTAKES, Mistake, parse, parse_quota};
 
 /// Largest limit, burst and cost: a billion units.
 pub const MAX_UNITS: u64 = 1_000_000_000;
+/// Fastest bucket, in units per second: its emission interval is then 100 ns, rounded up by at most
+/// 1 ns, so that a bucket is at most 1 % slower than it says.
+pub const MAX_UNITS_PER_SECOND: u64 = 10_000_000;
 /// Longest window: 90 days.
 pub const MAX_WINDOW_SECONDS: u64 = 90 * 86_400;
 /// Longest time that a full burst may take to come back, in nanoseconds: what a Redis script can

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use tidegate_algorithms::limit::bucket::Debt;
-use tidegate_algorithms::limit::{Limit, PermitId, State, Wait};
+use tidegate_algorithms::limit::calendar::Period;
+use tidegate_algorithms::limit::{Calendar, Limit, PermitId, State, Wait};
 use tidegate_algorithms::time::{Now, SECOND, Tick, Wall};
 
 use crate::oracle::{Key, START, any_bucket, any_gap, any_limit, span};
@@ -34,6 +35,22 @@ proptest! {
                 prop_assert!(!key.peek(&limit, at + wait - 1, cost).allowed, "promised {}", wait);
             }
         }
+    }
+
+    #[test]
+    fn fault_08_a_civil_clock_an_hour_back_over_midnight_gives_no_second_quota(
+        back in 1..=HOUR, cost in 1..=5_u64,
+    ) {
+        let zone = jiff::tz::TimeZone::UTC;
+        let limit = Limit::Calendar(Calendar { limit: 5, period: Period::Day, zone });
+        let midnight = START / (24 * HOUR) * 24 * HOUR;
+        let mut key = Key::default();
+        prop_assert!(key.spend(&limit, midnight, 5).allowed);
+        prop_assert!(!key.spend(&limit, midnight - back, cost).allowed);
+        prop_assert!(!key.spend(&limit, midnight, cost).allowed, "the same day again");
+        // The store's timeline does not go back with it: the count outlives the day on that.
+        let late = Wall(midnight + 24 * HOUR - 1);
+        prop_assert!(key.state.expires() >= Tick(late.0).plus(back));
     }
 
     #[test]

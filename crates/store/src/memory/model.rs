@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use shuttle::thread;
 use tidegate_algorithms::limit::{Bucket, Limit, PermitId};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND};
 
 use super::{HashKey, MIN_MAX_BYTES, Memory};
@@ -26,15 +27,18 @@ fn bucket(quota: u64) -> Limit {
 fn decide(memory: &Memory, charges: &[(&Limit, &str)], intent: Intent) -> Answer {
     let charge = |(limit, key): &(&'_ Limit, &'_ str)| (limit.to_owned().clone(), key.as_bytes().to_vec());
     let owned: Vec<_> = charges.iter().map(charge).collect();
-    let charges: Vec<_> =
-        owned.iter().map(|(limit, key)| Charge { limit, key, cost: 1, binding: true }).collect();
+    let charges: Vec<_> = owned
+        .iter()
+        .map(|(limit, key)| Charge { limit, key, cost: 1, binding: true, on_failure: OnStoreFailure::Local })
+        .collect();
     let mut answer = Answer::default();
     memory.decide(Now::at(SECOND), &charges, intent, &mut answer);
     answer
 }
 
 fn remaining(memory: &Memory, limit: &Limit, key: &str) -> u64 {
-    let charge = Charge { limit, key: key.as_bytes(), cost: 0, binding: true };
+    let charge =
+        Charge { limit, key: key.as_bytes(), cost: 0, binding: true, on_failure: OnStoreFailure::Local };
     let mut answer = Answer::default();
     memory.decide(Now::at(SECOND), &[charge], Intent::Peek, &mut answer);
     answer.verdicts[0].remaining

@@ -19,19 +19,23 @@
 //! Deliberately absent: deadlines, breaker and what to answer meanwhile ([`crate::guard`]); retries
 //! of anything whose outcome is unknown; `SCRIPT KILL`.
 
+mod cluster;
 pub mod config;
 mod failure;
 mod keys;
 mod lane;
 mod link;
 mod sentinel;
+mod spread;
 mod wire;
 
 use std::sync::Arc;
 
 use tidegate_algorithms::limit::{Limit, PermitId};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::Now;
 
+use self::cluster::Cluster;
 use self::config::{DecidingClock, RedisConfig, Topology};
 use self::failure::Failure;
 use self::lane::Lane;
@@ -45,8 +49,17 @@ pub const MAX_CONNECTIONS: usize = 16;
 /// Counters in Redis.
 #[derive(Debug)]
 pub struct Redis {
-    lanes: Vec<Lane>,
+    route: Route,
     clock: DecidingClock,
+}
+
+/// The way to the server that decides.
+#[derive(Debug)]
+enum Route {
+    /// One server at a time decides everything.
+    One(Vec<Lane>),
+    /// Each decides its slots.
+    Cluster(Cluster),
 }
 
 impl Redis {
@@ -55,16 +68,19 @@ impl Redis {
     #[must_use]
     pub fn start(config: RedisConfig) -> Self {
         let clock = config.clock;
-        let target = match config.topology.clone() {
-            Topology::Single(address) => Target::Fixed(address),
-            Topology::Sentinel { sentinels, master } => Target::Sentinel { sentinels, master },
-            Topology::Cluster { .. } => todo!(),
-        };
+        let topology = config.topology.clone();
         let config = Arc::new(config);
-        let lanes = (0..config.connections.clamp(1, MAX_CONNECTIONS))
-            .map(|_| Lane::start(Link::new(target.clone(), Arc::clone(&config)), true))
-            .collect();
-        Self { lanes, clock }
+        let one = |target: &Target| {
+            let link = || Link::new(target.clone(), Arc::clone(&config));
+            let count = config.connections.clamp(1, MAX_CONNECTIONS);
+            Route::One((0..count).map(|_| Lane::start(link(), true)).collect())
+        };
+        let route = match topology {
+            Topology::Single(address) => one(&Target::Fixed(address)),
+            Topology::Sentinel { sentinels, master } => one(&Target::Sentinel { sentinels, master }),
+            Topology::Cluster { seeds } => Route::Cluster(Cluster::new(Arc::clone(&config), seeds)),
+        };
+        Self { route, clock }
     }
 
     /// Decides one request over all its limits.
@@ -124,15 +140,33 @@ impl Redis {
         if !matches!(limit, Limit::Concurrency(_)) {
             return Ok(false);
         }
-        let charge = Charge { limit, key, cost: 0, binding: true };
+        let charge = Charge { limit, key, cost: 0, binding: true, on_failure: OnStoreFailure::Local };
         Ok(self.call(kind, now, &[charge]).await?.yes)
     }
 
     async fn call(&self, kind: Kind, now: Now, charges: &[Charge<'_>]) -> Result<Reply, Failure> {
         let Some(first) = charges.first() else { return Ok(Reply { yes: true, verdicts: Vec::new() }) };
+        let tag = keys::tag_of(first.key);
+        let cluster = matches!(self.route, Route::Cluster(_));
+        if cluster && charges.iter().any(|charge| keys::tag_of(charge.key) != tag) {
+            return spread::call(self, kind, now, charges).await;
+        }
+        self.call_one(tag, kind, now, charges).await
+    }
+
+    /// Runs an operation on the server that has this tag's counters.
+    async fn call_one(
+        &self,
+        tag: u8,
+        kind: Kind,
+        now: Now,
+        charges: &[Charge<'_>],
+    ) -> Result<Reply, Failure> {
         let at = (self.clock == DecidingClock::Caller).then_some(now);
         let operation = Operation::new(kind, now, charges, keys::tagged);
-        let lane = &self.lanes[usize::from(keys::tag_of(first.key)) % self.lanes.len()];
-        lane.call(operation, None, at).await
+        match &self.route {
+            Route::One(lanes) => lanes[usize::from(tag) % lanes.len()].call(operation, None, at).await,
+            Route::Cluster(cluster) => cluster.call(tag, at, operation).await,
+        }
     }
 }

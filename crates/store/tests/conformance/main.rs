@@ -4,6 +4,7 @@
 //!   suite.rs          one case per promise of the contract
 //!   differential.rs   random operations, compared with the pure functions over a map
 //!   memory.rs         both, on the memory store
+//!   redis.rs          the cases, on a real Redis
 //! ```
 //!
 //! A store joins by implementing [`Subject`] and calling [`conformance!`]. Cases use keys of their
@@ -11,6 +12,7 @@
 
 mod differential;
 mod memory;
+mod redis;
 mod suite;
 
 use tidegate_algorithms::time::Now;

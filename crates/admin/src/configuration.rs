@@ -1,0 +1,84 @@
+//! Which configuration is in force, and whether the last change was taken (fault 19's gauge).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use tidegate_net::clock::wall;
+
+use crate::{Families, Family};
+
+/// The state of the configuration; clones share it.
+#[derive(Clone, Debug)]
+pub struct ConfigurationStatus {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    revision: AtomicU64,
+    reload_good: AtomicBool,
+    applied: AtomicU64,
+    refused: AtomicU64,
+    applied_at_nanos: AtomicU64,
+}
+
+impl ConfigurationStatus {
+    /// A process that started with `revision`.
+    #[must_use]
+    pub fn new(revision: u64) -> Self {
+        let shared = Shared {
+            revision: AtomicU64::new(revision),
+            reload_good: AtomicBool::new(true),
+            applied: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            applied_at_nanos: AtomicU64::new(wall().0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A stored change made `revision` the one in force.
+    pub fn revised(&self, revision: u64) {
+        self.shared.revision.store(revision, Relaxed);
+    }
+
+    /// The file was loaded again and is in force.
+    pub fn reloaded(&self) {
+        self.shared.reload_good.store(true, Relaxed);
+        self.shared.applied.fetch_add(1, Relaxed);
+        self.shared.applied_at_nanos.store(wall().0, Relaxed);
+    }
+
+    /// The file was loaded again and refused; the old configuration stays.
+    pub fn refused(&self) {
+        self.shared.reload_good.store(false, Relaxed);
+        self.shared.refused.fetch_add(1, Relaxed);
+    }
+
+    /// Whether the file as it is now is what is served.
+    #[must_use]
+    pub fn is_reload_good(&self) -> bool {
+        self.shared.reload_good.load(Relaxed)
+    }
+}
+
+impl Family for ConfigurationStatus {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Shared { revision, applied, refused, applied_at_nanos, .. } = &*self.shared;
+        families.gauge("tidegate_config_revision", "Stored revision in force", revision.load(Relaxed))?;
+        families.gauge(
+            "tidegate_config_last_reload_successful",
+            "1 if the configuration file as it is now is in force, 0 if it was refused",
+            u64::from(self.is_reload_good()),
+        )?;
+        families.gauge(
+            "tidegate_config_last_reload_success_timestamp_seconds",
+            "When the configuration in force was taken over",
+            applied_at_nanos.load(Relaxed) / 1_000_000_000,
+        )?;
+        families.counters("tidegate_config_reloads", "Reloads of the configuration file", |series| {
+            series(&[("result", "applied")], applied.load(Relaxed))?;
+            series(&[("result", "refused")], refused.load(Relaxed))
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! `/livez`, `/readyz` and `/metrics`.
+//!
+//! Liveness says that the process answers, and nothing else: a store that is down must not have
+//! the whole fleet restarted. Readiness says whether to send requests here: it falls first in a
+//! drain, and when a requirement that the binary stated does not hold. Stores are no such
+//! requirement either, because each policy says what happens without its store (fault 1).
+
+use std::fmt;
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use serde::Serialize;
+use tidegate_net::drain::{Drain, Stage};
+use tidegate_net::http::Body;
+
+use crate::Metrics;
+use crate::metrics::CONTENT_TYPE;
+
+/// The paths answered here, which are their own route templates.
+pub const TEMPLATES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+
+/// Whether to send requests to this process.
+pub struct Readiness {
+    drain: Drain,
+    requirements: Vec<Requirement>,
+}
+
+struct Requirement {
+    reason: &'static str,
+    holds: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Readiness").field("verdict", &self.verdict()).finish_non_exhaustive()
+    }
+}
+
+/// The answer of `/readyz`.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Verdict {
+    ready: bool,
+    stage: &'static str,
+    reasons: Vec<&'static str>,
+}
+
+impl Readiness {
+    /// Ready while `drain` is.
+    #[must_use]
+    pub fn new(drain: Drain) -> Self {
+        Self { drain, requirements: Vec::new() }
+    }
+
+    /// Not ready, for `reason`, while `holds` is false. It is called on each probe and must not block.
+    #[must_use]
+    pub fn require(mut self, reason: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.requirements.push(Requirement { reason, holds: Box::new(holds) });
+        self
+    }
+
+    fn verdict(&self) -> Verdict {
+        let stage = self.drain.stage();
+        let lifecycle = match stage {
+            Stage::Ready => None,
+            Stage::Starting => Some("the process is starting"),
+            _ => Some("the process is draining"),
+        };
+        let unmet = self.requirements.iter().filter(|requirement| !(requirement.holds)());
+        let reasons: Vec<_> =
+            lifecycle.into_iter().chain(unmet.map(|requirement| requirement.reason)).collect();
+        Verdict { ready: reasons.is_empty(), stage: stage.name(), reasons }
+    }
+}
+
+/// Answers an operator's requests.
+#[derive(Debug)]
+pub struct Operator {
+    readiness: Readiness,
+    metrics: Metrics,
+}
+
+impl Operator {
+    /// From its parts.
+    #[must_use]
+    pub fn new(readiness: Readiness, metrics: Metrics) -> Self {
+        Self { readiness, metrics }
+    }
+
+    /// The reply and the index of its template in [`TEMPLATES`], if the path is one of them.
+    #[must_use]
+    pub fn answer<B>(&self, request: &Request<B>) -> Option<(u8, Response<Body>)> {
+        let path = request.uri().path();
+        let (index, page): (u8, fn(&Self) -> Response<Body>) = match path {
+            "/livez" => (0, |_| page(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")),
+            "/readyz" => (1, Self::ready),
+            "/metrics" => (2, |operator| page(StatusCode::OK, CONTENT_TYPE, operator.metrics.page())),
+            _ => return None,
+        };
+        if request.method() == Method::GET || request.method() == Method::HEAD {
+            return Some((index, page(self)));
+        }
+        let mut refusal = Response::new(Body::Empty);
+        *refusal.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        Some((index, refusal))
+    }
+
+    fn ready(&self) -> Response<Body> {
+        let verdict = self.readiness.verdict();
+        let status = if verdict.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        // Invariant: a verdict is a struct of plain values, which always serialises.
+        let body = serde_json::to_vec(&verdict).unwrap_or_default();
+        page(status, "application/json", body)
+    }
+}
+
+fn page(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    fn get(operator: &Operator, path: &str) -> (u16, String) {
+        let request = Request::get(path).body(()).unwrap();
+        let (index, response) = operator.answer(&request).unwrap();
+        assert_eq!(TEMPLATES[usize::from(index)], path);
+        let status = response.status().as_u16();
+        let Body::Full(bytes) = response.into_body() else { panic!("a page is whole") };
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn readiness_falls_first_and_liveness_stays() {
+        let drain = Drain::new();
+        let operator = Operator::new(Readiness::new(drain.clone()), Metrics::new());
+        assert_eq!(get(&operator, "/readyz").0, 503);
+        drain.advance(Stage::Ready);
+        let ready = r#"{"ready":true,"stage":"ready","reasons":[]}"#;
+        assert_eq!(get(&operator, "/readyz"), (200, ready.to_owned()));
+        drain.advance(Stage::Draining);
+        let (status, body) = get(&operator, "/readyz");
+        assert_eq!((status, body.contains("draining")), (503, true), "{body}");
+        assert_eq!(get(&operator, "/livez").0, 200);
+    }
+
+    #[test]
+    fn an_unmet_requirement_is_named() {
+        let drain = Drain::new();
+        drain.advance(Stage::Ready);
+        let loaded = Arc::new(AtomicBool::new(false));
+        let holds = Arc::clone(&loaded);
+        let readiness = Readiness::new(drain).require("no snapshot yet", move || holds.load(Relaxed));
+        let operator = Operator::new(readiness, Metrics::new());
+        let (status, body) = get(&operator, "/readyz");
+        assert_eq!((status, body.contains("no snapshot yet")), (503, true), "{body}");
+        loaded.store(true, Relaxed);
+        assert_eq!(get(&operator, "/readyz").0, 200);
+    }
+
+    #[test]
+    fn other_paths_are_not_ours_and_other_methods_are_refused() {
+        let operator = Operator::new(Readiness::new(Drain::new()), Metrics::new());
+        assert!(operator.answer(&Request::get("/v1/decisions").body(()).unwrap()).is_none());
+        let (_, refusal) = operator.answer(&Request::post("/metrics").body(()).unwrap()).unwrap();
+        assert_eq!(refusal.status(), StatusCode::METHOD_NOT_ALLOWED);
+        assert!(get(&operator, "/metrics").1.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,372 @@
+//! The SQLite file: opening, migrating, loading, and writing one transaction.
+//!
+//! Write-ahead log with `synchronous = FULL`: a commit returns when its frames are on the disk,
+//! so an acknowledged change survives `kill -9` and power loss. One connection writes; a second
+//! one reads the audit log, so that a long page of it does not hold up a change.
+//!
+//! A lock file, not SQLite's own lock, keeps a second process away: SQLite would let both work,
+//! and each would decide on a snapshot that the other has outdated.
+//!
+//! Revisions are the primary key of the audit table and consecutive. Pruning therefore is a range
+//! delete, and a lost race or a torn history would show as a key conflict instead of silence.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, params};
+use tidegate_algorithms::time::Wall;
+
+use crate::document::{Action, Author, Change, Document, Kind, Revision};
+use crate::error::Error;
+use crate::snapshot::Snapshot;
+
+/// The database's file name inside the data directory.
+pub const DATABASE_FILE: &str = "control.sqlite";
+
+/// The file that a running process holds locked.
+pub const LOCK_FILE: &str = "lock";
+
+/// How long a connection waits for SQLite's own short locks (a checkpoint, say).
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// "TIDE": marks the file as ours.
+const APPLICATION_ID: i64 = 0x5449_4445;
+
+/// Schema changes, oldest first. The n-th brings `user_version` to n and never changes again.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE document (
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        body TEXT NOT NULL,
+        revision INTEGER NOT NULL,
+        PRIMARY KEY (kind, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE audit (
+        revision INTEGER PRIMARY KEY,
+        at_nanos INTEGER NOT NULL,
+        actor TEXT NOT NULL,
+        action TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        before TEXT,
+        after TEXT
+    ) STRICT;
+"];
+
+/// One line of the audit log: who changed what, when, from what, to what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    /// The revision that the change made.
+    pub revision: Revision,
+    /// Who, and when by the civil clock.
+    pub author: Author,
+    /// What was done.
+    pub action: Action,
+    /// Kind of the document.
+    pub kind: Kind,
+    /// Name of the document.
+    pub name: String,
+    /// The body before, unless the document was new.
+    pub before: Option<String>,
+    /// The body after, unless the document was deleted.
+    pub after: Option<String>,
+}
+
+/// A change that the snapshot has already accepted.
+pub(crate) struct Accepted<'a> {
+    pub(crate) change: &'a Change,
+    pub(crate) revision: Revision,
+    pub(crate) before: Option<Document>,
+}
+
+/// The data directory, owned by this process for as long as the value lives.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    database: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Creates the directory (mode 0700) and the database file (0600) if they are missing, and
+    /// takes the lock.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] or [`Error::Io`].
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Io { path, source }
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed(path))?;
+        let lock_path = path.join(LOCK_FILE);
+        let lock = private_file(&lock_path).map_err(failed(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => return Err(failed(&lock_path)(source)),
+        }
+        let database = path.join(DATABASE_FILE);
+        private_file(&database).map_err(failed(&database))?;
+        File::open(path).and_then(|directory| directory.sync_all()).map_err(failed(path))?;
+        Ok(Self { database, _lock: lock })
+    }
+
+    /// The connection that writes, with the schema brought up to date.
+    ///
+    /// # Errors
+    /// [`Error::Newer`], [`Error::Corrupt`] or [`Error::Database`].
+    pub(crate) fn writer(&self) -> Result<Connection, Error> {
+        let mut connection = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        self.migrate(&mut connection)?;
+        Ok(connection)
+    }
+
+    /// A connection that only reads.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] or [`Error::Database`].
+    pub(crate) fn reader(&self) -> Result<Connection, Error> {
+        self.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)
+    }
+
+    fn connect(&self, flags: OpenFlags) -> Result<Connection, Error> {
+        let open = || {
+            let connection =
+                Connection::open_with_flags(&self.database, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            if flags.contains(OpenFlags::SQLITE_OPEN_READ_WRITE) {
+                connection.execute_batch(
+                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
+                     PRAGMA journal_size_limit = 67108864;",
+                )?;
+            }
+            Ok(connection)
+        };
+        open().map_err(|source| self.failed(source))
+    }
+
+    fn migrate(&self, connection: &mut Connection) -> Result<(), Error> {
+        let newest = MIGRATIONS.len();
+        let pragma = |name| {
+            connection
+                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+                .map_err(|source| self.failed(source))
+        };
+        let found = pragma("user_version")?;
+        let owner = pragma("application_id")?;
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .map_err(|source| self.failed(source))?;
+        if owner != APPLICATION_ID && (owner, found, tables) != (0, 0, 0) {
+            return Err(self.corrupt("another program's SQLite database"));
+        }
+        let Some(pending) = usize::try_from(found).ok().and_then(|done| MIGRATIONS.get(done..)) else {
+            let supported = i64::try_from(newest).unwrap_or(i64::MAX);
+            return Err(Error::Newer { path: self.database.clone(), found, supported });
+        };
+        for (version, migration) in (found + 1..).zip(pending) {
+            step(connection, version, migration).map_err(|source| self.failed(source))?;
+        }
+        Ok(())
+    }
+
+    /// Reads every document, after SQLite has checked the table they are in. The audit log is not
+    /// checked: it may be gigabytes, and nothing is decided from it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] or [`Error::Database`].
+    pub(crate) fn load(&self, connection: &Connection) -> Result<Snapshot, Error> {
+        let read = || {
+            let verdict: String =
+                connection.query_row("PRAGMA quick_check('document')", [], |row| row.get(0))?;
+            if verdict != "ok" {
+                return Ok(Err(verdict));
+            }
+            let revision = revisions(connection)?.map_or(Revision(0), |(_, newest)| newest);
+            let mut select = connection.prepare("SELECT kind, name, body, revision FROM document")?;
+            let documents = select.query_map([], document)?.collect::<Result<Vec<_>, _>>()?;
+            let ahead = documents.iter().find(|document| document.revision > revision);
+            Ok(match ahead {
+                Some(document) => Err(format!("{} is ahead of the audit log", document.revision)),
+                None => Ok(Snapshot::restore(revision, documents)),
+            })
+        };
+        read().map_err(|source| self.failed(source))?.map_err(|reason| self.corrupt(&reason))
+    }
+
+    /// Writes accepted changes and their audit rows in one transaction, and prunes the audit log
+    /// to `audit_rows`.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`]; then nothing was written.
+    pub(crate) fn commit(
+        &self,
+        connection: &mut Connection,
+        accepted: &[Accepted<'_>],
+        author: &Author,
+        audit_rows: u64,
+    ) -> Result<(), Error> {
+        let mut write = || {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            for one in accepted {
+                write_document(&transaction, one)?;
+                write_audit(&transaction, one, author)?;
+            }
+            if let Some(newest) = accepted.last() {
+                let pruned = signed(newest.revision.0.saturating_sub(audit_rows));
+                transaction.prepare("DELETE FROM audit WHERE revision <= ?")?.execute([pruned])?;
+            }
+            transaction.commit()
+        };
+        write().map_err(|source| self.failed(source))
+    }
+
+    /// At most `limit` audit rows after `after`, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn audit(
+        &self,
+        connection: &Connection,
+        after: Revision,
+        limit: usize,
+    ) -> Result<Vec<AuditRow>, Error> {
+        let read = || {
+            connection
+                .prepare(
+                    "SELECT revision, at_nanos, actor, action, kind, name, before, after
+                     FROM audit WHERE revision > ? ORDER BY revision LIMIT ?",
+                )?
+                .query_map(params![signed(after.0), signed(limit as u64)], audit_row)?
+                .collect::<rusqlite::Result<_>>()
+        };
+        read().map_err(|source| self.failed(source))
+    }
+
+    /// Oldest and newest revision of the audit log.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn revisions(&self, connection: &Connection) -> Result<Option<(Revision, Revision)>, Error> {
+        revisions(connection).map_err(|source| self.failed(source))
+    }
+
+    fn corrupt(&self, reason: &str) -> Error {
+        Error::Corrupt { path: self.database.clone(), reason: reason.to_owned() }
+    }
+
+    fn failed(&self, source: rusqlite::Error) -> Error {
+        let damaged =
+            matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+                || matches!(source, rusqlite::Error::FromSqlConversionFailure(..));
+        if damaged {
+            self.corrupt(&source.to_string())
+        } else {
+            Error::Database { path: self.database.clone(), source }
+        }
+    }
+}
+
+fn private_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn step(connection: &mut Connection, version: i64, migration: &str) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(migration)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", version)?;
+    transaction.commit()
+}
+
+fn write_document(connection: &Connection, accepted: &Accepted<'_>) -> rusqlite::Result<()> {
+    let Accepted { change, revision, .. } = accepted;
+    match &change.body {
+        Some(body) => connection
+            .prepare(
+                "INSERT INTO document (kind, name, body, revision) VALUES (?, ?, ?, ?)
+                 ON CONFLICT DO UPDATE SET body = excluded.body, revision = excluded.revision",
+            )?
+            .execute(params![change.kind.as_str(), change.name, body, signed(revision.0)])?,
+        None => connection
+            .prepare("DELETE FROM document WHERE kind = ? AND name = ?")?
+            .execute(params![change.kind.as_str(), change.name])?,
+    };
+    Ok(())
+}
+
+fn write_audit(connection: &Connection, accepted: &Accepted<'_>, author: &Author) -> rusqlite::Result<()> {
+    let Accepted { change, revision, before } = accepted;
+    let action = if change.body.is_some() { Action::Put } else { Action::Delete };
+    connection
+        .prepare(
+            "INSERT INTO audit (revision, at_nanos, actor, action, kind, name, before, after)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        )?
+        .execute(params![
+            signed(revision.0),
+            signed(author.at.0),
+            author.actor,
+            action.as_str(),
+            change.kind.as_str(),
+            change.name,
+            before.as_ref().map(|document| &document.body),
+            change.body,
+        ])?;
+    Ok(())
+}
+
+fn revisions(connection: &Connection) -> rusqlite::Result<Option<(Revision, Revision)>> {
+    connection.query_row("SELECT min(revision), max(revision) FROM audit", [], |row| {
+        let (oldest, newest): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
+        Ok(oldest.zip(newest).map(|(oldest, newest)| (revision(oldest), revision(newest))))
+    })
+}
+
+fn document(row: &Row<'_>) -> rusqlite::Result<Document> {
+    Ok(Document {
+        kind: kind(row, 0)?,
+        name: row.get(1)?,
+        body: row.get(2)?,
+        revision: revision(row.get(3)?),
+    })
+}
+
+fn audit_row(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
+    let action = match row.get_ref(3)?.as_str()? {
+        "put" => Action::Put,
+        "delete" => Action::Delete,
+        other => return Err(unknown(3, other)),
+    };
+    Ok(AuditRow {
+        revision: revision(row.get(0)?),
+        author: Author { actor: row.get(2)?, at: Wall(revision(row.get(1)?).0) },
+        action,
+        kind: kind(row, 4)?,
+        name: row.get(5)?,
+        before: row.get(6)?,
+        after: row.get(7)?,
+    })
+}
+
+fn kind(row: &Row<'_>, column: usize) -> rusqlite::Result<Kind> {
+    let word = row.get_ref(column)?.as_str()?;
+    Kind::parse(word).ok_or_else(|| unknown(column, word))
+}
+
+fn unknown(column: usize, word: &str) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, format!("unknown word {word:?}").into())
+}
+
+/// SQLite's integers are signed: what does not fit is clamped (a time after 2262, no revision).
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn revision(value: i64) -> Revision {
+    Revision(u64::try_from(value).unwrap_or(0))
+}

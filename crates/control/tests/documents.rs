@@ -1,0 +1,170 @@
+//! Changes, preconditions, bounds, the audit log and watchers, on a real database.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
+
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use tidegate_algorithms::time::Wall;
+use tidegate_control::{
+    Action, Author, Change, Control, Error, Kind, Limits, MAX_AUDIT_PAGE, MAX_CHANGES, Precondition, Revision,
+};
+
+fn author(at: u64) -> Author {
+    Author { actor: "alice".to_owned(), at: Wall(at) }
+}
+
+fn open(dir: &Path) -> Control {
+    Control::open(dir, Limits::default()).unwrap()
+}
+
+const POLICY: (Kind, &str) = (Kind::Policy, "api");
+
+#[test]
+fn a_change_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("not/yet/there");
+    {
+        let control = open(&path);
+        assert_eq!(control.snapshot().revision(), Revision(0));
+        assert_eq!(control.put(POLICY, "{\"a\": 1}", Precondition::None, &author(7)).unwrap(), Revision(1));
+        assert_eq!(control.put(POLICY, "2", Precondition::None, &author(8)).unwrap(), Revision(2));
+        control
+            .put((Kind::Override, "nul\0 and \u{fc}"), "3", Precondition::None, &author(u64::MAX))
+            .unwrap();
+        assert_eq!(control.delete(POLICY, Precondition::None, &author(9)).unwrap(), Revision(4));
+    }
+    let control = open(&path);
+    assert_eq!(control.snapshot().revision(), Revision(4));
+    assert_eq!(control.get(POLICY.0, POLICY.1), None);
+    let kept = control.get(Kind::Override, "nul\0 and \u{fc}").unwrap();
+    assert_eq!((&*kept.body, kept.revision), ("3", Revision(3)));
+
+    let rows = control.audit(Revision(0), 10).unwrap();
+    let told: Vec<_> =
+        rows.iter().map(|r| (r.revision.0, r.action, r.before.as_deref(), r.after.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            (1, Action::Put, None, Some("{\"a\": 1}")),
+            (2, Action::Put, Some("{\"a\": 1}"), Some("2")),
+            (3, Action::Put, None, Some("3")),
+            (4, Action::Delete, Some("2"), None),
+        ]
+    );
+    assert_eq!(rows[0].author, author(7));
+    assert_eq!(rows[2].author.at, Wall(i64::MAX as u64), "a time that SQLite cannot hold is clamped");
+    assert_eq!(control.audit(Revision(2), 1).unwrap(), rows[2..3]);
+    assert_eq!(control.audit(Revision(u64::MAX), 1).unwrap(), []);
+}
+
+#[test]
+fn fault_20_two_admins_edit() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = open(dir.path());
+    let start = control.put(POLICY, "0", Precondition::IfNoneMatch, &author(1)).unwrap();
+    let gate = Barrier::new(2);
+    let edit = |body: &'static str| {
+        gate.wait();
+        control.put(POLICY, body, Precondition::IfMatch(start), &author(2))
+    };
+    let (mine, theirs) = thread::scope(|scope| {
+        let theirs = scope.spawn(|| edit("2"));
+        (edit("1"), theirs.join().unwrap())
+    });
+    let (winner, loser, body) = if mine.is_ok() { (mine, theirs, "1") } else { (theirs, mine, "2") };
+    let winner = winner.unwrap();
+    let loser = loser.unwrap_err();
+    assert!(matches!(loser, Error::PreconditionFailed { found, .. } if found == Some(winner)), "{loser}");
+    assert_eq!(&*control.get(POLICY.0, POLICY.1).unwrap().body, body);
+    assert_eq!(control.audit(Revision(0), 10).unwrap().len(), 2, "the refused edit left no trace");
+}
+
+#[test]
+fn a_precondition_that_fails_says_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = open(dir.path());
+    let message = |result: Result<Revision, Error>| result.unwrap_err().to_string();
+    let put = |precondition| control.put(POLICY, "1", precondition, &author(1));
+    assert_eq!(
+        message(put(Precondition::IfMatch(Revision(3)))),
+        "policy \"api\" is absent, but the change expects revision 3"
+    );
+    put(Precondition::IfNoneMatch).unwrap();
+    assert_eq!(
+        message(put(Precondition::IfNoneMatch)),
+        "policy \"api\" is at revision 1, but the change expects its absence"
+    );
+    assert_eq!(
+        message(control.delete(POLICY, Precondition::IfMatch(Revision(9)), &author(1))),
+        "policy \"api\" is at revision 1, but the change expects revision 9"
+    );
+    control.delete(POLICY, Precondition::IfMatch(Revision(1)), &author(1)).unwrap();
+    assert_eq!(message(control.delete(POLICY, Precondition::None, &author(1))), "there is no policy \"api\"");
+}
+
+#[test]
+fn several_changes_are_made_together_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = open(dir.path());
+    let good = [Change::put(Kind::Policy, "a", "1"), Change::put(Kind::Policy, "b", "1")];
+    assert_eq!(control.apply(&good, &author(1)).unwrap(), Revision(2));
+    let bad = [
+        Change::put(Kind::Policy, "a", "2"),
+        Change::delete(Kind::Policy, "b"),
+        Change::put(Kind::Policy, "b", "2").when(Precondition::IfMatch(Revision(2))),
+    ];
+    let refused = control.apply(&bad, &author(2)).unwrap_err();
+    assert!(matches!(refused, Error::PreconditionFailed { found: None, .. }), "{refused}");
+    assert_eq!(&*control.get(Kind::Policy, "a").unwrap().body, "1");
+    assert_eq!(control.apply(&[], &author(3)).unwrap(), Revision(2));
+
+    let many = vec![Change::put(Kind::Policy, "a", "3"); MAX_CHANGES + 1];
+    assert!(matches!(control.apply(&many, &author(4)), Err(Error::TooManyChanges { .. })));
+    assert_eq!(control.apply(&many[1..], &author(5)).unwrap(), Revision(2 + MAX_CHANGES as u64));
+    assert_eq!(control.audit(Revision(0), usize::MAX).unwrap().len(), MAX_AUDIT_PAGE);
+
+    for actor in [String::new(), "x".repeat(257)] {
+        let anonymous = Author { actor, at: Wall(1) };
+        assert!(matches!(control.apply(&good, &anonymous), Err(Error::InvalidActor { .. })));
+    }
+}
+
+#[test]
+fn old_audit_rows_are_pruned_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { audit_rows: 3, ..Limits::default() };
+    let control = Control::open(dir.path(), limits).unwrap();
+    for at in 1..=10 {
+        control.put(POLICY, "1", Precondition::None, &author(at)).unwrap();
+    }
+    let rows = control.audit(Revision(0), 10).unwrap();
+    assert_eq!(rows.iter().map(|row| row.revision.0).collect::<Vec<_>>(), [8, 9, 10]);
+    let usage = control.usage().unwrap();
+    assert_eq!((usage.audit_rows, usage.audit_pruned, usage.documents, usage.bytes), (3, 7, 1, 4));
+    drop(control);
+    let reopened = Control::open(dir.path(), limits).unwrap();
+    assert_eq!(reopened.put(POLICY, "1", Precondition::None, &author(11)).unwrap(), Revision(11));
+}
+
+#[tokio::test]
+async fn watchers_see_each_newest_revision() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = open(dir.path());
+    let mut watcher = control.watch();
+    assert_eq!(watcher.borrow_and_update().revision(), Revision(0));
+    let put = |body: &'static str| control.run(move |c| c.put(POLICY, body, Precondition::None, &author(1)));
+    put("1").await.unwrap();
+    watcher.changed().await.unwrap();
+    let first = watcher.borrow_and_update().clone();
+    assert_eq!((first.revision(), &*first.get(POLICY.0, POLICY.1).unwrap().body), (Revision(1), "1"));
+    put("not JSON").await.unwrap_err();
+    assert!(!watcher.has_changed().unwrap(), "a refused change wakes nobody");
+    put("2").await.unwrap();
+    put("3").await.unwrap();
+    watcher.changed().await.unwrap();
+    assert_eq!(watcher.borrow_and_update().revision(), Revision(3), "a slow watcher skips to the newest");
+    assert_eq!(&*first.get(POLICY.0, POLICY.1).unwrap().body, "1", "an old snapshot does not move");
+    assert!(Arc::ptr_eq(&control.snapshot(), &*watcher.borrow()));
+}

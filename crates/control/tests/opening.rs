@@ -1,0 +1,157 @@
+//! What `Control::open` accepts, and what it refuses without touching it.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rusqlite::Connection;
+use tidegate_algorithms::time::Wall;
+use tidegate_control::{Author, Control, DATABASE_FILE, Error, Kind, LOCK_FILE, Limits, Precondition};
+
+fn open(dir: &Path) -> Result<Control, Error> {
+    Control::open(dir, Limits::default())
+}
+
+fn fill(dir: &Path, documents: usize) {
+    let control = open(dir).unwrap();
+    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    for number in 0..documents {
+        let name = format!("policy-{number}");
+        let body = format!("\"{}\"", "x".repeat(2_000));
+        control.put((Kind::Policy, &name), &body, Precondition::None, &author).unwrap();
+    }
+}
+
+#[test]
+fn files_are_private() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("data");
+    let control = open(&dir).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    for entry in fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    assert!(dir.join(LOCK_FILE).exists() && dir.join(DATABASE_FILE).exists());
+    drop(control);
+}
+
+#[test]
+fn a_second_owner_is_refused_until_the_first_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path()).unwrap();
+    let clone = first.clone();
+    drop(first);
+    let refused = open(dir.path()).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!("{} is in use by another tidegate process", dir.path().display())
+    );
+    drop(clone);
+    open(dir.path()).unwrap();
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 1);
+    let file = dir.path().join(DATABASE_FILE);
+    Connection::open(&file).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let refused = open(dir.path()).unwrap_err();
+    assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused}");
+    Connection::open(&file).unwrap().pragma_update(None, "user_version", -1).unwrap();
+    assert!(matches!(open(dir.path()), Err(Error::Newer { found: -1, .. })));
+}
+
+#[test]
+fn another_programs_database_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(DATABASE_FILE);
+    Connection::open(&file).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    let refused = open(dir.path()).unwrap_err();
+    assert!(matches!(&refused, Error::Corrupt { path, .. } if *path == file), "{refused}");
+    let tables: String = Connection::open(&file)
+        .unwrap()
+        .query_row("SELECT name FROM sqlite_schema", [], |r| r.get(0))
+        .unwrap();
+    assert_eq!(tables, "theirs");
+}
+
+#[test]
+fn a_damaged_database_is_named_and_left_alone() {
+    let pristine = tempfile::tempdir().unwrap();
+    fill(pristine.path(), 100);
+    let bytes = fs::read(pristine.path().join(DATABASE_FILE)).unwrap();
+    let mut torn = bytes.clone();
+    torn.truncate(bytes.len() / 2);
+    let mut scribbled = bytes.clone();
+    scribbled[4096..].chunks_mut(64).for_each(|chunk| chunk.fill(0xA5));
+    let cases =
+        [("not SQLite", b"[policy]\nname = 1\n".repeat(600)), ("torn", torn), ("scribbled", scribbled)];
+    for (what, bytes) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(DATABASE_FILE);
+        fs::write(&file, &bytes).unwrap();
+        let refused = open(dir.path()).unwrap_err();
+        assert!(matches!(&refused, Error::Corrupt { path, .. } if *path == file), "{what}: {refused}");
+        assert!(refused.to_string().contains(DATABASE_FILE), "{refused}");
+        assert_eq!(fs::read(&file).unwrap(), bytes, "{what}: the file was changed");
+    }
+}
+
+#[test]
+fn rows_that_this_program_cannot_have_written_are_refused() {
+    let cases = [
+        ("INSERT INTO document VALUES ('sonnet', 'a', '1', 1)", "unknown word \"sonnet\""),
+        ("UPDATE document SET revision = 7", "7 is ahead of the audit log"),
+    ];
+    for (sql, message) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        fill(dir.path(), 1);
+        Connection::open(dir.path().join(DATABASE_FILE)).unwrap().execute_batch(sql).unwrap();
+        let refused = open(dir.path()).unwrap_err();
+        assert!(
+            matches!(refused, Error::Corrupt { .. }) && refused.to_string().contains(message),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let refused = open(&file.join("below")).unwrap_err();
+    assert!(matches!(&refused, Error::Io { path, .. } if path.starts_with(&file)), "{refused}");
+}
+
+#[test]
+fn a_write_that_fails_half_way_changes_nothing() {
+    const LAST_GOOD: u64 = 4;
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 1);
+    // SQLite itself fails after the document was written and before the audit row is.
+    let trigger = format!(
+        "CREATE TRIGGER fail BEFORE INSERT ON audit WHEN NEW.revision > {LAST_GOOD}
+         BEGIN SELECT RAISE(ABORT, 'no space'); END"
+    );
+    Connection::open(dir.path().join(DATABASE_FILE)).unwrap().execute_batch(&trigger).unwrap();
+    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let control = open(dir.path()).unwrap();
+    let put = || control.put((Kind::Policy, "a"), "1", Precondition::None, &author);
+    while control.snapshot().revision().0 < LAST_GOOD {
+        put().unwrap();
+    }
+    let before = control.snapshot();
+    for _ in 0..2 {
+        let refused = put().unwrap_err();
+        assert!(matches!(refused, Error::Database { .. }), "{refused}");
+        assert_eq!(control.snapshot(), before);
+    }
+    drop(control);
+    assert_eq!(open(dir.path()).unwrap().snapshot(), before);
+}

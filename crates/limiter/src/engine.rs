@@ -1,0 +1,248 @@
+//! The engine: attributes in, decision out, for every protocol.
+//!
+//! ```text
+//!   attributes --> policies that apply --> charges --> store --> verdicts --> Decision
+//!                  (PolicySet, swapped     (key and limit        (all or
+//!                   whole on a change)      of each)              nothing)
+//! ```
+//!
+//! Invariants: a decision uses one policy set from start to end; it spends under all policies that
+//! apply or under none; it holds no lock across the store's answer.
+//!
+//! Deliberately absent: protocols (each has a module that turns its bytes into [`Ask`] and a
+//! [`Decision`] into its bytes), and changing the configuration (`config`).
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use tidegate_algorithms::limit::{Limit, PermitId};
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode, key_of};
+use tidegate_net::clock::Clock;
+use tidegate_store::{Answer, Charge, Counters, Intent};
+
+use crate::decision::{Decision, Part};
+use crate::error::AskError;
+use crate::policy_set::PolicySet;
+use crate::tally::Tallies;
+
+/// A request for a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// What is known of the request.
+    pub attributes: Attributes<'a>,
+    /// Units; 0 reads what remains.
+    pub cost: u64,
+    /// Answer as if spending, and spend nothing.
+    pub peek: bool,
+}
+
+/// The decision service.
+#[derive(Debug)]
+pub struct Engine {
+    set: ArcSwap<PolicySet>,
+    counters: Counters,
+    clock: Clock,
+    tallies: Tallies,
+    permits: PermitIds,
+}
+
+/// One policy that applies to a request.
+struct Applying<'s> {
+    index: usize,
+    limit: &'s Limit,
+    key: std::ops::Range<usize>,
+}
+
+impl Engine {
+    /// An engine over `counters` that starts with `set`.
+    #[must_use]
+    pub fn new(set: PolicySet, tallies: Tallies, counters: Counters, clock: Clock) -> Self {
+        Self { set: ArcSwap::from_pointee(set), counters, clock, tallies, permits: PermitIds::default() }
+    }
+
+    /// The policies in force.
+    #[must_use]
+    pub fn set(&self) -> Arc<PolicySet> {
+        self.set.load_full()
+    }
+
+    /// Puts `set` in force.
+    pub(crate) fn replace(&self, set: PolicySet) {
+        self.set.store(Arc::new(set));
+    }
+
+    /// What each policy has decided.
+    #[must_use]
+    pub fn tallies(&self) -> &Tallies {
+        &self.tallies
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The clock that decisions are made by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Decides one request.
+    ///
+    /// # Errors
+    /// When the request is out of bounds (nothing is charged) or the store gave no answer.
+    pub async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, AskError> {
+        check(ask)?;
+        let set = self.set.load_full();
+        let mut keys = Vec::with_capacity(64);
+        let applying = applying(&set, &ask.attributes, &mut keys);
+        let charges = charges(&set, &applying, &keys, ask.cost);
+        let permit = self.permits.next();
+        let intent = if ask.peek { Intent::Peek } else { Intent::Spend(permit) };
+        let mut answer = Answer { allowed: true, ..Answer::default() };
+        if !charges.is_empty() {
+            self.counters.decide(self.clock.now(), &charges, intent, &mut answer).await?;
+        }
+        if !ask.peek && ask.cost > 0 {
+            for (applies, verdict) in applying.iter().zip(&answer.verdicts) {
+                let in_force = &set.policies()[applies.index];
+                let binding = in_force.policy.mode == Mode::Enforce;
+                in_force.tally.count(verdict.allowed, binding, answer.degraded.is_some());
+            }
+        }
+        let handed_out = answer.allowed && !ask.peek && ask.cost > 0;
+        let concurrent = applying.iter().any(|applies| matches!(applies.limit, Limit::Concurrency(_)));
+        Ok(Decision {
+            allowed: answer.allowed,
+            parts: parts(&set, &applying, &ask.attributes, &answer),
+            degraded: answer.degraded,
+            permit: (handed_out && concurrent).then_some(permit),
+        })
+    }
+
+    /// Gives back `cost` units under every policy that applies; returns their names. Permits are
+    /// released, not refunded, so concurrency limits are left out.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub async fn refund(&self, ask: &Ask<'_>) -> Result<Vec<Arc<str>>, AskError> {
+        check(ask)?;
+        let set = self.set.load_full();
+        let mut keys = Vec::new();
+        let mut applying = applying(&set, &ask.attributes, &mut keys);
+        applying.retain(|applies| !matches!(applies.limit, Limit::Concurrency(_)));
+        let charges = charges(&set, &applying, &keys, ask.cost);
+        self.counters.refund(self.clock.now(), &charges).await?;
+        Ok(applying.iter().map(|applies| set.policies()[applies.index].policy.name.clone()).collect())
+    }
+
+    /// Extends a permit under every concurrency limit that applies. The new lease in nanoseconds,
+    /// `None` if it is not held everywhere any more.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub async fn renew(&self, attributes: Attributes<'_>, id: PermitId) -> Result<Option<u64>, AskError> {
+        let mut lease = None;
+        let set = self.set.load_full();
+        let mut keys = Vec::new();
+        for applies in applying(&set, &attributes, &mut keys) {
+            let Limit::Concurrency(slots) = applies.limit else { continue };
+            let key = &keys[applies.key];
+            if !self.counters.renew(self.clock.now(), applies.limit, key, id).await? {
+                return Ok(None);
+            }
+            lease = Some(lease.map_or(slots.lease, |shortest: u64| shortest.min(slots.lease)));
+        }
+        Ok(lease)
+    }
+
+    /// Gives a permit back under every concurrency limit that applies. False if it was held nowhere.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub async fn release(&self, attributes: Attributes<'_>, id: PermitId) -> Result<bool, AskError> {
+        let mut held = false;
+        let set = self.set.load_full();
+        let mut keys = Vec::new();
+        for applies in applying(&set, &attributes, &mut keys) {
+            if matches!(applies.limit, Limit::Concurrency(_)) {
+                let key = &keys[applies.key];
+                held |= self.counters.release(self.clock.now(), applies.limit, key, id).await?;
+            }
+        }
+        Ok(held)
+    }
+}
+
+/// Refuses what is out of bounds, before anything is charged.
+fn check(ask: &Ask<'_>) -> Result<(), AskError> {
+    if ask.cost > MAX_UNITS {
+        return Err(AskError::CostTooLarge(ask.cost));
+    }
+    match ask.attributes.iter().find(|(_, value)| value.len() > MAX_VALUE_BYTES) {
+        Some((name, value)) => Err(AskError::ValueTooLong { attribute: name.to_owned(), bytes: value.len() }),
+        None => Ok(()),
+    }
+}
+
+/// The policies that apply, and their keys, one after another in `keys`.
+fn applying<'s>(set: &'s PolicySet, attributes: &Attributes<'_>, keys: &mut Vec<u8>) -> Vec<Applying<'s>> {
+    let mut applying = Vec::with_capacity(2);
+    for (index, in_force) in set.policies().iter().enumerate() {
+        let policy = &in_force.policy;
+        if !policy.applies_to(attributes) {
+            continue;
+        }
+        let start = keys.len();
+        if key_of(&policy.name, &policy.key, attributes, keys).is_some() {
+            let (quota, _) = set.quota(index, attributes);
+            applying.push(Applying { index, limit: &quota.limit, key: start..keys.len() });
+        }
+    }
+    applying
+}
+
+fn charges<'a>(set: &PolicySet, applying: &[Applying<'a>], keys: &'a [u8], cost: u64) -> Vec<Charge<'a>> {
+    let charge = |applies: &Applying<'a>| {
+        let policy = &set.policies()[applies.index].policy;
+        Charge {
+            limit: applies.limit,
+            key: &keys[applies.key.clone()],
+            cost,
+            binding: policy.mode == Mode::Enforce,
+            on_failure: policy.on_store_failure,
+        }
+    };
+    applying.iter().map(charge).collect()
+}
+
+fn parts(
+    set: &PolicySet,
+    applying: &[Applying<'_>],
+    attributes: &Attributes<'_>,
+    answer: &Answer,
+) -> Vec<Part> {
+    let part = |(applies, verdict): (&Applying<'_>, _)| {
+        let policy = &set.policies()[applies.index].policy;
+        Part::new(policy.name.clone(), policy.mode, set.quota(applies.index, attributes).0, verdict)
+    };
+    applying.iter().zip(answer.verdicts.iter().copied()).map(part).collect()
+}
+
+/// Names for permits that nobody can guess: a counter under a keyed hash (SipHash, random key).
+#[derive(Debug, Default)]
+struct PermitIds {
+    next: AtomicU64,
+    key: RandomState,
+}
+
+impl PermitIds {
+    fn next(&self) -> PermitId {
+        PermitId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+}

@@ -1,0 +1,38 @@
+//! What can go wrong with a request or a change, named by what the caller can do about it.
+
+use thiserror::Error;
+use tidegate_algorithms::policy::{MAX_UNITS, MAX_VALUE_BYTES, Mistake};
+use tidegate_store::StoreError;
+
+/// Why there is no decision. Nothing was charged, except where the store's error says otherwise.
+#[derive(Debug, Error)]
+pub enum AskError {
+    /// Send a shorter value.
+    #[error("attribute {attribute:?} has {bytes} bytes, of at most {MAX_VALUE_BYTES}")]
+    ValueTooLong {
+        /// Which attribute.
+        attribute: String,
+        /// Its length.
+        bytes: usize,
+    },
+    /// Ask for less.
+    #[error("cost is {0}, of at most {MAX_UNITS}")]
+    CostTooLarge(u64),
+    /// Try again later.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why the configuration was not changed.
+#[derive(Debug, Error)]
+pub enum ChangeError {
+    /// Mend the document.
+    #[error("the document has {} mistakes", .0.len())]
+    Mistakes(Vec<Mistake>),
+    /// The policy stands in the configuration file: change it there.
+    #[error("policy {0:?} is declared in the configuration file and cannot be deleted here")]
+    DeclaredInFile(String),
+    /// The control store refused, or failed.
+    #[error(transparent)]
+    Control(#[from] tidegate_control::Error),
+}

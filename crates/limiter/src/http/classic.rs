@@ -1,0 +1,275 @@
+//! The simple API under `/api/v1`: one policy, keyed by client, with per-client numbers.
+//!
+//! Its shapes are fixed by the clients that speak it: a denial is a 200 with `"allowed":false` and
+//! `retry_after` in whole seconds, rounded up, at least 1. Everything else is the general API under
+//! another name: `configure` puts the policy `default`, `configure-client` an override of it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use bytes::Bytes;
+use http::HeaderMap;
+use http::request::Parts;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tidegate_algorithms::policy::{Attributes, Policy};
+use tidegate_control::{Author, Change, Kind};
+use tidegate_net::clock;
+use tidegate_wire::bodies::{ConfigureBody, ConfigureClientBody, RateLimitBody, read};
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::reply::{JsonBytes, Refusal, Reply, bytes, describe, expect_json, refuse};
+use crate::decision::Decision;
+use crate::engine::Ask;
+use crate::error::ChangeError;
+use crate::policy_set::{CLIENT_ID, DEFAULT_POLICY, is_client_id};
+
+/// The reply to `GET /api/v1/health`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Health {
+    /// Always `ok`: a process that answers is healthy.
+    #[schema(example = "ok")]
+    status: &'static str,
+}
+
+/// The reply to `POST /api/v1/ratelimit`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RateLimitReply {
+    /// Whether the request may go ahead.
+    allowed: bool,
+    /// What the client can still spend.
+    remaining: u64,
+    /// Seconds to wait, denials only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    retry_after: Option<u64>,
+}
+
+/// A client's numbers under the policy `default`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ClientConfig {
+    /// Whose.
+    client_id: String,
+    /// Length of the window in seconds.
+    window_seconds: u64,
+    /// Requests per window.
+    request_per_window: u64,
+    /// Whether they are the client's own, or everyone's.
+    custom: bool,
+}
+
+/// The reply to a change.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Changed {
+    /// Always `ok`.
+    #[schema(example = "ok")]
+    status: &'static str,
+    /// The configuration's revision after the change.
+    revision: u64,
+}
+
+/// `GET /api/v1/health`
+#[utoipa::path(get, path = "/api/v1/health", tag = "simple", responses((status = 200, body = Health)))]
+pub(super) async fn health() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+/// `POST /api/v1/ratelimit`
+#[utoipa::path(
+    post, path = "/api/v1/ratelimit", tag = "simple", request_body = RateLimitBody<'_>,
+    responses(
+        (status = 200, body = RateLimitReply),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn rate_limit(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
+    match decide(shared, head, body).await {
+        Ok(decision) => reply_to(&decision),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Decision, Refusal> {
+    expect_json(&head.headers)?;
+    let body: RateLimitBody<'_> = read(body)?;
+    if body.client_id.is_empty() {
+        return Err(client_id_refusal("/client_id", ""));
+    }
+    let pairs = [(CLIENT_ID, body.client_id.as_bytes()), ("resource", body.resource.as_bytes())];
+    let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false };
+    Ok(shared.engine.decide(&ask).await?)
+}
+
+/// Written by hand: this is the most frequent reply of all, and three fields.
+fn reply_to(decision: &Decision) -> Reply {
+    let mut number = itoa::Buffer::new();
+    let mut text = Vec::with_capacity(64);
+    text.extend_from_slice(if decision.allowed {
+        b"{\"allowed\":true,\"remaining\":"
+    } else {
+        b"{\"allowed\":false,\"remaining\":"
+    });
+    // No policy applies: nothing limits the client.
+    let remaining = decision.deciding().map_or(u64::from(u32::MAX), |part| part.verdict.remaining);
+    text.extend_from_slice(number.format(remaining).as_bytes());
+    if let Some(seconds) = decision.retry_after_seconds() {
+        text.extend_from_slice(b",\"retry_after\":");
+        text.extend_from_slice(number.format(seconds).as_bytes());
+    }
+    text.push(b'}');
+    let mut reply = bytes(200, Bytes::from(text));
+    describe(decision, reply.headers_mut());
+    reply
+}
+
+/// `POST /api/v1/configure`
+#[utoipa::path(
+    post, path = "/api/v1/configure", tag = "simple", request_body = ConfigureBody,
+    security((), ("admin" = [])),
+    responses(
+        (status = 200, body = Changed),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn configure(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    JsonBytes(body): JsonBytes,
+) -> Result<Json<Changed>, Refusal> {
+    let actor = shared.admin(&headers)?;
+    let body: ConfigureBody = read(&body)?;
+    let set = shared.engine.set();
+    let mut document = match set.policy(DEFAULT_POLICY) {
+        Some(in_force) => in_force.policy.document(),
+        None => Policy::default_per_client().document(),
+    };
+    if let Some(fields) = document.as_object_mut() {
+        // A burst that was the whole limit stays the whole limit.
+        if fields.get("burst") == fields.get("limit") {
+            fields.remove("burst");
+        }
+        fields.insert("limit".to_owned(), Value::from(body.request_per_window));
+        fields.insert("window_seconds".to_owned(), Value::from(body.window_seconds));
+    }
+    change(&shared, actor, Change::put(Kind::Policy, DEFAULT_POLICY, document.to_string())).await
+}
+
+/// `POST /api/v1/configure-client`
+#[utoipa::path(
+    post, path = "/api/v1/configure-client", tag = "simple", request_body = ConfigureClientBody<'_>,
+    security((), ("admin" = [])),
+    responses(
+        (status = 200, body = Changed),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn configure_client(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    JsonBytes(body): JsonBytes,
+) -> Result<Json<Changed>, Refusal> {
+    let actor = shared.admin(&headers)?;
+    let body: ConfigureClientBody<'_> = read(&body)?;
+    let client = client_id(&body.client_id)?;
+    let own = json!({"limit": body.request_per_window, "window_seconds": body.window_seconds});
+    let mut document = stored_limits(&shared, client);
+    document[DEFAULT_POLICY] = own;
+    change(&shared, actor, Change::put(Kind::Override, client, document.to_string())).await
+}
+
+/// `GET /api/v1/client-config/{client_id}`
+#[utoipa::path(
+    get, path = "/api/v1/client-config/{client_id}", tag = "simple",
+    params(("client_id" = String, Path, min_length = 1, max_length = 512)),
+    responses(
+        (status = 200, body = ClientConfig),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn client_config(
+    State(shared): State<Arc<Shared>>,
+    Path(client): Path<String>,
+) -> Result<Json<ClientConfig>, Refusal> {
+    let client = client_id(&client)?;
+    let set = shared.engine.set();
+    let Some((quota, custom)) = set.client_quota(client, DEFAULT_POLICY) else {
+        return Err(Refusal::NotFound(format!("policy \"{DEFAULT_POLICY}\"")));
+    };
+    Ok(Json(ClientConfig {
+        client_id: client.to_owned(),
+        window_seconds: quota.spec.stated_window_seconds(),
+        request_per_window: quota.spec.limit,
+        custom,
+    }))
+}
+
+/// `DELETE /api/v1/client-config/{client_id}`
+#[utoipa::path(
+    delete, path = "/api/v1/client-config/{client_id}", tag = "simple",
+    params(("client_id" = String, Path, min_length = 1, max_length = 512)),
+    security((), ("admin" = [])),
+    responses(
+        (status = 200, body = Changed),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn delete_client_config(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Path(client): Path<String>,
+) -> Result<Json<Changed>, Refusal> {
+    let actor = shared.admin(&headers)?;
+    let client = client_id(&client)?;
+    let mut document = stored_limits(&shared, client);
+    let had = document.as_object_mut().and_then(|policies| policies.remove(DEFAULT_POLICY)).is_some();
+    match (had, document.as_object().is_none_or(serde_json::Map::is_empty)) {
+        // Nothing of its own: the client has everyone's numbers already.
+        (false, _) => Ok(Json(Changed { status: "ok", revision: shared.engine.set().revision().0 })),
+        (true, true) => change(&shared, actor, Change::delete(Kind::Override, client)).await,
+        (true, false) => {
+            change(&shared, actor, Change::put(Kind::Override, client, document.to_string())).await
+        }
+    }
+}
+
+async fn change(shared: &Shared, actor: &str, change: Change) -> Result<Json<Changed>, Refusal> {
+    let author = Author { actor: actor.to_owned(), at: clock::wall() };
+    let revision = shared.configuration.change(change, author).await.map_err(|error| match error {
+        // The document was made here: its mistakes go back under the names that were sent.
+        ChangeError::Mistakes(mistakes) => ChangeError::Mistakes(
+            mistakes
+                .into_iter()
+                .map(|mut mistake| {
+                    let field = mistake.pointer.rsplit('/').next().unwrap_or_default();
+                    let field = if field == "limit" { "request_per_window" } else { field };
+                    mistake.pointer = format!("/{field}");
+                    mistake
+                })
+                .collect(),
+        ),
+        other => other,
+    })?;
+    Ok(Json(Changed { status: "ok", revision: revision.0 }))
+}
+
+/// The document of a client's own limits, empty if it has none.
+fn stored_limits(shared: &Shared, client: &str) -> Value {
+    let stored = shared.configuration.control().get(Kind::Override, client);
+    stored.and_then(|document| serde_json::from_str(&document.body).ok()).unwrap_or_else(|| json!({}))
+}
+
+/// A client's name, or the refusal that says what a name is.
+pub(super) fn client_id(text: &str) -> Result<&str, Refusal> {
+    if is_client_id(text) { Ok(text) } else { Err(client_id_refusal("/client_id", text)) }
+}
+
+fn client_id_refusal(place: &str, text: &str) -> Refusal {
+    Refusal::Field {
+        place: place.to_owned(),
+        problem: format!("has {} bytes", text.len()),
+        accepted: "1 to 512 bytes",
+    }
+}

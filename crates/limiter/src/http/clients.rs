@@ -1,0 +1,97 @@
+//! `/v1/clients/{client_id}/limits`: a client's own numbers, by policy.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+use tidegate_control::{Change, Kind};
+use tidegate_wire::bodies::read as read_body;
+
+use super::Shared;
+use super::classic::client_id;
+use super::policies::{Tagged, change_document, tagged};
+use super::reply::{JsonBytes, Refusal};
+
+/// `GET /v1/clients/{client_id}/limits`
+#[utoipa::path(
+    get, path = "/v1/clients/{client_id}/limits", tag = "configuration", security((), ("admin" = [])),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512)),
+    responses(
+        (status = 200, body = Object, headers(("etag" = String))),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn read(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Path(client): Path<String>,
+) -> Result<Tagged<Value>, Refusal> {
+    shared.admin(&headers)?;
+    let client = client_id(&client)?;
+    let stored = shared.configuration.control().get(Kind::Override, client);
+    let document = stored.ok_or_else(|| Refusal::NotFound(format!("limit of client {client:?} alone")))?;
+    // Invariant: only documents that parse are stored.
+    Ok(tagged(document.revision, serde_json::from_str(&document.body).unwrap_or_default()))
+}
+
+/// `PUT /v1/clients/{client_id}/limits`
+#[utoipa::path(
+    put, path = "/v1/clients/{client_id}/limits", tag = "configuration", security((), ("admin" = [])),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512), ("if-match" = Option<String>, Header)),
+    request_body = super::openapi::ClientLimits,
+    responses(
+        (status = 200, body = Object, headers(("etag" = String))),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn put(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Path(client): Path<String>,
+    JsonBytes(body): JsonBytes,
+) -> Result<Tagged<Value>, Refusal> {
+    let actor = shared.admin(&headers)?;
+    let client = client_id(&client)?;
+    let document: Value = read_body(&body)?;
+    let set = shared.engine.set();
+    let Some(policies) = document.as_object() else {
+        return Err(refusal("", "is not an object"));
+    };
+    if let Some(unknown) = policies.keys().find(|name| set.policy(name).is_none()) {
+        return Err(refusal(&format!("/{unknown}"), "names no policy in force"));
+    }
+    let change = Change::put(Kind::Override, client, document.to_string());
+    let revision = change_document(&shared, actor, change, &headers).await?;
+    Ok(tagged(revision, document))
+}
+
+/// `DELETE /v1/clients/{client_id}/limits`
+#[utoipa::path(
+    delete, path = "/v1/clients/{client_id}/limits", tag = "configuration", security((), ("admin" = [])),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512), ("if-match" = Option<String>, Header)),
+    responses(
+        (status = 204, description = "the client has everyone's limits again"),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Path(client): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    let actor = shared.admin(&headers)?;
+    let client = client_id(&client)?;
+    change_document(&shared, actor, Change::delete(Kind::Override, client), &headers).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn refusal(place: &str, problem: &str) -> Refusal {
+    Refusal::Field {
+        place: place.to_owned(),
+        problem: problem.to_owned(),
+        accepted: "an object: policy name to limit, window_seconds, burst ...",
+    }
+}

@@ -1,0 +1,236 @@
+//! `POST /v1/decisions` and `POST /v1/refunds`: attributes in, one decision out, or a batch.
+//!
+//! A denied request is a 200: the question was answered. The items of a batch are checked all
+//! before the first is decided, then decided in order, each atomic by itself.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use http::request::Parts;
+use serde::Serialize;
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
+use tidegate_wire::bodies::{AttributesBody, DecisionBodies, DecisionBody, read, read_decisions};
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::permits::permit_text;
+use super::reply::{JsonBytes, Refusal, Reply, degraded_word, describe, expect_json, json, refuse};
+use crate::decision::{Decision, Part};
+use crate::engine::Ask;
+use crate::error::AskError;
+
+/// The answer to one request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DecisionReply {
+    /// Whether the request may go ahead.
+    pub(super) allowed: bool,
+    /// The policy that speaks for the decision; absent if none applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub(super) policy: Option<Arc<str>>,
+    /// The most that the client can spend at once under it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<u64>,
+    /// What the client can still spend under it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remaining: Option<u64>,
+    /// Whole seconds to wait, denials only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after: Option<u64>,
+    /// Milliseconds to wait, rounded up; absent if the request can never be allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after_ms: Option<u64>,
+    /// Milliseconds until the whole quota is back, if nothing more is spent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reset_ms: Option<u64>,
+    /// Milliseconds to hold the request back, leaky buckets only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delay_ms: Option<u64>,
+    /// How the answer was found without the store: `local`, `open` or `closed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub(super) degraded: Option<&'static str>,
+    /// The permit that a concurrency limit handed out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) permit: Option<String>,
+    /// Every policy that applied.
+    pub(super) policies: Vec<PartReply>,
+}
+
+/// One policy's part.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PartReply {
+    /// Its name.
+    #[schema(value_type = String)]
+    policy: Arc<str>,
+    /// `enforce` or `shadow`.
+    #[schema(value_type = String)]
+    mode: Mode,
+    /// Whether it had room.
+    allowed: bool,
+    /// The most that can be spent at once.
+    limit: u64,
+    /// What can still be spent.
+    remaining: u64,
+    /// Milliseconds until the same request would fit, rounded up; absent if it does or never will.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    /// Milliseconds until the whole quota is back.
+    reset_ms: u64,
+}
+
+/// One answer, or one per item of a batch.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum DecisionReplies {
+    /// For an object.
+    One(Box<DecisionReply>),
+    /// For a list.
+    Batch(Vec<DecisionReply>),
+}
+
+/// One request, or a batch of 1 to 1,000.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it stands for two shapes in the OpenAPI document")]
+pub(super) enum DecisionRequests {
+    One(DecisionBody<'static>),
+    Batch(Vec<DecisionBody<'static>>),
+}
+
+/// The reply to a refund.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RefundReply {
+    /// The policies that were given their units back.
+    #[schema(value_type = Vec<String>)]
+    policies: Vec<Arc<str>>,
+}
+
+/// `POST /v1/decisions`
+#[utoipa::path(
+    post, path = "/v1/decisions", tag = "decisions", request_body = DecisionRequests,
+    responses(
+        (status = 200, body = DecisionReplies),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
+    match answer(shared, head, body).await {
+        Ok(reply) => reply,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
+    expect_json(&head.headers)?;
+    match read_decisions(body)? {
+        DecisionBodies::One(body) => {
+            let decision = decide_one(shared, &body).await?;
+            let answer = DecisionReply::new(shared, &decision, &body.attributes);
+            let mut reply = json(&DecisionReplies::One(Box::new(answer)));
+            describe(&decision, reply.headers_mut());
+            Ok(reply)
+        }
+        DecisionBodies::Batch(batch) => {
+            batch.iter().try_for_each(check)?;
+            let mut replies = Vec::with_capacity(batch.len());
+            for body in &batch {
+                let decision = decide_one(shared, body).await?;
+                replies.push(DecisionReply::new(shared, &decision, &body.attributes));
+            }
+            Ok(json(&DecisionReplies::Batch(replies)))
+        }
+    }
+}
+
+/// What the engine would refuse, found before the first item of a batch is charged.
+fn check(body: &DecisionBody<'_>) -> Result<(), AskError> {
+    if body.cost > MAX_UNITS {
+        return Err(AskError::CostTooLarge(body.cost));
+    }
+    match body.attributes.0.iter().find(|(_, value)| value.len() > MAX_VALUE_BYTES) {
+        Some((name, value)) => {
+            Err(AskError::ValueTooLong { attribute: name.to_string(), bytes: value.len() })
+        }
+        None => Ok(()),
+    }
+}
+
+pub(super) async fn decide_one(shared: &Shared, body: &DecisionBody<'_>) -> Result<Decision, AskError> {
+    let pairs = pairs(&body.attributes);
+    let ask = Ask { attributes: Attributes::new(&pairs), cost: body.cost, peek: body.peek };
+    shared.engine.decide(&ask).await
+}
+
+/// `POST /v1/refunds`
+#[utoipa::path(
+    post, path = "/v1/refunds", tag = "decisions", request_body = DecisionBody<'_>,
+    responses(
+        (status = 200, body = RefundReply),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn refund(
+    State(shared): State<Arc<Shared>>,
+    JsonBytes(body): JsonBytes,
+) -> Result<Json<RefundReply>, Refusal> {
+    let body: DecisionBody<'_> = read(&body)?;
+    let pairs = pairs(&body.attributes);
+    let ask = Ask { attributes: Attributes::new(&pairs), cost: body.cost, peek: false };
+    Ok(Json(RefundReply { policies: shared.engine.refund(&ask).await? }))
+}
+
+/// Attributes as the engine takes them.
+pub(super) fn pairs<'a>(attributes: &'a AttributesBody<'_>) -> Vec<(&'a str, &'a [u8])> {
+    attributes.0.iter().map(|(name, value)| (&**name, value.as_bytes())).collect()
+}
+
+impl DecisionReply {
+    pub(super) fn new(shared: &Shared, decision: &Decision, attributes: &AttributesBody<'_>) -> Self {
+        let deciding = decision.deciding();
+        let verdict = deciding.map(|part| part.verdict);
+        let delay = decision.parts.iter().map(|part| part.verdict.delay).max().unwrap_or(0);
+        Self {
+            allowed: decision.allowed,
+            policy: deciding.map(|part| part.policy.clone()),
+            limit: verdict.map(|verdict| verdict.limit),
+            remaining: verdict.map(|verdict| verdict.remaining),
+            retry_after: decision.retry_after_seconds(),
+            retry_after_ms: deciding.filter(|_| !decision.allowed).and_then(wait_ms),
+            reset_ms: verdict.map(|verdict| millis(verdict.reset)),
+            delay_ms: (decision.allowed && delay > 0).then(|| millis(delay)),
+            degraded: decision.degraded.map(degraded_word),
+            permit: decision.permit.map(|id| permit_text(shared, id, attributes)),
+            policies: decision.parts.iter().map(PartReply::new).collect(),
+        }
+    }
+}
+
+impl PartReply {
+    pub(super) fn new(part: &Part) -> Self {
+        Self {
+            policy: part.policy.clone(),
+            mode: part.mode,
+            allowed: part.verdict.allowed,
+            limit: part.verdict.limit,
+            remaining: part.verdict.remaining,
+            retry_after_ms: wait_ms(part),
+            reset_ms: millis(part.verdict.reset),
+        }
+    }
+}
+
+/// The wait in milliseconds, if waiting helps.
+fn wait_ms(part: &Part) -> Option<u64> {
+    match part.verdict.wait {
+        tidegate_algorithms::limit::Wait::For(nanos) => Some(millis(nanos)),
+        _ => None,
+    }
+}
+
+/// Milliseconds, rounded up.
+pub(super) fn millis(nanos: u64) -> u64 {
+    nanos.div_ceil(1_000_000)
+}

@@ -1,0 +1,123 @@
+//! `GET /v1/explain?client_id=...`: why would this request be denied?
+//!
+//! Every policy in force, in order: whether it applies and if not, because of which attribute;
+//! under which numbers and whose; and what it would say to the request now. Nothing is spent.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use http::HeaderMap;
+use serde::Serialize;
+use serde_json::Value;
+use tidegate_algorithms::policy::Attributes;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::decisions::PartReply;
+use super::reply::{Refusal, degraded_word};
+use crate::engine::Ask;
+use crate::policy_set::Origin;
+
+/// What would happen to a request, and why.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Explanation {
+    /// Whether it would be allowed.
+    allowed: bool,
+    /// Revision of the stored configuration.
+    revision: u64,
+    /// How the answer was found without the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    degraded: Option<&'static str>,
+    /// Every policy in force.
+    policies: Vec<PolicyExplanation>,
+}
+
+/// One policy's part in an explanation.
+#[derive(Debug, Serialize, ToSchema)]
+struct PolicyExplanation {
+    /// The policy as a document.
+    #[schema(value_type = Object)]
+    policy: Value,
+    /// `built-in`, `file` or `stored`.
+    #[schema(value_type = String)]
+    origin: &'static str,
+    /// Whether it applies to the request.
+    applies: bool,
+    /// The attribute that is absent or does not match, if it does not apply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    because_of: Option<String>,
+    /// The client's own numbers, if it has some under this policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    own_limits: Option<Value>,
+    /// What it would say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<PartReply>,
+}
+
+/// `GET /v1/explain`
+#[utoipa::path(
+    get, path = "/v1/explain", tag = "decisions", security((), ("admin" = [])),
+    params(
+        ("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too"),
+        ("cost" = Option<u64>, Query, maximum = 1_000_000_000, description = "units, 1 if absent"),
+    ),
+    responses(
+        (status = 200, body = Explanation),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Explanation>, Refusal> {
+    shared.admin(&headers)?;
+    let query = query.unwrap_or_default();
+    let mut attributes: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+    let mut cost = 1;
+    if let Some(at) = attributes.iter().position(|(name, _)| name == "cost") {
+        let (_, text) = attributes.remove(at);
+        cost = text.parse().map_err(|_| Refusal::Field {
+            place: "/cost".to_owned(),
+            problem: format!("is {text:?}"),
+            accepted: "a whole number from 0 to 1000000000",
+        })?;
+    }
+    let pairs: Vec<(&str, &[u8])> =
+        attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
+    let attributes = Attributes::new(&pairs);
+    let set = shared.engine.set();
+    let decision = shared.engine.decide(&Ask { attributes, cost, peek: true }).await?;
+    let policies = set.policies().iter().enumerate().map(|(index, in_force)| {
+        let policy = &in_force.policy;
+        let because_of = policy.first_mismatch(&attributes).map(str::to_owned);
+        let (quota, own) = set.quota(index, &attributes);
+        let part = decision.parts.iter().find(|part| part.policy == policy.name);
+        PolicyExplanation {
+            policy: policy.document(),
+            origin: origin_word(in_force.origin),
+            applies: because_of.is_none(),
+            because_of,
+            own_limits: own.then(|| serde_json::to_value(&quota.spec).unwrap_or_default()),
+            verdict: part.map(PartReply::new),
+        }
+    });
+    Ok(Json(Explanation {
+        allowed: decision.allowed,
+        revision: set.revision().0,
+        degraded: decision.degraded.map(degraded_word),
+        policies: policies.collect(),
+    }))
+}
+
+/// The word for where a policy comes from.
+pub(super) fn origin_word(origin: Origin) -> &'static str {
+    match origin {
+        Origin::BuiltIn => "built-in",
+        Origin::File => "file",
+        Origin::Stored(_) => "stored",
+    }
+}

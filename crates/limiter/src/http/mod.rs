@@ -1,0 +1,178 @@
+//! The decision service over HTTP.
+//!
+//! ```text
+//!   request --> hot routes  (ratelimit, decisions, check)   bytes to bytes, no router
+//!          `--> cold routes (everything else)               axum
+//! ```
+//!
+//! The hot routes are matched by method and path alone and are functions from body bytes to reply
+//! bytes, so that any server can call them. The cold ones are read far more often than they are
+//! run: there the router, the extractors and the OpenAPI document are worth their cycles.
+//!
+//! Every error is a problem document (RFC 9457); [`reply`] is the one place that turns errors into
+//! statuses.
+
+mod auth;
+mod check;
+mod classic;
+mod clients;
+mod decisions;
+mod explain;
+mod openapi;
+mod permits;
+mod policies;
+mod reply;
+mod service;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::MatchedPath;
+use axum::middleware::Next;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Request, Response};
+
+use crate::configuration::Configuration;
+use crate::engine::Engine;
+pub use auth::AdminToken;
+pub use service::Service;
+
+/// What the API needs to know beside the engine.
+#[derive(Debug, Default)]
+pub struct ApiSettings {
+    /// Needed to read or change the configuration, if set. A public bind without one is refused
+    /// where settings are checked.
+    pub admin_token: Option<AdminToken>,
+    /// How many proxies in front of this service are trusted to append to `X-Forwarded-For`
+    /// (fault 48). 0: the header is ignored.
+    pub trusted_hops: usize,
+}
+
+/// The decision API.
+#[derive(Clone, Debug)]
+pub struct Api {
+    shared: Arc<Shared>,
+    cold: Router,
+}
+
+/// What the routes share.
+#[derive(Debug)]
+struct Shared {
+    engine: Arc<Engine>,
+    configuration: Configuration,
+    settings: ApiSettings,
+}
+
+impl Api {
+    /// The API over a configured engine.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, configuration: Configuration, settings: ApiSettings) -> Self {
+        let shared = Arc::new(Shared { engine, configuration, settings });
+        Self { cold: router(shared.clone()), shared }
+    }
+
+    /// The configuration behind the API.
+    #[must_use]
+    pub fn configuration(&self) -> &Configuration {
+        &self.shared.configuration
+    }
+
+    /// Answers one request whose body has been read. The first value is the route's template, for
+    /// metrics.
+    pub async fn respond(&self, head: Parts, body: Bytes, peer: SocketAddr) -> (&'static str, ApiReply) {
+        let shared = &self.shared;
+        match (&head.method, head.uri.path()) {
+            (&Method::POST, RATELIMIT) => {
+                (RATELIMIT, ApiReply::Whole(classic::rate_limit(shared, &head, &body).await))
+            }
+            (&Method::POST, DECISIONS) => {
+                (DECISIONS, ApiReply::Whole(decisions::decide(shared, &head, &body).await))
+            }
+            (_, CHECK) => (CHECK, ApiReply::Whole(check::check(shared, &head, peer).await)),
+            _ => {
+                let reply = self.route(Request::from_parts(head, Body::from(body))).await;
+                let matched = reply.extensions().get::<MatchedPath>();
+                let template =
+                    TEMPLATES.iter().find(|known| matched.is_some_and(|path| path.as_str() == **known));
+                (template.unwrap_or(&OTHER), ApiReply::Routed(reply))
+            }
+        }
+    }
+
+    async fn route(&self, request: Request<Body>) -> Response<Body> {
+        // Invariant: a router never fails; its error type is uninhabited.
+        let Ok(reply) = tower_service::Service::call(&mut self.cold.clone(), request).await;
+        reply
+    }
+}
+
+/// A reply of the API: whole in memory from the hot routes, a router's body from the others.
+#[derive(Debug)]
+pub enum ApiReply {
+    /// Its bytes are at hand.
+    Whole(Response<Bytes>),
+    /// From the router.
+    Routed(Response<Body>),
+}
+
+const RATELIMIT: &str = "/api/v1/ratelimit";
+const DECISIONS: &str = "/v1/decisions";
+const CHECK: &str = "/v1/check";
+const OTHER: &str = "other";
+
+/// Every route's template: the label values that metrics may use.
+pub const TEMPLATES: [&str; 17] = [
+    RATELIMIT,
+    DECISIONS,
+    CHECK,
+    "/api/v1/health",
+    "/api/v1/configure",
+    "/api/v1/configure-client",
+    "/api/v1/client-config/{client_id}",
+    "/v1/refunds",
+    "/v1/permits",
+    "/v1/permits/{permit}",
+    "/v1/permits/{permit}/renew",
+    "/v1/explain",
+    "/v1/policies",
+    "/v1/policies/{name}",
+    "/v1/clients/{client_id}/limits",
+    "/v1/audit",
+    "/openapi.json",
+];
+
+/// Leaves the matched template on the reply, where [`Api::respond`] finds it.
+async fn remember_template(path: MatchedPath, request: axum::extract::Request, next: Next) -> Response<Body> {
+    let mut reply = next.run(request).await;
+    reply.extensions_mut().insert(path);
+    reply
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    use axum::routing::{delete, get, post};
+    Router::new()
+        .route("/api/v1/health", get(classic::health))
+        .route("/api/v1/configure", post(classic::configure))
+        .route("/api/v1/configure-client", post(classic::configure_client))
+        .route(
+            "/api/v1/client-config/{client_id}",
+            get(classic::client_config).delete(classic::delete_client_config),
+        )
+        .route("/v1/refunds", post(decisions::refund))
+        .route("/v1/permits", post(permits::acquire))
+        .route("/v1/permits/{permit}", delete(permits::release))
+        .route("/v1/permits/{permit}/renew", post(permits::renew))
+        .route("/v1/explain", get(explain::explain))
+        .route("/v1/policies", get(policies::list))
+        .route("/v1/policies/{name}", get(policies::read_policy).put(policies::put).delete(policies::delete))
+        .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
+        .route("/v1/audit", get(policies::audit))
+        .route("/openapi.json", get(openapi::document))
+        .route_layer(axum::middleware::from_fn(remember_template))
+        .fallback(reply::no_such_path)
+        .method_not_allowed_fallback(reply::no_such_method)
+        .with_state(shared)
+}

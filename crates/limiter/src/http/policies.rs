@@ -1,0 +1,281 @@
+//! `/v1/policies` and `/v1/audit`: the configuration as resources.
+//!
+//! A policy's entity tag is the revision that wrote it, `"0"` if it is not stored but built in or
+//! from the file. `If-Match` makes a change conditional (fault 20): with it, of two administrators
+//! who edit the same policy the second is told (412) instead of undoing the first one's work.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, RawQuery, State};
+use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use serde_json::Value;
+use tidegate_control::{Author, Change, Kind, Precondition, Revision};
+use tidegate_net::clock;
+use tidegate_wire::bodies::read;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::explain::origin_word;
+use super::reply::{JsonBytes, Refusal};
+use crate::error::ChangeError;
+use crate::policy_set::{InForce, Origin};
+
+/// A document with its entity tag.
+pub(super) type Tagged<T> = ([(http::HeaderName, String); 1], Json<T>);
+
+/// The policies in force.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PolicyList {
+    /// Revision of the stored configuration.
+    revision: u64,
+    /// In the order in which they are checked.
+    policies: Vec<ListedPolicy>,
+}
+
+/// One policy in a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ListedPolicy {
+    /// `built-in`, `file` or `stored`.
+    #[schema(value_type = String)]
+    origin: &'static str,
+    /// Its entity tag.
+    etag: String,
+    /// Its document.
+    #[schema(value_type = Object)]
+    policy: Value,
+}
+
+/// One change in the audit log.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AuditEntry {
+    /// The revision it made.
+    revision: u64,
+    /// When, in milliseconds since the Unix epoch.
+    at_ms: u64,
+    /// Who.
+    actor: String,
+    /// `put` or `delete`.
+    #[schema(value_type = String)]
+    action: tidegate_control::Action,
+    /// `policy` or `override`.
+    #[schema(value_type = String)]
+    kind: Kind,
+    /// The document's name.
+    name: String,
+    /// The document before, `null` if there was none.
+    #[schema(value_type = Option<Object>)]
+    before: Option<Value>,
+    /// The document after, `null` if there is none.
+    #[schema(value_type = Option<Object>)]
+    after: Option<Value>,
+}
+
+/// `GET /v1/policies`
+#[utoipa::path(
+    get, path = "/v1/policies", tag = "configuration", security((), ("admin" = [])),
+    responses(
+        (status = 200, body = PolicyList),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+) -> Result<Tagged<PolicyList>, Refusal> {
+    shared.admin(&headers)?;
+    let set = shared.engine.set();
+    let policies = set.policies().iter().map(|in_force| ListedPolicy {
+        origin: origin_word(in_force.origin),
+        etag: etag(stored_at(in_force)),
+        policy: in_force.policy.document(),
+    });
+    let revision = set.revision();
+    Ok(tagged(revision, PolicyList { revision: revision.0, policies: policies.collect() }))
+}
+
+/// `GET /v1/policies/{name}`
+#[utoipa::path(
+    get, path = "/v1/policies/{name}", tag = "configuration", security((), ("admin" = [])),
+    params(("name" = String, Path)),
+    responses(
+        (status = 200, body = Object, headers(("etag" = String))),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn read_policy(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<Tagged<Value>, Refusal> {
+    shared.admin(&headers)?;
+    let set = shared.engine.set();
+    let in_force = set.policy(&name).ok_or_else(|| Refusal::NotFound(format!("policy {name:?}")))?;
+    Ok(tagged(stored_at(in_force), in_force.policy.document()))
+}
+
+/// `PUT /v1/policies/{name}`
+#[utoipa::path(
+    put, path = "/v1/policies/{name}", tag = "configuration", security((), ("admin" = [])),
+    params(("name" = String, Path), ("if-match" = Option<String>, Header)),
+    request_body = super::openapi::PolicyDocument,
+    responses(
+        (status = 200, body = Object, headers(("etag" = String))),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn put(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    JsonBytes(body): JsonBytes,
+) -> Result<Tagged<Value>, Refusal> {
+    let actor = shared.admin(&headers)?;
+    let mut document: Value = read(&body)?;
+    if let Some(fields) = document.as_object_mut() {
+        let stated = fields.entry("name").or_insert_with(|| Value::from(name.as_str()));
+        if stated != name.as_str() {
+            return Err(Refusal::Field {
+                place: "/name".to_owned(),
+                problem: format!("is {stated}, but the path says {name:?}"),
+                accepted: "the name in the path, or none",
+            });
+        }
+    }
+    let change = Change::put(Kind::Policy, name.as_str(), document.to_string());
+    let revision = change_document(&shared, actor, change, &headers).await?;
+    let set = shared.engine.set();
+    let document = set.policy(&name).map_or(document, |in_force| in_force.policy.document());
+    Ok(tagged(revision, document))
+}
+
+/// `DELETE /v1/policies/{name}`
+#[utoipa::path(
+    delete, path = "/v1/policies/{name}", tag = "configuration", security((), ("admin" = [])),
+    params(("name" = String, Path), ("if-match" = Option<String>, Header)),
+    responses(
+        (status = 204, description = "it is gone; a policy of the file or the built-in one of the same name is in force again"),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    let actor = shared.admin(&headers)?;
+    match shared.engine.set().policy(&name).map(|in_force| in_force.origin) {
+        Some(Origin::File | Origin::BuiltIn) => return Err(ChangeError::DeclaredInFile(name).into()),
+        Some(Origin::Stored(_)) | None => {}
+    }
+    change_document(&shared, actor, Change::delete(Kind::Policy, name), &headers).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /v1/audit`
+#[utoipa::path(
+    get, path = "/v1/audit", tag = "configuration", security((), ("admin" = [])),
+    params(
+        ("after" = Option<u64>, Query, description = "only changes after this revision"),
+        ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000, description = "at most so many, 100 if absent"),
+    ),
+    responses(
+        (status = 200, body = Vec<AuditEntry>),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn audit(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Vec<AuditEntry>>, Refusal> {
+    shared.admin(&headers)?;
+    let query = query.unwrap_or_default();
+    let after = Revision(parameter(&query, "after", 0)?);
+    let limit = usize::try_from(parameter(&query, "limit", 100)?).unwrap_or(usize::MAX);
+    if !(1..=tidegate_control::MAX_AUDIT_PAGE).contains(&limit) {
+        return Err(number_refusal("limit", &limit.to_string()));
+    }
+    let control = shared.configuration.control();
+    let rows = control.run(move |control| control.audit(after, limit)).await.map_err(ChangeError::from)?;
+    let entries = rows.into_iter().map(|row| AuditEntry {
+        revision: row.revision.0,
+        at_ms: row.author.at.0 / 1_000_000,
+        actor: row.author.actor,
+        action: row.action,
+        kind: row.kind,
+        name: row.name,
+        before: row.before.and_then(|body| serde_json::from_str(&body).ok()),
+        after: row.after.and_then(|body| serde_json::from_str(&body).ok()),
+    });
+    Ok(Json(entries.collect()))
+}
+
+fn parameter(query: &str, name: &str, default: u64) -> Result<u64, Refusal> {
+    match form_urlencoded::parse(query.as_bytes()).find(|(other, _)| other == name) {
+        Some((_, text)) => text.parse().map_err(|_| number_refusal(name, &text)),
+        None => Ok(default),
+    }
+}
+
+fn number_refusal(name: &str, text: &str) -> Refusal {
+    Refusal::Field {
+        place: format!("/{name}"),
+        problem: format!("is {text:?}"),
+        accepted: "a whole number; limit from 1 to 1000",
+    }
+}
+
+/// Makes a change under the preconditions that the headers state.
+pub(super) async fn change_document(
+    shared: &Shared,
+    actor: &str,
+    change: Change,
+    headers: &HeaderMap,
+) -> Result<Revision, Refusal> {
+    let change = change.when(precondition(headers)?);
+    let author = Author { actor: actor.to_owned(), at: clock::wall() };
+    Ok(shared.configuration.change(change, author).await?)
+}
+
+/// `If-Match: "7"`, `If-Match: "0"` (not stored), `If-None-Match: *`, or none of them.
+fn precondition(headers: &HeaderMap) -> Result<Precondition, Refusal> {
+    let refusal = |place: &str, value: &http::HeaderValue| Refusal::Field {
+        place: place.to_owned(),
+        problem: format!("is {value:?}"),
+        accepted: "one entity tag as it was given: if-match: \"7\"; or if-none-match: *",
+    };
+    if let Some(value) = headers.get(IF_MATCH) {
+        let tag = value.to_str().ok().and_then(|text| text.trim().strip_prefix('"')?.strip_suffix('"'));
+        return match tag.and_then(|tag| tag.parse().ok()) {
+            Some(0) => Ok(Precondition::IfNoneMatch),
+            Some(revision) => Ok(Precondition::IfMatch(Revision(revision))),
+            None => Err(refusal("/if-match", value)),
+        };
+    }
+    match headers.get(IF_NONE_MATCH) {
+        Some(value) if value == "*" => Ok(Precondition::IfNoneMatch),
+        Some(value) => Err(refusal("/if-none-match", value)),
+        None => Ok(Precondition::None),
+    }
+}
+
+/// A document with its entity tag.
+pub(super) fn tagged<T>(revision: Revision, document: T) -> Tagged<T> {
+    ([(ETAG, etag(revision))], Json(document))
+}
+
+fn etag(revision: Revision) -> String {
+    format!("\"{revision}\"")
+}
+
+fn stored_at(in_force: &InForce) -> Revision {
+    match in_force.origin {
+        Origin::Stored(revision) => revision,
+        Origin::BuiltIn | Origin::File => Revision(0),
+    }
+}

@@ -1,0 +1,265 @@
+//! Replies: JSON, rate-limit headers, and the one mapping from errors to statuses.
+
+use axum::extract::FromRequest;
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
+use serde::Serialize;
+use tidegate_algorithms::policy::Mistake;
+use tidegate_store::Degraded;
+use tidegate_wire::bodies::BodyError;
+use tidegate_wire::problem::{self, FieldError, Problem};
+use tidegate_wire::rate_limit_fields::{self, Item, Unit};
+
+use crate::decision::Decision;
+use crate::error::{AskError, ChangeError};
+
+/// A reply whose body is whole.
+pub(super) type Reply = Response<Bytes>;
+
+/// Most policies that a reply's headers describe.
+const MAX_DESCRIBED: usize = 8;
+
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+/// Why a request gets no answer of its own kind.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The body is not JSON, or a field is wrong.
+    Body(BodyError),
+    /// The body is of another type, or encoded.
+    NotJson,
+    /// The request is out of bounds, or the store gave no answer.
+    Ask(AskError),
+    /// The configuration was not changed.
+    Change(ChangeError),
+    /// A field outside a body is wrong.
+    Field {
+        /// Where: a query parameter, header or path segment.
+        place: String,
+        /// What is wrong.
+        problem: String,
+        /// What would be right.
+        accepted: &'static str,
+    },
+    /// The admin token is missing or wrong.
+    NotAdmin,
+    /// There is nothing of that name.
+    NotFound(String),
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl From<AskError> for Refusal {
+    fn from(error: AskError) -> Self {
+        Self::Ask(error)
+    }
+}
+
+impl From<ChangeError> for Refusal {
+    fn from(error: ChangeError) -> Self {
+        Self::Change(error)
+    }
+}
+
+impl Refusal {
+    fn problem(self) -> Problem {
+        match self {
+            Self::Body(BodyError::Syntax(detail)) => Problem::new(400, "Bad Request", detail),
+            Self::Body(BodyError::Field(error)) => fields("a field is wrong", vec![error]),
+            Self::NotJson => Problem::new(
+                415,
+                "Unsupported Media Type",
+                "send content-type: application/json without a content-encoding",
+            ),
+            Self::Ask(error) => ask_problem(&error),
+            Self::Change(error) => change_problem(error),
+            Self::Field { place, problem, accepted } => fields(
+                "a field is wrong",
+                vec![FieldError { pointer: place, detail: problem, accepted: accepted.to_owned() }],
+            ),
+            Self::NotAdmin => {
+                Problem::new(401, "Unauthorized", "send the admin token: authorization: Bearer ...")
+            }
+            Self::NotFound(what) => Problem::new(404, "Not Found", format!("there is no {what}")),
+        }
+    }
+}
+
+fn ask_problem(error: &AskError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        AskError::ValueTooLong { attribute, .. } => {
+            let pointer = format!("/attributes/{attribute}");
+            let error = FieldError { pointer, detail: detail.clone(), accepted: String::new() };
+            Problem { errors: vec![error], ..Problem::new(400, "Bad Request", detail) }
+        }
+        AskError::CostTooLarge(_) => fields(
+            &detail,
+            vec![FieldError { pointer: "/cost".to_owned(), detail: detail.clone(), accepted: String::new() }],
+        ),
+        AskError::Store(_) => Problem {
+            kind: problem::Type::TemporaryReducedCapacity,
+            ..Problem::new(503, "Temporary Reduced Capacity", detail)
+        },
+    }
+}
+
+fn change_problem(error: ChangeError) -> Problem {
+    use tidegate_control::Error;
+    let detail = error.to_string();
+    match error {
+        ChangeError::Mistakes(mistakes) => fields(&detail, mistakes.into_iter().map(field_error).collect()),
+        ChangeError::DeclaredInFile(_) => Problem::new(409, "Conflict", detail),
+        ChangeError::Control(error) => match error {
+            Error::PreconditionFailed { .. } => Problem::new(412, "Precondition Failed", detail),
+            Error::NotFound { .. } => Problem::new(404, "Not Found", detail),
+            Error::Invalid { .. } | Error::InvalidActor { .. } => {
+                Problem::new(422, "Unprocessable Content", detail)
+            }
+            Error::TooManyChanges { .. } => Problem::new(413, "Content Too Large", detail),
+            Error::Full { .. } => Problem::new(507, "Insufficient Storage", detail),
+            _ => Problem::new(503, "Service Unavailable", detail),
+        },
+    }
+}
+
+fn field_error(mistake: Mistake) -> FieldError {
+    FieldError { pointer: mistake.pointer, detail: mistake.problem, accepted: mistake.accepted }
+}
+
+fn fields(detail: &str, errors: Vec<FieldError>) -> Problem {
+    Problem { errors, ..Problem::new(422, "Unprocessable Content", detail) }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> axum::response::Response {
+        refuse(self).map(axum::body::Body::from)
+    }
+}
+
+/// The reply to a refused request.
+pub(super) fn refuse(refusal: Refusal) -> Reply {
+    problem(&refusal.problem())
+}
+
+/// A problem document as a reply.
+pub(super) fn problem(problem: &Problem) -> Reply {
+    let mut reply = bytes(problem.status, Bytes::from(problem.to_json()));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
+    match problem.status {
+        401 => {
+            reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        503 => {
+            reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        _ => {}
+    }
+    reply
+}
+
+/// A JSON reply from bytes.
+pub(super) fn bytes(status: u16, body: Bytes) -> Reply {
+    let mut reply = Response::new(body);
+    // Invariant: statuses here are constants between 200 and 599.
+    *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}
+
+/// A 200 with a JSON document.
+pub(super) fn json(value: &impl Serialize) -> Reply {
+    // Invariant: reply types are plain structs with string keys, which always serialise.
+    bytes(200, Bytes::from(serde_json::to_vec(value).unwrap_or_default()))
+}
+
+/// A 204.
+pub(super) fn no_content() -> Reply {
+    let mut reply = Response::new(Bytes::new());
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply
+}
+
+/// Says in headers what a decision means for the client's quota.
+pub(super) fn describe(decision: &Decision, headers: &mut HeaderMap) {
+    let items: Vec<Item<'_>> = decision
+        .described()
+        .take(MAX_DESCRIBED)
+        .map(|part| Item {
+            policy: &part.policy,
+            quota: part.quota,
+            window_seconds: part.window_seconds,
+            unit: if part.concurrent { Unit::ConcurrentRequests } else { Unit::Requests },
+            remaining: part.verdict.remaining,
+            wait_seconds: if decision.allowed {
+                None
+            } else {
+                part.wait().map(rate_limit_fields::whole_seconds)
+            },
+        })
+        .collect();
+    if items.is_empty() {
+        return;
+    }
+    insert(headers, RATE_LIMIT_POLICY, rate_limit_fields::policy_field(&items));
+    insert(headers, RATE_LIMIT, rate_limit_fields::limit_field(&items));
+    if let Some(seconds) = decision.retry_after_seconds() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: String) {
+    // Invariant: policy names and numbers are printable ASCII.
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
+        headers.insert(name, value);
+    }
+}
+
+/// The word for how a decision was degraded.
+pub(super) fn degraded_word(degraded: Degraded) -> &'static str {
+    match degraded {
+        Degraded::Local => "local",
+        Degraded::Open => "open",
+        Degraded::Closed => "closed",
+    }
+}
+
+/// Whether the headers announce a plain JSON body. Asking for the exact media type is also what
+/// keeps other origins' pages out: a browser sends it cross-origin only after a preflight.
+pub(super) fn expect_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    let media_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let essence = media_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let plain = headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
+    if essence.eq_ignore_ascii_case(b"application/json") && plain { Ok(()) } else { Err(Refusal::NotJson) }
+}
+
+/// The bytes of a JSON body, for the cold routes.
+pub(super) struct JsonBytes(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for JsonBytes {
+    type Rejection = Refusal;
+
+    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Refusal> {
+        expect_json(request.headers())?;
+        // Invariant: the body was read, and bounded, before the route was found.
+        Bytes::from_request(request, state).await.map(Self).map_err(|_| Refusal::NotJson)
+    }
+}
+
+/// The last resort: no route has this path.
+pub(super) async fn no_such_path() -> axum::response::Response {
+    Refusal::NotFound("such path; see /openapi.json".to_owned()).into_response()
+}
+
+/// The path exists, the method does not. The router has set `Allow`.
+pub(super) async fn no_such_method() -> axum::response::Response {
+    let detail = "the path exists, but not with this method; see the allow header";
+    problem(&Problem::new(405, "Method Not Allowed", detail)).map(axum::body::Body::from)
+}

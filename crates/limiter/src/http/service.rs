@@ -1,0 +1,56 @@
+//! The API behind the server of [`tidegate_net::http`].
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tidegate_net::http::{Body, BodyError, Peer, Reply, RequestBody};
+use tidegate_net::stats::Route;
+use tidegate_wire::problem::Problem;
+
+use super::{Api, ApiReply, TEMPLATES, reply};
+
+/// Answers requests that came over a socket.
+#[derive(Clone, Debug)]
+pub struct Service {
+    api: Api,
+    first_route: u8,
+    max_body_bytes: usize,
+}
+
+impl Service {
+    /// `first_route` is where [`TEMPLATES`] begin in the server's list of route templates.
+    #[must_use]
+    pub fn new(api: Api, first_route: u8, max_body_bytes: usize) -> Self {
+        Self { api, first_route, max_body_bytes }
+    }
+
+    /// Reads the body, within its bound, and answers.
+    pub async fn answer(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
+        let (head, body) = request.into_parts();
+        let (template, reply) = match body.bytes(self.max_body_bytes).await {
+            Ok(body) => self.api.respond(head, body, peer.address).await,
+            Err(error) => ("", ApiReply::Whole(refuse(&error))),
+        };
+        let response = match reply {
+            ApiReply::Whole(reply) => reply.map(Body::Full),
+            ApiReply::Routed(reply) => reply.map(Body::streamed),
+        };
+        Reply::new(self.route(template), response)
+    }
+
+    fn route(&self, template: &str) -> Route {
+        let index = TEMPLATES.iter().position(|known| *known == template);
+        match index.and_then(|index| u8::try_from(index).ok()) {
+            Some(index) => Route::new(self.first_route + index),
+            None => Route::OTHER,
+        }
+    }
+}
+
+fn refuse(error: &BodyError) -> Response<Bytes> {
+    let title = match error {
+        BodyError::TooLarge { .. } => "Content Too Large",
+        BodyError::TooSlow => "Request Timeout",
+        BodyError::Broken(_) => "Bad Request",
+    };
+    reply::problem(&Problem::new(error.status().as_u16(), title, error.to_string()))
+}

@@ -1,0 +1,87 @@
+//! What each policy has decided: the counters behind `tidegate_decisions_total`.
+//!
+//! A policy holds its tally directly, so counting a decision is one atomic addition. Tallies
+//! outlive the policy set: a reload does not reset a counter. There are at most as many as policy
+//! names were ever in force at once, because names that left are dropped at the next assembly
+//! beyond [`MAX_TALLIES`]. Client keys are never a label (fault 53).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most policy names that are counted apart.
+pub const MAX_TALLIES: usize = 1_024;
+
+/// One policy's counters.
+#[derive(Debug, Default)]
+pub struct Tally {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    shadow_denied: AtomicU64,
+    degraded: AtomicU64,
+}
+
+/// One policy's counters, read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TallyCount {
+    /// Requests for which the policy had room.
+    pub allowed: u64,
+    /// Requests that the policy denied.
+    pub denied: u64,
+    /// Requests that the policy would have denied, in shadow mode.
+    pub shadow_denied: u64,
+    /// Answers given without the store.
+    pub degraded: u64,
+}
+
+/// The tallies of all policies, by name.
+#[derive(Debug, Default)]
+pub struct Tallies {
+    by_policy: Mutex<BTreeMap<Arc<str>, Arc<Tally>>>,
+}
+
+impl Tally {
+    /// Counts one verdict of a decision that spends.
+    pub(crate) fn count(&self, allowed: bool, binding: bool, degraded: bool) {
+        let counter = match (allowed, binding) {
+            (true, _) => &self.allowed,
+            (false, true) => &self.denied,
+            (false, false) => &self.shadow_denied,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if degraded {
+            self.degraded.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The counters now.
+    #[must_use]
+    pub fn read(&self) -> TallyCount {
+        TallyCount {
+            allowed: self.allowed.load(Ordering::Relaxed),
+            denied: self.denied.load(Ordering::Relaxed),
+            shadow_denied: self.shadow_denied.load(Ordering::Relaxed),
+            degraded: self.degraded.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Tallies {
+    /// The tally of `policy`, made if need be.
+    #[must_use]
+    pub fn of(&self, policy: &Arc<str>) -> Arc<Tally> {
+        // A panic while holding the lock leaves a whole map: inserting is all that happens there.
+        let mut tallies = self.by_policy.lock().unwrap_or_else(PoisonError::into_inner);
+        if tallies.len() >= MAX_TALLIES {
+            tallies.retain(|_, tally| Arc::strong_count(tally) > 1);
+        }
+        tallies.entry(policy.clone()).or_default().clone()
+    }
+
+    /// All counters, by policy name.
+    #[must_use]
+    pub fn read(&self) -> Vec<(Arc<str>, TallyCount)> {
+        let tallies = self.by_policy.lock().unwrap_or_else(PoisonError::into_inner);
+        tallies.iter().map(|(name, tally)| (name.clone(), tally.read())).collect()
+    }
+}

@@ -1,0 +1,47 @@
+//! A server that answers every request with the same short JSON body: the wall that the decision
+//! service runs against, measured beside nginx by `regression/http_hello/run`.
+//!
+//! `hello ADDRESS [CORES]` serves until it is killed; it prints the address it listens on.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use tidegate_net::accept::Gate;
+use tidegate_net::drain::{Drain, Stage};
+use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::runtime::{Cores, available_cores};
+use tidegate_net::stats::{Route, Stats};
+
+struct Hello;
+
+impl Handle for Hello {
+    async fn handle(&self, _request: Request<RequestBody>, _peer: &Peer) -> Reply {
+        let body = Bytes::from_static(br#"{"allowed":true,"remaining":99}"#);
+        let mut response = Response::new(Body::Full(body));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        Reply::new(Route::new(1), response)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned()).parse()?;
+    let count = arguments.next().map_or(Ok(available_cores()), |count| count.parse::<NonZeroUsize>())?;
+    let cores = Cores::start(count)?;
+    let drain = Drain::new();
+    let stats = Arc::new(Stats::new(cores.count(), &["other", "/"]));
+    let gate = Gate { permits: Permits::new(20_000), drain: drain.clone(), stats };
+    let listeners = Listeners::bind(&ListenConfig::new(address, count))?;
+    writeln!(std::io::stdout(), "listening on {}", listeners.address())?;
+    Server::new(Hello, HttpConfig::default(), gate).start(&cores, listeners);
+    drain.advance(Stage::Ready);
+    cores.handle(0).clone().block_on(drain.reached(Stage::Stopped));
+    cores.stop();
+    Ok(())
+}

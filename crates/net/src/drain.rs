@@ -1,0 +1,328 @@
+//! A process's life: start, ready, drain, stop. SIGTERM loses no request (fault 22).
+//!
+//! ```text
+//!  Starting ─> Ready ─> Draining ──────> Closed ─────────> Sweeping ───────> Stopped
+//!                       readiness falls, accept queues     idle connections   what is left
+//!                       still accepting; emptied, then     are closed too     is cut, and
+//!                       replies say      listeners                            counted
+//!                       close            closed
+//!                       |<-- grace -->|<- idle_linger ->|
+//!                                     |<------------- deadline ------------->|
+//! ```
+//!
+//! While draining, each reply carries `connection: close`, which is the one clean way to tell an
+//! HTTP/1.1 client to go elsewhere: closing an idle connection at once would race with the request
+//! that its client is just sending. Only connections on which nothing came for `idle_linger` are
+//! closed unasked. How a listener is closed without resetting anybody is in [`crate::accept`].
+//!
+//! What no server can do alone: a client that connects after the listeners are closed is refused.
+//! `grace` is the time in which a balancer notices the failing readiness probe and stops sending;
+//! set it above period x threshold of the probe. Without a balancer, start the new process on the
+//! same port first ([`crate::listen::ListenConfig::share_port`]), then drain the old one.
+//!
+//! Deliberately absent: signals. The binary turns them into calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Where in its life the process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stage {
+    /// Not all parts are up.
+    Starting,
+    /// Serving.
+    Ready,
+    /// Serving, but asking to be left alone.
+    Draining,
+    /// No new connections.
+    Closed,
+    /// Idle connections are being closed.
+    Sweeping,
+    /// Nothing is served any more.
+    Stopped,
+}
+
+impl Stage {
+    /// Every stage, in order.
+    pub const ALL: [Self; 6] =
+        [Self::Starting, Self::Ready, Self::Draining, Self::Closed, Self::Sweeping, Self::Stopped];
+
+    /// The stage's name in logs, metrics and readiness answers.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Closed => "closed",
+            Self::Sweeping => "sweeping",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// How long each part of a drain may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainTiming {
+    /// Accepting goes on for this long after readiness fell.
+    pub grace: Duration,
+    /// Connections without a request are left open for this long after the listeners closed.
+    pub idle_linger: Duration,
+    /// What still runs this long after the listeners closed is cut.
+    pub deadline: Duration,
+}
+
+impl Default for DrainTiming {
+    /// One second of grace (clients that reconnect on `connection: close` are still served, and a
+    /// person who pressed Ctrl-C does not notice), one of lingering, a deadline of 30.
+    fn default() -> Self {
+        let second = Duration::from_secs(1);
+        Self { grace: second, idle_linger: second, deadline: Duration::from_secs(30) }
+    }
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were cut because the deadline passed.
+    pub aborted: usize,
+}
+
+/// One process's lifecycle; clones share it.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stage: AtomicU8,
+    changes: watch::Sender<Stage>,
+    sweeping: Notify,
+    listeners: AtomicUsize,
+    connections: AtomicUsize,
+    released: Notify,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drain {
+    /// A process that is starting.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                stage: AtomicU8::new(Stage::Starting as u8),
+                changes: watch::Sender::new(Stage::Starting),
+                sweeping: Notify::new(),
+                listeners: AtomicUsize::new(0),
+                connections: AtomicUsize::new(0),
+                released: Notify::new(),
+            }),
+        }
+    }
+
+    /// The present stage: one relaxed load, cheap enough for every request.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        Stage::ALL[usize::from(self.shared.stage.load(Ordering::Relaxed))]
+    }
+
+    /// Whether replies should ask clients to go elsewhere.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.stage() >= Stage::Draining
+    }
+
+    /// Moves on to `stage`; a stage that was already passed is never returned to.
+    pub fn advance(&self, stage: Stage) {
+        self.shared.changes.send_if_modified(|current| {
+            let forward = stage > *current;
+            if forward {
+                *current = stage;
+                self.shared.stage.store(stage as u8, Ordering::Relaxed);
+            }
+            forward
+        });
+        if stage >= Stage::Sweeping {
+            self.shared.sweeping.notify_waiters();
+        }
+    }
+
+    /// Waits until `stage` or a later one is reached.
+    pub async fn reached(&self, stage: Stage) {
+        let mut changes = self.shared.changes.subscribe();
+        let reached = changes.wait_for(|current| *current >= stage).await;
+        debug_assert!(reached.is_ok(), "the sender lives as long as self");
+    }
+
+    /// Waits until idle connections are to be closed. Unlike [`Drain::reached`] its task is woken
+    /// for nothing else, so that a connection may leave it unpolled until then.
+    pub async fn sweeping(&self) {
+        let mut sweeping = std::pin::pin!(self.shared.sweeping.notified());
+        sweeping.as_mut().enable();
+        if self.stage() < Stage::Sweeping {
+            sweeping.await;
+        }
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Makes the drain wait for a connection.
+    #[must_use]
+    pub fn hold_connection(&self) -> Hold {
+        Hold::new(&self.shared, Kind::Connection)
+    }
+
+    /// Makes the drain wait for an accept loop.
+    #[must_use]
+    pub fn hold_listener(&self) -> Hold {
+        Hold::new(&self.shared, Kind::Listener)
+    }
+
+    /// Runs the drain to its end. A second call, or [`Drain::advance`] to [`Stage::Stopped`] from
+    /// elsewhere (a second signal), ends the waiting at once.
+    pub async fn run(&self, timing: DrainTiming) -> Drained {
+        self.advance(Stage::Draining);
+        tokio::select! {
+            () = sleep(timing.grace) => {}
+            () = self.reached(Stage::Stopped) => {}
+        }
+        self.advance(Stage::Closed);
+        let closed = Instant::now();
+        let deadline = closed + timing.deadline;
+        tokio::select! {
+            () = self.wind_down(closed + timing.idle_linger, deadline) => {}
+            () = self.reached(Stage::Stopped) => {}
+        }
+        let aborted = self.connections();
+        self.advance(Stage::Stopped);
+        Drained { aborted }
+    }
+
+    async fn wind_down(&self, sweep: Instant, deadline: Instant) {
+        let all_done = || self.shared.listeners.load(Ordering::Acquire) == 0 && self.connections() == 0;
+        if timeout_at(sweep.min(deadline), self.until(all_done)).await.is_ok() {
+            return;
+        }
+        self.advance(Stage::Sweeping);
+        let in_time = timeout_at(deadline, self.until(all_done)).await.is_ok();
+        tracing::debug!(in_time, open = self.connections(), "drain has waited");
+    }
+
+    async fn until(&self, condition: impl Fn() -> bool) {
+        loop {
+            let mut released = std::pin::pin!(self.shared.released.notified());
+            released.as_mut().enable();
+            if condition() {
+                return;
+            }
+            released.await;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Connection,
+    Listener,
+}
+
+/// Something that a drain waits for, until it is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    shared: Arc<Shared>,
+    kind: Kind,
+}
+
+impl Hold {
+    fn new(shared: &Arc<Shared>, kind: Kind) -> Self {
+        let hold = Self { shared: Arc::clone(shared), kind };
+        hold.counter().fetch_add(1, Ordering::AcqRel);
+        hold
+    }
+
+    fn counter(&self) -> &AtomicUsize {
+        match self.kind {
+            Kind::Connection => &self.shared.connections,
+            Kind::Listener => &self.shared.listeners,
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.counter().fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.released.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: DrainTiming = DrainTiming {
+        grace: Duration::ZERO,
+        idle_linger: Duration::from_millis(5),
+        deadline: Duration::from_millis(20),
+    };
+
+    #[tokio::test]
+    async fn stages_only_go_forward() {
+        let drain = Drain::new();
+        assert_eq!(drain.stage(), Stage::Starting);
+        drain.advance(Stage::Ready);
+        drain.advance(Stage::Closed);
+        drain.advance(Stage::Draining);
+        assert_eq!(drain.stage(), Stage::Closed);
+        drain.reached(Stage::Draining).await;
+    }
+
+    #[tokio::test]
+    async fn nothing_open_ends_at_once_and_what_stays_is_counted() {
+        let drain = Drain::new();
+        assert_eq!(drain.run(FAST).await, Drained { aborted: 0 });
+        assert_eq!(drain.stage(), Stage::Stopped);
+
+        let drain = Drain::new();
+        let _stuck = [drain.hold_connection(), drain.hold_connection()];
+        assert_eq!(drain.run(FAST).await, Drained { aborted: 2 });
+    }
+
+    #[tokio::test]
+    async fn the_drain_ends_when_the_last_connection_does() {
+        let drain = Drain::new();
+        let hold = drain.hold_connection();
+        let patient = DrainTiming { deadline: Duration::from_secs(600), ..FAST };
+        let waiting = tokio::spawn({
+            let drain = drain.clone();
+            async move { drain.run(patient).await }
+        });
+        drain.reached(Stage::Sweeping).await;
+        drop(hold);
+        assert_eq!(waiting.await.unwrap(), Drained { aborted: 0 });
+    }
+
+    #[tokio::test]
+    async fn a_second_signal_ends_the_wait() {
+        let drain = Drain::new();
+        let _stuck = drain.hold_connection();
+        drain.advance(Stage::Stopped);
+        let patient = DrainTiming { grace: Duration::from_secs(600), ..DrainTiming::default() };
+        assert_eq!(drain.run(patient).await, Drained { aborted: 1 });
+    }
+}

@@ -1,0 +1,76 @@
+//! What a connection is doing, shared by its socket and its service.
+//!
+//! Both live on one core, so the atomics are plain loads and stores in practice; they are atomics
+//! because tasks must be `Send`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::stats::{CoreStats, Stats};
+
+/// What the connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Phase {
+    /// The first byte of a request.
+    Idle,
+    /// The rest of a request head.
+    Head,
+    /// The service, its body or the end of a streamed reply.
+    Busy,
+    /// Nothing: it was cut, or it was idle when a drain closed it.
+    Leaving,
+}
+
+/// The present phase and since when the connection has been idle.
+#[derive(Debug)]
+pub(super) struct Activity {
+    opened: Instant,
+    phase: AtomicU8,
+    idle_since_nanos: AtomicU64,
+    stats: Arc<Stats>,
+    core: usize,
+}
+
+impl Activity {
+    pub(super) fn new(opened: Instant, stats: Arc<Stats>, core: usize) -> Self {
+        let phase = AtomicU8::new(Phase::Idle as u8);
+        Self { opened, phase, idle_since_nanos: AtomicU64::new(0), stats, core }
+    }
+
+    /// The counters of the connection's core.
+    pub(super) fn stats(&self) -> &CoreStats {
+        self.stats.core(self.core)
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        match self.phase.load(Relaxed) {
+            0 => Phase::Idle,
+            1 => Phase::Head,
+            2 => Phase::Busy,
+            _ => Phase::Leaving,
+        }
+    }
+
+    pub(super) fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Relaxed);
+    }
+
+    /// An idle connection that is closed has nobody to read dry.
+    pub(super) fn leave_if_idle(&self) {
+        if self.phase() == Phase::Idle {
+            self.enter(Phase::Leaving);
+        }
+    }
+
+    pub(super) fn idle_from(&self, now: Instant) {
+        let nanos = now.saturating_duration_since(self.opened).as_nanos();
+        self.idle_since_nanos.store(u64::try_from(nanos).unwrap_or(u64::MAX), Relaxed);
+        self.enter(Phase::Idle);
+    }
+
+    pub(super) fn idle_since(&self) -> Instant {
+        self.opened + Duration::from_nanos(self.idle_since_nanos.load(Relaxed))
+    }
+}

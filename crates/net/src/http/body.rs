@@ -1,0 +1,141 @@
+//! A request's body, bounded in bytes, time and rate.
+//!
+//! The bounds live in the body itself rather than in a helper around it, so that they also hold
+//! for code that reads it through a framework (axum's extractors). The timer exists only for
+//! bodies that have to be waited for: most arrive in the same read as their head.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use tokio::time::{Sleep, sleep_until};
+
+use super::config::BodyPace;
+use crate::clock::monotonic;
+
+/// Why a request body could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// More bytes than allowed: answer 413.
+    #[error("the request body is larger than {limit} bytes")]
+    TooLarge {
+        /// The most that is accepted, in bytes.
+        limit: usize,
+    },
+    /// It came too slowly: answer 408.
+    #[error("the request body did not arrive in time")]
+    TooSlow,
+    /// The client left, or its framing is broken: answer 400, if anybody is there.
+    #[error("the request body broke off: {0}")]
+    Broken(#[from] hyper::Error),
+}
+
+impl BodyError {
+    /// The status that tells the client.
+    #[must_use]
+    pub fn status(&self) -> http::StatusCode {
+        match self {
+            Self::TooLarge { .. } => http::StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => http::StatusCode::REQUEST_TIMEOUT,
+            Self::Broken(_) => http::StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+/// The body of a request, as it comes in.
+#[derive(Debug)]
+pub struct RequestBody {
+    incoming: Incoming,
+    pace: BodyPace,
+    received: u64,
+    wait: Option<Wait>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    since: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl RequestBody {
+    pub(super) fn new(incoming: Incoming, pace: BodyPace) -> Self {
+        Self { incoming, pace, received: 0, wait: None }
+    }
+
+    /// The whole body, at most `limit` bytes. A body that arrived in one piece is not copied, and
+    /// an announced length that is too large is refused before a byte of it is read.
+    ///
+    /// # Errors
+    /// When it is too large or too slow, or breaks off.
+    pub async fn bytes(mut self, limit: usize) -> Result<Bytes, BodyError> {
+        let too_large = BodyError::TooLarge { limit };
+        if self.size_hint().lower() > limit as u64 {
+            return Err(too_large);
+        }
+        let mut first = Bytes::new();
+        while first.is_empty() {
+            let Some(frame) = self.frame().await else { return Ok(first) };
+            first = frame?.into_data().unwrap_or_default();
+        }
+        if first.len() > limit {
+            return Err(too_large);
+        }
+        if self.is_end_stream() {
+            return Ok(first);
+        }
+        let mut whole = BytesMut::from(first);
+        while let Some(frame) = self.frame().await {
+            let more = frame?.into_data().unwrap_or_default();
+            if whole.len() + more.len() > limit {
+                return Err(too_large);
+            }
+            whole.extend_from_slice(&more);
+        }
+        Ok(whole.freeze())
+    }
+
+    fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
+        let Self { pace, received, wait, .. } = self;
+        let allowance = pace.rate.allowance(*received).min(pace.deadline);
+        let wait = wait.get_or_insert_with(|| {
+            let since = monotonic();
+            Wait { since, timer: Box::pin(sleep_until((since + allowance).into())) }
+        });
+        let deadline = (wait.since + allowance).into();
+        if wait.timer.deadline() != deadline {
+            wait.timer.as_mut().reset(deadline);
+        }
+        wait.timer.as_mut().poll(cx).map(|()| BodyError::TooSlow)
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.received += frame.data_ref().map_or(0, Bytes::len) as u64;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(end) => Poll::Ready(end.map(|frame| frame.map_err(BodyError::Broken))),
+            Poll::Pending => this.poll_too_slow(cx).map(|error| Some(Err(error))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

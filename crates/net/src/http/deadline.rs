@@ -1,0 +1,247 @@
+//! A byte stream whose waits end.
+//!
+//! Which deadline applies follows from what the connection is doing (see [`Phase`]) and whether
+//! a write is stuck. The timer is lazy: it is armed once and left alone while the deadline only
+//! moves away, as it does with every request; when it fires too early it is armed again for the
+//! rest. A busy connection therefore touches the timer wheel once per idle timeout.
+//!
+//! Invariants: a stuck write is judged by its own rate and hides the other deadlines; a busy
+//! service is never cut from here (its body is bounded by [`super::RequestBody`], its own work by
+//! itself); a half-closed connection is read for no longer than the linger time.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep_until};
+
+use super::activity::{Activity, Phase};
+use super::config::HttpConfig;
+use crate::clock::monotonic;
+use crate::stats::Cut;
+
+/// Bytes that are read and dropped after the half-close.
+const LINGER_BYTES: usize = 1024 * 1024;
+
+/// A stream, its deadlines and its one timer.
+pub(super) struct DeadlineIo<S> {
+    stream: S,
+    activity: Arc<Activity>,
+    config: Arc<HttpConfig>,
+    timer: LazyTimer,
+    /// Set when the head of a request had to be waited for.
+    head_since: Option<Instant>,
+    stuck_write: Option<StuckWrite>,
+    /// The peer has sent its last byte.
+    input_over: bool,
+    linger: Option<Linger>,
+}
+
+/// A reply that the peer does not read as fast as it is written.
+#[derive(Clone, Copy, Debug)]
+struct StuckWrite {
+    since: Instant,
+    written: u64,
+}
+
+/// A connection that we have half-closed.
+#[derive(Clone, Copy, Debug)]
+struct Linger {
+    until: Instant,
+    budget: usize,
+}
+
+impl<S> DeadlineIo<S> {
+    pub(super) fn new(stream: S, activity: Arc<Activity>, config: Arc<HttpConfig>) -> Self {
+        Self {
+            stream,
+            activity,
+            config,
+            timer: LazyTimer::default(),
+            head_since: None,
+            stuck_write: None,
+            input_over: false,
+            linger: None,
+        }
+    }
+
+    /// The deadline of the present wait, and what its passing means.
+    fn deadline(&mut self) -> Option<(Instant, Cut)> {
+        let phase = self.activity.phase();
+        if let Some(write) = self.stuck_write
+            && phase != Phase::Leaving
+        {
+            return Some((write.since + self.config.write.allowance(write.written), Cut::Write));
+        }
+        match phase {
+            Phase::Busy | Phase::Leaving => None,
+            Phase::Idle => Some((self.activity.idle_since() + self.config.idle_timeout, Cut::Idle)),
+            Phase::Head => {
+                let since = *self.head_since.get_or_insert_with(monotonic);
+                Some((since + self.config.head_timeout, Cut::Header))
+            }
+        }
+    }
+
+    /// Pending until the deadline of the present wait, then the error that ends the connection.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some((deadline, cause)) = self.deadline() else { return Poll::Pending };
+        ready!(self.timer.poll(cx, deadline));
+        self.activity.stats().cut(cause);
+        self.activity.enter(Phase::Leaving);
+        Poll::Ready(io::ErrorKind::TimedOut.into())
+    }
+
+    fn received(&mut self, bytes: usize) {
+        if bytes == 0 {
+            self.input_over = true;
+        } else if self.activity.phase() == Phase::Idle {
+            self.activity.enter(Phase::Head);
+            self.head_since = None;
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for DeadlineIo<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        match Pin::new(&mut this.stream).poll_read(cx, buffer) {
+            Poll::Ready(result) => {
+                if result.is_ok() {
+                    this.received(buffer.filled().len() - before);
+                }
+                Poll::Ready(result)
+            }
+            Poll::Pending => this.poll_deadline(cx).map(Err),
+        }
+    }
+}
+
+impl<S: AsyncWrite + AsyncRead + Unpin> DeadlineIo<S> {
+    fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match (&result, &mut self.stuck_write) {
+            (Poll::Ready(Ok(bytes)), Some(write)) => write.written += *bytes as u64,
+            (Poll::Pending, stuck) => {
+                stuck.get_or_insert_with(|| StuckWrite { since: monotonic(), written: 0 });
+                return self.poll_deadline(cx).map(Err);
+            }
+            _ => {}
+        }
+        result
+    }
+
+    /// Reads and drops what the peer still sends, so that closing does not reset the connection
+    /// before the peer has read our last reply.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let wait = self.config.linger;
+        let linger =
+            self.linger.get_or_insert_with(|| Linger { until: monotonic() + wait, budget: LINGER_BYTES });
+        let mut scratch = [0; 4096];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    linger.budget = linger.budget.saturating_sub(buffer.filled().len());
+                    if linger.budget == 0 {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return self.timer.poll(cx, linger.until),
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        this.wrote(cx, result)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
+        this.wrote(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper flushes when everything is written, which is when a stuck write is over and, after a
+    /// reply, when idleness begins: it may not read again before something arrives, so this is
+    /// where the idle deadline is armed.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        this.stuck_write = None;
+        if this.activity.phase() == Phase::Idle
+            && let Poll::Ready(error) = this.poll_deadline(cx)
+        {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+        }
+        if !this.input_over && this.activity.phase() != Phase::Leaving {
+            ready!(this.poll_linger(cx));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A timer that is moved only when it must be.
+///
+/// Invariant: while armed, it wakes the connection's task no later than the latest deadline asked
+/// for. All calls come from that one task, so a waker registered once stays the right one.
+#[derive(Default)]
+struct LazyTimer {
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl LazyTimer {
+    /// Ready when `deadline` has passed.
+    fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let deadline = deadline.into();
+        let sleep = match &mut self.sleep {
+            None => self.sleep.insert(Box::pin(sleep_until(deadline))),
+            Some(sleep) if sleep.is_elapsed() || sleep.deadline() > deadline => {
+                if sleep.is_elapsed() && sleep.deadline() >= deadline {
+                    return Poll::Ready(());
+                }
+                sleep.as_mut().reset(deadline);
+                sleep
+            }
+            // Armed for no later than the deadline: the task is woken then, and asks again.
+            Some(_) => return Poll::Pending,
+        };
+        // Unconstrained, because being pending must mean that the waker is in the timer wheel,
+        // and not that the task has used up its share of this turn.
+        pin!(tokio::task::unconstrained(sleep.as_mut())).poll(cx)
+    }
+}
+
+impl std::fmt::Debug for LazyTimer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("LazyTimer").field("armed", &self.sleep.is_some()).finish()
+    }
+}

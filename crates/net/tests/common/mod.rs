@@ -1,0 +1,179 @@
+//! A server in this process, and clients that speak bytes.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use tidegate_net::accept::Gate;
+use tidegate_net::clock::monotonic;
+use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
+use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::runtime::Cores;
+use tidegate_net::stats::{Route, Stats};
+use tokio::sync::Semaphore;
+
+/// Longer than anything here should take; a test that waits this long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The most that `/echo` accepts.
+pub const BODY_LIMIT: usize = 64 * 1024;
+
+/// `/`, `/echo` (the request's body), `/large` (16 MiB) and `/held` (answers when released).
+pub struct Routes {
+    release: Arc<Semaphore>,
+    large: Bytes,
+}
+
+impl Handle for Routes {
+    async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {
+        let path = request.uri().path().to_owned();
+        let body = match path.as_str() {
+            "/echo" => match request.into_body().bytes(BODY_LIMIT).await {
+                Ok(bytes) => Body::Full(bytes),
+                Err(error) => return status(error.status()),
+            },
+            "/large" => Body::Full(self.large.clone()),
+            "/held" => {
+                self.release.acquire().await.unwrap().forget();
+                Body::from("held")
+            }
+            _ => Body::from("ok"),
+        };
+        Reply::new(Route::new(1), Response::new(body))
+    }
+}
+
+fn status(status: StatusCode) -> Reply {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = status;
+    Reply::new(Route::new(1), response)
+}
+
+/// How a test server differs from the usual one.
+pub struct Options {
+    pub http: HttpConfig,
+    pub cores: usize,
+    pub connections: usize,
+    pub listen: ListenConfig,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let listen = ListenConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)), NonZeroUsize::MIN);
+        Self { http: HttpConfig::default(), cores: 2, connections: 10_000, listen }
+    }
+}
+
+/// A running server.
+pub struct TestServer {
+    pub address: SocketAddr,
+    pub drain: Drain,
+    pub stats: Arc<Stats>,
+    pub release: Arc<Semaphore>,
+    cores: Option<Cores>,
+}
+
+impl TestServer {
+    pub fn start(options: Options) -> Self {
+        let sockets = NonZeroUsize::new(options.cores).unwrap();
+        let cores = Cores::start(sockets).unwrap();
+        let listeners = Listeners::bind(&ListenConfig { sockets, ..options.listen }).unwrap();
+        let address = listeners.address();
+        let stats = Arc::new(Stats::new(cores.count(), &["other", "routes"]));
+        let drain = Drain::new();
+        let gate = Gate {
+            permits: Permits::new(options.connections),
+            drain: drain.clone(),
+            stats: Arc::clone(&stats),
+        };
+        let release = Arc::new(Semaphore::new(0));
+        let routes = Routes { release: Arc::clone(&release), large: vec![b'x'; 16 << 20].into() };
+        Server::new(routes, options.http, gate).start(&cores, listeners);
+        drain.advance(Stage::Ready);
+        Self { address, drain, stats, release, cores: Some(cores) }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        connect(self.address).unwrap()
+    }
+
+    /// Drains on the caller's thread and stops the cores.
+    pub fn drain(&mut self, timing: DrainTiming) -> Drained {
+        let cores = self.cores.take().unwrap();
+        let drained = cores.handle(0).clone().block_on(self.drain.run(timing));
+        cores.stop();
+        drained
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        if let Some(cores) = self.cores.take() {
+            cores.stop();
+        }
+    }
+}
+
+pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Sends `bytes` on a new connection and reads until the server closes it.
+pub fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = connect(address).unwrap();
+    stream.write_all(bytes).unwrap();
+    read_to_end(&mut stream)
+}
+
+pub fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+/// One keep-alive request. The head of the reply, or why there is none.
+pub fn request(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")?;
+    read_reply(stream)
+}
+
+/// Reads one reply with a length, and returns its head.
+pub fn read_reply(stream: &mut TcpStream) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+            let length: usize = length.map_or(0, |length| length.parse().unwrap());
+            if bytes.len() >= end + 4 + length {
+                return Ok(head);
+            }
+        }
+        match stream.read(&mut chunk)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => bytes.extend_from_slice(&chunk[..read]),
+        }
+    }
+}
+
+/// Waits for a condition that another thread brings about.
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = monotonic();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "did not happen: {what}");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,121 @@
+//! Fault 31: clients that are slow in the head, in the body or in reading are cut at their
+//! deadline, while everybody else is served.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::{Options, TestServer, connect, eventually, exchange, read_reply, read_to_end, request};
+use tidegate_net::clock::monotonic;
+use tidegate_net::http::{BodyPace, HttpConfig, MinimumRate};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+fn impatient() -> HttpConfig {
+    let rate = MinimumRate { grace: SHORT, bytes_per_second: 1 << 20 };
+    HttpConfig {
+        head_timeout: SHORT,
+        body: BodyPace { deadline: SHORT * 4, rate },
+        write: rate,
+        linger: SHORT,
+        ..HttpConfig::default()
+    }
+}
+
+fn server() -> TestServer {
+    TestServer::start(Options { http: impatient(), ..Options::default() })
+}
+
+fn send_all(server: &TestServer, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
+    let open = || {
+        let mut stream = connect(server.address).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    };
+    (0..count).map(|_| open()).collect()
+}
+
+#[test]
+fn fault_31_slow_heads_and_bodies_are_cut_while_others_are_served() {
+    const EACH: usize = 300;
+    let server = server();
+    let heads = send_all(&server, EACH, b"GET / HTTP/1.1\r\nx-slow: ");
+    let bodies = send_all(&server, EACH, b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\n123");
+
+    let mut quick = server.connect();
+    let start = monotonic();
+    let mut served = 0;
+    let mut slowest = Duration::ZERO;
+    while server.stats.totals().cut_header < EACH as u64 {
+        let before = monotonic();
+        assert!(request(&mut quick, "/").unwrap().starts_with("HTTP/1.1 200"));
+        slowest = slowest.max(before.elapsed());
+        served += 1;
+        assert!(start.elapsed() < common::PATIENCE);
+    }
+    assert!(served > 100, "only {served} requests were served beside the slow ones");
+    assert!(slowest < Duration::from_secs(1), "a normal request took {slowest:?}");
+
+    for mut stream in heads {
+        assert_eq!(read_to_end(&mut stream), "", "a slow head is cut without a reply");
+    }
+    for mut stream in bodies {
+        let reply = read_to_end(&mut stream);
+        assert!(reply.starts_with("HTTP/1.1 408"), "{reply}");
+    }
+    eventually("all slow connections are freed", || server.drain.connections() == 1);
+}
+
+#[test]
+fn fault_31_a_body_that_stalls_half_way_is_too_slow_in_total() {
+    let server = server();
+    let mut stream = server.connect();
+    stream.write_all(b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 60000\r\n\r\n").unwrap();
+    for _ in 0..30_000 {
+        stream.write_all(b"x").unwrap();
+    }
+    assert!(read_reply(&mut stream).unwrap().starts_with("HTTP/1.1 408"));
+}
+
+#[test]
+fn fault_31_a_client_that_does_not_read_is_cut() {
+    const COUNT: usize = 8;
+    let server = server();
+    let streams = send_all(&server, COUNT, b"GET /large HTTP/1.1\r\nhost: t\r\n\r\n");
+    eventually("slow readers are cut", || server.stats.totals().cut_write == COUNT as u64);
+    eventually("their connections are freed", || server.drain.connections() == 0);
+    assert!(request(&mut server.connect(), "/").unwrap().starts_with("HTTP/1.1 200"));
+    drop(streams);
+}
+
+#[test]
+fn a_client_that_reads_gets_a_large_reply_whole() {
+    let server = server();
+    let reply = exchange(server.address, b"GET /large HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
+    assert!(reply.len() > 16 << 20);
+    assert_eq!(server.stats.totals().cut_write, 0);
+}
+
+#[test]
+fn idle_connections_end_quietly_and_busy_ones_do_not() {
+    let http = HttpConfig { idle_timeout: SHORT, ..impatient() };
+    let server = TestServer::start(Options { http, ..Options::default() });
+    let mut waiting = server.connect();
+    write!(waiting, "GET /held HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    let mut used = server.connect();
+    assert!(request(&mut used, "/").unwrap().starts_with("HTTP/1.1 200"));
+    let mut never_used = server.connect();
+
+    assert_eq!(read_to_end(&mut never_used), "");
+    assert_eq!(read_to_end(&mut used), "");
+    eventually("both are counted", || server.stats.totals().cut_idle == 2);
+    eventually("only the request that is being answered stays", || server.drain.connections() == 1);
+
+    server.release.add_permits(1);
+    assert!(read_reply(&mut waiting).unwrap().starts_with("HTTP/1.1 200"));
+    let mut rest = [0; 1];
+    assert_eq!(waiting.read(&mut rest).unwrap(), 0, "it becomes idle after its reply");
+}

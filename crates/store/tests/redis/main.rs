@@ -1,0 +1,5 @@
+//! The Redis store against real servers: exactness, and faults really produced.
+
+mod exactness;
+mod faults;
+mod node;

@@ -1,0 +1,146 @@
+//! Parsers for the kernel's files about a process, its threads, its cgroup and the machine.
+//!
+//! Pure: text in, figures out. References: proc(5), the kernel's `Documentation/scheduler/sched-stats.rst`
+//! (second field of `schedstat`: nanoseconds runnable without a core) and cgroup v1/v2 `cpu.stat`.
+
+/// CPU time of a process or thread, in clock ticks (USER_HZ).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuTicks {
+    /// The command or thread name.
+    pub name: String,
+    /// User and system time together.
+    pub ticks: u64,
+}
+
+/// Reads `/proc/PID/stat` or `/proc/PID/task/TID/stat`. The name may hold spaces and parentheses.
+#[must_use]
+pub fn stat(text: &str) -> Option<CpuTicks> {
+    let (open, close) = (text.find('(')?, text.rfind(')')?);
+    let name = text.get(open + 1..close)?.to_owned();
+    let fields: Vec<&str> = text.get(close + 1..)?.split_whitespace().collect();
+    // Fields 14 and 15 of the file; two stand before the name's end.
+    let (user, system): (u64, u64) = (fields.get(11)?.parse().ok()?, fields.get(12)?.parse().ok()?);
+    Some(CpuTicks { name, ticks: user.saturating_add(system) })
+}
+
+/// Reads the run delay of `/proc/PID/task/TID/schedstat`, in nanoseconds.
+#[must_use]
+pub fn run_delay_nanos(text: &str) -> Option<u64> {
+    text.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Reads the soft limit of open files from `/proc/PID/limits`.
+#[must_use]
+pub fn descriptor_limit(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix("Max open files"))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}
+
+/// Reads resident memory from `/proc/PID/status`, in bytes.
+#[must_use]
+pub fn resident_bytes(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib.saturating_mul(1024))
+}
+
+/// Idle and total time of all cores from `/proc/stat`, in clock ticks.
+#[must_use]
+pub fn machine_ticks(text: &str) -> Option<(u64, u64)> {
+    let line = text.lines().find_map(|l| l.strip_prefix("cpu "))?;
+    let fields: Vec<u64> = line.split_whitespace().map_while(|f| f.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; guest time is part of user time already.
+    let idle = fields.get(3)?.saturating_add(*fields.get(4)?);
+    Some((idle, fields.iter().take(8).fold(0, |sum: u64, f| sum.saturating_add(*f))))
+}
+
+/// Quota periods and how many of them ran out, from a cgroup's `cpu.stat`.
+#[must_use]
+pub fn throttling(text: &str) -> Option<(u64, u64)> {
+    let find = |name: &str| {
+        text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
+    };
+    Some((find("nr_periods")?, find("nr_throttled")?))
+}
+
+/// Where the `cpu.stat` of a process may be, from its `/proc/PID/cgroup`: v1 and v2 places.
+#[must_use]
+pub fn cpu_stat_paths(text: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let path = path.trim_end_matches('/');
+        if controllers.is_empty() {
+            paths.push(format!("/sys/fs/cgroup{path}/cpu.stat"));
+            paths.push(format!("/sys/fs/cgroup/unified{path}/cpu.stat"));
+        } else if controllers.split(',').any(|c| c == "cpu") {
+            paths.push(format!("/sys/fs/cgroup/{controllers}{path}/cpu.stat"));
+            paths.push(format!("/sys/fs/cgroup/cpu{path}/cpu.stat"));
+        }
+    }
+    paths
+}
+
+/// The inode of `socket:[123]`, as a descriptor's link shows it.
+#[must_use]
+pub fn socket_inode(link: &str) -> Option<u64> {
+    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn captured_files() {
+        let line = "4242 (worker (a) 1) S 1 4242 4242 0 -1 4194304 931 0 2 0 5123 877 0 0 20 0 9 0 99321 0 0";
+        assert_eq!(stat(line), Some(CpuTicks { name: "worker (a) 1".to_owned(), ticks: 6_000 }));
+        assert_eq!(run_delay_nanos("5120000000 740000000 88121\n"), Some(740_000_000));
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max open files            20000                20000                files\n";
+        assert_eq!(descriptor_limit(limits), Some(20_000));
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t  2048 kB\n"), Some(2_097_152));
+        let machine = "cpu  100 5 45 800 50 0 0 0 0 0\ncpu0 50 2 20 400 25 0 0 0 0 0\n";
+        assert_eq!(machine_ticks(machine), Some((850, 1_000)));
+        assert_eq!(
+            throttling("nr_periods 120\nnr_throttled 87\nthrottled_time 4300000000\n"),
+            Some((120, 87))
+        );
+        assert_eq!(
+            throttling("usage_usec 5\nnr_periods 12\nnr_throttled 3\nthrottled_usec 9\n"),
+            Some((12, 3))
+        );
+        assert_eq!(throttling("usage_usec 5\n"), None);
+        assert_eq!(socket_inode("socket:[41121]"), Some(41_121));
+        assert_eq!(socket_inode("/dev/null"), None);
+    }
+
+    #[test]
+    fn cgroup_places_of_both_versions() {
+        assert_eq!(
+            cpu_stat_paths("4:cpu,cpuacct:/limited\n0::/user.slice\n"),
+            [
+                "/sys/fs/cgroup/cpu,cpuacct/limited/cpu.stat",
+                "/sys/fs/cgroup/cpu/limited/cpu.stat",
+                "/sys/fs/cgroup/user.slice/cpu.stat",
+                "/sys/fs/cgroup/unified/user.slice/cpu.stat",
+            ]
+        );
+        assert_eq!(cpu_stat_paths("0::/\n")[0], "/sys/fs/cgroup/cpu.stat");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "[()a-z 0-9:\n]{0,120}") {
+            prop_assert!(stat(&text).is_none_or(|s| text.contains(&s.name)));
+            prop_assert!(machine_ticks(&text).is_none_or(|(idle, all)| idle <= all));
+            prop_assert!(throttling(&text).is_none() || text.contains("nr_periods"));
+        }
+    }
+}

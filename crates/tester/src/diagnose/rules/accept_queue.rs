@@ -1,0 +1,50 @@
+//! `accept-queue`: connections are dropped because the listener's queue is full.
+//!
+//! Positive: ListenOverflows or ListenDrops rose, and someone waited for it: connects near 1, 3 or 7 s
+//! (the SYN's retransmissions), SYN retransmits, or a queue at its limit. Excluded: no rise. Without
+//! the server's kernel counters nothing is said, for a lossy network has the same connect times.
+
+use super::super::{Cause, CauseName, Evidence};
+use super::percent;
+
+/// Where the retransmitted SYNs arrive, in microseconds: after 1, 3 and 7 s.
+const MODES_US: [(u64, u64); 3] = [(950_000, 1_400_000), (2_900_000, 3_500_000), (6_800_000, 7_600_000)];
+/// Share of connects in those modes from which users notice.
+const NOTICED: f64 = 0.01;
+
+pub(in super::super) fn overflow(evidence: &Evidence) -> Option<Cause> {
+    let focus = evidence.at_focus();
+    let kernel: Vec<_> = focus.iter().filter_map(|s| s.kernel).collect();
+    let overflows: u64 = kernel.iter().map(|k| k.listen_overflows.max(k.listen_drops)).sum();
+    if overflows == 0 {
+        return None;
+    }
+    let late = focus
+        .iter()
+        .map(|s| MODES_US.iter().map(|&(low, high)| s.step.connect.share_between(low, high)).sum())
+        .fold(0.0, f64::max);
+    let full =
+        kernel.iter().any(|k| matches!((k.accept_queue, k.accept_queue_limit), (Some(q), Some(l)) if q > l));
+    let retransmits: u64 = kernel.iter().map(|k| k.syn_retransmits).sum();
+    let connections: u64 = focus.iter().map(|s| u64::from(s.step.plan.connections)).sum();
+    let dropped = overflows as f64 / connections.max(1) as f64;
+    // A few drops in a burst of connects hurt nobody: they must show in what the client saw.
+    if late < NOTICED && !(full && dropped >= NOTICED) {
+        return None;
+    }
+    Some(
+        Cause::new(
+            CauseName::AcceptQueue,
+            if late >= NOTICED && retransmits > 0 { 0.94 } else { 0.85 },
+            "the listener's accept queue overflows: raise its backlog, or accept faster",
+        )
+        .saw(format!("{overflows} connections were dropped at the listener"))
+        .saw(format!(
+            "{} of the connects took about 1, 3 or 7 s; {retransmits} SYNs were sent again",
+            percent(late)
+        ))
+        .number("listen_overflows", overflows as f64)
+        .number("late_connects", late)
+        .number("syn_retransmits", retransmits as f64),
+    )
+}

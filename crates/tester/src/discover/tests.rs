@@ -1,0 +1,153 @@
+//! The search against simulated services whose capacity and knee are known.
+
+use proptest::prelude::*;
+
+use super::zones::Zone;
+use super::*;
+use crate::simulated::Service;
+
+fn run(mut service: Service, settings: Settings) -> (Outcome, usize) {
+    let discovery = discover(&mut service, settings).unwrap();
+    (discovery.outcome(), discovery.steps().len())
+}
+
+fn quick() -> Settings {
+    Settings { ceiling: 2_000.0, ..Settings::default() }
+}
+
+/// The proof: c workers at a fixed 10 ms give c / 10 ms within 3 %, the knee within one step.
+#[test]
+fn fixed_workers_give_their_capacity_and_knee() {
+    for workers in [4, 16, 50, 100] {
+        let service = Service::new(workers, 10_000.0);
+        let truth = service.capacity();
+        let (outcome, steps) = run(service, quick());
+        let capacity = outcome.capacity.unwrap();
+        assert!((capacity.throughput / truth - 1.0).abs() < 0.03, "{workers}: {capacity:?}");
+        assert_eq!(capacity.bound, Bound::Reached);
+        assert!(capacity.repeats >= 3);
+        let knee = outcome.knee.unwrap();
+        let low = f64::from(workers) / 1.13 - 1.0;
+        let high = f64::from(workers) * 1.13 + 1.0;
+        assert!((low..=high).contains(&knee.concurrency), "{workers}: {knee:?}");
+        assert!(outcome.gates.iter().all(|g| g.passed), "{:?}", outcome.gates);
+        assert_eq!(outcome.stop, Stop::Found);
+        assert!(steps <= 60, "{workers}: {steps} steps");
+    }
+}
+
+#[test]
+fn a_falling_curve_has_its_knee_near_its_peak() {
+    let mut service = Service::new(32, 2_000.0);
+    service.coherency = 2e-4;
+    let (outcome, _) = run(service, quick());
+    let knee = outcome.knee.unwrap();
+    // At n connections up to 32: n / (2 ms x (1 + 2e-4 n (n - 1))); the peak is at 32, the workers.
+    assert!((24.0..=45.0).contains(&knee.concurrency), "{knee:?}");
+    assert!(outcome.zones.iter().any(|z| z.zone == Zone::Degraded), "{:?}", outcome.zones);
+    assert_eq!(outcome.zones[0].zone, Zone::Optimal);
+}
+
+#[test]
+fn a_ceiling_below_the_knee_is_at_least() {
+    let (outcome, _) = run(Service::new(1_000, 10_000.0), Settings { ceiling: 64.0, ..quick() });
+    assert_eq!((outcome.stop, outcome.knee), (Stop::Ceiling, None));
+    assert_eq!(outcome.capacity.unwrap().bound, Bound::AtLeast);
+}
+
+#[test]
+fn a_generator_bound_step_is_never_the_servers_figure() {
+    let mut service = Service::new(1_000, 2_000.0);
+    (service.generator_threads, service.generator_us) = (1, 200.0);
+    let (outcome, _) = run(service, quick());
+    // The generator can send 5,000/s; the server could answer 500,000/s.
+    assert_eq!(outcome.stop, Stop::Generator);
+    let capacity = outcome.capacity.unwrap();
+    assert_eq!(capacity.bound, Bound::AtLeast);
+    assert!(capacity.throughput < 4_900.0, "{capacity:?}");
+    assert!(outcome.knee.is_none());
+    assert!(outcome.levels.iter().any(Level::generator_bound));
+}
+
+#[test]
+fn the_open_loop_finds_the_highest_rate_that_keeps_the_objective() {
+    // M/D/8 at 5 ms: 1,600/s at most; p99 < 20 ms is lost shortly before.
+    let mut service = Service::new(8, 5_000.0);
+    service.rtt_us = 0.0;
+    let settings = Settings::slo("p99 < 20ms".parse().unwrap(), 500);
+    let (outcome, _) = run(service, settings.clone());
+    let capacity = outcome.capacity.unwrap();
+    assert!((1_350.0..1_600.0).contains(&capacity.throughput), "{capacity:?}");
+    assert!(capacity.interval.high <= 1_700.0 && capacity.repeats >= 3, "{capacity:?}");
+    let knee = outcome.knee.unwrap();
+    assert!(knee.p99_us < 20_000.0 && knee.concurrency < 30.0, "{knee:?}");
+
+    let (never, _) = run(Service::new(8, 50_000.0), settings);
+    assert_eq!((never.stop, never.capacity), (Stop::ObjectiveNeverHolds, None));
+}
+
+#[test]
+fn an_objective_moves_the_knee_of_the_closed_loop() {
+    // 10 ms x (1 + 1e-4 n (n - 1)): the peak is at 100 connections, 13 ms are reached near 55.
+    let settings = Settings { objectives: vec!["p99 < 13ms".parse().unwrap()], ..quick() };
+    let mut service = Service::new(500, 10_000.0);
+    service.coherency = 1e-4;
+    let (outcome, _) = run(service, settings);
+    let knee = outcome.knee.unwrap();
+    assert!(knee.p99_us < 13_000.0 && (45.0..58.0).contains(&knee.concurrency), "{knee:?}");
+}
+
+#[test]
+fn listed_levels_are_measured_as_listed() {
+    let settings = Settings { levels: vec![100.0, 500.0, 1_000.0], repeats: 1, ..Settings::default() };
+    let (outcome, steps) = run(Service::new(50, 10_000.0), settings);
+    assert_eq!((steps, outcome.stop), (3, Stop::LevelsDone));
+    assert_eq!(outcome.levels.iter().map(|l| l.load).collect::<Vec<_>>(), [100.0, 500.0, 1_000.0]);
+    assert!(!outcome.gates.iter().find(|g| g.id == 'c').unwrap().passed, "one repeat is too few");
+}
+
+#[test]
+fn bounds_on_steps_and_time_hold() {
+    let (outcome, steps) = run(Service::new(50, 10_000.0), Settings { max_steps: 7, ..quick() });
+    assert_eq!((steps, outcome.stop), (7, Stop::Steps));
+    let (outcome, steps) = run(Service::new(50, 10_000.0), Settings { max_total_ms: 31_000, ..quick() });
+    assert_eq!((steps, outcome.stop), (5, Stop::Time));
+}
+
+#[test]
+fn short_steps_fail_their_gate() {
+    let (outcome, _) = run(Service::new(8, 1_000.0), Settings { measure_ms: 500, ..quick() });
+    assert!(!outcome.gates.iter().find(|g| g.id == 'c').unwrap().passed);
+}
+
+#[test]
+fn zones_follow_the_errors() {
+    let mut service = Service::new(100, 10_000.0);
+    service.ports = 150;
+    let settings = Settings { levels: vec![50.0, 100.0, 400.0], repeats: 1, ..Settings::default() };
+    let (outcome, _) = run(service, settings);
+    let zones: Vec<Zone> = outcome.zones.iter().map(|z| z.zone).collect();
+    assert_eq!(zones, [Zone::Optimal, Zone::Broken], "{:?}", outcome.zones);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// Whatever the service, the search ends within its bounds and keeps its own rules.
+    #[test]
+    fn any_service_is_searched_within_bounds(
+        seed: u64, workers in 1_u32..200, service_us in 500.0_f64..20_000.0, spread in 0.0_f64..1.0,
+        coherency in 0.0_f64..1e-4, ports in 20_u32..2_000,
+    ) {
+        let mut service = Service::new(workers, service_us).seeded(seed);
+        (service.spread, service.coherency, service.ports) = (spread, coherency, ports);
+        let settings = Settings { ceiling: 500.0, measure_ms: 1_000, warmup_ms: 200, max_steps: 40, ..Settings::default() };
+        let (outcome, steps) = run(service, settings);
+        prop_assert!(steps <= 40);
+        prop_assert!(outcome.levels.windows(2).all(|w| w[0].load < w[1].load));
+        prop_assert!(outcome.zones.windows(2).all(|w| w[0].to < w[1].from));
+        if let Some(capacity) = outcome.capacity {
+            prop_assert!(capacity.interval.contains(capacity.throughput));
+        }
+    }
+}

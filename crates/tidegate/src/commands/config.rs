@@ -1,0 +1,63 @@
+//! `tidegate config`: what is the configuration, and what could it be?
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::EXIT_MISTAKES;
+use crate::config::{self, Environment, FILE_VARIABLE, Flags, Source};
+
+/// Shows the configuration and its reference.
+#[derive(Debug, clap::Subcommand)]
+pub enum Config {
+    /// Shows each setting, its value and where it came from; secrets are redacted.
+    Explain(Sources),
+    /// Prints the reference of all settings, as Markdown.
+    Reference,
+    /// Prints the JSON schema of the file.
+    Schema,
+}
+
+/// Where the configuration comes from: the same for `serve` and `config explain`.
+#[derive(Debug, clap::Args)]
+pub struct Sources {
+    /// The configuration file.
+    #[arg(long = "config", value_name = "FILE", env = FILE_VARIABLE)]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+impl Sources {
+    /// The flags and the file, with `environment` beside them.
+    #[must_use]
+    pub fn with(self, environment: Environment) -> Source {
+        Source { path: self.file, environment, flags: self.flags }
+    }
+}
+
+impl Config {
+    /// Writes what was asked for.
+    ///
+    /// # Errors
+    /// If `out` cannot be written to.
+    pub fn run(self, environment: Environment, out: &mut dyn Write) -> io::Result<ExitCode> {
+        match self {
+            Self::Explain(sources) => match sources.with(environment).load() {
+                Ok(loaded) => {
+                    for warning in &loaded.warnings {
+                        writeln!(out, "warning: {warning}")?;
+                    }
+                    out.write_all(loaded.explain().as_bytes())?;
+                }
+                Err(mistakes) => {
+                    writeln!(out, "{mistakes}")?;
+                    return Ok(ExitCode::from(EXIT_MISTAKES));
+                }
+            },
+            Self::Reference => out.write_all(config::reference().as_bytes())?,
+            Self::Schema => writeln!(out, "{:#}", config::schema())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,266 @@
+//! The TOML file as a tree whose every node knows its line and column.
+//!
+//! The parser recovers from mistakes, so one pass reports all of them; it bounds nesting (80) and
+//! the file's size is bounded here, so any bytes give a tree and a list of mistakes.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::Value as Json;
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::mistake::{Found, MAX_MISTAKES, Mistake, Origin, Position};
+use super::settings::{GROUPS, TABLE};
+use super::value::TomlType;
+
+/// Largest file that is read, in bytes.
+pub const MAX_FILE_BYTES: usize = 4 << 20;
+
+/// The arrays of tables that are not settings.
+pub(super) const ARRAYS: [&str; 2] = ["policy", "override"];
+
+/// A parsed file.
+pub(super) struct Document<'a> {
+    root: DeTable<'a>,
+    lines: Lines<'a>,
+    /// What is wrong with the syntax.
+    pub(super) syntax: Found,
+}
+
+/// One value of the file, as text and with its type.
+pub(super) struct Scalar<'a> {
+    pub(super) text: Cow<'a, str>,
+    pub(super) written: TomlType,
+    pub(super) position: Position,
+}
+
+impl<'a> Document<'a> {
+    /// Parses `bytes`; a file that is not there is an empty document.
+    pub(super) fn parse(bytes: &'a [u8]) -> Self {
+        let mut found = Found::default();
+        let text = text(bytes).unwrap_or_else(|mistake| {
+            found.push(mistake);
+            ""
+        });
+        let lines = Lines::new(text);
+        let (root, errors) = DeTable::parse_recoverable(text);
+        for error in errors.iter().take(MAX_MISTAKES) {
+            let at = error.span().map_or(text.len(), |span| span.start);
+            found.push(syntax(lines.position(at), error.message()));
+        }
+        found.skip(errors.len().saturating_sub(MAX_MISTAKES));
+        Self { root: root.into_inner(), lines, syntax: found }
+    }
+
+    /// The value of a setting, if the file has it.
+    pub(super) fn scalar(&self, path: &str) -> Option<Scalar<'_>> {
+        let value = match path.split_once('.') {
+            None => self.root.get(path)?,
+            Some((group, field)) => self.root.get(group)?.get_ref().as_table()?.get(field)?,
+        };
+        let written = TomlType::of(value.get_ref());
+        let text = match value.get_ref() {
+            DeValue::String(text) => Cow::Borrowed(&**text),
+            DeValue::Integer(number) => Cow::Owned(decimal(number)),
+            DeValue::Boolean(value) => Cow::Owned(value.to_string()),
+            _ => Cow::Borrowed(""),
+        };
+        Some(Scalar { text, written, position: self.lines.position(value.span().start) })
+    }
+
+    /// The entries of `[[name]]` as JSON; a mistake if it is something else.
+    pub(super) fn entries(&self, name: &str) -> Result<Entries, Mistake> {
+        let mut entries = Entries::default();
+        let Some(value) = self.root.get(name) else { return Ok(entries) };
+        let DeValue::Array(list) = value.get_ref() else {
+            return Err(Mistake {
+                origin: self.at(&value.span()),
+                path: name.to_owned(),
+                problem: TomlType::of(value.get_ref()).described().to_owned(),
+                accepted: format!("a list of tables, each under [[{name}]]"),
+            });
+        };
+        for (index, entry) in list.iter().enumerate() {
+            let pointer = format!("/{name}/{index}");
+            let value = json(entry.get_ref(), &pointer, &mut entries.unsayable);
+            entries.values.push(value);
+        }
+        Ok(entries)
+    }
+
+    /// Where the value at a JSON pointer stands, or the nearest thing around it that exists.
+    pub(super) fn locate(&self, pointer: &str) -> Origin {
+        let mut tokens = pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"));
+        let Some(mut found) = tokens.next().and_then(|token| self.root.get(&*token)) else {
+            return Origin::File(self.lines.position(0));
+        };
+        for token in tokens {
+            let index = token.parse::<usize>().ok();
+            let next = match found.get_ref() {
+                DeValue::Table(table) => table.get(&*token),
+                DeValue::Array(array) => index.and_then(|index| array.get(index)),
+                _ => None,
+            };
+            let Some(value) = next else { break };
+            found = value;
+        }
+        self.at(&found.span())
+    }
+
+    /// Finds keys that nothing reads, and tables that are not tables.
+    pub(super) fn find_strangers(&self, found: &mut Found) {
+        for (key, value) in self.root.iter() {
+            let name = key.get_ref().as_ref();
+            let is_group = GROUPS.iter().any(|(group, _)| *group == name);
+            match value.get_ref() {
+                DeValue::Table(table) if is_group => self.find_strangers_in(name, table, found),
+                other if is_group => found.push(Mistake {
+                    origin: self.at(&value.span()),
+                    path: name.to_owned(),
+                    problem: TomlType::of(other).described().to_owned(),
+                    accepted: format!("a table: [{name}]"),
+                }),
+                _ if ARRAYS.contains(&name) || TABLE.iter().any(|setting| setting.path == name) => {}
+                _ => {
+                    let tops = TABLE.iter().map(|s| s.path).filter(|path| !path.contains('.'));
+                    let names = tops.chain(GROUPS.iter().map(|(group, _)| *group)).chain(ARRAYS);
+                    found.push(self.stranger(&key.span(), name.to_owned(), names));
+                }
+            }
+        }
+    }
+
+    fn find_strangers_in(&self, group: &str, table: &DeTable<'_>, found: &mut Found) {
+        let fields =
+            || TABLE.iter().filter_map(|setting| setting.path.strip_prefix(group)?.strip_prefix('.'));
+        let unknown = table.keys().filter(|key| fields().all(|field| field != key.get_ref().as_ref()));
+        found.extend(
+            unknown.map(|key| self.stranger(&key.span(), format!("{group}.{}", key.get_ref()), fields())),
+        );
+    }
+
+    fn stranger<'n>(
+        &self,
+        span: &Range<usize>,
+        path: String,
+        known: impl Iterator<Item = &'n str>,
+    ) -> Mistake {
+        Mistake {
+            origin: self.at(span),
+            path: path.escape_debug().collect(),
+            problem: "is not a known key".to_owned(),
+            accepted: known.collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    fn at(&self, span: &Range<usize>) -> Origin {
+        Origin::File(self.lines.position(span.start))
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Mistake> {
+    let start = Position { line: 1, column: 1 };
+    if bytes.len() > MAX_FILE_BYTES {
+        let problem = format!("the file has {} bytes", bytes.len());
+        let accepted = format!("at most {MAX_FILE_BYTES} bytes");
+        return Err(Mistake { origin: Origin::File(start), path: String::new(), problem, accepted });
+    }
+    let text = str::from_utf8(bytes).map_err(|error| {
+        let valid = bytes.get(..error.valid_up_to()).and_then(|valid| str::from_utf8(valid).ok());
+        let valid = valid.unwrap_or_default();
+        syntax(Lines::new(valid).position(valid.len()), "invalid UTF-8")
+    })?;
+    if text.trim().is_empty() {
+        let problem = "the file is blank".to_owned();
+        let accepted = "at least one setting or a comment; for defaults, start without a file".to_owned();
+        return Err(Mistake { origin: Origin::File(start), path: String::new(), problem, accepted });
+    }
+    Ok(text)
+}
+
+fn syntax(position: Position, message: &str) -> Mistake {
+    Mistake {
+        origin: Origin::File(position),
+        path: String::new(),
+        problem: message.to_owned(),
+        accepted: "TOML 1.1, with texts in quotes".to_owned(),
+    }
+}
+
+/// The number in decimal, or as it was written if it does not fit 128 bits.
+fn decimal(number: &DeInteger<'_>) -> String {
+    i128::from_str_radix(number.as_str(), number.radix())
+        .map_or_else(|_| number.to_string(), |n| n.to_string())
+}
+
+/// The entries of one list, as the JSON that the admin API would have received.
+#[derive(Default)]
+pub(super) struct Entries {
+    pub(super) values: Vec<Json>,
+    /// Pointers to what JSON cannot say (dates, NaN, numbers beyond 64 bits), and its text, which
+    /// stands in `values` for it. The first [`MAX_MISTAKES`]: one is enough to refuse the file.
+    pub(super) unsayable: Vec<(String, String)>,
+}
+
+fn json(value: &DeValue<'_>, pointer: &str, unsayable: &mut Vec<(String, String)>) -> Json {
+    let said = match value {
+        DeValue::String(text) => Some(Json::from(&**text)),
+        DeValue::Integer(number) => {
+            let digits = decimal(number);
+            let unsigned = digits.parse::<u64>().map(Json::from);
+            unsigned.or_else(|_| digits.parse::<i64>().map(Json::from)).ok()
+        }
+        DeValue::Float(number) => {
+            number.as_str().parse().ok().and_then(serde_json::Number::from_f64).map(Json::Number)
+        }
+        DeValue::Boolean(value) => Some(Json::from(*value)),
+        DeValue::Datetime(_) => None,
+        DeValue::Array(values) => {
+            let entry = |(index, value): (usize, &Spanned<DeValue<'_>>)| {
+                json(value.get_ref(), &format!("{pointer}/{index}"), unsayable)
+            };
+            Some(values.iter().enumerate().map(entry).collect())
+        }
+        DeValue::Table(table) => {
+            let fields = table.iter().map(|(key, value)| {
+                let key = key.get_ref();
+                let token = key.replace('~', "~0").replace('/', "~1");
+                (key.to_string(), json(value.get_ref(), &format!("{pointer}/{token}"), unsayable))
+            });
+            Some(fields.collect())
+        }
+    };
+    said.unwrap_or_else(|| {
+        let text = match value {
+            DeValue::Integer(number) => number.to_string(),
+            DeValue::Float(number) => number.as_str().to_owned(),
+            DeValue::Datetime(date) => date.to_string(),
+            other => TomlType::of(other).described().to_owned(),
+        };
+        if unsayable.len() < MAX_MISTAKES {
+            unsayable.push((pointer.to_owned(), text.clone()));
+        }
+        Json::from(text)
+    })
+}
+
+/// Turns byte offsets into lines and columns.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Self {
+        let after_breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        Self { text, starts: std::iter::once(0).chain(after_breaks).collect() }
+    }
+
+    fn position(&self, offset: usize) -> Position {
+        let line = self.starts.partition_point(|start| *start <= offset).max(1);
+        let start = self.starts.get(line - 1).copied().unwrap_or_default();
+        let before = self.text.get(start..offset).unwrap_or_default();
+        Position { line, column: before.chars().count() + 1 }
+    }
+}

@@ -1,0 +1,47 @@
+//! `tidegate config explain`: each setting, its value, and the layer it came from.
+
+use std::fmt::Write;
+
+use super::Loaded;
+use super::mistake::Origin;
+
+impl Loaded {
+    /// Where the value of the setting at `path` came from.
+    #[must_use]
+    pub fn origin(&self, path: &str) -> &Origin {
+        let found = self.origins.iter().find(|(other, _)| *other == path);
+        found.map_or(&Origin::Default, |(_, origin)| origin)
+    }
+
+    /// One line per setting: path, value (secrets redacted), origin.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        let file = self.file.as_deref().unwrap_or_default();
+        let mut rows: Vec<[String; 3]> = Vec::new();
+        for (path, value) in self.config.settings.show() {
+            rows.push([path.to_owned(), value, described(self.origin(path), file)]);
+        }
+        let source = self.file.clone().unwrap_or_else(|| "default".to_owned());
+        let (policies, overrides) = (self.config.policies.len(), self.config.overrides.len());
+        let shown =
+            if policies == 0 { "the built-in one".to_owned() } else { format!("{policies} in the file") };
+        rows.push(["[[policy]]".to_owned(), shown, source.clone()]);
+        rows.push(["[[override]]".to_owned(), format!("{overrides} in the file"), source]);
+
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let (first, second) = (width(0), width(1));
+        let mut text = String::new();
+        for [path, value, origin] in &rows {
+            // Invariant: writing to a String cannot fail.
+            let _infallible = writeln!(text, "{path:first$}  {value:second$}  {origin}");
+        }
+        text
+    }
+}
+
+fn described(origin: &Origin, file: &str) -> String {
+    let mut text = String::new();
+    // Invariant: writing to a String cannot fail.
+    let _infallible = origin.describe(file, &mut text);
+    text
+}

@@ -1,0 +1,41 @@
+//! One command-line flag per setting, made from the table: `--http-listen ADDRESS`.
+//!
+//! Secrets have none: flags are visible to every user in `ps`.
+
+use clap::error::Error;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::resolve::Flags;
+use super::settings::{Setting, TABLE};
+
+impl Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        let flag = |setting: &'static Setting| {
+            let default = format!("{} [default: {}]", setting.doc.trim(), setting.default);
+            let arg = Arg::new(setting.path).long(setting.flag_name()?).value_name("VALUE").help(default);
+            Some(arg.help_heading("Settings"))
+        };
+        command.args(TABLE.iter().filter_map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        for setting in TABLE.iter().filter(|setting| setting.flag) {
+            if let Some(value) = matches.get_one::<String>(setting.path) {
+                self.values.insert(setting.path, value.clone());
+            }
+        }
+        Ok(())
+    }
+}

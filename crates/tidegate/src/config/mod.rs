@@ -1,0 +1,132 @@
+//! The configuration: one TOML file, the environment and flags, made into checked values.
+//!
+//! ```text
+//!   flags ─────────────────┐
+//!   environment ───────────┤   Resolver            cross
+//!   file ──▶ Document ─────┼──▶ (highest layer ──▶ checks ──▶ Loaded { config, origins }
+//!     (tree with places)   │     wins, all            │        or
+//!   defaults of the table ─┘     are checked)         └──────▶ Mistakes: all of them, with places
+//!                  └──▶ [[policy]], [[override]] ──▶ algorithms::policy
+//! ```
+//!
+//! [`load`] is total: any bytes, environment and flags give a configuration or a list of mistakes.
+//! It reads no file, clock or environment itself, so it can be fuzzed; [`Source`] does the reading
+//! and [`watch`] the following of changes.
+//!
+//! Rejected: deserialising into serde structs. It stops at the first mistake, and loses the place
+//! of a value by the time its range can be checked.
+
+mod document;
+mod explain;
+mod flags;
+mod mistake;
+mod policies;
+mod reference;
+mod resolve;
+mod secret;
+mod settings;
+mod source;
+mod value;
+pub mod watch;
+
+use tidegate_algorithms::policy::Policy;
+
+pub use document::MAX_FILE_BYTES;
+pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
+pub use policies::{MAX_OVERRIDES, MAX_POLICIES, Override};
+pub use reference::{reference, schema};
+pub use resolve::{Environment, FILE_VARIABLE, Flags};
+pub use secret::{Secret, Store};
+pub use settings::{
+    Admin, GROUPS, Grpc, Http, Ingest, Limits, Log, Memory, Resp, Runtime, Setting, Settings, TABLE,
+};
+pub use source::Source;
+pub use value::{Bytes, LogFormat, LogLevel, TomlType, Value};
+
+use document::Document;
+use resolve::Resolver;
+
+/// The file's name, for messages, and its contents.
+#[derive(Clone, Copy, Debug)]
+pub struct File<'a> {
+    /// As the user gave it.
+    pub name: &'a str,
+    /// As they are on the disk.
+    pub bytes: &'a [u8],
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Every setting.
+    pub settings: Settings,
+    /// The file's policies, in its order, with distinct names.
+    pub policies: Vec<Policy>,
+    /// The file's overrides, each client and policy once.
+    pub overrides: Vec<Override>,
+}
+
+/// A checked configuration and where it came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What is not wrong but looks like a mistake.
+    pub warnings: Vec<String>,
+    file: Option<String>,
+    origins: Vec<(&'static str, Origin)>,
+}
+
+/// Makes a configuration from its sources.
+///
+/// # Errors
+/// Everything that is wrong with any of them.
+pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) -> Result<Loaded, Mistakes> {
+    let document = file.map(|file| Document::parse(file.bytes));
+    let mut resolver = Resolver::new(document.as_ref(), environment, flags);
+    let settings = Settings::resolve(&mut resolver);
+    cross_checks(&settings, &mut resolver);
+    let Resolver { origins, mut found, .. } = resolver;
+
+    let (mut policies, mut overrides) = (Vec::new(), Vec::new());
+    if let Some(document) = document {
+        (policies, overrides) = policies::check(&document, &mut found);
+        document.find_strangers(&mut found);
+        found.add_syntax(document.syntax);
+    }
+    if let Some(mistakes) = Mistakes::new(file.map_or("", |file| file.name), found) {
+        return Err(mistakes);
+    }
+    let strange = environment.strangers();
+    let warnings = strange.iter().map(|name| format!("environment {name} names no setting")).collect();
+    let config = Config { settings, policies, overrides };
+    Ok(Loaded { config, warnings, file: file.map(|file| file.name.to_owned()), origins })
+}
+
+/// Rules about several settings at once.
+fn cross_checks(settings: &Settings, resolver: &mut Resolver<'_>) {
+    // A token that was given and is wrong is a mistake of its own.
+    let no_token = settings.admin.token.is_none() && resolver.origin("admin.token") == Origin::Default;
+    let mut refuse = |path: &str, problem: String, accepted: &str| {
+        let origin = resolver.origin(path);
+        let (path, accepted) = (path.to_owned(), accepted.to_owned());
+        resolver.found.push(Mistake { origin, path, problem, accepted });
+    };
+    let http = settings.http.listen;
+    if !http.ip().is_loopback() && no_token {
+        let problem = format!("is {http}, which others can reach, and there is no admin.token");
+        refuse("http.listen", problem, "a loopback address, or an admin.token beside it");
+    }
+    let listeners = [
+        ("http.listen", http),
+        ("grpc.listen", settings.grpc.listen),
+        ("resp.listen", settings.resp.listen),
+        ("ingest.listen", settings.ingest.listen),
+    ];
+    for (index, (path, address)) in listeners.iter().enumerate() {
+        let taken = listeners[..index].iter().find(|(_, other)| other == address && address.port() != 0);
+        if let Some((first, _)) = taken {
+            refuse(path, format!("is {address}, as is {first}"), "an address of its own");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The reference page and the JSON schema, made from the table of settings.
+//!
+//! Both are committed (`docs/`) and a test compares them with what this file makes.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::settings::{GROUPS, Setting, TABLE};
+use super::value::TomlType;
+
+const PREFACE: &str = "\
+# Configuration
+
+<!-- Made by `tidegate config reference`. Edit the table in crates/tidegate/src/config/settings.rs. -->
+
+Every setting can be given in four places; the first that has it wins:
+
+1. a flag: `tidegate serve --http-listen 127.0.0.1:8080`
+2. the environment: `TIDEGATE_HTTP_LISTEN=127.0.0.1:8080` (an empty variable counts as unset)
+3. the TOML file named by `--config FILE` or `TIDEGATE_CONFIG`: `http.listen = \"127.0.0.1:8080\"`
+4. the default
+
+Secrets have no flag, because flags show in `ps`; give a store's URL with a password in the environment
+or the file.
+
+`tidegate check FILE` reports every mistake with line, column and what would be accepted, and exits
+with 2 if there is one. `tidegate config explain` shows each value and where it came from.
+A running server reads the file again when it changes and on SIGHUP; a file with mistakes changes
+nothing. The JSON schema for editors is [tidegate.schema.json](tidegate.schema.json).
+
+An address that other machines can reach needs `admin.token`, or the server refuses to start.
+The file may have 4 MiB.
+";
+
+const POLICIES: &str = "
+## `[[policy]]` and `[[override]]`
+
+Policies and overrides in the file are checked by the same rules as those of the admin API.
+An override names a client, a policy of the file (`\"default\"` if it names none) and the numbers
+that differ.
+
+```toml
+[[policy]]
+name = \"api\"
+match = { path = \"/v1/*\" }
+key = [\"client_id\"]
+algorithm = \"token_bucket\"
+limit = 100
+window_seconds = 60
+burst = 20
+
+[[override]]
+client_id = \"partner\"
+policy = \"api\"
+limit = 1000
+```
+";
+
+/// The reference page, as Markdown.
+#[must_use]
+pub fn reference() -> String {
+    let mut page = PREFACE.to_owned();
+    let tops = TABLE.iter().filter(|setting| !setting.path.contains('.'));
+    section(&mut page, "Top level", "", tops);
+    for (group, doc) in GROUPS {
+        let members = TABLE.iter().filter(|setting| group_of(setting) == Some(group));
+        section(&mut page, &format!("`[{group}]`"), doc.trim(), members);
+    }
+    page.push_str(POLICIES);
+    page
+}
+
+/// The JSON schema (draft 2020-12) of the file.
+#[must_use]
+pub fn schema() -> Json {
+    let mut properties = Map::new();
+    for setting in TABLE.iter().filter(|setting| !setting.path.contains('.')) {
+        properties.insert(setting.path.to_owned(), property(setting));
+    }
+    for (group, doc) in GROUPS {
+        let members = TABLE.iter().filter_map(|setting| {
+            let field = setting.path.strip_prefix(group)?.strip_prefix('.')?;
+            Some((field.to_owned(), property(setting)))
+        });
+        let members: Map<_, _> = members.collect();
+        let table = json!({
+            "type": "object",
+            "description": doc.trim(),
+            "additionalProperties": false,
+            "properties": members,
+        });
+        properties.insert((*group).to_owned(), table);
+    }
+    let tables = |most| json!({ "type": "array", "maxItems": most, "items": { "type": "object" } });
+    properties.insert("policy".to_owned(), tables(super::MAX_POLICIES));
+    properties.insert("override".to_owned(), tables(super::MAX_OVERRIDES));
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Tidegate configuration file",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
+fn group_of(setting: &Setting) -> Option<&'static str> {
+    setting.path.split_once('.').map(|(group, _)| group)
+}
+
+fn section<'a>(page: &mut String, title: &str, doc: &str, settings: impl Iterator<Item = &'a Setting>) {
+    // Invariant, here and below: writing to a String cannot fail.
+    let _infallible = writeln!(page, "\n## {title}\n");
+    if !doc.is_empty() {
+        let _infallible = writeln!(page, "{doc}\n");
+    }
+    page.push_str("| setting | default | accepted | environment | flag |\n|---|---|---|---|---|\n");
+    let mut notes = String::new();
+    for setting in settings {
+        let default = if setting.default.is_empty() { "none".to_owned() } else { code(&written(setting)) };
+        let flag = setting.flag_name().map_or("none".to_owned(), |name| code(&format!("--{name}")));
+        let accepted = (setting.accepted)();
+        let (path, variable) = (code(setting.path), code(&setting.environment_name()));
+        let _infallible = writeln!(page, "| {path} | {default} | {accepted} | {variable} | {flag} |");
+        let _infallible = writeln!(notes, "- {path}: {}", setting.doc.trim());
+    }
+    page.push('\n');
+    page.push_str(&notes);
+}
+
+/// The default as the file would have it.
+fn written(setting: &Setting) -> String {
+    if default_is_text(setting) { format!("{:?}", setting.default) } else { setting.default.to_owned() }
+}
+
+fn default_is_text(setting: &Setting) -> bool {
+    setting.types.contains(&TomlType::String)
+}
+
+fn property(setting: &Setting) -> Json {
+    let mut schema = (setting.schema)();
+    let default = match setting.default {
+        "" => None,
+        text if default_is_text(setting) => Some(Json::from(text)),
+        text => serde_json::from_str(text).ok(),
+    };
+    if let Some(object) = schema.as_object_mut() {
+        object.insert("description".to_owned(), Json::from(setting.doc.trim()));
+        object.extend(default.map(|default| ("default".to_owned(), default)));
+    }
+    schema
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}

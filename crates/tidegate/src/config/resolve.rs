@@ -1,0 +1,144 @@
+//! Layers: a flag wins over the environment, the environment over the file, the file over the
+//! default.
+//!
+//! Every layer that has a value is checked, also one that another layer hides: the hidden mistake
+//! would come to light on the day the variable is unset.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use super::document::Document;
+use super::mistake::{Found, Mistake, Origin};
+use super::settings::{Setting, TABLE};
+use super::value::{TomlType, Value, shown};
+
+/// What every variable of ours starts with.
+const PREFIX: &str = "TIDEGATE_";
+
+/// Names the file itself, so it is no setting.
+pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
+
+/// The variables of the environment that start with `TIDEGATE_`. An empty one counts as unset.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// `None`: not UTF-8.
+    values: BTreeMap<String, Option<String>>,
+}
+
+impl Environment {
+    /// The process's own environment.
+    #[must_use]
+    pub fn of_process() -> Self {
+        std::env::vars_os().collect()
+    }
+
+    /// Variables that are spelt like ours and name no setting: likely a typing mistake.
+    #[must_use]
+    pub fn strangers(&self) -> Vec<String> {
+        let known: Vec<_> = TABLE.iter().map(Setting::environment_name).collect();
+        let strange = self.values.keys().filter(|name| *name != FILE_VARIABLE && !known.contains(name));
+        strange.cloned().collect()
+    }
+}
+
+impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let ours = pairs.into_iter().filter_map(|(name, value)| {
+            let name = name.into().into_string().ok().filter(|name| name.starts_with(PREFIX))?;
+            let value = value.into();
+            (!value.is_empty()).then(|| (name, value.into_string().ok()))
+        });
+        Self { values: ours.collect() }
+    }
+}
+
+/// Settings given on the command line, by path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    pub(super) values: BTreeMap<&'static str, String>,
+}
+
+/// One value on its way in.
+struct Candidate<'a> {
+    origin: Origin,
+    text: Option<&'a str>,
+    /// The type it was written in, where types exist.
+    written: Option<TomlType>,
+}
+
+/// Picks the value of each setting and remembers where it came from.
+pub(super) struct Resolver<'a> {
+    document: Option<&'a Document<'a>>,
+    environment: &'a Environment,
+    flags: &'a Flags,
+    pub(super) origins: Vec<(&'static str, Origin)>,
+    pub(super) found: Found,
+}
+
+impl<'a> Resolver<'a> {
+    pub(super) fn new(
+        document: Option<&'a Document<'a>>,
+        environment: &'a Environment,
+        flags: &'a Flags,
+    ) -> Self {
+        Self { document, environment, flags, origins: Vec::new(), found: Found::default() }
+    }
+
+    /// The setting's value; its default if what was given is wrong (and reported).
+    pub(super) fn value<T: Value>(&mut self, path: &'static str, default: &str, range: &T::Range) -> T {
+        let mut chosen = None;
+        let (flag, variable) = (self.flag(path), self.variable(path));
+        let scalar = self.document.and_then(|document| document.scalar(path));
+        let file = scalar.as_ref().map(|scalar| Candidate {
+            origin: Origin::File(scalar.position),
+            text: Some(&scalar.text),
+            written: Some(scalar.written),
+        });
+        for candidate in [flag, variable, file].into_iter().flatten() {
+            let value = read::<T>(&candidate, path, range);
+            let value = value.map_err(|mistake| self.found.push(mistake)).ok();
+            chosen.get_or_insert((candidate.origin, value));
+        }
+        let (origin, value) = chosen.unwrap_or((Origin::Default, None));
+        self.origins.push((path, origin));
+        value.or_else(|| T::parse(default, range)).expect("a test checks that every default is accepted")
+    }
+
+    /// Where the value of a resolved setting came from.
+    pub(super) fn origin(&self, path: &str) -> Origin {
+        let found = self.origins.iter().find(|(other, _)| *other == path);
+        found.map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    fn flag(&self, path: &str) -> Option<Candidate<'a>> {
+        let text = self.flags.values.get(path)?;
+        let origin = Origin::Flag(format!("--{}", setting(path)?.flag_name()?));
+        Some(Candidate { origin, text: Some(text), written: None })
+    }
+
+    fn variable(&self, path: &str) -> Option<Candidate<'a>> {
+        let name = setting(path)?.environment_name();
+        let text = self.environment.values.get(&name)?.as_deref();
+        Some(Candidate { origin: Origin::Environment(name), text, written: None })
+    }
+}
+
+fn setting(path: &str) -> Option<&'static Setting> {
+    TABLE.iter().find(|setting| setting.path == path)
+}
+
+fn read<T: Value>(candidate: &Candidate<'_>, path: &str, range: &T::Range) -> Result<T, Mistake> {
+    let refuse = |problem| {
+        let (origin, path) = (candidate.origin.clone(), path.to_owned());
+        Err(Mistake { origin, path, problem, accepted: T::accepted(range) })
+    };
+    let Some(text) = candidate.text else { return refuse("is not UTF-8".to_owned()) };
+    if let Some(written) = candidate.written.filter(|written| !T::TYPES.contains(written)) {
+        return refuse(written.described().to_owned());
+    }
+    match T::parse(text, range) {
+        Some(value) => Ok(value),
+        None if T::SECRET => refuse(format!("is not acceptable ({} characters)", text.chars().count())),
+        None => refuse(shown(text)),
+    }
+}

@@ -1,0 +1,145 @@
+//! The types that may hold a secret. They have no way to be printed: `Debug` and [`Value::show`] are
+//! redacted, and messages about them do not repeat them (fault 52).
+
+use std::fmt;
+
+use serde_json::{Value as Json, json};
+
+use super::value::{MAX_TEXT, TomlType, Value};
+
+/// A text that must not appear in any output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself, for comparing or connecting; never for printing.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("(redacted)")
+    }
+}
+
+impl Value for Option<Secret> {
+    /// Least number of characters.
+    type Range = usize;
+    const TYPES: &'static [TomlType] = &[TomlType::String];
+    const SECRET: bool = true;
+    const FLAG: bool = false;
+
+    fn parse(text: &str, least: &usize) -> Option<Self> {
+        let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+        match text.len() {
+            0 => Some(None),
+            length => {
+                (printable && (*least..=MAX_TEXT).contains(&length)).then(|| Some(Secret(text.to_owned())))
+            }
+        }
+    }
+
+    fn accepted(least: &usize) -> String {
+        format!("{least} to {MAX_TEXT} printable ASCII characters without spaces")
+    }
+
+    fn schema(least: &usize) -> Json {
+        json!({ "type": "string", "minLength": least, "maxLength": MAX_TEXT, "writeOnly": true })
+    }
+
+    fn show(&self) -> String {
+        if self.is_some() { "(redacted)".to_owned() } else { "(none)".to_owned() }
+    }
+}
+
+/// Where counters live.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Store {
+    /// In this process.
+    Memory,
+    /// In Redis, at this URL.
+    Redis(Secret),
+    /// In PostgreSQL, at this URL.
+    Postgres(Secret),
+}
+
+impl Value for Store {
+    type Range = ();
+    const TYPES: &'static [TomlType] = &[TomlType::String];
+    const SECRET: bool = true;
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        if text == "memory" {
+            return Some(Self::Memory);
+        }
+        let (scheme, rest) = text.split_once("://")?;
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        if host.is_empty() || text.len() > MAX_TEXT || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return None;
+        }
+        match scheme {
+            "redis" | "rediss" => Some(Self::Redis(Secret(text.to_owned()))),
+            "postgres" | "postgresql" => Some(Self::Postgres(Secret(text.to_owned()))),
+            _ => None,
+        }
+    }
+
+    fn accepted((): &()) -> String {
+        "\"memory\" or a URL: redis://, rediss://, postgres://".to_owned()
+    }
+
+    fn schema((): &()) -> Json {
+        json!({ "type": "string", "pattern": "^(memory|rediss?://.+|postgres(ql)?://.+)$" })
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Memory => "memory".to_owned(),
+            Self::Redis(Secret(url)) | Self::Postgres(Secret(url)) => without_credentials(url),
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.show())
+    }
+}
+
+/// A URL without user, password and query: a query may carry a password too.
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // The last '@' anywhere: a password with an unescaped '/' or '?' must not slip through.
+    let (credentials, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, host)| ("(redacted)@", host));
+    let (place, query) = rest.split_once(['?', '#']).map_or((rest, ""), |(place, _)| (place, "?(redacted)"));
+    format!("{scheme}://{credentials}{place}{query}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_urls_are_told_apart_and_redacted() {
+        for (text, shown) in [
+            ("memory", Some("memory")),
+            ("redis://h:6379/0", Some("redis://h:6379/0")),
+            ("rediss://:canary@h/0", Some("rediss://(redacted)@h/0")),
+            ("postgres://u:can/ary@h/db", Some("postgres://(redacted)@h/db")),
+            ("postgresql://h/db?password=canary", Some("postgresql://h/db?(redacted)")),
+            ("redis://", None),
+            ("redis://u@/0", None),
+            ("mysql://h", None),
+            ("redis://h\n", None),
+            ("Memory", None),
+        ] {
+            let store = Store::parse(text, &());
+            assert_eq!(store.as_ref().map(Store::show).as_deref(), shown, "{text}");
+            assert!(!format!("{store:?}").contains("canary"));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The table of all settings: path, type, default, range, documentation.
+//!
+//! From this one table come the checked [`Settings`], the names of environment variables and
+//! flags, the list of unknown keys, the reference page and the JSON schema, so they cannot differ.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use super::resolve::Resolver;
+use super::secret::{Secret, Store};
+use super::value::{Bytes, LogFormat, LogLevel, TomlType, Value};
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// What the table knows of one setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its place in the file: `http.listen`.
+    pub path: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// The default, as it would be written in the environment. Empty: none.
+    pub default: &'static str,
+    /// Whether it has a flag. Secrets have none, because flags show in `ps`.
+    pub flag: bool,
+    /// The types of TOML it may be written in.
+    pub types: &'static [TomlType],
+    /// What is accepted, in words.
+    pub accepted: fn() -> String,
+    /// What is accepted, as a JSON schema.
+    pub schema: fn() -> Json,
+}
+
+impl Setting {
+    /// The name of its environment variable.
+    #[must_use]
+    pub fn environment_name(&self) -> String {
+        format!("TIDEGATE_{}", self.path.replace('.', "_").to_uppercase())
+    }
+
+    /// The name of its flag, without the dashes; none for what must not show in `ps`.
+    #[must_use]
+    pub fn flag_name(&self) -> Option<String> {
+        self.flag.then(|| self.path.replace(['.', '_'], "-"))
+    }
+}
+
+macro_rules! settings {
+    (
+        { $($(#[doc = $top_doc:literal])+ $top:ident: $Top:ty = $top_default:literal, $top_range:expr;)+ }
+        $(
+            $(#[doc = $group_doc:literal])+
+            $group:ident: $Group:ident {
+                $($(#[doc = $doc:literal])+ $field:ident: $Type:ty = $default:literal, $range:expr;)+
+            }
+        )+
+    ) => {
+        /// Every setting, checked.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings {
+            $($(#[doc = $top_doc])+ pub $top: $Top,)+
+            $($(#[doc = $group_doc])+ pub $group: $Group,)+
+        }
+
+        $(
+            $(#[doc = $group_doc])+
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct $Group { $($(#[doc = $doc])+ pub $field: $Type,)+ }
+        )+
+
+        /// All settings, in the order of the reference page.
+        pub static TABLE: &[Setting] = &[
+            $(settings!(@row $Top, stringify!($top), concat!($($top_doc),+), $top_default, $top_range),)+
+            $($(settings!(
+                @row $Type, concat!(stringify!($group), ".", stringify!($field)), concat!($($doc),+), $default, $range
+            ),)+)+
+        ];
+
+        /// The tables of the file that hold settings, with what they are about.
+        pub static GROUPS: &[(&str, &str)] = &[$((stringify!($group), concat!($($group_doc),+)),)+];
+
+        impl Settings {
+            pub(super) fn resolve(resolver: &mut Resolver<'_>) -> Self {
+                Self {
+                    $($top: resolver.value(stringify!($top), $top_default, &$top_range),)+
+                    $($group: $Group {
+                        $($field: resolver.value(
+                            concat!(stringify!($group), ".", stringify!($field)), $default, &$range
+                        ),)+
+                    },)+
+                }
+            }
+
+            /// Path and value of every setting, secrets redacted, in the table's order.
+            #[must_use]
+            pub fn show(&self) -> Vec<(&'static str, String)> {
+                vec![
+                    $((stringify!($top), Value::show(&self.$top)),)+
+                    $($((
+                        concat!(stringify!($group), ".", stringify!($field)), Value::show(&self.$group.$field)
+                    ),)+)+
+                ]
+            }
+
+            /// The settings that differ, secrets among them.
+            #[must_use]
+            pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+                let mut paths = Vec::new();
+                $(if self.$top != other.$top { paths.push(stringify!($top)); })+
+                $($(if self.$group.$field != other.$group.$field {
+                    paths.push(concat!(stringify!($group), ".", stringify!($field)));
+                })+)+
+                paths
+            }
+        }
+    };
+    (@row $Type:ty, $path:expr, $doc:expr, $default:expr, $range:expr) => {
+        Setting {
+            path: $path,
+            doc: $doc,
+            default: $default,
+            flag: <$Type as Value>::FLAG,
+            types: <$Type as Value>::TYPES,
+            accepted: || <$Type as Value>::accepted(&$range),
+            schema: || <$Type as Value>::schema(&$range),
+        }
+    };
+}
+
+settings! {
+    {
+        /// Where counters live: in this process, in Redis or in PostgreSQL.
+        store: Store = "memory", ();
+        /// Directory of the configuration database and of snapshots of counters. Created with mode 0700.
+        data_dir: PathBuf = "./tidegate-data", ();
+    }
+
+    /// The decision API, the admin API and the dashboard.
+    http: Http {
+        /// Address of the HTTP listener. A public address needs `admin.token`.
+        listen: SocketAddr = "127.0.0.1:4000", ();
+        /// Proxies in front whose `X-Forwarded-For` entries are believed, counted from the right.
+        trusted_proxy_hops: u32 = "0", 0..=16;
+    }
+
+    /// The Envoy rate-limit service.
+    grpc: Grpc {
+        /// Address of the gRPC listener.
+        listen: SocketAddr = "127.0.0.1:4001", ();
+    }
+
+    /// The Redis protocol.
+    resp: Resp {
+        /// Address of the RESP listener.
+        listen: SocketAddr = "127.0.0.1:6380", ();
+    }
+
+    /// The metrics intake.
+    ingest: Ingest {
+        /// Address of the intake's listener.
+        listen: SocketAddr = "127.0.0.1:4002", ();
+    }
+
+    /// Who may change the configuration.
+    admin: Admin {
+        /// Token that changes to the configuration must carry. Without one, only loopback may.
+        token: Option<Secret> = "", 16;
+    }
+
+    /// The memory store.
+    memory: Memory {
+        /// Most memory that counters may take.
+        max_bytes: Bytes = "1 GiB", Bytes(1 << 20)..=Bytes(1 << 40);
+        /// Whether counters are saved, so that a restart does not hand everyone a fresh window.
+        snapshot: bool = "true", ();
+        /// Time between two saves; one more is made at shutdown.
+        snapshot_interval: Duration = "1m", seconds(1)..=seconds(86_400);
+    }
+
+    /// Bounds on what clients may take.
+    limits: Limits {
+        /// Most connections at once, over all listeners.
+        connections: u32 = "10000", 1..=1_000_000;
+        /// Largest request body.
+        body_bytes: Bytes = "1 MiB", Bytes(1 << 10)..=Bytes(1 << 30);
+        /// How long a client may take to send a request's header.
+        header_deadline: Duration = "10s", Duration::from_millis(100)..=seconds(600);
+        /// How long requests in flight may take to finish after SIGTERM.
+        drain_deadline: Duration = "30s", seconds(0)..=seconds(3_600);
+    }
+
+    /// What is written to standard error.
+    log: Log {
+        /// How log lines look.
+        format: LogFormat = "text", ();
+        /// The least severe line that is logged.
+        level: LogLevel = "info", ();
+    }
+
+    /// The machine's resources.
+    runtime: Runtime {
+        /// Worker threads; 0 means one per core.
+        workers: u32 = "0", 0..=1_024;
+    }
+}

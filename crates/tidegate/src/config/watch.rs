@@ -1,0 +1,138 @@
+//! Following the file: a good change is taken over while serving, a bad one changes nothing.
+//!
+//! The file is looked at once a second (time of change, size, inode: an editor that replaces the
+//! file changes the inode). It is read when two looks in a row see the same, so that a file which
+//! is being written is left alone. SIGHUP reads it at once. Polling instead of inotify: it works
+//! on every file system, through renames and mounted volumes, and costs one `stat` a second.
+//!
+//! Deliberately absent: applying a configuration. Services watch [`State`] and take what they can
+//! change while running.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use super::{Loaded, Mistakes, Source};
+
+/// Time between two looks at the file.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is served, and how the last reload went.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The last good configuration.
+    pub loaded: Arc<Loaded>,
+    /// What is wrong with the file as it is now; `None` if it is what is served.
+    pub refused: Option<Arc<Mistakes>>,
+    /// Reloads that were taken over.
+    pub applied_total: u64,
+    /// Reloads that were refused.
+    pub refused_total: u64,
+}
+
+impl State {
+    /// The state at start.
+    #[must_use]
+    pub fn new(loaded: Loaded) -> Self {
+        Self { loaded: Arc::new(loaded), refused: None, applied_total: 0, refused_total: 0 }
+    }
+
+    fn take(&mut self, outcome: Result<Loaded, Mistakes>) {
+        match outcome {
+            Ok(loaded) => {
+                let settings = &self.loaded.config.settings;
+                let changed = settings.differences(&loaded.config.settings);
+                tracing::info!(?changed, "configuration loaded again");
+                self.applied_total += 1;
+                self.refused = None;
+                self.loaded = Arc::new(loaded);
+            }
+            Err(mistakes) => {
+                tracing::error!(
+                    count = mistakes.count(),
+                    "configuration refused, the old one stays:\n{mistakes}"
+                );
+                self.refused_total += 1;
+                self.refused = Some(Arc::new(mistakes));
+            }
+        }
+    }
+}
+
+/// What tells one version of a file from the next.
+type Stamp = Option<(i64, i64, u64, u64)>;
+
+/// Decides when to read the file again.
+#[derive(Debug)]
+pub struct Reloader {
+    source: Source,
+    read: Stamp,
+    seen: Stamp,
+}
+
+impl Reloader {
+    /// Loads the configuration for the first time.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn start(source: Source) -> Result<(Self, Loaded), Mistakes> {
+        let stamp = stamp(&source);
+        let loaded = source.load()?;
+        Ok((Self { source, read: stamp, seen: stamp }, loaded))
+    }
+
+    /// Looks at the file. Reads it if it has changed since it was read, and not since the last look.
+    pub fn poll(&mut self) -> Option<Result<Loaded, Mistakes>> {
+        let now = stamp(&self.source);
+        let settled = now == self.seen;
+        self.seen = now;
+        (settled && now != self.read).then(|| self.reload())
+    }
+
+    /// Reads the file now.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn reload(&mut self) -> Result<Loaded, Mistakes> {
+        // Before reading: a change in between is then seen by the next look.
+        self.read = stamp(&self.source);
+        self.source.load()
+    }
+}
+
+fn stamp(source: &Source) -> Stamp {
+    let metadata = fs::metadata(source.path.as_ref()?).ok()?;
+    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
+}
+
+/// Follows the file until every receiver of `state` is gone.
+///
+/// # Errors
+/// If the handler of SIGHUP cannot be installed.
+pub async fn follow(mut reloader: Reloader, state: watch::Sender<State>, every: Duration) -> io::Result<()> {
+    let mut hangups = signal(SignalKind::hangup())?;
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let now = tokio::select! {
+            _ = hangups.recv() => true,
+            _ = ticks.tick() => false,
+            () = state.closed() => return Ok(()),
+        };
+        let read = move || {
+            let outcome = if now { Some(reloader.reload()) } else { reloader.poll() };
+            (reloader, outcome)
+        };
+        let outcome;
+        (reloader, outcome) = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?;
+        if let Some(outcome) = outcome {
+            state.send_modify(|state| state.take(outcome));
+        }
+    }
+}

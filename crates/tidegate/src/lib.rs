@@ -1,0 +1,6 @@
+//! The parts of the `tidegate` binary, as a library so that tests and fuzz targets reach them.
+
+pub mod commands;
+pub mod config;
+pub mod logging;
+pub mod serve;

@@ -1,0 +1,161 @@
+//! The one wiring place: configuration -> build -> start -> run -> drain.
+//!
+//! ```text
+//!   Loaded --build--> App --start--> cores serve      main thread: signals, reload, snapshots
+//!                      |                 |                               |
+//!                      listeners are     decision API, health, metrics   drain, last snapshot
+//!                      bound already
+//! ```
+//!
+//! `build` does everything that can fail, so that a process either starts whole or says why not;
+//! sockets are bound by then, which is how tests run the same app on port 0.
+
+mod error;
+mod reload;
+mod routes;
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_algorithms::policy::Policy;
+use tidegate_control::{Control, Limits};
+use tidegate_limiter::configuration::Configuration;
+use tidegate_limiter::engine::Engine;
+use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
+use tidegate_limiter::policy_set::{FileLayer, PolicySet, candidates};
+use tidegate_limiter::tally::Tallies;
+use tidegate_net::accept::Gate;
+use tidegate_net::clock::Clock;
+use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
+use tidegate_net::http::{HttpConfig, Server};
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::runtime::{Cores, available_cores};
+use tidegate_net::stats::Stats;
+use tidegate_store::Counters;
+use tidegate_store::memory::Memory;
+
+use crate::config::{Config, Override, Settings, Store};
+pub use error::StartError;
+pub use reload::apply;
+use routes::Routes;
+
+/// A process that serves, with its sockets bound.
+#[derive(Debug)]
+pub struct App {
+    cores: Cores,
+    drain: Drain,
+    drain_timing: DrainTiming,
+    api: Api,
+    http: Option<(Server<Routes>, Listeners)>,
+    http_address: SocketAddr,
+}
+
+impl App {
+    /// Builds everything that `config` asks for.
+    ///
+    /// # Errors
+    /// What cannot be had: an address, the data directory, a policy set without mistakes.
+    pub fn build(config: &Config) -> Result<Self, StartError> {
+        let settings = &config.settings;
+        let control = Control::open(&settings.data_dir, Limits::default())?;
+        let file = file_layer(config);
+        let tallies = Tallies::default();
+        let snapshot = control.snapshot();
+        let set = PolicySet::assemble(&file, snapshot.revision(), candidates(&snapshot), &tallies)
+            .map_err(StartError::Policies)?;
+        let counters = counters(settings)?;
+        let engine = Arc::new(Engine::new(set, tallies, counters, Clock::start()));
+        let api = Api::new(
+            engine.clone(),
+            Configuration::new(engine, control, file),
+            ApiSettings {
+                admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
+                trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
+            },
+        );
+
+        let workers = usize::try_from(settings.runtime.workers).unwrap_or(usize::MAX);
+        let workers = NonZeroUsize::new(workers).unwrap_or_else(available_cores);
+        let listeners = Listeners::bind(&ListenConfig::new(settings.http.listen, workers))?;
+        let cores = Cores::start(workers).map_err(StartError::Threads)?;
+        let drain = Drain::new();
+        let gate = Gate {
+            permits: Permits::new(usize::try_from(settings.limits.connections).unwrap_or(usize::MAX)),
+            drain: drain.clone(),
+            stats: Arc::new(Stats::new(cores.count(), routes::TEMPLATES)),
+        };
+        let max_body_bytes = usize::try_from(settings.limits.body_bytes.0).unwrap_or(usize::MAX);
+        let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
+        let http_config =
+            HttpConfig { head_timeout: settings.limits.header_deadline, ..HttpConfig::default() };
+        let server = Server::new(Routes::new(decisions, drain.clone()), http_config, gate);
+        let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
+        let http_address = listeners.address();
+        Ok(Self { cores, drain, drain_timing, api, http: Some((server, listeners)), http_address })
+    }
+
+    /// Where the decision API listens, with the real port.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+
+    /// The decision API.
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// The lifecycle.
+    #[must_use]
+    pub fn drain(&self) -> &Drain {
+        &self.drain
+    }
+
+    /// Begins to serve.
+    pub fn start(&mut self) {
+        if let Some((server, listeners)) = self.http.take() {
+            server.start(&self.cores, listeners);
+        }
+        self.drain.advance(Stage::Ready);
+    }
+
+    /// Drains: readiness falls, requests in flight end, listeners close. Returns when nothing is
+    /// left to lose, or the deadline has passed.
+    pub async fn stop(self) -> Drained {
+        let drained = self.drain.run(self.drain_timing).await;
+        // Joining the cores' threads blocks, and nothing else runs any more.
+        self.cores.stop();
+        drained
+    }
+
+    /// How long a drain may take before what still runs is cut.
+    #[must_use]
+    pub fn drain_deadline(&self) -> Duration {
+        self.drain_timing.deadline
+    }
+}
+
+fn counters(settings: &Settings) -> Result<Counters, StartError> {
+    match &settings.store {
+        Store::Memory => {
+            let max_bytes = usize::try_from(settings.memory.max_bytes.0).unwrap_or(usize::MAX);
+            Ok(Counters::Memory(Memory::new(max_bytes)))
+        }
+        Store::Redis(_) | Store::Postgres(_) => Err(StartError::NoSuchStore),
+    }
+}
+
+/// What the file declares, as the limiter takes it.
+pub(super) fn file_layer(config: &Config) -> FileLayer {
+    let numbers = |own: &Override| {
+        // Invariant: the numbers of a quota are plain values, which always serialise.
+        let numbers = serde_json::to_value(&own.quota.spec).unwrap_or_default();
+        (own.client_id.clone(), own.policy.clone(), numbers)
+    };
+    let policies: Vec<Policy> = config.policies.clone();
+    FileLayer { policies, overrides: config.overrides.iter().map(numbers).collect() }
+}

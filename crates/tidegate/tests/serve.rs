@@ -1,0 +1,234 @@
+//! The built binary as an operator meets it.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+use support::{Tidegate, agent, binary};
+
+const POLICY: &str = "[[policy]]\nname = \"default\"\nwindow_seconds = 60\nlimit = ";
+
+fn limit_of(service: &Tidegate) -> u64 {
+    let url = service.url("/v1/policies/default");
+    let document: Value = agent().get(&url).call().unwrap().body_mut().read_json().unwrap();
+    document["limit"].as_u64().unwrap()
+}
+
+/// Asks until the answer is as expected; the reload is noticed within two seconds, so this ends.
+fn until_limit_is(service: &Tidegate, limit: u64) {
+    for _ in 0..20_000 {
+        if limit_of(service) == limit {
+            return;
+        }
+    }
+    panic!("the limit is still {}", limit_of(service));
+}
+
+#[test]
+fn it_starts_on_nothing_but_defaults_and_keeps_its_files_to_itself() {
+    use std::os::unix::fs::PermissionsExt;
+    let service = Tidegate::start(&[], &[]);
+    assert_eq!(limit_of(&service), 100);
+    let data = service.path().join("tidegate-data");
+    assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn what_was_configured_is_there_after_a_restart() {
+    let service = Tidegate::start(&[], &[]);
+    let body = json!({"window_seconds": 60, "request_per_window": 7});
+    agent().post(service.url("/api/v1/configure")).send_json(&body).unwrap();
+    service.signal("KILL");
+    let data = fs::read_dir(service.path()).unwrap().count();
+    assert!(data > 0);
+    let folder = tempfile::tempdir().unwrap();
+    fs::rename(service.path().join("tidegate-data"), folder.path().join("tidegate-data")).unwrap();
+    let _ = service.wait();
+    let again = Tidegate::start_in(folder, &[], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
+    assert_eq!(limit_of(&again), 7);
+}
+
+#[test]
+fn fault_19_a_bad_file_changes_nothing_and_a_good_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, format!("{POLICY}5\n")).unwrap();
+    let path = file.to_str().unwrap().to_owned();
+    let service =
+        Tidegate::start_in(folder, &["--config", &path], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
+    assert_eq!(limit_of(&service), 5);
+    for bad in ["\u{0}", "[[policy]]\nname = 1\nlimit = \"x\"\n", "limit =", "nonsense = 1\n"] {
+        fs::write(&file, bad).unwrap();
+        service.signal("HUP");
+        assert_eq!(limit_of(&service), 5);
+    }
+    fs::write(&file, format!("{POLICY}6\n")).unwrap();
+    service.signal("HUP");
+    until_limit_is(&service, 6);
+    service.signal("TERM");
+    let ended = service.wait();
+    assert!(ended.output.contains("refused, the old one stays"), "{}", ended.output);
+    assert!(
+        ended.output.contains("policy[0].limit") || ended.output.contains("/policy/0/limit"),
+        "{}",
+        ended.output
+    );
+}
+
+#[test]
+fn fault_45_a_public_bind_without_a_token_does_not_start() {
+    let refused = binary().arg("serve").env("TIDEGATE_HTTP_LISTEN", "0.0.0.0:0").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(said.contains("http.listen") && said.contains("admin.token"), "{said}");
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let service = Tidegate::start(&[], &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let second = binary()
+        .arg("serve")
+        .current_dir(folder.path())
+        .env("TIDEGATE_HTTP_LISTEN", service.http.to_string())
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&second.stdout).into_owned();
+    assert!(said.contains(&service.http.to_string()) && said.contains("in use"), "{said}");
+}
+
+#[test]
+fn fault_22_sigterm_under_load_loses_no_request() {
+    let service = Tidegate::start(&[], &[]);
+    let address = service.http;
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..8)
+        .map(|client| {
+            let stop = stop.clone();
+            thread::spawn(move || keep_asking(address, client, &stop))
+        })
+        .collect();
+    // Under way: the service has answered some thousands before it is told to stop.
+    let url = service.url("/v1/explain?client_id=probe");
+    for _ in 0..200 {
+        agent().get(&url).call().unwrap();
+    }
+    service.signal("TERM");
+    let ended = service.wait();
+    stop.store(true, Ordering::Relaxed);
+    let answered: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    assert!(ended.status.success(), "{}", ended.output);
+    assert!(ended.output.contains("drained"), "{}", ended.output);
+    assert!(answered > 1_000, "{answered}");
+}
+
+/// Asks over kept connections until the service is gone. A request that was sent is answered, or
+/// this panics; between requests a connection may end, and a new one may be refused at the end.
+fn keep_asking(address: std::net::SocketAddr, client: usize, stop: &AtomicBool) -> u64 {
+    let body = format!("{{\"client_id\":\"c{client}\",\"resource\":\"r\"}}");
+    let request = format!(
+        "POST /api/v1/ratelimit HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut answered = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(mut stream) = TcpStream::connect(address) else { break };
+        loop {
+            stream.write_all(request.as_bytes()).expect("a connection that is open takes a request");
+            match read_reply(&mut stream) {
+                Some(close) => {
+                    answered += 1;
+                    if close {
+                        break;
+                    }
+                }
+                None => panic!("a request was sent and not answered, after {answered}"),
+            }
+        }
+    }
+    answered
+}
+
+/// Reads one reply; whether the server closes after it. `None` if the connection ended instead.
+fn read_reply(stream: &mut TcpStream) -> Option<bool> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 1024];
+    loop {
+        let count = stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
+        bytes.extend_from_slice(&buffer[..count]);
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.split_once("content-length: ")?.1;
+            let length: usize = length.split("\r\n").next()?.parse().ok()?;
+            if body.len() >= length {
+                assert!(head.starts_with("http/1.1 200"), "{head}");
+                return Some(head.contains("connection: close"));
+            }
+        }
+    }
+}
+
+#[test]
+fn fault_52_no_secret_shows_in_anything_that_is_written() {
+    const CANARY: &str = "canary-5f1c7a90-do-not-show";
+    let environment = [("TIDEGATE_ADMIN_TOKEN", CANARY), ("TIDEGATE_LOG_LEVEL", "trace")];
+    let service = Tidegate::start(&[], &environment);
+    let agent = agent();
+    let mut seen = String::new();
+    for (authorization, path) in [
+        (format!("Bearer {CANARY}"), "/v1/policies"),
+        (format!("Bearer {CANARY}x"), "/v1/policies"),
+        (format!("Basic {CANARY}"), "/v1/explain?client_id=a"),
+        (format!("Bearer {CANARY}"), "/metrics"),
+        (format!("Bearer {CANARY}"), "/nowhere"),
+    ] {
+        let mut reply = agent.get(service.url(path)).header("authorization", authorization).call().unwrap();
+        seen.push_str(&format!("{:?}", reply.headers()));
+        seen.push_str(&reply.body_mut().read_to_string().unwrap());
+    }
+    let explained =
+        binary().args(["config", "explain"]).env("TIDEGATE_ADMIN_TOKEN", CANARY).output().unwrap();
+    seen.push_str(&String::from_utf8_lossy(&explained.stdout));
+    service.signal("TERM");
+    let ended = service.wait();
+    seen.push_str(&ended.output);
+    assert!(seen.contains("admin.token"), "the setting itself is shown");
+    assert!(!seen.contains(CANARY), "{seen}");
+}
+
+#[test]
+fn decide_asks_a_running_service_and_says_it_with_its_exit_code() {
+    let service = Tidegate::start(&[], &[]);
+    let server = service.url("");
+    let decide = |cost: &str| {
+        binary().args(["decide", "client_id=a", "--server", &server, "--cost", cost]).output().unwrap()
+    };
+    let allowed = decide("60");
+    assert_eq!(allowed.status.code(), Some(0), "{}", String::from_utf8_lossy(&allowed.stdout));
+    let denied = decide("60");
+    assert_eq!(denied.status.code(), Some(3));
+    let reply: Value = serde_json::from_slice(&denied.stdout).unwrap();
+    assert_eq!((&reply["remaining"], &reply["policy"]), (&json!(40), &json!("default")));
+    let nobody = binary().args(["decide", "a=b", "--server", "http://127.0.0.1:1"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(1));
+}
+
+#[test]
+fn completions_and_version_are_printed() {
+    let version = binary().arg("version").output().unwrap();
+    assert_eq!(
+        String::from_utf8(version.stdout).unwrap(),
+        format!("tidegate {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        let script = binary().args(["completions", shell]).output().unwrap();
+        assert!(String::from_utf8_lossy(&script.stdout).contains("tidegate"), "{shell}");
+    }
+}

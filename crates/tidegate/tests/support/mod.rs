@@ -1,0 +1,116 @@
+//! The built binary, in a scratch folder, on a free port.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses its own part of it")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+
+/// A running `tidegate serve`. Dropping it kills it.
+pub struct Tidegate {
+    pub http: SocketAddr,
+    pub data: tempfile::TempDir,
+    child: Child,
+    stdout: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+/// How a process ended and what it wrote.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub output: String,
+}
+
+/// The binary with a clean environment.
+pub fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TIDEGATE_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+impl Tidegate {
+    /// Starts on a free port with further arguments and environment.
+    pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let environment = [&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")], environment].concat();
+        Self::start_in(data, arguments, &environment)
+    }
+
+    /// Starts in `data`, which becomes the working directory.
+    pub fn start_in(data: tempfile::TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut command = binary();
+        command.arg("serve").args(arguments).current_dir(data.path()).envs(environment.iter().copied());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        let http = loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line).unwrap() == 0 {
+                let mut errors = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+                panic!("tidegate did not start: {said}{errors}");
+            }
+            said.push_str(&line);
+            if let Some((_, rest)) = line.split_once("decision API   http://") {
+                break rest.split_whitespace().next().unwrap().parse().unwrap();
+            }
+        };
+        let stdout = std::thread::spawn(move || {
+            let mut rest = said;
+            lines.read_to_string(&mut rest).unwrap();
+            rest
+        });
+        let mut errors = child.stderr.take().unwrap();
+        let stderr = std::thread::spawn(move || {
+            let mut text = String::new();
+            errors.read_to_string(&mut text).unwrap();
+            text
+        });
+        Self { http, data, child, stdout: Some(stdout), stderr: Some(stderr) }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.pid().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for the end; everything that it wrote, both streams.
+    pub fn wait(mut self) -> Ended {
+        let status = self.child.wait().unwrap();
+        let mut output = self.stdout.take().unwrap().join().unwrap();
+        output.push_str(&self.stderr.take().unwrap().join().unwrap());
+        Ended { status, output }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.http)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.data.path()
+    }
+}
+
+impl Drop for Tidegate {
+    fn drop(&mut self) {
+        // Both fail if it has ended already, which is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A client that takes every status as an answer.
+pub fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().http_status_as_error(false).build().into()
+}

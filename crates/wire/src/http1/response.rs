@@ -1,0 +1,462 @@
+//! Replies, from bytes that arrive in any pieces.
+//!
+//! ```text
+//!   Head --1xx--> Head        the whole head in one read is parsed where it lies;
+//!     |                       a head in pieces is gathered first (at most `max_head` bytes)
+//!     +--> Length(n) | Chunked | UntilClose --> Done
+//!     +--> Done               HEAD, 204, 304, Content-Length: 0
+//! ```
+//!
+//! Invariant, checked by a property test: how the bytes are split never changes the result.
+//! Body length follows RFC 9112, 6.3. A message with both Transfer-Encoding and Content-Length is
+//! read as chunked and its connection is not used again.
+
+use thiserror::Error;
+
+use super::{
+    chunked::Chunked,
+    head::{Framing, HeadError, Line, Lines},
+};
+
+/// Bounds on one reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest header section, in bytes.
+    pub max_head: usize,
+    /// Longest body, in bytes.
+    pub max_body: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_head: 64 << 10, max_body: 1 << 30 }
+    }
+}
+
+/// Why a reply is not one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ResponseError {
+    /// The header section is malformed or too long.
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    /// The body is not the chunked coding that the head announced.
+    #[error("malformed chunked body")]
+    Chunked,
+    /// The body is longer than the limit.
+    #[error("body longer than {0} bytes")]
+    TooLong(u64),
+    /// The connection was closed in mid-reply.
+    #[error("connection closed in mid-reply")]
+    Truncated,
+    /// More interim (1xx) replies than anyone sends.
+    #[error("more than {MAX_INTERIM} interim replies")]
+    Interim,
+}
+
+/// Most 1xx replies before the final one.
+const MAX_INTERIM: u8 = 16;
+
+/// What the reader made of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// All bytes were used and the reply is not complete.
+    More,
+    /// The reply is complete; this many of the bytes belonged to it.
+    Done(usize),
+}
+
+/// What a caller wants to see of a reply beside its status. `()` wants nothing and costs nothing.
+pub trait Visit {
+    /// The final reply's head, start line and empty line included.
+    fn head(&mut self, _head: &[u8]) {}
+    /// A part of the body, chunk framing removed.
+    fn body(&mut self, _part: &[u8]) {}
+}
+
+impl Visit for () {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    Length(u64),
+    Chunked(Chunked),
+    UntilClose,
+    Done,
+}
+
+/// Reads one reply after another on a connection.
+#[derive(Clone, Debug)]
+pub struct ResponseReader {
+    state: State,
+    limits: Limits,
+    status: u16,
+    interim: u8,
+    headless_body: bool,
+    reusable: bool,
+    body_left: u64,
+    gathered: Vec<u8>,
+}
+
+impl ResponseReader {
+    /// A reader that is ready for the first reply.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            state: State::Head,
+            limits,
+            status: 0,
+            interim: 0,
+            headless_body: false,
+            reusable: false,
+            body_left: limits.max_body,
+            gathered: Vec::new(),
+        }
+    }
+
+    /// Makes ready for the next reply; `to_head` when it answers a HEAD request.
+    pub fn begin(&mut self, to_head: bool) {
+        self.state = State::Head;
+        self.status = 0;
+        self.interim = 0;
+        self.headless_body = to_head;
+        self.body_left = self.limits.max_body;
+        self.gathered.clear();
+    }
+
+    /// Status of the reply, 0 before its head is complete.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Whether the connection may carry another request after this reply.
+    #[must_use]
+    pub fn reusable(&self) -> bool {
+        self.reusable
+    }
+
+    /// Reads from the front of `bytes`.
+    ///
+    /// # Errors
+    /// When the bytes are no HTTP/1.1 reply, or exceed a limit.
+    pub fn read<V: Visit>(&mut self, bytes: &[u8], visit: &mut V) -> Result<Read, ResponseError> {
+        let mut at = 0;
+        loop {
+            let rest = &bytes[at..];
+            match &mut self.state {
+                State::Head => match self.read_head(rest, visit)? {
+                    Some(used) => at += used,
+                    None => return Ok(Read::More),
+                },
+                State::Length(left) => {
+                    let part = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    visit.body(&rest[..part]);
+                    at += part;
+                    *left -= part as u64;
+                    if *left > 0 {
+                        return Ok(Read::More);
+                    }
+                    self.state = State::Done;
+                }
+                State::Chunked(chunked) => {
+                    let mut length = 0;
+                    let decoded = chunked.decode(rest, |part| {
+                        length += part.len() as u64;
+                        visit.body(part);
+                    });
+                    let (used, done) = decoded.map_err(|_| ResponseError::Chunked)?;
+                    self.spend(length)?;
+                    at += used;
+                    if !done {
+                        return Ok(Read::More);
+                    }
+                    self.state = State::Done;
+                }
+                State::UntilClose => {
+                    visit.body(rest);
+                    self.spend(rest.len() as u64)?;
+                    return Ok(Read::More);
+                }
+                State::Done => return Ok(Read::Done(at)),
+            }
+        }
+    }
+
+    /// The peer closed: true when that completes the reply, false when no reply had begun.
+    ///
+    /// # Errors
+    /// [`ResponseError::Truncated`] when it closed in mid-reply.
+    pub fn close(&mut self) -> Result<bool, ResponseError> {
+        match self.state {
+            State::UntilClose | State::Done => {
+                self.state = State::Done;
+                Ok(true)
+            }
+            State::Head if self.gathered.is_empty() && self.interim == 0 => Ok(false),
+            _ => Err(ResponseError::Truncated),
+        }
+    }
+
+    fn spend(&mut self, length: u64) -> Result<(), ResponseError> {
+        self.body_left =
+            self.body_left.checked_sub(length).ok_or(ResponseError::TooLong(self.limits.max_body))?;
+        Ok(())
+    }
+
+    /// Bytes used once the head is complete; `None` when it is not, and all bytes were gathered.
+    fn read_head<V: Visit>(&mut self, bytes: &[u8], visit: &mut V) -> Result<Option<usize>, ResponseError> {
+        let before = self.gathered.len();
+        let max_head = self.limits.max_head;
+        if before == 0 {
+            if let Some(head) = Head::parse(&bytes[..bytes.len().min(max_head)])? {
+                self.accept(&head, &bytes[..head.length], visit)?;
+                return Ok(Some(head.length));
+            }
+            if bytes.len() >= max_head {
+                return Err(HeadError::TooLong(max_head).into());
+            }
+            self.gathered.extend_from_slice(bytes);
+            return Ok(None);
+        }
+        let room = max_head - before;
+        let part = &bytes[..bytes.len().min(room)];
+        self.gathered.extend_from_slice(part);
+        // Only a line end can complete a head, so a trickle of bytes is not parsed over and over.
+        if memchr::memchr(b'\n', part).is_some() {
+            let gathered = std::mem::take(&mut self.gathered);
+            let outcome = Head::parse(&gathered).map_err(ResponseError::from).and_then(|head| {
+                head.map(|head| self.accept(&head, &gathered[..head.length], visit).map(|()| head.length))
+                    .transpose()
+            });
+            self.gathered = gathered;
+            if let Some(length) = outcome? {
+                self.gathered.clear();
+                return Ok(Some(length - before));
+            }
+        }
+        if bytes.len() >= room { Err(HeadError::TooLong(max_head).into()) } else { Ok(None) }
+    }
+
+    fn accept<V: Visit>(&mut self, head: &Head, bytes: &[u8], visit: &mut V) -> Result<(), ResponseError> {
+        if (100..200).contains(&head.status) && head.status != 101 {
+            self.interim += 1;
+            return if self.interim > MAX_INTERIM { Err(ResponseError::Interim) } else { Ok(()) };
+        }
+        let framing = &head.framing;
+        self.status = head.status;
+        self.reusable = if head.minor == 0 { framing.keep_alive } else { true } && !framing.close;
+        visit.head(bytes);
+        self.state = if self.headless_body || matches!(head.status, 101 | 204 | 304) {
+            self.reusable &= head.status != 101;
+            State::Done
+        } else if framing.chunked {
+            self.reusable &= framing.content_length.is_none();
+            State::Chunked(Chunked::START)
+        } else if framing.coded {
+            self.reusable = false;
+            State::UntilClose
+        } else if let Some(length) = framing.content_length {
+            self.spend(length)?;
+            if length == 0 { State::Done } else { State::Length(length) }
+        } else {
+            self.reusable = false;
+            State::UntilClose
+        };
+        Ok(())
+    }
+}
+
+/// A complete response head.
+struct Head {
+    length: usize,
+    minor: u8,
+    status: u16,
+    framing: Framing,
+}
+
+impl Head {
+    fn parse(bytes: &[u8]) -> Result<Option<Self>, HeadError> {
+        let mut lines = Lines::new(bytes);
+        let (minor, status) = match lines.next() {
+            Line::Text(line) => status_line(line).ok_or(HeadError::StartLine)?,
+            Line::End(_) => return Err(HeadError::StartLine),
+            Line::Partial => return Ok(None),
+        };
+        let mut framing = Framing::default();
+        loop {
+            match lines.next() {
+                Line::Text(line) => framing.note(line)?,
+                Line::Partial => return Ok(None),
+                Line::End(length) => {
+                    if framing.coded && minor == 0 {
+                        return Err(HeadError::Coding);
+                    }
+                    return Ok(Some(Self { length, minor, status, framing }));
+                }
+            }
+        }
+    }
+}
+
+fn status_line(line: &[u8]) -> Option<(u8, u16)> {
+    let rest = line.strip_prefix(b"HTTP/1.")?;
+    let &[minor @ b'0'..=b'9', b' ', a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', ref tail @ ..] = rest
+    else {
+        return None;
+    };
+    let status = u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0');
+    matches!(tail, [] | [b' ', ..]).then_some((minor - b'0', status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Seen {
+        head: Vec<u8>,
+        body: Vec<u8>,
+    }
+
+    impl Visit for Seen {
+        fn head(&mut self, head: &[u8]) {
+            self.head.extend_from_slice(head);
+        }
+        fn body(&mut self, part: &[u8]) {
+            self.body.extend_from_slice(part);
+        }
+    }
+
+    type Outcome = Result<(Option<usize>, u16, bool, Seen), ResponseError>;
+
+    /// Feeds `bytes` cut at `cuts` until the reply is done; then, if it is not, closes.
+    fn run(bytes: &[u8], cuts: &[usize], to_head: bool) -> Outcome {
+        let mut reader = ResponseReader::new(Limits { max_head: 200, max_body: 1_000 });
+        reader.begin(to_head);
+        let mut seen = Seen::default();
+        let mut edges: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+        edges.push(bytes.len());
+        edges.sort_unstable();
+        let mut from = 0;
+        for edge in edges {
+            if let Read::Done(used) = reader.read(&bytes[from..edge], &mut seen)? {
+                return Ok((Some(from + used), reader.status(), reader.reusable(), seen));
+            }
+            from = edge;
+        }
+        let done = reader.close()?;
+        Ok((done.then_some(bytes.len()), reader.status(), reader.reusable(), seen))
+    }
+
+    fn whole(bytes: &str) -> (Option<usize>, u16, bool, String) {
+        let (used, status, reusable, seen) = run(bytes.as_bytes(), &[], false).unwrap();
+        (used, status, reusable, String::from_utf8(seen.body).unwrap())
+    }
+
+    #[test]
+    fn lengths_follow_the_rfc() {
+        let length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        assert_eq!(whole(&format!("{length}HTTP/1.1")), (Some(length.len()), 200, true, "hello".into()));
+        let until_close = "HTTP/1.0 404 Not Found\r\n\r\nall of it";
+        assert_eq!(whole(until_close), (Some(until_close.len()), 404, false, "all of it".into()));
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+        assert_eq!(whole(chunked), (Some(chunked.len()), 200, true, "hi".into()));
+        let both = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+        assert_eq!(whole(both), (Some(both.len()), 200, false, String::new()));
+        let none = "HTTP/1.1 204 No Content\r\n\r\n";
+        assert_eq!(whole(&format!("{none}x")), (Some(none.len()), 204, true, String::new()));
+    }
+
+    #[test]
+    fn interim_replies_are_skipped_and_bounded() {
+        let reply = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+        assert_eq!(whole(reply), (Some(reply.len()), 200, true, "x".into()));
+        let endless = "HTTP/1.1 100 Continue\r\n\r\n".repeat(20);
+        assert_eq!(run(endless.as_bytes(), &[], false), Err(ResponseError::Interim));
+    }
+
+    #[test]
+    fn a_reply_to_head_has_no_body() {
+        let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        let (used, status, reusable, seen) = run(reply, &[], true).unwrap();
+        assert_eq!((used, status, reusable, seen.body.len()), (Some(reply.len()), 200, true, 0));
+    }
+
+    #[test]
+    fn keep_alive_follows_version_and_connection() {
+        for (reply, reusable) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", false),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", false),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n", true),
+            ("HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", true),
+        ] {
+            assert_eq!(whole(reply).2, reusable, "{reply}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_http_is_refused() {
+        for (bytes, error) in [
+            ("SSH-2.0-OpenSSH\r\n", HeadError::StartLine.into()),
+            ("HTTP/1.1 2000 OK\r\n\r\n", HeadError::StartLine.into()),
+            ("HTTP/2 200\r\n\r\n", HeadError::StartLine.into()),
+            ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", HeadError::Coding.into()),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", ResponseError::TooLong(1_000)),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz", ResponseError::Chunked),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", ResponseError::Truncated),
+        ] {
+            assert_eq!(run(bytes.as_bytes(), &[], false), Err(error), "{bytes}");
+        }
+        let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(300));
+        assert_eq!(run(long.as_bytes(), &[], false), Err(HeadError::TooLong(200).into()));
+        assert_eq!(run(long.as_bytes(), &[1, 7, 150], false), Err(HeadError::TooLong(200).into()));
+    }
+
+    fn replies() -> impl Strategy<Value = Vec<u8>> {
+        let body = prop::collection::vec(any::<u8>(), 0..60);
+        let framed =
+            (100u16..600, body, any::<bool>(), any::<bool>()).prop_map(|(status, body, chunked, close)| {
+                let connection = if close { "Connection: close\r\n" } else { "" };
+                let mut reply = format!("HTTP/1.1 {status} X\r\n{connection}").into_bytes();
+                if chunked {
+                    reply.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+                    for part in body.chunks(7) {
+                        reply.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+                        reply.extend_from_slice(part);
+                        reply.extend_from_slice(b"\r\n");
+                    }
+                    reply.extend_from_slice(b"0\r\n\r\n");
+                } else {
+                    reply.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+                    reply.extend_from_slice(&body);
+                }
+                reply
+            });
+        let noise = prop::collection::vec(any::<u8>(), 0..80);
+        (framed, noise, any::<bool>(), any::<prop::sample::Index>()).prop_map(
+            |(mut reply, noise, tear, at)| {
+                if tear {
+                    let at = at.index(reply.len());
+                    reply.splice(at..at, noise);
+                }
+                reply
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn splits_never_change_the_result(bytes in replies(), cuts in prop::collection::vec(any::<usize>(), 0..20), to_head: bool) {
+            let (once, split) = (run(&bytes, &[], to_head), run(&bytes, &cuts, to_head));
+            // An error may be met before or after more of the body was shown: compare its kind only.
+            prop_assert_eq!(once, split);
+        }
+
+        #[test]
+        fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), cuts in prop::collection::vec(any::<usize>(), 0..5)) {
+            let once = run(&bytes, &[], false).is_ok();
+            prop_assert_eq!(once, run(&bytes, &cuts, false).is_ok());
+        }
+    }
+}

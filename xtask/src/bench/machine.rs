@@ -1,0 +1,58 @@
+//! What the figures were measured on, since a figure without its machine says nothing.
+
+use std::process::Command;
+
+use crate::chore::{capture, find};
+
+/// Lines of a Markdown list.
+pub(crate) fn describe() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".to_owned());
+    let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+    let gib = memory.strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) >> 20;
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = read("/proc/loadavg");
+    let load = load.split(' ').next().unwrap_or("unknown");
+    let commit = capture(Command::new("git").args(["describe", "--always", "--dirty"])).unwrap_or_default();
+    format!(
+        "- {}; commit {}\n- {cpu}, {cores} cores shared by server and load generator, {gib} GiB, Linux {}; load \
+         average at the start {load}\n- {}; {}; {}; {}\n",
+        version("date", "-u").lines().next().unwrap_or_default(),
+        commit.trim(),
+        read("/proc/sys/kernel/osrelease").trim(),
+        version("rustc", "--version"),
+        version("nginx", "-v"),
+        version("redis-server", "--version"),
+        version("wrk", "-v"),
+    )
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// First line of what a program says about itself, on whichever stream.
+fn version(program: &str, flag: &str) -> String {
+    let output = find(program).and_then(|path| Command::new(path).arg(flag).output().ok());
+    let said = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let first = said.lines().next().unwrap_or("unknown").trim();
+    first.split(" Copyright").next().unwrap_or(first).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_names_the_kernel_and_the_compiler() {
+        let text = describe();
+        assert!(text.contains("Linux ") && text.contains("rustc "), "{text}");
+    }
+
+    #[test]
+    fn a_field_is_what_follows_its_colon() {
+        assert_eq!(field("a : b\nmodel name\t: X 1\n", "model name").as_deref(), Some("X 1"));
+    }
+}

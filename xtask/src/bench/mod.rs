@@ -1,0 +1,83 @@
+//! `cargo xtask bench [case]`: the performance cases of `regression/`, side by side with their peers.
+//!
+//! ```text
+//!   case.toml -> Case -> measure (Server + generator or client, turn by turn) -> Figure -> report
+//! ```
+//!
+//! A ratio outside its range is marked and fails nothing: what a machine yields is a measurement, not
+//! a test. All cases together write `docs/benchmarks.md`; a single one is only printed.
+
+mod case;
+mod client;
+mod generator;
+mod machine;
+mod measure;
+mod report;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::chore::run;
+use crate::setup;
+
+/// Descriptors for 10,000 connections on either side.
+const DESCRIPTORS: u64 = 12_000;
+/// What stands above the tables.
+const INTRODUCTION: &str = "# Benchmarks
+
+Written by `make bench`; not edited by hand. Ratios within one run are what to read: each subject was
+measured turn by turn with the others on the machine below, so absolute figures move with the machine
+and ratios hardly do. The load generator shares the cores with the server. Figures are medians of the
+repeats, their range in brackets; only replies with status 200 count. throttlecrab-server is 0.4.40
+from crates.io. redis-server is driven by redis-benchmark, not wrk, and speaks no HTTP: it is a
+reference, not a like-for-like peer.
+";
+
+/// Runs the case named, or all.
+///
+/// # Errors
+/// When something needed is missing, or a server or generator fails. Never because of a figure.
+pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let only = match arguments {
+        [] => None,
+        [name] => Some(name.as_str()),
+        _ => bail!("one case at a time, or none for all"),
+    };
+    let cases = case::load(&root.join("regression"), only)?;
+    raise_descriptor_limit()?;
+    setup::throttlecrab(root)?;
+    run(Command::new("cargo").args(["build", "--release", "--package", "tidegate"]).current_dir(root))?;
+
+    let mut text = format!("{INTRODUCTION}\n{}", machine::describe());
+    for case in &cases {
+        println!("{}", case.name);
+        let figures = measure::case(root, case).with_context(|| format!("case {}", case.name))?;
+        let section = report::section(case, &figures);
+        println!("{section}");
+        text.push_str(&section);
+    }
+    if only.is_none() {
+        std::fs::write(root.join("docs/benchmarks.md"), text).context("docs/benchmarks.md")?;
+    }
+    Ok(())
+}
+
+/// The release build of Tidegate.
+fn binary(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    target.join("release/tidegate")
+}
+
+/// Children inherit the limit, servers and generators alike.
+fn raise_descriptor_limit() -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|maximum| maximum < DESCRIPTORS) {
+        bail!("10,000 connections need {DESCRIPTORS} descriptors: `ulimit -Hn {DESCRIPTORS}` as root first");
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+        .context("raising the descriptor limit")
+}

@@ -1,0 +1,70 @@
+//! Starting other programs, and saying which one failed.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// Runs a command to its end, its output going where ours goes.
+///
+/// # Errors
+/// When it does not start or does not succeed; the message has the command line.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    println!("+ {}", line(command));
+    let status = command.status().with_context(|| format!("{} does not start", line(command)))?;
+    if !status.success() {
+        bail!("{}: {status}", line(command));
+    }
+    Ok(())
+}
+
+/// Runs a command to its end and returns what it wrote to standard output.
+///
+/// # Errors
+/// As [`run`]; the message also has what the command wrote to standard error.
+pub(crate) fn capture(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("{} does not start", line(command)))?;
+    if !output.status.success() {
+        bail!("{}: {}\n{}", line(command), output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{} printed other than UTF-8", line(command)))
+}
+
+/// Where a program is: on `PATH`, or where Debian puts servers.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_its_command() {
+        let failure = run(Command::new("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
+        assert!(failure.contains("sh -c exit 3") && failure.contains('3'), "{failure}");
+        let absent = run(&mut Command::new("no-such-program-here")).unwrap_err().to_string();
+        assert!(absent.contains("no-such-program-here does not start"), "{absent}");
+    }
+
+    #[test]
+    fn captured_output_is_returned() {
+        assert_eq!(capture(Command::new("printf").arg("a b")).unwrap(), "a b");
+        let failure =
+            capture(Command::new("sh").args(["-c", "echo why >&2; false"])).unwrap_err().to_string();
+        assert!(failure.contains("why"), "{failure}");
+    }
+
+    #[test]
+    fn programs_are_found_on_the_path() {
+        assert!(find("sh").is_some());
+        assert_eq!(find("no-such-program-here"), None);
+    }
+}

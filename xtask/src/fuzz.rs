@@ -1,0 +1,163 @@
+//! `cargo xtask fuzz [target] [--seconds N]`: coverage-guided fuzzing on the pinned stable toolchain.
+//!
+//! cargo-fuzz asks for nightly because of sanitizers. Coverage needs none: the instrumentation is an
+//! LLVM pass that stable rustc can be told to run, and `libfuzzer-sys` links libFuzzer itself. What
+//! is given up is AddressSanitizer, which has little to find where `unsafe` is forbidden.
+//! `--target` is passed so that the flags reach our crates and not build scripts and macros.
+//!
+//! A run is bounded: time, memory, input length, time per input. It starts from the checked-in
+//! `fuzz/seeds/<target>/`, keeps what it learns in `fuzz/corpus/<target>/` (not checked in), and
+//! leaves a crashing input in `fuzz/artifacts/<target>/`.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::chore::{capture, run};
+
+/// The coverage instrumentation that libFuzzer reads, as cargo-fuzz asks for it.
+const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+/// Time for each target when `--seconds` is not given.
+const SECONDS: u64 = 60;
+/// An input is at most this long, in bytes.
+const MAX_LEN: &str = "-max_len=65536";
+/// Memory of one target, in MiB.
+const MEMORY: &str = "-rss_limit_mb=1024";
+/// Time for one input, in seconds.
+const TIMEOUT: &str = "-timeout=10";
+
+#[derive(Deserialize)]
+struct Manifest {
+    bin: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// Builds every target, then runs the one named, or all, one after the other.
+///
+/// # Errors
+/// When a target does not build, crashes, or has no seeds.
+pub(crate) fn fuzz(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let (only, seconds) = parse(arguments)?;
+    let targets = targets(root, only.as_deref())?;
+    let host = host()?;
+    build(root, &host)?;
+    for target in &targets {
+        fuzz_one(root, &host, target, seconds)?;
+    }
+    Ok(())
+}
+
+fn parse(arguments: &[String]) -> anyhow::Result<(Option<String>, u64)> {
+    let (mut only, mut seconds) = (None, SECONDS);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if argument == "--seconds" {
+            let value = rest.next().context("--seconds needs a number")?;
+            seconds = value.parse().with_context(|| format!("--seconds {value}"))?;
+        } else if only.replace(argument.clone()).is_some() {
+            bail!("one target at a time, or none for all");
+        }
+    }
+    if seconds == 0 {
+        bail!("--seconds is at least 1: libFuzzer reads 0 as no end");
+    }
+    Ok((only, seconds))
+}
+
+fn targets(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<String>> {
+    let text = std::fs::read_to_string(root.join("fuzz/Cargo.toml")).context("fuzz/Cargo.toml")?;
+    let manifest: Manifest = toml::from_str(&text).context("fuzz/Cargo.toml")?;
+    let all: Vec<String> = manifest.bin.into_iter().map(|target| target.name).collect();
+    let chosen: Vec<String> =
+        all.iter().filter(|name| only.is_none_or(|only| *name == only)).cloned().collect();
+    if chosen.is_empty() {
+        bail!("no such target; there are {}", all.join(", "));
+    }
+    Ok(chosen)
+}
+
+fn host() -> anyhow::Result<String> {
+    let version = capture(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV names no host")?.to_owned())
+}
+
+fn build(root: &Path, host: &str) -> anyhow::Result<()> {
+    run(Command::new("cargo")
+        .args(["build", "--release", "--bins", "--target", host])
+        .current_dir(root.join("fuzz"))
+        .env("CARGO_TARGET_DIR", root.join("fuzz/target"))
+        .env("RUSTFLAGS", COVERAGE))
+}
+
+fn fuzz_one(root: &Path, host: &str, target: &str, seconds: u64) -> anyhow::Result<()> {
+    let fuzz = root.join("fuzz");
+    let seeds = fuzz.join("seeds").join(target);
+    let (corpus, artifacts) = (fuzz.join("corpus").join(target), fuzz.join("artifacts").join(target));
+    if !seeds.is_dir() {
+        bail!("fuzz/seeds/{target}/ is missing: give it a few small valid inputs");
+    }
+    for folder in [&corpus, &artifacts] {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let output = Command::new(fuzz.join("target").join(host).join("release").join(target))
+        .args([MAX_LEN, MEMORY, TIMEOUT, "-print_final_stats=1"])
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .args([&corpus, &seeds])
+        .output()
+        .with_context(|| format!("{target} does not start"))?;
+    let log = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!(
+            "{target} failed; the input is in fuzz/artifacts/{target}/. Once mended, keep it in \
+             fuzz/seeds/{target}/.\n{log}"
+        );
+    }
+    println!("fuzz: {target}: {} inputs in {seconds} s, {}", executed(&log), coverage(&log));
+    Ok(())
+}
+
+fn executed(log: &str) -> &str {
+    let line = log.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    line.map_or("an unknown number of", str::trim)
+}
+
+/// `cov: 312 ft: 560`, from the last status line.
+fn coverage(log: &str) -> String {
+    let last = log.lines().rev().find_map(|line| line.split_once("cov: "));
+    let edges = last.and_then(|(_, rest)| rest.split_whitespace().next());
+    edges.map_or_else(|| "no coverage seen".to_owned(), |edges| format!("{edges} edges reached"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_name_a_target_and_a_time() {
+        let parse = |line: &str| parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(parse("").unwrap(), (None, SECONDS));
+        assert_eq!(parse("resp --seconds 5").unwrap(), (Some("resp".to_owned()), 5));
+        assert!(parse("a b").is_err());
+        assert!(parse("--seconds").is_err());
+        assert!(parse("--seconds 0").is_err());
+    }
+
+    #[test]
+    fn the_summary_comes_from_the_last_status_line() {
+        let log =
+            "#2 INITED cov: 3 ft: 4\n#99 DONE   cov: 12 ft: 20 corp: 3\nstat::number_of_executed_units: 99\n";
+        assert_eq!((executed(log), coverage(log).as_str()), ("99", "12 edges reached"));
+    }
+}

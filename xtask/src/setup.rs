@@ -1,0 +1,117 @@
+//! `cargo xtask setup`: installs what the checks need and this machine does not have.
+//!
+//! From Debian: servers to test and measure against, as packages, only when their program is
+//! missing. From PyPI: outside attackers, into `.venv`, at the versions of `xtask/requirements.txt`.
+//! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.
+//! Nothing else of the machine changes. Without root and without sudo it says what to install.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use crate::chore::{find, run};
+
+/// Version of cargo-deny that the checks are written for.
+const CARGO_DENY: &str = "0.20.2";
+/// The peer's version that the benchmarks are about.
+const THROTTLECRAB: &str = "0.4.40";
+
+/// A Debian package and the program that shows that it is there.
+const DEBIAN: &[(&str, &str)] = &[
+    ("redis-server", "redis-server"),
+    ("pg_ctlcluster", "postgresql"),
+    ("chromium", "chromium"),
+    ("nginx", "nginx"),
+    ("wrk", "wrk"),
+    ("h2load", "nghttp2-client"),
+    ("c++", "g++"),
+];
+
+/// Installs everything that `make test` needs.
+///
+/// # Errors
+/// When something is missing and cannot be installed.
+pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
+    let has_venv = succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"]));
+    let programs = DEBIAN.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package);
+    packages(programs.chain((!has_venv).then_some("python3-venv")))?;
+    python_packages(root)?;
+    cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
+}
+
+/// Builds the peer that `make bench` compares with; its build needs a protobuf compiler.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn throttlecrab(root: &Path) -> anyhow::Result<()> {
+    if find("protoc").is_none() {
+        packages(["protobuf-compiler"])?;
+    }
+    cargo_tool(root, "throttlecrab-server", THROTTLECRAB, &[])
+}
+
+fn packages(missing: impl IntoIterator<Item = &'static str>) -> anyhow::Result<()> {
+    let packages: Vec<&str> = missing.into_iter().collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let by_hand = format!("apt-get install --no-install-recommends {}", packages.join(" "));
+    if find("apt-get").is_none() {
+        bail!("missing, and this is no Debian: install the equivalent of `{by_hand}`");
+    }
+    let prefix: &[&str] = if is_root()? {
+        &["env"]
+    } else if succeeds(Command::new("sudo").args(["-n", "true"])) {
+        &["sudo", "-n", "env"]
+    } else {
+        bail!("not root, and sudo asks for a password. Please run: sudo {by_hand}");
+    };
+    let apt = |arguments: &[&str]| {
+        let words = [prefix, &["DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"], arguments].concat();
+        run(Command::new(words[0]).args(&words[1..]))
+    };
+    apt(&["update"])?;
+    apt(&[&["install", "-y", "--no-install-recommends"], packages.as_slice()].concat())
+}
+
+fn is_root() -> anyhow::Result<bool> {
+    let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
+    let user = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    Ok(user.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0"))
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// Makes `.venv` anew when the pinned list has changed.
+fn python_packages(root: &Path) -> anyhow::Result<()> {
+    let list = root.join("xtask/requirements.txt");
+    let wanted = std::fs::read_to_string(&list).context("xtask/requirements.txt")?;
+    let venv = root.join(".venv");
+    let stamp = venv.join("installed.txt");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    run(Command::new(venv.join("bin/pip"))
+        .args(["install", "--quiet", "--disable-pip-version-check", "--requirement"])
+        .arg(&list))?;
+    std::fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())
+}
+
+/// Installs a program from crates.io into `.tools`, once per version.
+fn cargo_tool(root: &Path, name: &str, version: &str, flags: &[&str]) -> anyhow::Result<()> {
+    let tools = root.join(".tools");
+    let stamp = tools.join(format!("{name}-{version}"));
+    if stamp.exists() && tools.join("bin").join(name).exists() {
+        return Ok(());
+    }
+    run(Command::new("cargo")
+        .args(["install", name, "--locked", "--force", "--version", version, "--root"])
+        .arg(&tools)
+        .args(flags))?;
+    std::fs::write(&stamp, "").with_context(|| stamp.display().to_string())
+}

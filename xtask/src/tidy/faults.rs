@@ -1,0 +1,133 @@
+//! Which faults are met: a fault that code or a document claims to meet has a test that names it.
+//!
+//! `docs/faults.md` numbers the faults. A claim is `fault 8` or `faults 8, 9 and 10` in a comment of
+//! `crates/`; its proof is a test function `fault_08_...`. `cargo xtask faults` prints the list.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use crate::source::{Source, starts_word};
+
+/// The numbers that `docs/faults.md` uses.
+const NUMBERS: std::ops::RangeInclusive<u32> = 1..=55;
+
+/// Claims without a test, and tests whose number is not in the list.
+pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
+    let proofs = proofs(sources);
+    let mut findings = Vec::new();
+    for (path, line, number) in claims(sources) {
+        if !NUMBERS.contains(&number) {
+            findings.push(Finding::at(path, line, format!("docs/faults.md has no fault {number}")));
+        } else if !proofs.contains_key(&number) {
+            let message = format!(
+                "fault {number} is claimed and no test is named `fault_{number:02}_...`: produce the fault in a \
+                 test, or drop the claim"
+            );
+            findings.push(Finding::at(path, line, message));
+        }
+    }
+    findings
+}
+
+/// The tests that prove each fault, as `path: name`.
+pub(crate) fn proofs(sources: &[Source]) -> BTreeMap<u32, Vec<String>> {
+    let mut proofs: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for source in sources {
+        for (name, lines) in source.functions() {
+            let number =
+                name.strip_prefix("fault_").and_then(|rest| rest.get(..2)).and_then(|n| n.parse().ok());
+            if let Some(number) = number.filter(|_| source.is_test(lines.start)) {
+                proofs.entry(number).or_default().push(format!("{}: {name}", source.path));
+            }
+        }
+    }
+    proofs
+}
+
+/// The rows of `docs/faults.md`: number and fault.
+pub(crate) fn rows(list: &str) -> Vec<(u32, &str)> {
+    let cells = list.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    cells
+        .filter_map(|(number, rest)| Some((number.parse().ok()?, rest.split(" | ").next().unwrap_or(rest))))
+        .collect()
+}
+
+fn claims(sources: &[Source]) -> Vec<(&str, usize, u32)> {
+    let mut claims = Vec::new();
+    for source in sources.iter().filter(|source| source.path.starts_with("crates/")) {
+        for (line, text) in source.comments.iter().enumerate() {
+            for word in ["fault ", "faults "] {
+                for (column, _) in text.match_indices(word).filter(|(column, _)| starts_word(text, *column)) {
+                    let numbers = leading_numbers(&text[column + word.len()..]);
+                    claims.extend(numbers.into_iter().map(|number| (source.path.as_str(), line, number)));
+                }
+            }
+        }
+    }
+    claims
+}
+
+/// The numbers of `8, 9 and 10-12 are ...`; none if the text goes on otherwise.
+fn leading_numbers(text: &str) -> Vec<u32> {
+    let mut numbers: Vec<u32> = Vec::new();
+    for word in text.split_whitespace() {
+        let bare = word.trim_end_matches([',', '.', ')', ';', ':']);
+        match bare.split_once('-') {
+            Some((from, to)) => match (from.parse::<u32>(), to.parse()) {
+                (Ok(from), Ok(to)) => numbers.extend(from..=to),
+                _ => break,
+            },
+            None if bare == "and" && !numbers.is_empty() => continue,
+            None => match bare.parse() {
+                Ok(number) => numbers.push(number),
+                Err(_) => break,
+            },
+        }
+        if word.ends_with(['.', ')', ';', ':']) {
+            break;
+        }
+    }
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_needs_a_test_of_its_number() {
+        let sources = [
+            Source::new(
+                "crates/x/src/lib.rs",
+                "//! Nobody is locked out (fault 8).\n// Faults to come; faults 9, 10\n",
+            ),
+            Source::new(
+                "crates/x/tests/a.rs",
+                "#[test]\nfn fault_08_clock_jumps() {}\n#[test]\nfn fault_09_x() {}\n",
+            ),
+        ];
+        let found: Vec<_> = check(&sources).into_iter().map(|f| (f.line, f.message)).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].0 == 2 && found[0].1.starts_with("fault 10 is claimed"));
+        assert_eq!(proofs(&sources)[&8], ["crates/x/tests/a.rs: fault_08_clock_jumps"]);
+    }
+
+    #[test]
+    fn a_number_outside_the_list_is_found() {
+        let sources = [Source::new("crates/x/src/lib.rs", "// fault 99\n")];
+        assert!(check(&sources)[0].message.contains("has no fault 99"));
+    }
+
+    #[test]
+    fn rows_are_read_from_the_table() {
+        let table = "| # | Fault | Expected |\n|---|---|---|\n| 8 | node clock | lives on |\n";
+        assert_eq!(rows(table), [(8, "node clock")]);
+    }
+
+    #[test]
+    fn claims_are_read_as_people_write_them() {
+        assert_eq!(leading_numbers("8, 10-12 and 14."), [8, 10, 11, 12, 14]);
+        assert_eq!(leading_numbers("8) and 3 others"), [8]);
+        assert_eq!(leading_numbers("injected by the test"), Vec::<u32>::new());
+    }
+}

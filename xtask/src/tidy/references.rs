@@ -1,0 +1,122 @@
+//! What documents and comments point at: files of this repository, `make` targets, chores.
+//!
+//! A path is checked when it is written as `code` in Markdown, or in a Rust, TOML or Make comment,
+//! and begins with a folder of ours; a name with a placeholder (`NNNN`, `<name>`, `*`) is not.
+//! `CHANGELOG.md` tells of the past and is left alone.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::{Finding, TextFile};
+use crate::markdown::Document;
+
+/// Folders whose paths are checked wherever they are mentioned.
+const FOLDERS: &[&str] =
+    &["clients/", "crates/", "deploy/", "docs/", "fuzz/", "regression/", "scenarios/", "web/", "xtask/"];
+/// Folders below them that only exist after a run.
+const MADE: &[&str] = &["fuzz/artifacts", "fuzz/corpus", "fuzz/target"];
+
+/// The names that `make` and `cargo xtask` answer to.
+pub(super) struct Known {
+    targets: BTreeSet<String>,
+    chores: BTreeSet<String>,
+}
+
+impl Known {
+    /// Reads the `Makefile`'s targets.
+    pub(super) fn read(root: &Path) -> anyhow::Result<Self> {
+        let makefile = std::fs::read_to_string(root.join("Makefile")).context("Makefile")?;
+        Ok(Self::new(&makefile, crate::CHORES))
+    }
+
+    fn new(makefile: &str, chores: &[(&str, &str)]) -> Self {
+        let rules = makefile.lines().filter(|line| !line.starts_with(['\t', '#', '.', ' ']));
+        let targets = rules.filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned());
+        Self {
+            targets: targets.collect(),
+            chores: chores.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        }
+    }
+}
+
+/// Every mention of something that is not there.
+pub(super) fn check(files: &[TextFile], known: &Known, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.path != "CHANGELOG.md") {
+        for (line, mention) in mentions(file) {
+            findings.extend(missing(&mention, known, &exists).map(|why| Finding::at(&file.path, line, why)));
+        }
+    }
+    findings
+}
+
+fn mentions(file: &TextFile) -> Vec<(usize, String)> {
+    if file.path.ends_with(".md") {
+        return Document::new(&file.text).spans;
+    }
+    let mark = match file.path.rsplit_once('.') {
+        Some((_, "rs")) => "//",
+        Some((_, "toml")) => "#",
+        _ => return Vec::new(),
+    };
+    let comments =
+        file.text.lines().enumerate().filter_map(|(n, line)| Some((n, line.trim().strip_prefix(mark)?)));
+    let words = comments.flat_map(|(n, comment)| comment.split_whitespace().map(move |word| (n, word)));
+    words
+        .map(|(n, word)| (n, word.trim_matches(|c: char| !c.is_alphanumeric() && c != '/').to_owned()))
+        .collect()
+}
+
+fn missing(mention: &str, known: &Known, exists: &impl Fn(&str) -> bool) -> Option<String> {
+    let mut words = mention.split_whitespace();
+    match (words.next()?, words.next()) {
+        ("make", Some(target)) if is_name(target) && !known.targets.contains(target) => {
+            return Some(format!("`make {target}` is no target of the Makefile: mend the name or add it"));
+        }
+        ("cargo", Some("xtask")) => {
+            let chore = words.next().filter(|chore| is_name(chore))?;
+            let unknown = !known.chores.contains(chore);
+            return unknown
+                .then(|| format!("`cargo xtask {chore}` is no chore of xtask: mend the name or add it"));
+        }
+        (_, Some(_)) => return None,
+        _ => {}
+    }
+    let ours = FOLDERS.iter().any(|folder| mention.starts_with(folder) && mention.len() > folder.len());
+    let made = MADE.iter().any(|made| mention.starts_with(made));
+    let placeholder =
+        mention.contains(['*', '<', '{', '$', '…']) || mention.contains("NN") || mention.contains("...");
+    let path = mention.split(':').next().unwrap_or(mention).trim_end_matches('/');
+    (ours && !made && !placeholder && !exists(path)).then(|| format!("there is no `{path}`: mend the path"))
+}
+
+fn is_name(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        let known = Known::new("run: setup ## x\n\tcargo build\n.PHONY: a\n", &[("tidy", "")]);
+        let files = [TextFile { path: path.to_owned(), text: text.to_owned() }];
+        check(&files, &known, |path| path == "docs/a.md").into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_found() {
+        let text = "`docs/a.md` `docs/a.md:3`\n`docs/b.md`\n`docs/decisions/NNNN-*.md` docs/c.md\n`a/b`\n";
+        assert_eq!(lines("README.md", text), [2]);
+        assert_eq!(lines("x.rs", "// See docs/a.md.\n// See `docs/b.md`.\nlet a = \"docs/c.md\";\n"), [2]);
+        assert_eq!(lines("CHANGELOG.md", "`docs/b.md`\n"), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_found() {
+        let text = "`make run`\n`make cake`\n`cargo xtask tidy`\n`cargo xtask cake`\n`make sure it is`\n";
+        assert_eq!(lines("README.md", text), [2, 4, 5]);
+    }
+}

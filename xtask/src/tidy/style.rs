@@ -1,0 +1,155 @@
+//! What each Rust file keeps by itself: its size, its functions' size, its header, no loose ends.
+
+use super::Finding;
+use crate::source::{Source, starts_word};
+
+/// Longer files need a reason in their header.
+const FILE_LINES: usize = 400;
+/// No reason admits more.
+const FILE_LINES_MAX: usize = 800;
+/// A function has fewer lines than this.
+const FUNCTION_LINES: usize = 70;
+/// Longer files need a header.
+const HEADER_LINES: usize = 80;
+/// The reason for a long file, in its header.
+const REASON: &str = "//! Over 400 lines because ";
+/// The reason for a sleep in test code (a stub that answers late, say), on its line or the one above.
+const SLEEP_REASON: &str = "// Sleeps because ";
+
+/// Applies the rules of this file to one source.
+pub(super) fn check(source: &Source) -> Vec<Finding> {
+    let mut findings = size(source);
+    findings.extend(functions(source));
+    findings.extend(loose_ends(source));
+    findings.extend(sleeps(source));
+    findings
+}
+
+fn size(source: &Source) -> Vec<Finding> {
+    let (path, lines) = (&source.path, source.raw.len());
+    let first = source.raw.iter().find(|line| !line.trim().is_empty());
+    let mut findings = Vec::new();
+    if lines > HEADER_LINES && !first.is_some_and(|line| line.starts_with("//!")) {
+        findings.push(Finding::at(
+            path,
+            0,
+            format!(
+                "{lines} lines and no header: say in `//!` what the file owns or decides, why this way, its \
+                 invariants, and what is deliberately not here"
+            ),
+        ));
+    }
+    let reasoned = source.comments.iter().any(|line| line.trim_start().starts_with(REASON));
+    if lines > FILE_LINES_MAX {
+        findings.push(Finding::at(path, 0, format!("{lines} lines, never over {FILE_LINES_MAX}: split it")));
+    } else if lines > FILE_LINES && !reasoned {
+        let message = format!("{lines} lines: split it, or give the reason in its header: `{REASON}...`");
+        findings.push(Finding::at(path, 0, message));
+    }
+    findings
+}
+
+fn functions(source: &Source) -> Vec<Finding> {
+    let long = source.functions().into_iter().filter(|(_, lines)| lines.len() >= FUNCTION_LINES);
+    long.map(|(name, lines)| {
+        let message = format!(
+            "`{name}` has {} lines, fewer than {FUNCTION_LINES} are wanted: give its parts names",
+            lines.len()
+        );
+        Finding::at(&source.path, lines.start, message)
+    })
+    .collect()
+}
+
+fn loose_ends(source: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, text) in source.comments.iter().enumerate() {
+        for word in ["TODO", "FIXME", "XXX"] {
+            if text.match_indices(word).any(|(column, _)| starts_word(text, column)) {
+                let message = format!("{word}: do it, or write an issue and drop the note");
+                findings.push(Finding::at(&source.path, line, message));
+            }
+        }
+    }
+    for (line, text) in source.code.iter().enumerate() {
+        for (code, mend) in [
+            ("todo!", "write it or leave it out"),
+            ("unimplemented!", "write it or leave it out"),
+            ("#[ignore", "a test that does not run proves nothing: mend it or remove it"),
+        ] {
+            if text.contains(code) {
+                findings.push(Finding::at(&source.path, line, format!("`{code}`: {mend}")));
+            }
+        }
+    }
+    findings
+}
+
+fn sleeps(source: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, text) in source.code.iter().enumerate() {
+        let sleeps = text.match_indices("sleep(").any(|(column, _)| starts_word(text, column));
+        let reasoned =
+            (line.saturating_sub(1)..=line).any(|near| source.comments[near].contains(SLEEP_REASON));
+        if sleeps && source.is_test(line) && !reasoned {
+            let message = format!(
+                "a test that sleeps is too short or a waste: wait for the event, or pause the clock; where the \
+                 delay is the thing tested, say so: `{SLEEP_REASON}...`"
+            );
+            findings.push(Finding::at(&source.path, line, message));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<(usize, String)> {
+        check(&Source::new(path, text)).into_iter().map(|f| (f.line, f.message)).collect()
+    }
+
+    fn only(path: &str, text: &str) -> (usize, String) {
+        let mut findings = found(path, text);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings.remove(0)
+    }
+
+    #[test]
+    fn a_long_file_needs_a_header_then_a_reason_then_a_split() {
+        let line = "const A: u8 = 0;\n";
+        assert_eq!(found("x.rs", &line.repeat(80)), Vec::new());
+        assert!(only("x.rs", &line.repeat(81)).1.contains("no header"));
+        let headed = format!("//! Owns A.\n{}", line.repeat(400));
+        assert!(only("x.rs", &headed).1.contains("split it, or give the reason"));
+        let reasoned = format!("//! Owns A.\n//! Over 400 lines because of A.\n{}", line.repeat(400));
+        assert_eq!(found("x.rs", &reasoned), Vec::new());
+        assert!(only("x.rs", &format!("{reasoned}{}", line.repeat(400))).1.contains("never over 800"));
+    }
+
+    #[test]
+    fn a_function_of_seventy_lines_is_found() {
+        let body = |lines| format!("\nfn long() {{\n{}}}\n", "    a();\n".repeat(lines));
+        assert_eq!(found("x.rs", &body(67)), Vec::new());
+        assert_eq!(only("x.rs", &body(68)).0, 2);
+    }
+
+    #[test]
+    fn loose_ends_are_found_in_their_place_only() {
+        assert_eq!(only("x.rs", "fn a() {\n    // TODO: more\n}\n").0, 2);
+        assert_eq!(only("x.rs", "fn a() { todo!() }").0, 1);
+        assert_eq!(only("x.rs", "#[test]\n#[ignore = \"slow\"]\nfn a() {}").0, 2);
+        assert_eq!(found("x.rs", "const A: &str = \"TODO todo!() #[ignore]\";"), Vec::new());
+    }
+
+    #[test]
+    fn a_test_that_sleeps_says_why() {
+        let sleeping = "async fn a() {\n    tokio::time::sleep(ms).await;\n}\n";
+        assert_eq!(found("crates/x/src/lib.rs", sleeping), Vec::new());
+        assert_eq!(only("crates/x/tests/a.rs", sleeping).0, 2);
+        assert_eq!(only("crates/x/src/lib.rs", &format!("#[cfg(test)]\nmod tests {{\n{sleeping}}}\n")).0, 4);
+        let reasoned = sleeping.replace("    tokio", "    // Sleeps because the stub is slow.\n    tokio");
+        assert_eq!(found("crates/x/tests/a.rs", &reasoned), Vec::new());
+    }
+}
