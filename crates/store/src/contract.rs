@@ -90,6 +90,8 @@ pub enum Counters {
     Shared(crate::shared::Shared),
     /// In a store that several nodes share; while it cannot answer, each policy's own mode does.
     Guarded(crate::guard::Guard),
+    /// The same, with units taken in advance for hot keys.
+    Leased(crate::lease::Leases),
 }
 
 impl Counters {
@@ -117,6 +119,10 @@ impl Counters {
                 guard.decide(now, charges, intent, answer).await;
                 Ok(())
             }
+            Self::Leased(leases) => {
+                leases.decide(now, charges, intent, answer).await;
+                Ok(())
+            }
         }
     }
 
@@ -133,6 +139,10 @@ impl Counters {
             Self::Shared(shared) => shared.refund(now, charges).await,
             Self::Guarded(guard) => {
                 guard.refund(now, charges).await;
+                Ok(())
+            }
+            Self::Leased(leases) => {
+                leases.refund(now, charges).await;
                 Ok(())
             }
         }
@@ -153,6 +163,7 @@ impl Counters {
             Self::Memory(memory) => Ok(memory.renew(now, limit, key, permit)),
             Self::Shared(shared) => shared.renew(now, limit, key, permit).await,
             Self::Guarded(guard) => Ok(guard.renew(now, limit, key, permit).await),
+            Self::Leased(leases) => Ok(leases.renew(now, limit, key, permit).await),
         }
     }
 
@@ -171,6 +182,7 @@ impl Counters {
             Self::Memory(memory) => Ok(memory.release(now, limit, key, permit)),
             Self::Shared(shared) => shared.release(now, limit, key, permit).await,
             Self::Guarded(guard) => Ok(guard.release(now, limit, key, permit).await),
+            Self::Leased(leases) => Ok(leases.release(now, limit, key, permit).await),
         }
     }
 }

@@ -12,6 +12,7 @@
 
 mod contract;
 pub mod guard;
+pub mod lease;
 pub mod memory;
 pub mod redis;
 pub mod shared;

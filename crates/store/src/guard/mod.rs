@@ -140,10 +140,32 @@ impl Guard {
 
     /// Decides one request: by the store, or blindly. `answer.degraded` says which.
     pub async fn decide(&self, now: Now, charges: &[Charge<'_>], intent: Intent, answer: &mut Answer) {
-        let call = self.inner.store.decide(now, charges, intent, answer);
-        if self.ask(now, call).await.is_none() {
-            self.inner.decide_blindly(now, charges, intent, answer);
+        if !self.attempt(now, charges, intent, answer).await {
+            self.decide_blindly(now, charges, intent, answer);
         }
+    }
+
+    /// Decides one request by the store. False if it did not answer: what `answer` holds is then
+    /// of no meaning, and whether anything was charged is unknown.
+    pub(crate) async fn attempt(
+        &self,
+        now: Now,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        answer: &mut Answer,
+    ) -> bool {
+        self.ask(now, self.inner.store.decide(now, charges, intent, answer)).await.is_some()
+    }
+
+    /// Decides one request without the store, by each policy's mode.
+    pub(crate) fn decide_blindly(
+        &self,
+        now: Now,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        answer: &mut Answer,
+    ) {
+        self.inner.decide_blindly(now, charges, intent, answer);
     }
 
     /// Gives back units, to the store or to this node's share.

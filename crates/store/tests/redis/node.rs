@@ -6,6 +6,7 @@ use tidegate_algorithms::limit::{Limit, PermitId, SlidingLog, Wait};
 use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND};
 use tidegate_store::guard::{Guard, GuardConfig};
+use tidegate_store::lease::{LeaseConfig, Leases};
 use tidegate_store::redis::Redis;
 use tidegate_store::redis::config::RedisConfig;
 use tidegate_store::shared::Shared;
@@ -47,6 +48,14 @@ pub(crate) fn patient(mut config: RedisConfig) -> RedisConfig {
 pub(crate) fn guarded(config: RedisConfig, guard: GuardConfig) -> (Counters, Guard) {
     let guard = Guard::new(Shared::Redis(Redis::start(config)), guard);
     (Counters::Guarded(guard.clone()), guard)
+}
+
+/// A node that leases, behind a guard with so long a deadline that a busy machine does not show.
+pub(crate) fn leased(config: RedisConfig, instances: u64) -> Leases {
+    let deadline = Duration::from_secs(20);
+    let guard = GuardConfig { deadline, max_in_flight: 100_000, instances, ..GuardConfig::default() };
+    let guard = Guard::new(Shared::Redis(Redis::start(config)), guard);
+    Leases::new(guard, LeaseConfig { instances, ..LeaseConfig::default() })
 }
 
 /// `limit` in any hour.
