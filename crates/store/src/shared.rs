@@ -3,6 +3,7 @@
 use tidegate_algorithms::limit::{Limit, PermitId};
 use tidegate_algorithms::time::Now;
 
+use crate::postgres::Postgres;
 use crate::redis::Redis;
 use crate::{Answer, Charge, Intent, StoreError};
 
@@ -11,6 +12,8 @@ use crate::{Answer, Charge, Intent, StoreError};
 pub enum Shared {
     /// In Redis.
     Redis(Redis),
+    /// In PostgreSQL.
+    Postgres(Postgres),
 }
 
 impl Shared {
@@ -27,6 +30,7 @@ impl Shared {
     ) -> Result<(), StoreError> {
         match self {
             Self::Redis(redis) => redis.decide(now, charges, intent, answer).await,
+            Self::Postgres(postgres) => postgres.decide(now, charges, intent, answer).await,
         }
     }
 
@@ -37,6 +41,7 @@ impl Shared {
     pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         match self {
             Self::Redis(redis) => redis.refund(now, charges).await,
+            Self::Postgres(postgres) => postgres.refund(now, charges).await,
         }
     }
 
@@ -53,6 +58,7 @@ impl Shared {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Redis(redis) => redis.renew(now, limit, key, permit).await,
+            Self::Postgres(postgres) => postgres.renew(now, limit, key, permit).await,
         }
     }
 
@@ -69,6 +75,7 @@ impl Shared {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Redis(redis) => redis.release(now, limit, key, permit).await,
+            Self::Postgres(postgres) => postgres.release(now, limit, key, permit).await,
         }
     }
 }

@@ -17,10 +17,12 @@ use tidegate_algorithms::limit::{
 use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::policy::{MAX_SPAN, MAX_UNITS, MAX_WINDOW_SECONDS};
 use tidegate_algorithms::time::{Now, SECOND};
+use tidegate_store::postgres::{Postgres, PostgresConfig};
 use tidegate_store::redis::Redis;
 use tidegate_store::redis::config::{DecidingClock, RedisConfig};
 use tidegate_store::shared::Shared;
 use tidegate_store::{Answer, Charge, Counters, Intent};
+use tidegate_testkit::postgres::PostgresServer;
 use tidegate_testkit::redis::RedisServer;
 
 /// 2026-03-28 12:00:00 UTC: Berlin changes its offset in the following night.
@@ -286,4 +288,17 @@ fn redis_agrees_with_the_pure_functions() {
     config.response_timeout = Duration::from_secs(5);
     let redis = Counters::Shared(Shared::Redis(Redis::start(config)));
     agrees_with_the_pure_functions(&runtime, &redis);
+}
+
+#[test]
+fn postgres_agrees_with_the_pure_functions() {
+    let server = PostgresServer::start(&[]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _guard = runtime.enter();
+    let mut config = PostgresConfig::parse(&server.connection_string()).unwrap();
+    config.callers_clock = true;
+    config.response_timeout = Duration::from_secs(10);
+    config.connect_timeout = Duration::from_secs(10);
+    let postgres = Counters::Shared(Shared::Postgres(Postgres::start(config)));
+    agrees_with_the_pure_functions(&runtime, &postgres);
 }

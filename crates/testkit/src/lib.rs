@@ -4,7 +4,9 @@
 //! A failure to start is a panic that names the program: a test that needs Redis does not pass
 //! without Redis.
 
+pub mod postgres;
 mod process;
 pub mod redis;
 
-pub use process::{Server, free_port};
+pub use process::{Server, free_port, freeze_all, thaw_all};
+pub use rustix::process::Signal;

@@ -72,10 +72,24 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a child has an id");
-        // It may have ended already.
-        kill_process(pid, signal).unwrap_or_default();
+        send(self.child.id(), signal);
     }
+}
+
+/// Stops processes that a server has started.
+pub fn freeze_all(pids: &[u32]) {
+    pids.iter().for_each(|pid| send(*pid, Signal::STOP));
+}
+
+/// Lets them go on.
+pub fn thaw_all(pids: &[u32]) {
+    pids.iter().for_each(|pid| send(*pid, Signal::CONT));
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process has an id");
+    // It may have ended already.
+    kill_process(pid, signal).unwrap_or_default();
 }
 
 impl Drop for Server {

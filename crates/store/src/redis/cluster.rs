@@ -16,11 +16,9 @@ use redis::{Value, cmd};
 use tidegate_algorithms::time::Now;
 
 use super::config::{Address, RedisConfig};
-use super::failure::Failure;
 use super::keys::{TAGS, crc16, tag_text};
-use super::lane::Lane;
 use super::link::{Link, Target, open, unsent};
-use super::wire::{Operation, Reply};
+use crate::batch::{Failure, Lane, Operation, Reply};
 
 /// Hash slots of a Cluster, by its specification.
 const SLOTS: u16 = 16_384;
@@ -86,8 +84,8 @@ impl Cluster {
         let config = &self.config;
         let connections = config.connections.clamp(1, super::MAX_CONNECTIONS);
         let lanes = known.lanes.entry(owner).or_insert_with_key(|owner| {
-            let link = || Link::new(Target::Fixed(owner.clone()), Arc::clone(config));
-            (0..connections).map(|_| Lane::start(link(), false)).collect()
+            let link = || Link::new(Target::Fixed(owner.clone()), Arc::clone(config), false);
+            (0..connections).map(|_| Lane::start(link())).collect()
         });
         (Some(lanes[usize::from(tag) % lanes.len()].clone()), version)
     }

@@ -467,11 +467,13 @@ local function log_settle(e, l)
     log_push(log, units)
     e.st = log
   end
+  if log_no_later_than_now(log) then e.dirty = true end
+  -- First under the window that it was written under: what has expired stays expired.
+  if log_forget(log) then e.dirty = true end
   if log.window ~= l.b then
     log.window, e.dirty = l.b, true
+    log_forget(log)
   end
-  if log_no_later_than_now(log) then e.dirty = true end
-  if log_forget(log) then e.dirty = true end
   if log.n == log.head then
     forget(e)
     return nil

@@ -19,7 +19,9 @@ use tidegate_algorithms::time::{Now, SECOND};
 use tokio::sync::Mutex;
 
 use super::config::{Address, RedisConfig};
-use super::failure::Failure;
+use super::failure::classify;
+use super::wire;
+use crate::batch::{Executor, Failure, Operation, Reply};
 
 const SCRIPT: &str = include_str!("decide.lua");
 
@@ -37,6 +39,9 @@ pub(super) enum Target {
 pub(super) struct Link {
     target: Target,
     config: Arc<RedisConfig>,
+    /// Whether to resolve the server again when this one turns out not to decide. A Cluster does
+    /// that itself.
+    follow: bool,
     live: Mutex<Slot>,
 }
 
@@ -56,21 +61,20 @@ struct Live {
 
 /// A batch as it goes to the script.
 #[derive(Debug)]
-pub(super) struct Batch<'b> {
-    pub(super) packed: Vec<u8>,
-    pub(super) keys: Vec<&'b [u8]>,
+struct Batch<'b> {
+    packed: Vec<u8>,
+    keys: Vec<&'b [u8]>,
     /// The caller's time, if that decides.
-    pub(super) at: Option<Now>,
+    at: Option<Now>,
 }
 
 impl Link {
-    pub(super) fn new(target: Target, config: Arc<RedisConfig>) -> Self {
-        Self { target, config, live: Mutex::default() }
+    pub(super) fn new(target: Target, config: Arc<RedisConfig>, follow: bool) -> Self {
+        Self { target, config, follow, live: Mutex::default() }
     }
 
-    /// Runs a batch and returns the script's reply. `follow` is whether to resolve the server again
-    /// when this one turns out not to decide; a Cluster does that itself.
-    pub(super) async fn run(&self, batch: &Batch<'_>, follow: bool) -> Result<Vec<u8>, Failure> {
+    /// Runs a batch and returns the script's reply.
+    async fn run(&self, batch: &Batch<'_>) -> Result<Vec<u8>, Failure> {
         let mut repeated = false;
         loop {
             let live = self.live().await?;
@@ -86,7 +90,7 @@ impl Link {
                     live.load().await?;
                     true
                 }
-                Failure::Elsewhere(_) => follow,
+                Failure::Elsewhere(_) => self.follow,
                 _ => false,
             };
             if repeated || !again {
@@ -133,6 +137,22 @@ impl Link {
     }
 }
 
+impl Executor for Link {
+    async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
+        let (packed, keys) = wire::encode(operations.iter());
+        let bytes = self.run(&Batch { packed, keys, at }).await?;
+        let mut rest = &bytes[..];
+        let mut replies = Vec::with_capacity(operations.len());
+        for operation in operations {
+            let mut reply = Reply::default();
+            rest = wire::read(operation, rest, &mut reply)
+                .map_err(|wire::Garbled| Failure::Lost("the script's answer is too short".to_owned()))?;
+            replies.push(reply);
+        }
+        Ok(replies)
+    }
+}
+
 impl Live {
     async fn load(&self) -> Result<Arc<str>, Failure> {
         let mut load = cmd("SCRIPT");
@@ -158,9 +178,9 @@ impl Live {
         }
         match self.connection.clone().send_packed_command(&evaluate).await {
             Ok(Value::BulkString(reply)) => Ok(reply),
-            Ok(Value::ServerError(error)) => Err(Failure::of(&RedisError::from(error))),
+            Ok(Value::ServerError(error)) => Err(classify(&RedisError::from(error))),
             Ok(_) => Err(Failure::Refused("the script did not answer with a string".to_owned())),
-            Err(error) => Err(Failure::of(&error)),
+            Err(error) => Err(classify(&error)),
         }
     }
 }

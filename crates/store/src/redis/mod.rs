@@ -23,7 +23,6 @@ mod cluster;
 pub mod config;
 mod failure;
 mod keys;
-mod lane;
 mod link;
 mod sentinel;
 mod spread;
@@ -37,10 +36,8 @@ use tidegate_algorithms::time::Now;
 
 use self::cluster::Cluster;
 use self::config::{DecidingClock, RedisConfig, Topology};
-use self::failure::Failure;
-use self::lane::Lane;
 use self::link::{Link, Target};
-use self::wire::{Kind, Operation, Reply};
+use crate::batch::{Failure, Kind, Lane, Operation, Reply};
 use crate::{Answer, Charge, Intent, StoreError};
 
 /// Most connections to one server.
@@ -71,9 +68,9 @@ impl Redis {
         let topology = config.topology.clone();
         let config = Arc::new(config);
         let one = |target: &Target| {
-            let link = || Link::new(target.clone(), Arc::clone(&config));
+            let link = || Link::new(target.clone(), Arc::clone(&config), true);
             let count = config.connections.clamp(1, MAX_CONNECTIONS);
-            Route::One((0..count).map(|_| Lane::start(link(), true)).collect())
+            Route::One((0..count).map(|_| Lane::start(link())).collect())
         };
         let route = match topology {
             Topology::Single(address) => one(&Target::Fixed(address)),

@@ -3,8 +3,8 @@
 use redis::cmd;
 
 use super::config::{Address, RedisConfig};
-use super::failure::Failure;
 use super::link::{open, unsent};
+use crate::batch::Failure;
 
 /// Asks each Sentinel in turn. A Sentinel that lags behind a failover may name the old master: it
 /// will answer `READONLY` or not at all, and the next connection asks again.

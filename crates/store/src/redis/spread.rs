@@ -16,10 +16,9 @@ use tidegate_algorithms::limit::{Limit, Verdict};
 use tidegate_algorithms::time::Now;
 
 use super::Redis;
-use super::failure::Failure;
 use super::keys::tag_of;
-use super::wire::{Kind, Reply};
 use crate::Charge;
+use crate::batch::{Failure, Kind, Reply};
 
 /// The charges of a request that share a tag, and their places in the request.
 struct Group<'c> {

@@ -16,159 +16,19 @@
 //! Costs are cut at `u32::MAX`: above every quota that a policy can state, so a cut cost is still
 //! never admissible.
 
-use tidegate_algorithms::limit::calendar::CLOCK_SLACK;
-use tidegate_algorithms::limit::{Limit, PermitId, Verdict, Wait};
-use tidegate_algorithms::time::{Now, SECOND, Wall};
+use std::collections::HashMap;
 
-use crate::{Charge, Intent};
+use tidegate_algorithms::limit::{Verdict, Wait};
 
-/// Kinds of limit, as `decide.lua` numbers them.
-const TOKEN_BUCKET: u8 = 1;
-const LEAKY_BUCKET: u8 = 2;
-const FIXED_WINDOW: u8 = 3;
-const SLIDING_LOG: u8 = 4;
-const SLIDING_COUNTER: u8 = 5;
-const CONCURRENCY: u8 = 6;
-const CALENDAR: u8 = 7;
+use crate::batch::{Kind, Operation, Reply, WireLimit};
 
 /// Added to a verdict's wait or reset: one window length, which the script cannot count to.
 const LONGER_WAIT: u8 = 2;
 const LONGER_RESET: u8 = 4;
 
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Spend(PermitId),
-    Peek,
-    Refund,
-    Renew(PermitId),
-    Release(PermitId),
-}
-
-/// A limit's numbers as the script takes them. Equal ones are sent once a batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct WireLimit {
-    kind: u8,
-    numbers: [f64; 5],
-    quota: u64,
-}
-
-/// A charge that owns its key.
-#[derive(Clone, Debug)]
-pub(super) struct WireCharge {
-    pub(super) limit: WireLimit,
-    pub(super) key: Box<[u8]>,
-    pub(super) cost: u32,
-    pub(super) binding: bool,
-}
-
-/// One operation of a batch.
-#[derive(Clone, Debug)]
-pub(super) struct Operation {
-    pub(super) kind: Kind,
-    pub(super) charges: Vec<WireCharge>,
-}
-
-/// The script's answer to one operation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reply {
-    /// Allowed, or held.
-    pub(super) yes: bool,
-    pub(super) verdicts: Vec<Verdict>,
-}
-
 /// The script's reply was not what this version of it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Garbled;
-
-impl From<Intent> for Kind {
-    fn from(intent: Intent) -> Self {
-        match intent {
-            Intent::Spend(permit) => Self::Spend(permit),
-            Intent::Peek => Self::Peek,
-        }
-    }
-}
-
-impl Kind {
-    fn code_and_permit(self) -> (u8, u64) {
-        match self {
-            Self::Spend(permit) => (1, permit.0),
-            Self::Peek => (2, 0),
-            Self::Refund => (3, 0),
-            Self::Renew(permit) => (4, permit.0),
-            Self::Release(permit) => (5, permit.0),
-        }
-    }
-}
-
-impl WireLimit {
-    pub(super) fn new(limit: &Limit, now: Now) -> Self {
-        let (kind, numbers) = match limit {
-            Limit::TokenBucket(bucket) => (TOKEN_BUCKET, [bucket.interval, bucket.burst, 0, 0, 0]),
-            Limit::LeakyBucket(bucket) => (LEAKY_BUCKET, [bucket.interval, bucket.burst, 0, 0, 0]),
-            Limit::FixedWindow(window) => (FIXED_WINDOW, [window.limit, window.seconds.into(), 0, 0, 0]),
-            Limit::SlidingLog(log) => (SLIDING_LOG, [log.limit, log.window, 0, 0, 0]),
-            Limit::SlidingCounter(counter) => {
-                (SLIDING_COUNTER, [counter.limit, counter.seconds.into(), 0, 0, 0])
-            }
-            Limit::Concurrency(slots) => (CONCURRENCY, [slots.limit, slots.lease, 0, 0, 0]),
-            Limit::Calendar(calendar) => {
-                // A node's clock may be ahead of the store's by the slack before a period is misjudged.
-                let first = calendar.end_of_period(Wall(now.wall.0.saturating_sub(CLOCK_SLACK)));
-                let second = calendar.end_of_period(first);
-                let third = calendar.end_of_period(second);
-                let [first, second, third] = [first, second, third].map(|end| end.0 / SECOND);
-                (CALENDAR, [calendar.limit, calendar.period.longest(), first, second, third])
-            }
-        };
-        Self { kind, numbers: numbers.map(double), quota: limit.quota() }
-    }
-
-    /// Length of a sliding counter's window in nanoseconds; 0 for the others, which never need it.
-    fn window(&self) -> u64 {
-        if self.kind == SLIDING_COUNTER { whole(self.numbers[1]).saturating_mul(SECOND) } else { 0 }
-    }
-}
-
-impl Operation {
-    pub(super) fn new(
-        kind: Kind,
-        now: Now,
-        charges: &[Charge<'_>],
-        key: impl Fn(&[u8]) -> Box<[u8]>,
-    ) -> Self {
-        let charges = charges
-            .iter()
-            .map(|charge| WireCharge {
-                limit: WireLimit::new(charge.limit, now),
-                key: key(charge.key),
-                cost: u32::try_from(charge.cost).unwrap_or(u32::MAX),
-                binding: charge.binding,
-            })
-            .collect();
-        Self { kind, charges }
-    }
-
-    /// Reads this operation's part of a reply and returns what follows it.
-    pub(super) fn read<'r>(&self, bytes: &'r [u8], reply: &mut Reply) -> Result<&'r [u8], Garbled> {
-        reply.verdicts.clear();
-        if self.kind == Kind::Refund {
-            reply.yes = true;
-            return Ok(bytes);
-        }
-        let (&yes, mut bytes) = bytes.split_first().ok_or(Garbled)?;
-        reply.yes = yes == 1;
-        if matches!(self.kind, Kind::Spend(_) | Kind::Peek) {
-            for charge in &self.charges {
-                let (verdict, rest) = bytes.split_first_chunk::<29>().ok_or(Garbled)?;
-                reply.verdicts.push(verdict_from(verdict, &charge.limit));
-                bytes = rest;
-            }
-        }
-        Ok(bytes)
-    }
-}
 
 /// The batch as the script takes it, and every key it touches, once each.
 pub(super) fn encode<'o>(
@@ -176,7 +36,7 @@ pub(super) fn encode<'o>(
 ) -> (Vec<u8>, Vec<&'o [u8]>) {
     let mut limits: Vec<&WireLimit> = Vec::new();
     let mut keys: Vec<&[u8]> = Vec::new();
-    let mut places: std::collections::HashMap<&[u8], u16> = std::collections::HashMap::new();
+    let mut places: HashMap<&[u8], u16> = HashMap::new();
     let mut tail = Vec::with_capacity(1_024);
     let mut count = 0;
     for operation in operations {
@@ -204,13 +64,35 @@ pub(super) fn encode<'o>(
     batch.extend_from_slice(&index(limits.len()).to_le_bytes());
     for limit in limits {
         batch.push(limit.kind);
-        limit.numbers.iter().for_each(|number| batch.extend_from_slice(&number.to_le_bytes()));
+        limit.numbers.iter().for_each(|number| batch.extend_from_slice(&double(*number).to_le_bytes()));
     }
     batch.extend_from_slice(&index(count).to_le_bytes());
     batch.extend_from_slice(&tail);
     (batch, keys)
 }
 
+/// Reads an operation's part of a reply and returns what follows it.
+pub(super) fn read<'r>(
+    operation: &Operation,
+    bytes: &'r [u8],
+    reply: &mut Reply,
+) -> Result<&'r [u8], Garbled> {
+    reply.verdicts.clear();
+    if operation.kind == Kind::Refund {
+        reply.yes = true;
+        return Ok(bytes);
+    }
+    let (&yes, mut bytes) = bytes.split_first().ok_or(Garbled)?;
+    reply.yes = yes == 1;
+    if matches!(operation.kind, Kind::Spend(_) | Kind::Peek) {
+        for charge in &operation.charges {
+            let (verdict, rest) = bytes.split_first_chunk::<29>().ok_or(Garbled)?;
+            reply.verdicts.push(verdict_from(verdict, &charge.limit));
+            bytes = rest;
+        }
+    }
+    Ok(bytes)
+}
 fn verdict_from(bytes: &[u8; 29], limit: &WireLimit) -> Verdict {
     let flags = bytes[0];
     let number = |at: usize| {

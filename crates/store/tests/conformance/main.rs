@@ -4,7 +4,7 @@
 //!   suite.rs          one case per promise of the contract
 //!   differential.rs   random operations, compared with the pure functions over a map
 //!   memory.rs         both, on the memory store
-//!   redis.rs          the cases, on a real Redis
+//!   redis.rs, postgres.rs   the cases, on real servers
 //! ```
 //!
 //! A store joins by implementing [`Subject`] and calling [`conformance!`]. Cases use keys of their
@@ -12,6 +12,7 @@
 
 mod differential;
 mod memory;
+mod postgres;
 mod redis;
 mod suite;
 

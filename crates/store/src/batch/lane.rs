@@ -1,7 +1,7 @@
 //! A queue before a connection, which turns concurrent calls into batches by itself.
 //!
 //! ```text
-//!   calls --try_send--> queue (bounded) --> [drain up to MAX_BATCH] --> one EVALSHA per slot
+//!   calls --try_send--> queue (bounded) --> [drain up to MAX_BATCH] --> one statement per slot
 //!                                               ^                          |
 //!                                               `---- a permit is free <---'   (IN_FLIGHT)
 //! ```
@@ -17,12 +17,10 @@ use std::sync::Arc;
 use tidegate_algorithms::time::Now;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::failure::Failure;
-use super::link::{Batch, Link};
-use super::wire::{Garbled, Operation, Reply, encode};
+use super::{Failure, Operation, Reply};
 
 /// Most operations in one batch.
-pub(super) const MAX_BATCH: usize = 256;
+pub(crate) const MAX_BATCH: usize = 256;
 /// Most charges in one batch.
 const MAX_BATCH_CHARGES: usize = 4_096;
 /// Most calls that wait before one connection.
@@ -30,34 +28,45 @@ const MAX_QUEUE: usize = 8_192;
 /// Batches under way on one connection: one being decided while the next is on the wire.
 const IN_FLIGHT: usize = 2;
 
+/// Runs batches on one connection.
+pub(crate) trait Executor: Send + Sync + 'static {
+    /// Runs operations as one batch and returns a reply to each, in order. `at` is the caller's
+    /// time, if that decides.
+    fn execute(
+        &self,
+        operations: &[Operation],
+        at: Option<Now>,
+    ) -> impl Future<Output = Result<Vec<Reply>, Failure>> + Send;
+}
+
 /// An operation and who waits for it.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) operation: Operation,
+pub(crate) struct Job {
+    pub(crate) operation: Operation,
     /// Keys of a batch share a hash tag if the store is a Cluster: jobs of different tags go into
     /// different batches.
-    pub(super) tag: Option<u8>,
+    pub(crate) tag: Option<u8>,
     /// The caller's time, if that decides: jobs of different times go into different batches.
-    pub(super) at: Option<Now>,
-    pub(super) reply: oneshot::Sender<Result<Reply, Failure>>,
+    pub(crate) at: Option<Now>,
+    pub(crate) reply: oneshot::Sender<Result<Reply, Failure>>,
 }
 
 /// The sending side.
 #[derive(Clone, Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     queue: mpsc::Sender<Job>,
 }
 
 impl Lane {
     /// Starts the task that sends. It ends when the lane is dropped.
-    pub(super) fn start(link: Link, follow: bool) -> Self {
+    pub(crate) fn start(executor: impl Executor) -> Self {
         let (queue, jobs) = mpsc::channel(MAX_QUEUE);
-        tokio::spawn(drain(jobs, Arc::new(link), follow));
+        tokio::spawn(drain(jobs, Arc::new(executor)));
         Self { queue }
     }
 
     /// Queues an operation and waits for its answer.
-    pub(super) async fn call(
+    pub(crate) async fn call(
         &self,
         operation: Operation,
         tag: Option<u8>,
@@ -71,7 +80,7 @@ impl Lane {
     }
 }
 
-async fn drain(mut jobs: mpsc::Receiver<Job>, link: Arc<Link>, follow: bool) {
+async fn drain(mut jobs: mpsc::Receiver<Job>, executor: Arc<impl Executor>) {
     let permits = Arc::new(Semaphore::new(IN_FLIGHT));
     while let Some(first) = jobs.recv().await {
         // Invariant: the semaphore is never closed.
@@ -83,16 +92,16 @@ async fn drain(mut jobs: mpsc::Receiver<Job>, link: Arc<Link>, follow: bool) {
             charges += job.operation.charges.len();
             batch.push(job);
         }
-        let link = Arc::clone(&link);
+        let executor = Arc::clone(&executor);
         tokio::spawn(async move {
-            send(&link, batch, follow).await;
+            send(&executor, batch).await;
             drop(permit);
         });
     }
 }
 
 /// Sends what was drained, all its batches at once, and answers everyone.
-async fn send(link: &Arc<Link>, drained: Vec<Job>, follow: bool) {
+async fn send(executor: &Arc<impl Executor>, drained: Vec<Job>) {
     let mut batches: HashMap<(Option<u8>, Option<Now>), Vec<Job>> = HashMap::new();
     for job in drained {
         if !job.reply.is_closed() {
@@ -103,12 +112,12 @@ async fn send(link: &Arc<Link>, drained: Vec<Job>, follow: bool) {
     let last = batches.next();
     let others: Vec<_> = batches
         .map(|((_, at), jobs)| {
-            let link = Arc::clone(link);
-            tokio::spawn(async move { run(&link, jobs, at, follow).await })
+            let executor = Arc::clone(executor);
+            tokio::spawn(async move { run(&*executor, jobs, at).await })
         })
         .collect();
     if let Some(((_, at), jobs)) = last {
-        run(link, jobs, at, follow).await;
+        run(&**executor, jobs, at).await;
     }
     for other in others {
         // A task that panicked has dropped its jobs, and their callers are told so.
@@ -116,23 +125,16 @@ async fn send(link: &Arc<Link>, drained: Vec<Job>, follow: bool) {
     }
 }
 
-async fn run(link: &Link, jobs: Vec<Job>, at: Option<Now>, follow: bool) {
-    let (packed, keys) = encode(jobs.iter().map(|job| &job.operation));
-    let outcome = link.run(&Batch { packed, keys, at }, follow).await;
-    let mut rest = outcome.as_deref();
-    for job in jobs {
-        let mut reply = Reply::default();
-        let answer = match rest {
-            Ok(bytes) => match job.operation.read(bytes, &mut reply) {
-                Ok(after) => {
-                    rest = Ok(after);
-                    Ok(reply)
-                }
-                Err(Garbled) => Err(Failure::Lost("the script's answer is too short".to_owned())),
-            },
-            Err(failure) => Err(failure.clone()),
-        };
+async fn run(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) {
+    let (operations, waiting): (Vec<_>, Vec<_>) =
+        jobs.into_iter().map(|job| (job.operation, job.reply)).unzip();
+    let answers: Vec<Result<Reply, Failure>> = match executor.execute(&operations, at).await {
+        Ok(replies) => replies.into_iter().map(Ok).collect(),
+        Err(failure) => vec![Err(failure); operations.len()],
+    };
+    // Fewer answers than operations leave the rest to be told that their sender is gone.
+    for (reply, answer) in waiting.into_iter().zip(answers) {
         // The caller may have given up meanwhile.
-        job.reply.send(answer).unwrap_or_default();
+        reply.send(answer).unwrap_or_default();
     }
 }
