@@ -42,6 +42,20 @@ impl PostgresServer {
         self.server = launch(&data(&self.folder), self.port, &self.options);
     }
 
+    /// Kills it with all its backends, as a crash of the machine would.
+    pub fn crash(&mut self) {
+        let pid = self.server.pid();
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        self.server.kill();
+        for child in children.split_whitespace() {
+            // Without their parent they end by themselves; until then the data is locked.
+            while Path::new("/proc").join(child).exists() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
     /// How to connect, as libpq writes it.
     #[must_use]
     pub fn connection_string(&self) -> String {
