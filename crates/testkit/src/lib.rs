@@ -4,6 +4,7 @@
 //! A failure to start is a panic that names the program: a test that needs Redis does not pass
 //! without Redis.
 
+pub mod certificates;
 pub mod postgres;
 mod process;
 pub mod redis;

@@ -5,3 +5,4 @@ mod failover;
 mod faults;
 mod leases;
 mod node;
+mod security;
