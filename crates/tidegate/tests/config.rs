@@ -66,6 +66,7 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     http.trusted_proxy_hops   0                 default
     grpc.listen               127.0.0.1:12      environment TIDEGATE_GRPC_LISTEN
     resp.listen               127.0.0.1:3       t.toml:3:15
+    resp.password             (none)            default
     ingest.listen             127.0.0.1:4002    default
     admin.token               (none)            default
     memory.max_bytes          1 GiB             default

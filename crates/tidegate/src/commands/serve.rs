@@ -14,7 +14,7 @@ use super::EXIT_MISTAKES;
 use super::config::Sources;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
 use crate::config::{Environment, Loaded};
-use crate::serve::{App, Snapshots, apply};
+use crate::serve::{Addresses, App, Snapshots, apply};
 use crate::service_manager;
 
 /// Serves decisions until SIGTERM or Ctrl-C.
@@ -144,9 +144,10 @@ impl Stops {
 
 /// What listens where, and something to try.
 fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
-    let http = app.http_address();
+    let Addresses { http, resp } = app.addresses();
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  decision API   http://{http}   (OpenAPI: http://{http}/openapi.json)")?;
+    writeln!(out, "  RESP           redis://{resp}   (CL.THROTTLE, THROTTLE)")?;
     writeln!(out, "try it:")?;
     writeln!(out, "  curl -X POST http://{http}/api/v1/ratelimit \\")?;
     writeln!(out, "    -H 'Content-Type: application/json' \\")?;

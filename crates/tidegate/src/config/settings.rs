@@ -158,6 +158,8 @@ settings! {
     resp: Resp {
         /// Address of the RESP listener.
         listen: SocketAddr = "127.0.0.1:6380", ();
+        /// Password that clients must give with AUTH or HELLO. Without one, they need none.
+        password: Option<Secret> = "", 16;
     }
 
     /// The metrics intake.

@@ -13,11 +13,11 @@
 mod counters;
 mod error;
 mod operator;
+mod protocols;
 mod reload;
 mod routes;
 mod trace;
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,8 @@ use tidegate_net::stats::Stats;
 use crate::config::Config;
 pub use counters::Snapshots;
 pub use error::StartError;
+pub use protocols::Addresses;
+use protocols::Protocols;
 pub use reload::apply;
 use routes::Routes;
 
@@ -55,7 +57,8 @@ pub struct App {
     snapshots: Option<Snapshots>,
     configuration: ConfigurationStatus,
     http: Option<(Server<Routes>, Listeners)>,
-    http_address: SocketAddr,
+    protocols: Option<Protocols>,
+    addresses: Addresses,
 }
 
 impl App {
@@ -105,17 +108,29 @@ impl App {
         let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
         let http_config =
             HttpConfig { head_timeout: settings.limits.header_deadline, ..HttpConfig::default() };
+        let protocols = Protocols::bind(settings, &engine, workers, listeners.address(), &gate)?;
         let server = Server::new(Routes::new(decisions, operator), http_config, gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
-        let http_address = listeners.address();
-        let http = Some((server, listeners));
-        Ok(Self { cores, drain, drain_timing, engine, api, snapshots, configuration, http, http_address })
+        let addresses = protocols.addresses();
+        let (http, protocols) = (Some((server, listeners)), Some(protocols));
+        Ok(Self {
+            cores,
+            drain,
+            drain_timing,
+            engine,
+            api,
+            snapshots,
+            configuration,
+            http,
+            protocols,
+            addresses,
+        })
     }
 
-    /// Where the decision API listens, with the real port.
+    /// Where each protocol listens, with the real ports.
     #[must_use]
-    pub fn http_address(&self) -> SocketAddr {
-        self.http_address
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
     }
 
     /// The decision API.
@@ -158,6 +173,9 @@ impl App {
     pub fn start(&mut self) {
         if let Some((server, listeners)) = self.http.take() {
             server.start(&self.cores, listeners);
+        }
+        if let Some(protocols) = self.protocols.take() {
+            protocols.start(&self.cores);
         }
         self.drain.advance(Stage::Ready);
     }
