@@ -264,7 +264,8 @@ fn the_clients_descriptors_are_named() {
 fn the_clients_ports_are_named() {
     let script = r#"
         ip link set lo up && echo 40000 40099 > /proc/sys/net/ipv4/ip_local_port_range || exit 9
-        mkfifo ready && "$0" stub 127.0.0.1:4100 --delay-ms 20 > ready & stub=$!
+        mkfifo ready
+        "$0" stub 127.0.0.1:4100 --delay-ms 20 > ready & stub=$!
         read line < ready
         "$0" saturate http://127.0.0.1:4100/ "$@"; code=$?
         kill $stub; exit $code"#;
