@@ -206,6 +206,12 @@ fn a_servers_cores_that_are_used_up_are_named() {
 }
 
 #[test]
+fn a_hot_thread_is_named() {
+    let flags = "--levels 1,4,16 --step-seconds 2 --warmup-seconds 0.3 --repeats 1";
+    planted("--threads 1 --burn-ms 1", flags, named("hot-thread"));
+}
+
+#[test]
 fn what_stands_behind_the_server_is_named() {
     let behind = Stub::start("--delay-ms 10 --workers 4");
     let behaviour = format!("--upstream {} --upstream-connections 4", behind.address());
