@@ -14,7 +14,7 @@ ulimit -n 20000
 nginx -p "$scratch" -c "$here/nginx.conf" &
 server=$!
 trap 'kill $server; wait $server 2>/dev/null || :; rm -rf "$scratch"' EXIT INT TERM
-until curl -sf -o "$scratch/reply" $url; do :; done
+curl -sf -o "$scratch/reply" --retry 50 --retry-connrefused --retry-delay 1 $url
 
 # Prints: CPU seconds of the command, user and system.
 cpu() { awk '/^(user|sys)/ { sum += $2 } END { print sum }' "$1"; }
@@ -25,8 +25,7 @@ for connections in 64 256 1000 10000; do
     while [ $repeat -lt "$repeats" ]; do
         repeat=$((repeat + 1))
         { time -p wrk -t2 -c$connections -d"${seconds}s" $url >"$scratch/wrk"; } 2>"$scratch/wrk.time"
-        { time -p "$tidegate" load -t 2 -c $connections -d "$seconds" -w 0 $url >"$scratch/own" 2>"$scratch/note"; } \
-            2>"$scratch/own.time"
+        { time -p "$tidegate" load -t 2 -c $connections -d "$seconds" -w 0 $url >"$scratch/own"; } 2>"$scratch/own.time"
         wrk_rate=$(awk '/Requests\/sec/ { print $2 }' "$scratch/wrk")
         wrk_count=$(awk '/requests in/ { print $1 }' "$scratch/wrk")
         own_rate=$(awk '/^throughput/ { print $2 }' "$scratch/own")

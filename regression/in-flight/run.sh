@@ -13,7 +13,12 @@ ulimit -n 20000
 "$tidegate" stub 127.0.0.1:18181 --processes 12 --delay-ms 20000 >"$scratch/stub" &
 server=$!
 trap 'kill $server 2>/dev/null || :; wait $server 2>/dev/null || :; rm -rf "$scratch"' EXIT INT TERM
-while [ "$(grep -c listening "$scratch/stub")" -lt 12 ]; do :; done
+tries=0
+while [ "$(grep -c listening "$scratch/stub")" -lt 12 ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || { echo "the stub does not start"; exit 1; }
+    sleep 0.1
+done
 "$tidegate" load http://127.0.0.1:18181/ -c "$connections" -n "$connections" -d 100 -w 0 -t 1
 kill $server
 wait $server || :

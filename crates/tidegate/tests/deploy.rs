@@ -1,4 +1,5 @@
 //! The examples of `deploy/` do what they say: a real nginx asks the built binary.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod support;
 

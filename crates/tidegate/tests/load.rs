@@ -78,6 +78,26 @@ fn several_processes_measure_as_one() {
 }
 
 #[test]
+fn a_stub_of_several_processes_shares_its_port() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let mut command = binary();
+    command.args(["stub", &address, "--processes", "2", "--until-eof"]).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        assert_eq!(lines.next().unwrap().unwrap(), format!("listening on {address}"));
+    }
+    let record = json(&load(&[&format!("http://{address}/"), "--json", "-c", "40", "-n", "400", "-w", "0"]));
+    drop(child.stdin.take());
+    let accounts: Vec<serde_json::Value> =
+        lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    assert!(child.wait().unwrap().success());
+    let served: u64 = accounts.iter().map(|account| account["requests"].as_u64().unwrap()).sum();
+    assert_eq!((accounts.len(), &record["good"], served), (2, &400.into(), 400));
+}
+
+#[test]
 fn an_open_loop_is_shared_by_processes() {
     let stub = Stub::start(&[]);
     let output =

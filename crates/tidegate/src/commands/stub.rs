@@ -26,7 +26,7 @@ pub struct StubCommand {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
     /// Processes that share the port.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 1, overrides_with = "processes", value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: u32,
     /// Send bytes back as they come, in place of HTTP.
     #[arg(long)]
@@ -93,7 +93,7 @@ pub struct StubCommand {
     #[arg(long, value_parser = fault)]
     fault: Option<Fault>,
     /// Stop at the end of standard input.
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, overrides_with = "until_eof")]
     until_eof: bool,
 }
 
