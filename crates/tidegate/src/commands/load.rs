@@ -156,9 +156,14 @@ pub fn worker() -> anyhow::Result<ExitCode> {
 
 /// The scenario's text and its data file's.
 fn scenario_text(args: &Load) -> anyhow::Result<(String, Option<String>)> {
-    let Some(name) = &args.scenario else {
-        return Ok((one_step(args)?, None));
-    };
+    match &args.scenario {
+        Some(name) => named_scenario(name),
+        None => Ok((one_step(args)?, None)),
+    }
+}
+
+/// The text of a built-in scenario or of a file, and its data file's.
+pub(super) fn named_scenario(name: &str) -> anyhow::Result<(String, Option<String>)> {
     if let Some(text) = scenario::built_in(name) {
         return Ok((text.to_owned(), None));
     }

@@ -11,8 +11,8 @@ use tokio::time::MissedTickBehavior;
 
 use super::EXIT_MISTAKES;
 use super::config::Sources;
-use crate::config::Environment;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
+use crate::config::{Environment, Loaded};
 use crate::serve::{App, Snapshots, apply};
 
 /// Serves decisions until SIGTERM or Ctrl-C.
@@ -55,24 +55,14 @@ impl Serve {
             app.start();
             announce(&app, out)?;
             let settings = loaded.config.settings.clone();
-            let (sender, mut state) = watch::channel(State::new(loaded));
-            let follower = tokio::spawn(follow(reloader, sender, POLL_INTERVAL));
             let saver = tokio::spawn(save_counters(app.engine().clone(), app.snapshots().cloned()));
-            loop {
-                tokio::select! {
-                    () = stops.next() => break,
-                    changed = state.changed() => {
-                        if changed.is_err() {
-                            break;
-                        }
-                        let newest = state.borrow_and_update().clone();
-                        if newest.refused.is_none() {
-                            apply(app.api(), &settings, &newest.loaded.config).await;
-                        }
-                    }
-                }
+            // The follower goes on for as long as there is a receiver.
+            let (sender, _state) = watch::channel(State::new(loaded));
+            let put_in_force = async |loaded: &Loaded| apply(app.api(), &settings, &loaded.config).await;
+            tokio::select! {
+                () = stops.next() => {}
+                followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,
             }
-            follower.abort();
             saver.abort();
             Ok(drain(app, stops).await)
         })

@@ -20,12 +20,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_algorithms::policy::Policy;
 use tidegate_control::{Control, Limits};
 use tidegate_limiter::configuration::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
-use tidegate_limiter::policy_set::{FileLayer, PolicySet, candidates};
+use tidegate_limiter::policy_set::{PolicySet, candidates};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
@@ -36,7 +35,7 @@ use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::Stats;
 
-use crate::config::{Config, Override};
+use crate::config::Config;
 pub use counters::Snapshots;
 pub use error::StartError;
 pub use reload::apply;
@@ -63,7 +62,7 @@ impl App {
     pub fn build(config: &Config) -> Result<Self, StartError> {
         let settings = &config.settings;
         let control = Control::open(&settings.data_dir, Limits::default())?;
-        let file = file_layer(config);
+        let file = config.layer.clone();
         let tallies = Tallies::default();
         let snapshot = control.snapshot();
         let set = PolicySet::assemble(&file, snapshot.revision(), candidates(&snapshot), &tallies)
@@ -157,15 +156,4 @@ impl App {
     pub fn drain_deadline(&self) -> Duration {
         self.drain_timing.deadline
     }
-}
-
-/// What the file declares, as the limiter takes it.
-pub(super) fn file_layer(config: &Config) -> FileLayer {
-    let numbers = |own: &Override| {
-        // Invariant: the numbers of a quota are plain values, which always serialise.
-        let numbers = serde_json::to_value(&own.quota.spec).unwrap_or_default();
-        (own.client_id.clone(), own.policy.clone(), numbers)
-    };
-    let policies: Vec<Policy> = config.policies.clone();
-    FileLayer { policies, overrides: config.overrides.iter().map(numbers).collect() }
 }
