@@ -10,6 +10,7 @@ tidegate=${1:-$here/../../target/release/tidegate}
 connections=${2:-200000}
 scratch=$(mktemp -d)
 ulimit -n 20000
+: >"$scratch/stub"
 "$tidegate" stub 127.0.0.1:18181 --processes 12 --delay-ms 20000 >"$scratch/stub" &
 server=$!
 trap 'kill $server 2>/dev/null || :; wait $server 2>/dev/null || :; rm -rf "$scratch"' EXIT INT TERM
