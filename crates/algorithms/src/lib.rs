@@ -3,6 +3,7 @@
 //! Nothing here knows of a runtime, a clock, a socket or a store: that is what lets one property
 //! test compare the memory store with a Redis script and a PostgreSQL function.
 
+pub mod breaker;
 pub mod limit;
 pub mod pacing;
 pub mod policy;

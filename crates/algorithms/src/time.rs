@@ -26,7 +26,7 @@ pub struct Tick(pub u64);
 pub struct Wall(pub u64);
 
 /// The time at which a decision is made, on both clocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Now {
     /// Position on the store's timeline.
     pub tick: Tick,

@@ -227,11 +227,15 @@ fn applying<'s>(set: &'s PolicySet, attributes: &Attributes<'_>, keys: &mut Vec<
 }
 
 fn charges<'a>(set: &PolicySet, applying: &[Applying<'a>], keys: &'a [u8], cost: u64) -> Vec<Charge<'a>> {
-    let charge = |applies: &Applying<'a>| Charge {
-        limit: applies.limit,
-        key: &keys[applies.key.clone()],
-        cost,
-        binding: set.policies()[applies.index].policy.mode == Mode::Enforce,
+    let charge = |applies: &Applying<'a>| {
+        let policy = &set.policies()[applies.index].policy;
+        Charge {
+            limit: applies.limit,
+            key: &keys[applies.key.clone()],
+            cost,
+            binding: policy.mode == Mode::Enforce,
+            on_failure: policy.on_store_failure,
+        }
     };
     applying.iter().map(charge).collect()
 }

@@ -15,6 +15,7 @@
 
 use thiserror::Error;
 use tidegate_algorithms::limit::{Limit, PermitId, Verdict};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::Now;
 
 /// One limit's share in a request.
@@ -28,6 +29,8 @@ pub struct Charge<'a> {
     pub cost: u64,
     /// Whether a denial denies the request; false in shadow mode.
     pub binding: bool,
+    /// What to answer while the store cannot.
+    pub on_failure: OnStoreFailure,
 }
 
 /// Whether a decision spends.
@@ -67,6 +70,9 @@ pub enum StoreError {
     /// The deadline passed; whether the charge was made is unknown.
     #[error("the store did not answer within its deadline")]
     Timeout,
+    /// The connection was lost before the answer came; whether the charge was made is unknown.
+    #[error("the connection to the store was lost: {0}")]
+    Lost(String),
     /// The store could not be reached, and nothing was charged.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
@@ -80,6 +86,12 @@ pub enum StoreError {
 pub enum Counters {
     /// In this process.
     Memory(crate::memory::Memory),
+    /// In a store that several nodes share, bare: errors reach the caller.
+    Shared(crate::shared::Shared),
+    /// In a store that several nodes share; while it cannot answer, each policy's own mode does.
+    Guarded(crate::guard::Guard),
+    /// The same, with units taken in advance for hot keys.
+    Leased(crate::lease::Leases),
 }
 
 impl Counters {
@@ -102,6 +114,15 @@ impl Counters {
                 memory.decide(now, charges, intent, answer);
                 Ok(())
             }
+            Self::Shared(shared) => shared.decide(now, charges, intent, answer).await,
+            Self::Guarded(guard) => {
+                guard.decide(now, charges, intent, answer).await;
+                Ok(())
+            }
+            Self::Leased(leases) => {
+                leases.decide(now, charges, intent, answer).await;
+                Ok(())
+            }
         }
     }
 
@@ -113,6 +134,15 @@ impl Counters {
         match self {
             Self::Memory(memory) => {
                 memory.refund(now, charges);
+                Ok(())
+            }
+            Self::Shared(shared) => shared.refund(now, charges).await,
+            Self::Guarded(guard) => {
+                guard.refund(now, charges).await;
+                Ok(())
+            }
+            Self::Leased(leases) => {
+                leases.refund(now, charges).await;
                 Ok(())
             }
         }
@@ -131,6 +161,9 @@ impl Counters {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.renew(now, limit, key, permit)),
+            Self::Shared(shared) => shared.renew(now, limit, key, permit).await,
+            Self::Guarded(guard) => Ok(guard.renew(now, limit, key, permit).await),
+            Self::Leased(leases) => Ok(leases.renew(now, limit, key, permit).await),
         }
     }
 
@@ -147,6 +180,9 @@ impl Counters {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.release(now, limit, key, permit)),
+            Self::Shared(shared) => shared.release(now, limit, key, permit).await,
+            Self::Guarded(guard) => Ok(guard.release(now, limit, key, permit).await),
+            Self::Leased(leases) => Ok(leases.release(now, limit, key, permit).await),
         }
     }
 }

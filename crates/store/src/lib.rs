@@ -10,7 +10,13 @@
 //! The contract is one atomic read-decide-replace over *all* the limits that a request meets:
 //! either every limit has room and each is charged, or nobody is (fault 16).
 
+mod batch;
 mod contract;
+pub mod guard;
+pub mod lease;
 pub mod memory;
+pub mod postgres;
+pub mod redis;
+pub mod shared;
 
 pub use contract::{Answer, Charge, Counters, Degraded, Intent, StoreError};

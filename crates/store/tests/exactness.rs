@@ -8,6 +8,7 @@ use tidegate_algorithms::limit::calendar::Period;
 use tidegate_algorithms::limit::{
     Bucket, Calendar, FixedWindow, Limit, PermitId, SlidingCounter, SlidingLog, Slots,
 };
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND};
 use tidegate_store::memory::Memory;
 use tidegate_store::{Answer, Charge, Intent};
@@ -57,7 +58,7 @@ fn fault_18_one_key_all_cores() {
     let memory = Memory::new(16 << 20);
     for (number, limit) in every_limit().iter().enumerate() {
         let key = [u8::try_from(number).expect("seven")];
-        let charge = Charge { limit, key: &key, cost: 1, binding: true };
+        let charge = Charge { limit, key: &key, cost: 1, binding: true, on_failure: OnStoreFailure::Local };
         assert_eq!(hammer(&memory, &[charge]), QUOTA, "{limit:?}");
     }
     assert_eq!(memory.stats().evicted_live, 0);
@@ -70,8 +71,20 @@ fn fault_18_two_keys_all_cores() {
     for limit in &every_limit() {
         let names = [format!("narrow {limit:?}"), format!("wide {limit:?}")];
         let charges = [
-            Charge { limit, key: names[0].as_bytes(), cost: 1, binding: true },
-            Charge { limit: &wide, key: names[1].as_bytes(), cost: 2, binding: true },
+            Charge {
+                limit,
+                key: names[0].as_bytes(),
+                cost: 1,
+                binding: true,
+                on_failure: OnStoreFailure::Local,
+            },
+            Charge {
+                limit: &wide,
+                key: names[1].as_bytes(),
+                cost: 2,
+                binding: true,
+                on_failure: OnStoreFailure::Local,
+            },
         ];
         assert_eq!(hammer(&memory, &charges), QUOTA, "{limit:?}");
         let mut answer = Answer::default();

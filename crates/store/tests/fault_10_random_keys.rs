@@ -26,7 +26,13 @@ fn resident() -> u64 {
 
 fn spend(memory: &Memory, nanos: u64, limit: &Limit, key: u64) -> Answer {
     let mut answer = Answer::default();
-    let charge = Charge { limit, key: &key.to_le_bytes(), cost: 1, binding: true };
+    let charge = Charge {
+        limit,
+        key: &key.to_le_bytes(),
+        cost: 1,
+        binding: true,
+        on_failure: tidegate_algorithms::policy::OnStoreFailure::Local,
+    };
     memory.decide(Now::at(nanos), &[charge], Intent::Spend(PermitId(key)), &mut answer);
     answer
 }

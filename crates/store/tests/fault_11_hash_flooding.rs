@@ -29,7 +29,13 @@ fn fullest(memory: &Memory, keys: &[[u8; 8]]) -> u64 {
     let limit = Limit::TokenBucket(Bucket::new(10, 10, SECOND));
     let mut answer = Answer::default();
     for key in keys {
-        let charge = Charge { limit: &limit, key, cost: 1, binding: true };
+        let charge = Charge {
+            limit: &limit,
+            key,
+            cost: 1,
+            binding: true,
+            on_failure: tidegate_algorithms::policy::OnStoreFailure::Local,
+        };
         memory.decide(Now::at(SECOND), &[charge], Intent::Spend(PermitId(0)), &mut answer);
     }
     let stats = memory.stats();

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use tidegate_algorithms::limit::{Bucket, Limit, PermitId, SlidingLog};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND};
 use tidegate_store::memory::snapshot::{self, SnapshotError};
 use tidegate_store::memory::{HashKey, Memory};
@@ -18,7 +19,7 @@ fn bucket() -> Limit {
 
 fn spend(memory: &Memory, nanos: u64, limit: &Limit, key: &[u8], cost: u64) -> Answer {
     let mut answer = Answer::default();
-    let charge = Charge { limit, key, cost, binding: true };
+    let charge = Charge { limit, key, cost, binding: true, on_failure: OnStoreFailure::Local };
     memory.decide(Now::at(nanos), &[charge], Intent::Spend(PermitId(1)), &mut answer);
     answer
 }

@@ -136,7 +136,8 @@ impl Count {
 
 impl Period {
     /// The longest such period, in nanoseconds, with room for any change of offset.
-    fn longest(self) -> u64 {
+    #[must_use]
+    pub fn longest(self) -> u64 {
         let hours = match self {
             Self::Day => 26,
             Self::Month => 31 * 24 + 2,

@@ -97,6 +97,19 @@ fn push_part(key: &mut Vec<u8>, part: &[u8]) {
     key.extend_from_slice(part);
 }
 
+/// The first value that a key made by [`key_of`] is keyed on. `None` if it is keyed on none, or was
+/// not made by it.
+#[must_use]
+pub fn first_value(key: &[u8]) -> Option<&[u8]> {
+    let (_policy, rest) = split_part(key)?;
+    split_part(rest).map(|(value, _)| value)
+}
+
+fn split_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u16::from_be_bytes(*length).into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

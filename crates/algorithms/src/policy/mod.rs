@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::limit::calendar::Period;
 use crate::limit::{Bucket, Calendar, FixedWindow, Limit, SlidingCounter, SlidingLog, Slots};
 use crate::time::SECOND;
-pub use attributes::{Attributes, Pattern, key_of};
+pub use attributes::{Attributes, Pattern, first_value, key_of};
 pub use parse::{MAX_MISTAKES, Mistake, parse, parse_quota};
 
 /// Largest limit, burst and cost: a billion units.

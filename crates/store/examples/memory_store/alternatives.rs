@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use hashbrown::HashTable;
 use tidegate_algorithms::limit::{Limit, PermitId, State};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::Now;
 use tidegate_store::memory::Memory;
 use tidegate_store::{Answer, Charge, Intent};
@@ -20,7 +21,7 @@ pub(crate) trait Decides: Sync {
 
 impl Decides for Memory {
     fn decide(&self, now: Now, limit: &Limit, key: &[u8], answer: &mut Answer) {
-        let charge = Charge { limit, key, cost: 1, binding: true };
+        let charge = Charge { limit, key, cost: 1, binding: true, on_failure: OnStoreFailure::Local };
         self.decide(now, &[charge], Intent::Spend(PermitId(0)), answer);
     }
 }

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::thread;
 
 use tidegate_algorithms::limit::{Limit, PermitId};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::Now;
 use tidegate_store::memory::{Memory, snapshot};
 use tidegate_store::{Answer, Charge, Intent};
@@ -88,7 +89,13 @@ fn per_pair(store: &Memory, limit: &Limit, clients: &[u32]) -> u64 {
     for (tick, client) in (0_u64..).zip(clients) {
         let now = Now::at(START + 1_000_000 + tick * 100);
         let (client, tenant) = (key(u64::from(*client)), key(u64::from(client % 1_000) << 40));
-        let charges = [&client, &tenant].map(|key| Charge { limit, key, cost: 1, binding: true });
+        let charges = [&client, &tenant].map(|key| Charge {
+            limit,
+            key,
+            cost: 1,
+            binding: true,
+            on_failure: OnStoreFailure::Local,
+        });
         store.decide(now, &charges, Intent::Spend(PermitId(0)), &mut answer);
         black_box(&answer);
     }
@@ -168,7 +175,8 @@ pub(crate) fn flood(requests: u64) {
         }
     }
     let busy = on_processor() - busy;
-    let charge = Charge { limit: &limit, key: &hot, cost: 0, binding: true };
+    let charge =
+        Charge { limit: &limit, key: &hot, cost: 0, binding: true, on_failure: OnStoreFailure::Local };
     store.decide(Now::at(START), &[charge], Intent::Peek, &mut answer);
     let stats = store.stats();
     print("flood: insert at the cap", busy / requests, "ns");

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use shuttle::thread;
 use tidegate_algorithms::limit::{Bucket, Limit, PermitId};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND};
 
 use super::{HashKey, MIN_MAX_BYTES, Memory};
@@ -26,7 +27,13 @@ fn bucket(quota: u64) -> Limit {
 fn decide(memory: &Memory, charges: &[(&Limit, &str)], intent: Intent) -> Answer {
     let charges: Vec<_> = charges
         .iter()
-        .map(|(limit, key)| Charge { limit, key: key.as_bytes(), cost: 1, binding: true })
+        .map(|(limit, key)| Charge {
+            limit,
+            key: key.as_bytes(),
+            cost: 1,
+            binding: true,
+            on_failure: OnStoreFailure::Local,
+        })
         .collect();
     let mut answer = Answer::default();
     memory.decide(Now::at(SECOND), &charges, intent, &mut answer);
@@ -34,7 +41,8 @@ fn decide(memory: &Memory, charges: &[(&Limit, &str)], intent: Intent) -> Answer
 }
 
 fn remaining(memory: &Memory, limit: &Limit, key: &str) -> u64 {
-    let charge = Charge { limit, key: key.as_bytes(), cost: 0, binding: true };
+    let charge =
+        Charge { limit, key: key.as_bytes(), cost: 0, binding: true, on_failure: OnStoreFailure::Local };
     let mut answer = Answer::default();
     memory.decide(Now::at(SECOND), &[charge], Intent::Peek, &mut answer);
     answer.verdicts[0].remaining

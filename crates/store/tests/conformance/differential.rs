@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use tidegate_algorithms::limit::{Limit, PermitId, State};
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND, Tick, Wall};
 use tidegate_store::{Answer, Charge, Intent};
 
@@ -242,6 +243,7 @@ fn as_charges<'a>(spends: &'a [Spend], keys: &'a [Vec<u8>]) -> Vec<Charge<'a>> {
         key,
         cost: spend.cost,
         binding: spend.binding,
+        on_failure: OnStoreFailure::Local,
     };
     pairs.map(charge).collect()
 }

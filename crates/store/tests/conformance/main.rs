@@ -4,6 +4,7 @@
 //!   suite.rs          one case per promise of the contract
 //!   differential.rs   random operations, compared with the pure functions over a map
 //!   memory.rs         both, on the memory store
+//!   redis.rs, postgres.rs   the cases, on real servers
 //! ```
 //!
 //! A store joins by implementing [`Subject`] and calling [`conformance!`]. Cases use keys of their
@@ -11,6 +12,8 @@
 
 mod differential;
 mod memory;
+mod postgres;
+mod redis;
 mod suite;
 
 use tidegate_algorithms::time::Now;

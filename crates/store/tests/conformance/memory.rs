@@ -86,7 +86,7 @@ proptest! {
 }
 
 fn restart(subject: &InMemory, now: Now) -> InMemory {
-    let Counters::Memory(memory) = &subject.0;
+    let Counters::Memory(memory) = &subject.0 else { panic!("the memory store") };
     let mut bytes = Vec::new();
     memory.snapshot(&mut bytes, now).expect("a vector takes everything");
     let restored = Memory::restore(3 << 20, &mut bytes.as_slice(), now).expect("just written");

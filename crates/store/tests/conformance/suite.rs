@@ -4,6 +4,7 @@ use tidegate_algorithms::limit::calendar::Period;
 use tidegate_algorithms::limit::{
     Bucket, Calendar, FixedWindow, Limit, PermitId, SlidingCounter, SlidingLog, Slots, Wait,
 };
+use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND, Tick, Wall};
 use tidegate_store::{Answer, Charge, Intent};
 
@@ -34,7 +35,7 @@ pub(crate) fn every_limit(quota: u64) -> Vec<(&'static str, Limit)> {
 }
 
 pub(crate) fn charge<'a>(limit: &'a Limit, key: &'a [u8], cost: u64) -> Charge<'a> {
-    Charge { limit, key, cost, binding: true }
+    Charge { limit, key, cost, binding: true, on_failure: OnStoreFailure::Local }
 }
 
 fn shadow<'a>(limit: &'a Limit, key: &'a [u8], cost: u64) -> Charge<'a> {

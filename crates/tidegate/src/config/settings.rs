@@ -182,6 +182,14 @@ settings! {
         snapshot_interval: Duration = "1m", seconds(1)..=seconds(86_400);
     }
 
+    /// A store that several nodes share: Redis or PostgreSQL.
+    shared: Shared {
+        /// Nodes that share it. While it is away, each counts its share of every limit by itself.
+        instances: u32 = "1", 1..=10_000;
+        /// Longest wait for its answer.
+        deadline: Duration = "10ms", Duration::from_millis(1)..=seconds(1);
+    }
+
     /// Bounds on what clients may take.
     limits: Limits {
         /// Most connections at once, over all listeners.

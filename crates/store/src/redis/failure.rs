@@ -1,0 +1,26 @@
+//! What an error from Redis says about the charge, and what may be done about it.
+//!
+//! | reply | was it charged? | what is done |
+//! |---|---|---|
+//! | `NOSCRIPT` | no | load the script, repeat once |
+//! | `READONLY`, `MASTERDOWN`, `NOREPLICAS`, `LOADING`, `CLUSTERDOWN`, `MOVED`, `ASK`, `TRYAGAIN` | no | drop the connection, resolve again, repeat once |
+//! | `OOM`, `MISCONF`, `BUSY`, any other reply | no: the script writes only at its end | an error, never a denial |
+//! | connection lost, no answer in time | unknown | an error, never repeated |
+
+use redis::RedisError;
+
+use crate::batch::Failure;
+
+/// Classifies the error of a command that was sent.
+pub(super) fn classify(error: &RedisError) -> Failure {
+    if error.is_timeout() {
+        return Failure::Timeout;
+    }
+    let Some(code) = error.code() else { return Failure::Lost(error.to_string()) };
+    match code {
+        "NOSCRIPT" => Failure::NoScript,
+        "READONLY" | "MASTERDOWN" | "NOREPLICAS" | "LOADING" | "CLUSTERDOWN" | "MOVED" | "ASK"
+        | "TRYAGAIN" => Failure::Elsewhere(error.to_string()),
+        _ => Failure::Refused(error.to_string()),
+    }
+}

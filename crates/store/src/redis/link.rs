@@ -1,0 +1,231 @@
+//! One multiplexed connection to whichever server decides, kept open.
+//!
+//! A link resolves its server anew each time it connects, so that a failover is followed by
+//! dropping the connection. Connecting includes loading the script: its name (a SHA-1) comes from
+//! the server, and `NOSCRIPT` after a restart or `SCRIPT FLUSH` loads it again.
+//!
+//! A batch is repeated at most once, and only after a reply that says it was not executed
+//! ([`super::failure`]).
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError, TlsCertificates, Value, cmd,
+};
+use tidegate_algorithms::time::{Now, SECOND};
+use tokio::sync::Mutex;
+
+use super::config::{Address, RedisConfig};
+use super::failure::classify;
+use super::wire;
+use crate::batch::{Executor, Failure, Operation, Reply};
+
+const SCRIPT: &str = include_str!("decide.lua");
+
+/// How a link finds its server.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    /// Always this one.
+    Fixed(Address),
+    /// The master that the Sentinels name.
+    Sentinel { sentinels: Vec<Address>, master: String },
+}
+
+/// A connection that is opened when it is needed and dropped when it is of no more use.
+#[derive(Debug)]
+pub(super) struct Link {
+    target: Target,
+    config: Arc<RedisConfig>,
+    /// Whether to resolve the server again when this one turns out not to decide. A Cluster does
+    /// that itself.
+    follow: bool,
+    live: Mutex<Slot>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    live: Option<Live>,
+    /// Counts connections, so that only the one that failed is dropped.
+    generation: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Live {
+    connection: MultiplexedConnection,
+    script: Arc<str>,
+    generation: u64,
+}
+
+/// A batch as it goes to the script.
+#[derive(Debug)]
+struct Batch<'b> {
+    packed: Vec<u8>,
+    keys: Vec<&'b [u8]>,
+    /// The caller's time, if that decides.
+    at: Option<Now>,
+}
+
+impl Link {
+    pub(super) fn new(target: Target, config: Arc<RedisConfig>, follow: bool) -> Self {
+        Self { target, config, follow, live: Mutex::default() }
+    }
+
+    /// Runs a batch and returns the script's reply.
+    async fn run(&self, batch: &Batch<'_>) -> Result<Vec<u8>, Failure> {
+        let mut repeated = false;
+        loop {
+            let live = self.live().await?;
+            let failure = match live.evaluate(batch).await {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
+            };
+            if failure.ends_connection() {
+                self.forget(live.generation).await;
+            }
+            let again = match failure {
+                Failure::NoScript => {
+                    live.load().await?;
+                    true
+                }
+                Failure::Elsewhere(_) => self.follow,
+                _ => false,
+            };
+            if repeated || !again {
+                return Err(failure);
+            }
+            repeated = true;
+        }
+    }
+
+    async fn live(&self) -> Result<Live, Failure> {
+        let mut slot = self.live.lock().await;
+        if let Some(live) = &slot.live {
+            return Ok(live.clone());
+        }
+        slot.generation += 1;
+        let generation = slot.generation;
+        let connecting = self.connect(generation);
+        let live = tokio::time::timeout(self.config.connect_timeout, connecting)
+            .await
+            .unwrap_or_else(|_| Err(Failure::Unsent("no connection in time".to_owned())))?;
+        slot.live = Some(live.clone());
+        Ok(live)
+    }
+
+    async fn forget(&self, generation: u64) {
+        let mut slot = self.live.lock().await;
+        if slot.live.as_ref().is_some_and(|live| live.generation == generation) {
+            slot.live = None;
+        }
+    }
+
+    async fn connect(&self, generation: u64) -> Result<Live, Failure> {
+        let address = match &self.target {
+            Target::Fixed(address) => address.clone(),
+            Target::Sentinel { sentinels, master } => {
+                super::sentinel::resolve(&self.config, sentinels, master).await?
+            }
+        };
+        let connection =
+            open(&self.config, &address, true).await.map_err(|error| unsent(&address, &error))?;
+        let mut live = Live { connection, script: Arc::from(""), generation };
+        live.script = live.load().await?;
+        Ok(live)
+    }
+}
+
+impl Executor for Link {
+    async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
+        let (packed, keys) = wire::encode(operations.iter());
+        let bytes = self.run(&Batch { packed, keys, at }).await?;
+        let mut rest = &bytes[..];
+        let mut replies = Vec::with_capacity(operations.len());
+        for operation in operations {
+            let mut reply = Reply::default();
+            rest = wire::read(operation, rest, &mut reply)
+                .map_err(|wire::Garbled| Failure::Lost("the script's answer is too short".to_owned()))?;
+            replies.push(reply);
+        }
+        Ok(replies)
+    }
+}
+
+impl Live {
+    async fn load(&self) -> Result<Arc<str>, Failure> {
+        let mut load = cmd("SCRIPT");
+        load.arg("LOAD").arg(SCRIPT);
+        let name: String = load
+            .query_async(&mut self.connection.clone())
+            .await
+            .map_err(|error: RedisError| Failure::Unsent(format!("the script cannot be loaded: {error}")))?;
+        Ok(Arc::from(name))
+    }
+
+    async fn evaluate(&self, batch: &Batch<'_>) -> Result<Vec<u8>, Failure> {
+        let mut evaluate = cmd("EVALSHA");
+        evaluate.arg(&*self.script).arg(batch.keys.len());
+        for key in &batch.keys {
+            evaluate.arg(*key);
+        }
+        evaluate.arg(&batch.packed[..]);
+        if let Some(now) = batch.at {
+            for nanos in [now.tick.0, now.wall.0] {
+                evaluate.arg(nanos / SECOND).arg(nanos % SECOND);
+            }
+        }
+        match self.connection.clone().send_packed_command(&evaluate).await {
+            Ok(Value::BulkString(reply)) => Ok(reply),
+            Ok(Value::ServerError(error)) => Err(classify(&RedisError::from(error))),
+            Ok(_) => Err(Failure::Refused("the script did not answer with a string".to_owned())),
+            Err(error) => Err(classify(&error)),
+        }
+    }
+}
+
+/// Opens a connection. Sentinels have no users of their own here: `authenticate` is for servers.
+pub(super) async fn open(
+    config: &RedisConfig,
+    address: &Address,
+    authenticate: bool,
+) -> Result<MultiplexedConnection, RedisError> {
+    let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
+    if authenticate {
+        if let Some(username) = &config.username {
+            settings = settings.set_username(username);
+        }
+        if let Some(password) = &config.password {
+            settings = settings.set_password(&password.0);
+        }
+    }
+    let host = address.host.clone();
+    let place = match &config.tls {
+        None => ConnectionAddr::Tcp(host, address.port),
+        Some(_) => ConnectionAddr::TcpTls { host, port: address.port, insecure: false, tls_params: None },
+    };
+    let info = place
+        .into_connection_info()?
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true))
+        .set_redis_settings(settings);
+    let client = match &config.tls {
+        None => Client::open(info)?,
+        Some(tls) => {
+            let client_tls = tls.client.as_ref().map(|(certificate, key)| ClientTlsConfig {
+                client_cert: certificate.clone(),
+                client_key: key.0.clone().into_bytes(),
+            });
+            Client::build_with_tls(info, TlsCertificates { client_tls, root_cert: tls.root.clone() })?
+        }
+    };
+    let timeouts = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(config.connect_timeout))
+        .set_response_timeout(Some(config.response_timeout));
+    client.get_multiplexed_async_connection_with_config(&timeouts).await
+}
+
+/// The failure of a command that only prepares for a batch.
+pub(super) fn unsent(address: &Address, error: &RedisError) -> Failure {
+    Failure::Unsent(format!("{address}: {error}"))
+}

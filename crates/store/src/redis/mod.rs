@@ -1,0 +1,172 @@
+//! The Redis store: counters that any number of nodes share.
+//!
+//! ```text
+//!   decide --> operation --> lane (by hash tag) --> batch --> decide.lua --> verdicts
+//! ```
+//!
+//! One script decides a whole batch of requests over all their limits, atomically and by the
+//! server's clock. It mirrors the pure functions of `tidegate_algorithms::limit`, and is checked
+//! against them (`tests/differential.rs`), not the other way round.
+//!
+//! A counter's key is `tg:{tt}:` and the contract's key. The tag `tt` is one of 64, taken from the
+//! first attribute that the counter is keyed on, so that a client's counters under several policies
+//! share a Cluster slot. Why 64: a Cluster decides a batch per slot, so fewer tags mean fuller
+//! batches; 64 still spread evenly over a dozen masters.
+//!
+//! Over-admission: 0 while the same server answers; at most one limit per key after a failover that
+//! lost the latest writes (fault 6), since replication is asynchronous.
+//!
+//! Deliberately absent: deadlines, breaker and what to answer meanwhile ([`crate::guard`]); retries
+//! of anything whose outcome is unknown; `SCRIPT KILL`.
+
+mod cluster;
+pub mod config;
+mod failure;
+mod keys;
+mod link;
+mod sentinel;
+mod spread;
+mod url;
+mod wire;
+
+use std::sync::Arc;
+
+use tidegate_algorithms::limit::{Limit, PermitId};
+use tidegate_algorithms::policy::OnStoreFailure;
+use tidegate_algorithms::time::Now;
+
+use self::cluster::Cluster;
+pub use self::config::RedisConfig;
+use self::config::{DecidingClock, Topology};
+use self::link::{Link, Target};
+pub use self::url::UrlError;
+use crate::batch::{Failure, Kind, Lane, Operation, Reply};
+use crate::{Answer, Charge, Intent, StoreError};
+
+/// Most connections to one server.
+pub const MAX_CONNECTIONS: usize = 16;
+
+/// Counters in Redis.
+#[derive(Debug)]
+pub struct Redis {
+    route: Route,
+    clock: DecidingClock,
+}
+
+/// The way to the server that decides.
+#[derive(Debug)]
+enum Route {
+    /// One server at a time decides everything.
+    One(Vec<Lane>),
+    /// Each decides its slots.
+    Cluster(Cluster),
+}
+
+impl Redis {
+    /// Starts the tasks that talk to Redis. They connect when they are first needed, so that a node
+    /// starts while its store is down. Call it inside a runtime.
+    #[must_use]
+    pub fn start(config: RedisConfig) -> Self {
+        let clock = config.clock;
+        let topology = config.topology.clone();
+        let config = Arc::new(config);
+        let one = |target: &Target| {
+            let link = || Link::new(target.clone(), Arc::clone(&config), true);
+            let count = config.connections.clamp(1, MAX_CONNECTIONS);
+            Route::One((0..count).map(|_| Lane::start(link())).collect())
+        };
+        let route = match topology {
+            Topology::Single(address) => one(&Target::Fixed(address)),
+            Topology::Sentinel { sentinels, master } => one(&Target::Sentinel { sentinels, master }),
+            Topology::Cluster { seeds } => Route::Cluster(Cluster::new(Arc::clone(&config), seeds)),
+        };
+        Self { route, clock }
+    }
+
+    /// Decides one request over all its limits.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses.
+    pub async fn decide(
+        &self,
+        now: Now,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        answer: &mut Answer,
+    ) -> Result<(), StoreError> {
+        let reply = self.call(intent.into(), now, charges).await?;
+        *answer = Answer { allowed: reply.yes, verdicts: reply.verdicts, ..Answer::default() };
+        Ok(())
+    }
+
+    /// Gives back units.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses.
+    pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        self.call(Kind::Refund, now, charges).await?;
+        Ok(())
+    }
+
+    /// Extends the lease of a permit. False if it is not held.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses.
+    pub async fn renew(
+        &self,
+        now: Now,
+        limit: &Limit,
+        key: &[u8],
+        permit: PermitId,
+    ) -> Result<bool, StoreError> {
+        self.permit(Kind::Renew(permit), now, limit, key).await
+    }
+
+    /// Gives a permit back. False if it is not held.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses.
+    pub async fn release(
+        &self,
+        now: Now,
+        limit: &Limit,
+        key: &[u8],
+        permit: PermitId,
+    ) -> Result<bool, StoreError> {
+        self.permit(Kind::Release(permit), now, limit, key).await
+    }
+
+    async fn permit(&self, kind: Kind, now: Now, limit: &Limit, key: &[u8]) -> Result<bool, StoreError> {
+        if !matches!(limit, Limit::Concurrency(_)) {
+            return Ok(false);
+        }
+        let charge = Charge { limit, key, cost: 0, binding: true, on_failure: OnStoreFailure::Local };
+        Ok(self.call(kind, now, &[charge]).await?.yes)
+    }
+
+    async fn call(&self, kind: Kind, now: Now, charges: &[Charge<'_>]) -> Result<Reply, Failure> {
+        let Some(first) = charges.first() else { return Ok(Reply { yes: true, verdicts: Vec::new() }) };
+        let tag = keys::tag_of(first.key);
+        let cluster = matches!(self.route, Route::Cluster(_));
+        if cluster && charges.iter().any(|charge| keys::tag_of(charge.key) != tag) {
+            return spread::call(self, kind, now, charges).await;
+        }
+        self.call_one(tag, kind, now, charges).await
+    }
+
+    /// Runs an operation on the server that has this tag's counters.
+    async fn call_one(
+        &self,
+        tag: u8,
+        kind: Kind,
+        now: Now,
+        charges: &[Charge<'_>],
+    ) -> Result<Reply, Failure> {
+        let at = (self.clock == DecidingClock::Caller).then_some(now);
+        let operation = Operation::new(kind, now, charges, keys::tagged);
+        match &self.route {
+            Route::One(lanes) => lanes[usize::from(tag) % lanes.len()].call(operation, None, at).await,
+            Route::Cluster(cluster) => cluster.call(tag, at, operation).await,
+        }
+    }
+}
