@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "a chore talks to the person who runs it")]
 
 mod bench;
+mod capacity;
 mod chore;
 mod fuzz;
 mod markdown;
@@ -21,6 +22,7 @@ const CHORES: &[(&str, &str)] = &[
     ("deny", "checks licences, duplicate versions and sources of dependencies [advisories: with --all]"),
     ("faults", "lists the faults of docs/faults.md with the tests that prove them"),
     ("bench", "runs the performance cases of regression/, or the one named"),
+    ("capacity", "runs the tester against the decision service: docs/capacity.md"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
 ];
 
@@ -49,6 +51,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "deny" => deny(&root, rest),
         "faults" => faults(&root),
         "bench" => bench::bench(&root, rest),
+        "capacity" => capacity::capacity(&root),
         "fuzz" => fuzz::fuzz(&root, rest),
         unknown => bail!("`{unknown}` is no chore; `cargo xtask` lists them"),
     }

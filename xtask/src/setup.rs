@@ -26,6 +26,9 @@ const DEBIAN: &[(&str, &str)] = &[
     ("wrk", "wrk"),
     ("h2load", "nghttp2-client"),
     ("c++", "g++"),
+    ("node", "nodejs"),
+    ("curl", "curl"),
+    ("faketime", "faketime"),
 ];
 
 /// Installs everything that `make test` needs.
@@ -65,7 +68,7 @@ fn packages(missing: impl IntoIterator<Item = &'static str>) -> anyhow::Result<(
     } else if succeeds(Command::new("sudo").args(["-n", "true"])) {
         &["sudo", "-n", "env"]
     } else {
-        bail!("not root, and sudo asks for a password. Please run: sudo {by_hand}");
+        bail!("not root, and no sudo without a password; please run: sudo {by_hand}");
     };
     let apt = |arguments: &[&str]| {
         let words = [prefix, &["DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"], arguments].concat();

@@ -8,5 +8,6 @@ pub mod limit;
 pub mod pacing;
 pub mod policy;
 pub mod random;
+pub mod sketch;
 pub mod stats;
 pub mod time;

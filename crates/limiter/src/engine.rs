@@ -25,8 +25,8 @@ use tidegate_store::{Answer, Charge, Counters, Intent};
 
 use crate::decision::{Decision, Part};
 use crate::error::AskError;
-use crate::policy_set::PolicySet;
-use crate::tally::Tallies;
+use crate::policy_set::{CLIENT_ID, PolicySet};
+use crate::tally::{DeniedClients, Tallies};
 
 /// A request for a decision.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,7 @@ pub struct Engine {
     clock: Clock,
     tallies: Tallies,
     permits: PermitIds,
+    denied_clients: DeniedClients,
 }
 
 /// One policy that applies to a request.
@@ -60,7 +61,14 @@ impl Engine {
     /// An engine over `counters` that starts with `set`.
     #[must_use]
     pub fn new(set: PolicySet, tallies: Tallies, counters: Counters, clock: Clock) -> Self {
-        Self { set: ArcSwap::from_pointee(set), counters, clock, tallies, permits: PermitIds::default() }
+        Self {
+            set: ArcSwap::from_pointee(set),
+            counters,
+            clock,
+            tallies,
+            permits: PermitIds::default(),
+            denied_clients: DeniedClients::default(),
+        }
     }
 
     /// The policies in force.
@@ -78,6 +86,12 @@ impl Engine {
     #[must_use]
     pub fn tallies(&self) -> &Tallies {
         &self.tallies
+    }
+
+    /// The clients that were denied most, by `client_id`.
+    #[must_use]
+    pub fn denied_clients(&self) -> &DeniedClients {
+        &self.denied_clients
     }
 
     /// The store.
@@ -113,6 +127,11 @@ impl Engine {
                 let in_force = &set.policies()[applies.index];
                 let binding = in_force.policy.mode == Mode::Enforce;
                 in_force.tally.count(verdict.allowed, binding, answer.degraded.is_some());
+            }
+            if !answer.allowed
+                && let Some(client) = ask.attributes.value(CLIENT_ID)
+            {
+                self.denied_clients.see(client);
             }
         }
         let handed_out = answer.allowed && !ask.peek && ask.cost > 0;

@@ -3,6 +3,7 @@
 use thiserror::Error;
 use tidegate_algorithms::policy::{MAX_UNITS, MAX_VALUE_BYTES, Mistake};
 use tidegate_store::StoreError;
+use tidegate_wire::path::PathError;
 
 /// Why there is no decision. Nothing was charged, except where the store's error says otherwise.
 #[derive(Debug, Error)]
@@ -15,6 +16,9 @@ pub enum AskError {
         /// Its length.
         bytes: usize,
     },
+    /// Send a path that has one reading.
+    #[error("attribute \"path\": {0}")]
+    AmbiguousPath(#[from] PathError),
     /// Ask for less.
     #[error("cost is {0}, of at most {MAX_UNITS}")]
     CostTooLarge(u64),

@@ -1,4 +1,5 @@
 //! Decisions, refunds, permits, explanations, and the configuration as resources.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
@@ -162,10 +163,7 @@ fn explain_says_which_policy_applies_and_why_not_the_others() {
     assert_eq!((&answer["allowed"], &answer["revision"]), (&json!(true), &json!(1)));
     let policies = answer["policies"].as_array().unwrap();
     assert_eq!(policies[0]["own_limits"]["limit"], 50);
-    assert_eq!(
-        policies[0]["verdict"]["remaining"], 38,
-        "burst 5 is not overridden, so the cost of 7 never fits"
-    );
+    assert_eq!(policies[0]["verdict"]["remaining"], 43, "the burst follows the limit, as in the policy");
     assert_eq!((&policies[1]["applies"], &policies[1]["because_of"]), (&json!(false), &json!("method")));
     assert_eq!(service.get("/v1/explain?client_id=a&cost=many").status, 422);
 }
@@ -287,6 +285,40 @@ fn fault_18_one_key_from_many_connections_is_admitted_exactly_to_the_limit() {
         .collect();
     let admitted: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     assert_eq!(admitted, 100);
+}
+
+#[test]
+fn fault_54_variants_of_a_path_meet_the_same_policy() {
+    let pay = json!({"name": "pay", "key": [], "match": {"path": "/pay"}, "limit": 4, "window_seconds": 60});
+    let service = start_with(policies(&[pay]), None);
+    for (spent, path) in ["/pay", "//pay/", "/%70ay;x", "/a/../pay?q"].iter().enumerate() {
+        let body = json!({"attributes": {"path": path}}).to_string();
+        let answer = service.post("/v1/decisions", &body).body;
+        assert_eq!((&answer["policy"], &answer["remaining"]), (&json!("pay"), &json!(3 - spent)), "{path}");
+    }
+    let check = |uri: &str| service.send("GET", "/v1/check", &[("x-original-uri", uri)], None).status;
+    assert_eq!((check("/./pay?a=b"), check("/other"), check("/a%2fpay")), (429, 204, 400));
+    let ambiguous = service.post("/v1/decisions", r#"{"attributes":{"path":"/a%2fb"}}"#);
+    assert_eq!(
+        (ambiguous.status, &ambiguous.body["errors"][0]["pointer"]),
+        (400, &json!("/attributes/path"))
+    );
+}
+
+#[test]
+fn fault_53_the_most_denied_clients_are_listed_and_bounded() {
+    let service = start();
+    service.put("/v1/policies/default", r#"{"limit":1,"window_seconds":600}"#);
+    for client in 0..150 {
+        let asks = if client == 7 { 20 } else { 2 };
+        for _ in 0..asks {
+            service.post("/api/v1/ratelimit", &format!(r#"{{"client_id":"c{client}","resource":"r"}}"#));
+        }
+    }
+    let listed = service.get("/v1/denied-clients").body;
+    let listed = listed.as_array().unwrap();
+    assert_eq!(listed.len(), 128);
+    assert_eq!((&listed[0]["client_id"], &listed[0]["denied"]), (&json!("c7"), &json!(19)));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! The simple API, exactly as its clients know it.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 

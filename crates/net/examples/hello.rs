@@ -1,7 +1,8 @@
 //! A server that answers every request with the same short JSON body: the wall that the decision
 //! service runs against, measured beside nginx by `regression/http_hello/run`.
 //!
-//! `hello ADDRESS [CORES]` serves until it is killed; it prints the address it listens on.
+//! `hello ADDRESS [CORES] [shared]` serves until it is killed; it prints the address it listens
+//! on. With `shared`, all cores accept from one socket's queue instead of one socket each.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -37,7 +38,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let drain = Drain::new();
     let stats = Arc::new(Stats::new(cores.count(), &["other", "/"]));
     let gate = Gate { permits: Permits::new(20_000), drain: drain.clone(), stats };
-    let listeners = Listeners::bind(&ListenConfig::new(address, count))?;
+    let listeners = if arguments.next().as_deref() == Some("shared") {
+        Listeners::adopt(&std::net::TcpListener::bind(address)?, count)?
+    } else {
+        Listeners::bind(&ListenConfig::new(address, count))?
+    };
     writeln!(std::io::stdout(), "listening on {}", listeners.address())?;
     Server::new(Hello, HttpConfig::default(), gate).start(&cores, listeners);
     drain.advance(Stage::Ready);

@@ -17,7 +17,7 @@
 //! | response, rate at which the peer reads | 1 KiB/s after 10 s | the connection ends |
 //!
 //! Why not hyper's own header timer: it is armed anew for each request (an allocation and two
-//! visits to the timer wheel) and cannot tell an idle connection from a slow head. [`DeadlineIo`]
+//! visits to the timer wheel) and cannot tell an idle connection from a slow head. [`deadline::DeadlineIo`]
 //! arms one timer per connection and moves it only when it fires.
 //!
 //! A connection that the server ends is first half-closed and then read dry for a moment, so that

@@ -5,7 +5,18 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use tidegate::commands::{check::Check, config::Config, decide::Decide, serve::Serve};
+use tidegate::commands::{
+    audit::Audit,
+    check::Check,
+    compare::Compare,
+    config::Config,
+    decide::Decide,
+    load::{self, Load},
+    plan::Plan,
+    saturate::Saturate,
+    serve::Serve,
+    stub::StubCommand,
+};
 use tidegate::config::Environment;
 
 /// Limits traffic, routes it, ingests it, and proves its own capacity.
@@ -23,6 +34,15 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    Saturate(Box<Saturate>),
+    Load(Box<Load>),
+    Stub(Box<StubCommand>),
+    /// One generator process of several; only its parent speaks to it.
+    #[command(name = load::WORKER, hide = true)]
+    Worker,
+    Compare(Compare),
+    Plan(Plan),
+    Audit(Audit),
     /// Prints a completion script for a shell.
     Completions {
         /// Which shell.
@@ -40,6 +60,13 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Saturate(saturate) => return saturate.run(&mut out),
+        Command::Load(load) => return load.run(&mut out),
+        Command::Stub(stub) => return stub.run(&mut out),
+        Command::Worker => return load::worker(),
+        Command::Compare(compare) => compare.run(&mut out),
+        Command::Plan(plan) => plan.run(&mut out),
+        Command::Audit(audit) => audit.run(&mut out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut out);
             Ok(ExitCode::SUCCESS)

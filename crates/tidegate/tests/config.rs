@@ -162,7 +162,7 @@ policy = "nope"
     t.toml:36:9: policy[1].burst: is "1e999" (accepted: a whole number from 1 to 1000000000)
     t.toml:37:10: policy[1].colour: is not a known key (accepted: name, match, key, mode, on_store_failure, algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone)
     t.toml:40:13: override[0].client_id: is "" (accepted: a string of 1 to 512 bytes)
-    t.toml:41:10: override[0].policy: is "nope" (accepted: a [[policy]] of this file, or "default")
+    t.toml:41:10: override[0].policy: is "nope" (accepted: the name of a [[policy]] of this file)
     "#);
 }
 
@@ -210,13 +210,18 @@ limit = 4
 [[override]]
 client_id = "x"
 limit = 5
+[[override]]
+client_id = "y"
+policy = "a"
+limit = 5
 key = ["ip"]
 "#;
     assert_snapshot!(mistakes(text), @r#"
     t.toml:2:15: resp.listen: is 127.0.0.1:4000, as is http.listen (accepted: an address of its own)
     t.toml:8:8: policy[1].name: is "a", as is policy[0] (accepted: a name of its own)
     t.toml:15:1: override[1]: is for the same client and policy as override[0] (accepted: one override for each client and policy)
-    t.toml:22:7: override[2].key: is not a known key (accepted: algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone)
+    t.toml:19:1: override[2].policy: is "default" (accepted: the name of a [[policy]] of this file)
+    t.toml:26:7: override[3].key: is not a known key (accepted: algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone)
     "#);
 }
 
@@ -233,19 +238,15 @@ burst = 20
 client_id = "partner"
 policy = "api"
 limit = 1000
-[[override]]
-client_id = "partner"
-limit = 7
 "#;
     let config = load_file(text).expect("the file is good").config;
-    assert_eq!(&*config.policies[0].name, "api");
-    let numbers = |index: usize| {
-        let one = &config.overrides[index];
-        let spec = &one.quota.spec;
-        (one.client_id.as_str(), one.policy.as_str(), spec.limit, spec.window_seconds, spec.burst)
-    };
-    assert_eq!(numbers(0), ("partner", "api", 1000, Some(60), Some(20)));
-    assert_eq!(numbers(1), ("partner", "default", 7, Some(60), None));
+    assert_eq!(&*config.layer.policies[0].name, "api");
+    let expected = ("partner".to_owned(), "api".to_owned(), serde_json::json!({ "limit": 1000 }));
+    assert_eq!(config.layer.overrides, [expected]);
+
+    let built_in =
+        load_file("[[override]]\nclient_id = 'partner'\nlimit = 7").expect("it is of the built-in policy");
+    assert_eq!(built_in.config.layer.overrides[0].1, "default");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! What the README shows is what happens.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 

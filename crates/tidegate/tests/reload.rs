@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tidegate::config::watch::{Reloader, State, follow};
-use tidegate::config::{MAX_FILE_BYTES, Source};
+use tidegate::config::{Loaded, MAX_FILE_BYTES, Source};
+use tidegate_algorithms::policy::Mistake;
 use tokio::sync::watch;
 
 const GOOD: &str = "[limits]\nconnections = 7\n";
@@ -56,20 +57,29 @@ fn a_change_is_read_once_when_it_has_settled() {
     assert!(directory.contains("is not a regular file"), "{directory}");
 }
 
+fn clash() -> Mistake {
+    Mistake { pointer: "/override/x".to_owned(), problem: "clashes".to_owned(), accepted: "peace".to_owned() }
+}
+
 #[tokio::test]
 async fn fault_19_a_bad_file_changes_nothing() {
     let (_dir, path, source) = scratch();
     let (reloader, loaded) = Reloader::start(source).unwrap();
     let (sender, mut states) = watch::channel(State::new(loaded));
-    let following = tokio::spawn(follow(reloader, sender, Duration::from_millis(1)));
+    // Stands for the limiter, which may find that the file does not go with what is stored.
+    let apply = async |loaded: &Loaded| {
+        if loaded.config.settings.limits.connections == 666 { Err(vec![clash()]) } else { Ok(()) }
+    };
+    let following = tokio::spawn(follow(reloader, sender, Duration::from_millis(1), apply));
 
-    let bad: [(&str, Vec<u8>); 6] = [
+    let bad: [(&str, Vec<u8>); 7] = [
         ("blank", Vec::new()),
         ("truncated", GOOD.as_bytes()[..GOOD.len() - 3].to_vec()),
         ("oversized", vec![b'#'; MAX_FILE_BYTES + 1]),
         ("not text", (0..=255).collect()),
         ("unknown key", b"[limits]\nconections = 8\n".to_vec()),
         ("out of range", b"[limits]\nconnections = 0\n".to_vec()),
+        ("not with what is stored", b"[limits]\nconnections = 666\n".to_vec()),
     ];
     let refusals = u64::try_from(bad.len()).unwrap();
     for (number, (what, bytes)) in (1..).zip(bad) {
@@ -79,7 +89,9 @@ async fn fault_19_a_bad_file_changes_nothing() {
         let state = states.wait_for(|state| state.refused_total == number).await.unwrap().clone();
         assert_eq!(state.loaded.config.settings.limits.connections, 7, "{what}");
         let mistakes = state.refused.expect("the mistakes are there to be shown").to_string();
-        assert!(mistakes.contains("tidegate.toml:"), "{what}: {mistakes}");
+        let place =
+            if what == "not with what is stored" { "tidegate.toml together" } else { "tidegate.toml:" };
+        assert!(mistakes.contains(place), "{what}: {mistakes}");
     }
 
     fs::write(&path, "[limits]\nconnections = 9\n").unwrap();

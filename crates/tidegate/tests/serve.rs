@@ -1,4 +1,5 @@
 //! The built binary as an operator meets it.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
@@ -44,14 +45,99 @@ fn what_was_configured_is_there_after_a_restart() {
     let service = Tidegate::start(&[], &[]);
     let body = json!({"window_seconds": 60, "request_per_window": 7});
     agent().post(service.url("/api/v1/configure")).send_json(&body).unwrap();
-    service.signal("KILL");
-    let data = fs::read_dir(service.path()).unwrap().count();
-    assert!(data > 0);
+    assert_eq!(limit_of(&restarted(service, "KILL")), 7);
+}
+
+/// Stops `service` with a signal and starts again on the same data.
+fn restarted(service: Tidegate, signal: &str) -> Tidegate {
+    service.signal(signal);
     let folder = tempfile::tempdir().unwrap();
-    fs::rename(service.path().join("tidegate-data"), folder.path().join("tidegate-data")).unwrap();
-    let _ = service.wait();
-    let again = Tidegate::start_in(folder, &[], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
-    assert_eq!(limit_of(&again), 7);
+    let data = service.path().join("tidegate-data");
+    let (saved, ended) = service.wait_keeping_data();
+    assert!(signal == "KILL" || ended.status.success(), "{}", ended.output);
+    fs::rename(&data, folder.path().join("tidegate-data")).unwrap();
+    drop(saved);
+    Tidegate::start_in(folder, &[], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")])
+}
+
+fn spend_one(service: &Tidegate) -> Value {
+    let body = json!({"client_id": "a", "resource": "r"});
+    agent().post(service.url("/api/v1/ratelimit")).send_json(&body).unwrap().body_mut().read_json().unwrap()
+}
+
+#[test]
+fn a_restart_hands_nobody_a_fresh_window() {
+    let service = Tidegate::start(&[], &[]);
+    assert_eq!(spend_one(&service)["remaining"], 99);
+    assert_eq!(spend_one(&service)["remaining"], 98);
+    let again = restarted(service, "TERM");
+    assert_eq!(spend_one(&again)["remaining"], 97);
+}
+
+#[test]
+fn fault_08_the_civil_clock_jumps_and_nobody_is_refilled_or_locked_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = folder.path().join("clock");
+    let set_clock = |offset: &str| {
+        // In one step: the service reads the file at every look at the clock.
+        fs::write(clock.with_extension("new"), offset).unwrap();
+        fs::rename(clock.with_extension("new"), &clock).unwrap();
+    };
+    set_clock("+0");
+    let libraries = ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime"];
+    let library = libraries
+        .iter()
+        .map(|path| format!("{path}/libfaketime.so.1"))
+        .find(|path| fs::exists(path).unwrap());
+    let library = library.expect("libfaketime is there: run `make setup`");
+    let path = clock.to_str().unwrap();
+    let environment = [
+        ("LD_PRELOAD", library.as_str()),
+        ("FAKETIME_TIMESTAMP_FILE", path),
+        ("FAKETIME_NO_CACHE", "1"),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+    ];
+    let service = Tidegate::start(&[], &environment);
+    for spent in 1..=100 {
+        assert_eq!(spend_one(&service)["remaining"], 100 - spent);
+    }
+    for offset in ["+1h", "-1h", "+0"] {
+        set_clock(offset);
+        let denied = spend_one(&service);
+        assert_eq!(denied["allowed"], false, "{offset}: a refill");
+        assert!(denied["retry_after"].as_u64().unwrap() <= 60, "{offset}: {denied}");
+        let other = json!({"client_id": offset, "resource": "r"});
+        let other: Value = agent()
+            .post(service.url("/api/v1/ratelimit"))
+            .send_json(&other)
+            .unwrap()
+            .body_mut()
+            .read_json()
+            .unwrap();
+        assert_eq!(other["remaining"], 99, "{offset}: a lock-out");
+    }
+    set_clock("+25h");
+    let body = json!({"window_seconds": 60, "request_per_window": 100});
+    agent().post(service.url("/api/v1/configure")).send_json(&body).unwrap();
+    let rows: Value = agent().get(service.url("/v1/audit")).call().unwrap().body_mut().read_json().unwrap();
+    let stamped = std::time::Duration::from_millis(rows[0]["at_ms"].as_u64().unwrap());
+    let really =
+        fs::metadata(&clock).unwrap().modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert!(stamped > really + std::time::Duration::from_secs(24 * 3600), "the clock did jump");
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_is_set_aside_and_the_service_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("tidegate-data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("counters.snapshot"), b"not a snapshot").unwrap();
+    let service = Tidegate::start_in(folder, &[], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
+    assert_eq!(spend_one(&service)["remaining"], 99);
+    assert_eq!(
+        fs::read(service.path().join("tidegate-data/counters.unreadable")).unwrap(),
+        b"not a snapshot"
+    );
 }
 
 #[test]

@@ -2,5 +2,7 @@
 
 pub mod bodies;
 pub mod http1;
+pub mod path;
 pub mod problem;
 pub mod rate_limit_fields;
+pub mod trace_context;

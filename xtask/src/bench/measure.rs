@@ -16,8 +16,9 @@ use super::server::Server;
 
 /// Replies that are read before a load.
 const CHECKED: usize = 100;
-/// Requests that are sent on one connection before their replies are read.
-const PIPELINED: u32 = 100;
+/// Connections over which keys are sent, one request in flight on each. Not pipelined on one: a peer
+/// that leaves Nagle's algorithm on would wait 40 ms for each batch.
+const FEEDERS: usize = 64;
 /// Keys sent before memory is read for the first time, so that buffers and pools exist.
 const WARM_KEYS: u32 = 10_000;
 
@@ -164,29 +165,33 @@ fn idle_connections(server: &Server, connections: u32) -> anyhow::Result<Figure>
 
 /// Resident bytes that each distinct client adds, its key included.
 fn tracked_keys(server: &Server, keys: u32) -> anyhow::Result<Figure> {
-    let mut connection = Connection::open(server.address)?;
-    send_each(server.subject, &mut connection, "warm", WARM_KEYS)?;
+    let opened = (0..FEEDERS).map(|_| Connection::open(server.address));
+    let mut feeders = opened.collect::<Result<Vec<_>, _>>()?;
+    send_each(server.subject, &mut feeders, "warm", WARM_KEYS)?;
     let before = server.resident_bytes();
-    send_each(server.subject, &mut connection, "user", keys)?;
+    send_each(server.subject, &mut feeders, "user", keys)?;
     let grown = server.resident_bytes().saturating_sub(before);
     Ok(Figure::single(Quantity::Bytes, server.subject, per(grown, keys as usize)))
 }
 
-fn send_each(subject: Subject, connection: &mut Connection, prefix: &str, keys: u32) -> anyhow::Result<()> {
-    let mut next = 0;
-    while next < keys {
-        let batch = next..keys.min(next + PIPELINED);
-        next = batch.end;
-        let requests = batch.clone().flat_map(|key| decision(subject, &format!("{prefix}-{key:08}")));
-        connection.send(&requests.collect::<Vec<u8>>())?;
-        for _ in batch {
-            let reply = connection.receive()?;
+fn send_each(subject: Subject, feeders: &mut [Connection], prefix: &str, keys: u32) -> anyhow::Result<()> {
+    let mut names = (0..keys).map(|key| format!("{prefix}-{key:08}"));
+    loop {
+        let mut asked = 0;
+        for (feeder, name) in feeders.iter_mut().zip(&mut names) {
+            feeder.send(&decision(subject, &name))?;
+            asked += 1;
+        }
+        if asked == 0 {
+            return Ok(());
+        }
+        for feeder in &mut feeders[..asked] {
+            let reply = feeder.receive()?;
             if !reply.admits() {
                 bail!("{} answers a new client {}: {}", subject.name(), reply.status, reply.body);
             }
         }
     }
-    Ok(())
 }
 
 /// How many of `requests`, all sent before the first reply is read, are admitted.

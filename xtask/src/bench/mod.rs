@@ -21,6 +21,9 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+pub(crate) use case::Subject;
+pub(crate) use server::Server;
+
 use crate::chore::run;
 use crate::setup;
 
@@ -50,7 +53,7 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let cases = case::load(&root.join("regression"), only)?;
     raise_descriptor_limit()?;
     setup::throttlecrab(root)?;
-    run(Command::new("cargo").args(["build", "--release", "--package", "tidegate"]).current_dir(root))?;
+    build(root)?;
 
     let mut text = format!("{INTRODUCTION}\n{}", machine::describe());
     for case in &cases {
@@ -66,14 +69,25 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Builds Tidegate as it is shipped.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn build(root: &Path) -> anyhow::Result<()> {
+    run(Command::new("cargo").args(["build", "--release", "--package", "tidegate"]).current_dir(root))
+}
+
 /// The release build of Tidegate.
-fn binary(root: &Path) -> PathBuf {
+pub(crate) fn binary(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("release/tidegate")
 }
 
-/// Children inherit the limit, servers and generators alike.
-fn raise_descriptor_limit() -> anyhow::Result<()> {
+/// Raises this process's limit; children inherit it, servers and generators alike.
+///
+/// # Errors
+/// When the hard limit is too low for 10,000 connections.
+pub(crate) fn raise_descriptor_limit() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|maximum| maximum < DESCRIPTORS) {
         bail!("10,000 connections need {DESCRIPTORS} descriptors: `ulimit -Hn {DESCRIPTORS}` as root first");

@@ -92,6 +92,11 @@ impl Server {
         std::fs::read_to_string(self._scratch.0.join("log.txt")).unwrap_or_default()
     }
 
+    /// The process that was started; it may have children.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Resident memory of the server's processes, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let of = |pid: &u32| {
@@ -114,7 +119,7 @@ impl Server {
     }
 
     fn processes(&self) -> Vec<u32> {
-        let own = self.child.id();
+        let own = self.pid();
         let children =
             std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
         let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
@@ -124,7 +129,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) {
             for _ in 0..LOOKS {
                 if !matches!(self.child.try_wait(), Ok(None)) {

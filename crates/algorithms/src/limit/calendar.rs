@@ -6,11 +6,12 @@
 //! clock was wrong when it was written: the period is found anew and what was spent counts in it
 //! (neither a lock-out nor a refill).
 //!
-//! A day in a zone with daylight saving is 23, 24 or 25 hours long; a midnight that is skipped is
-//! at the first instant that exists, and of one that comes twice the first counts. The time zone
-//! database is [`jiff`]'s bundled one, so that every node agrees whatever its host has installed.
+//! A day in a zone with daylight saving is 23, 24 or 25 hours long. A midnight that is skipped moves
+//! on by what was skipped ([`jiff`]'s compatible resolution), which is the day's first instant when
+//! the gap begins at midnight; of one that comes twice the first counts. The time zone database is
+//! jiff's bundled one, so that every node agrees whatever its host has installed.
 
-use jiff::{Timestamp, ToSpan, Zoned, civil::Date, tz::TimeZone};
+use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 
 use super::{State, Verdict, narrow};
@@ -88,8 +89,7 @@ impl Calendar {
         let mut date = now.to_zoned(self.zone.clone()).date();
         loop {
             date = self.next_date(date)?;
-            let start =
-                date.to_zoned(self.zone.clone()).and_then(|midnight: Zoned| midnight.start_of_day()).ok()?;
+            let start = date.to_zoned(self.zone.clone()).ok()?;
             // Clocks set back over midnight show yesterday's date again: its end is then past.
             if start.timestamp() > now {
                 let seconds = u64::try_from(start.timestamp().as_second()).ok()?;

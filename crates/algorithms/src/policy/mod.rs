@@ -140,7 +140,7 @@ pub enum OnStoreFailure {
 }
 
 impl QuotaSpec {
-    /// The arithmetic for these numbers, which [`parse`] has checked. `zone` is the one that
+    /// The arithmetic for these numbers, which [`parse()`] has checked. `zone` is the one that
     /// `time_zone` names.
     fn limit(&self, zone: jiff::tz::TimeZone) -> Limit {
         let seconds = self.window_seconds.unwrap_or(1);
@@ -217,7 +217,7 @@ impl Policy {
         unmatched.map(|(name, _)| name.as_str()).or_else(|| absent().map(String::as_str))
     }
 
-    /// The document that [`parse`] would turn into this policy.
+    /// The document that [`parse()`] would turn into this policy.
     #[must_use]
     pub fn document(&self) -> serde_json::Value {
         parse::document(self)

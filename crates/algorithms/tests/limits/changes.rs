@@ -1,8 +1,8 @@
 //! Limits that change while running: what a key has used is kept, capped at the new quota.
 
 use proptest::prelude::*;
-use tidegate_algorithms::limit::{Limit, State, Wait};
-use tidegate_algorithms::time::{Now, Tick};
+use tidegate_algorithms::limit::{FixedWindow, Limit, SlidingLog, State, Wait};
+use tidegate_algorithms::time::{Now, SECOND, Tick};
 
 use crate::oracle::{Key, START, any_gap, any_limit, span};
 
@@ -61,4 +61,35 @@ fn in_use(state: &State, at: u64) -> u64 {
         }
         other => other.used(Now::at(at)),
     }
+}
+
+fn fixed(limit: u64, seconds: u32) -> Limit {
+    Limit::FixedWindow(FixedWindow { limit, seconds })
+}
+
+fn log(limit: u64, window: u64) -> Limit {
+    Limit::SlidingLog(SlidingLog { limit, window })
+}
+
+#[test]
+fn a_count_is_taken_over_to_the_end_of_the_new_window() {
+    let mut key = Key::default();
+    assert!(key.spend(&fixed(5, 1), START, 5).allowed);
+    assert_eq!(key.peek(&fixed(5, 4), START, 1).wait, Wait::For(4 * SECOND));
+}
+
+#[test]
+fn what_has_just_left_the_log_is_not_taken_over() {
+    let mut key = Key::default();
+    assert!(key.spend(&log(5, SECOND), START, 5).allowed);
+    assert_eq!(key.peek(&fixed(5, 4), START + SECOND, 0).remaining, 5);
+    assert_eq!(key.peek(&fixed(5, 4), START + SECOND - 1, 0).remaining, 0);
+}
+
+#[test]
+fn a_cost_of_0_reads_even_after_the_limit_was_lowered() {
+    let mut key = Key::default();
+    assert!(key.spend(&log(5, SECOND), START, 5).allowed);
+    let read = key.peek(&log(2, SECOND), START, 0);
+    assert_eq!((read.allowed, read.wait, read.remaining), (true, Wait::None, 0));
 }

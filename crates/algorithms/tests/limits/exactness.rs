@@ -135,6 +135,9 @@ fn a_bucket_admits_at_most_burst_plus_the_elapsed_share() {
     // ceil(elapsed x limit / window) with a rate that divides nothing: 7 per 3 s, greedy for a minute.
     let (limit, burst, window) = (7, 5, 3 * SECOND);
     let bucket = Limit::TokenBucket(tidegate_algorithms::limit::Bucket::new(limit, burst, window));
+    let Limit::TokenBucket(inner) = &bucket else { panic!("a bucket") };
+    assert!(inner.interval * limit >= window, "never faster than stated");
+    assert!((inner.interval - 1) * limit < window, "at most 1 ns per unit slower");
     let mut key = Key::default();
     for step in 0..60_000_u64 {
         key.spend(&bucket, START + step * SECOND / 1_000, 1);

@@ -98,3 +98,10 @@ fn fault_44_a_crashed_holders_permit_comes_back_when_its_lease_ends() {
         "it lapsed, and is not given back twice"
     );
 }
+
+#[test]
+fn restored_permits_are_put_in_order() {
+    let permit = |id, lapses| Permit { id: PermitId(id), units: 1, lapses: Tick(lapses) };
+    let restored = Permits::restore([permit(1, 30), permit(2, 10), permit(3, 20)]);
+    assert!(restored.held().is_sorted_by_key(|permit| permit.lapses));
+}

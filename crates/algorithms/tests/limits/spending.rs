@@ -103,3 +103,17 @@ fn the_log_of_a_small_limit_never_reserves_more_than_it_can_use() {
         assert!(key.state.heap_bytes() <= most, "{} of {most} bytes", key.state.heap_bytes());
     }
 }
+
+#[test]
+fn a_refund_of_the_counters_previous_window_gives_back() {
+    use tidegate_algorithms::limit::SlidingCounter;
+    use tidegate_algorithms::time::SECOND;
+    let limit = Limit::SlidingCounter(SlidingCounter { limit: 10, seconds: 60 });
+    let mut key = Key::default();
+    key.spend(&limit, START, 4);
+    let next = START + 60 * SECOND;
+    key.spend(&limit, next, 1);
+    assert_eq!(key.peek(&limit, next, 0).remaining, 5);
+    limit.refund(&mut key.state, Now::at(next), 3);
+    assert_eq!(key.peek(&limit, next, 0).remaining, 8);
+}

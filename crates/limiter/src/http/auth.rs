@@ -1,6 +1,6 @@
 //! Who may read and change the configuration: whoever has the admin token, if there is one.
 //!
-//! Tokens are compared by their SHA-256 digests in constant time (fault 46), so neither the length
+//! Tokens are compared by their SHA-256 digests in constant time, so neither the length
 //! nor a matching prefix shows in the time it takes. The token itself is not kept.
 
 use http::HeaderMap;

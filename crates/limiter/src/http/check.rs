@@ -16,12 +16,14 @@ use http::HeaderMap;
 use http::request::Parts;
 use tidegate_algorithms::policy::Attributes;
 use tidegate_wire::bodies::MAX_REQUEST_ATTRIBUTES;
+use tidegate_wire::path::normal_form;
 use tidegate_wire::problem::{self, Problem};
 
 use super::Shared;
 use super::reply::{self, Refusal, Reply, describe, refuse};
 use crate::decision::Decision;
 use crate::engine::Ask;
+use crate::error::AskError;
 use crate::policy_set::CLIENT_ID;
 
 /// Any method on `/v1/check`
@@ -53,10 +55,12 @@ async fn decide(shared: &Shared, head: &Parts, peer: SocketAddr) -> Result<Decis
             accepted: "up to 32",
         });
     }
+    let target = first(&head.headers, ["x-original-uri", "x-forwarded-uri"]);
+    let path = target.map(normal_form).transpose().map_err(AskError::from)?;
     let address = client_address(&head.headers, peer.ip(), shared.settings.trusted_hops);
     let from_headers = [
         ("method", first(&head.headers, ["x-original-method", "x-forwarded-method"])),
-        ("path", first(&head.headers, ["x-original-uri", "x-forwarded-uri"]).map(path_of)),
+        ("path", path.as_deref()),
         ("ip", Some(address.as_bytes())),
         (CLIENT_ID, Some(address.as_bytes())),
     ];
@@ -88,11 +92,6 @@ fn reply_to(decision: &Decision) -> Reply {
 
 fn first<'a>(headers: &'a HeaderMap, names: [&str; 2]) -> Option<&'a [u8]> {
     names.iter().find_map(|name| headers.get(*name)).map(http::HeaderValue::as_bytes)
-}
-
-/// The path of a request target: what comes before the query.
-fn path_of(target: &[u8]) -> &[u8] {
-    target.split(|byte| *byte == b'?').next().unwrap_or(target)
 }
 
 /// The client's address, as the attribute `ip` has it.
@@ -133,10 +132,5 @@ mod tests {
         assert_eq!(address(&["nonsense"], "10.0.0.1", 1), "10.0.0.1");
         assert_eq!(address(&[], "2001:db8:1:2:3:4:5:6", 0), "2001:db8:1:2::/64");
         assert_eq!(address(&[], "::ffff:10.0.0.1", 0), "10.0.0.1");
-    }
-
-    #[test]
-    fn the_query_is_not_part_of_a_path() {
-        assert_eq!(path_of(b"/a/b?x=1?y"), b"/a/b");
     }
 }

@@ -3,6 +3,7 @@
 //! A denied request is a 200: the question was answered. The items of a batch are checked all
 //! before the first is decided, then decided in order, each atomic by itself.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -11,6 +12,7 @@ use http::request::Parts;
 use serde::Serialize;
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
 use tidegate_wire::bodies::{AttributesBody, DecisionBodies, DecisionBody, read, read_decisions};
+use tidegate_wire::path::normal_form;
 use utoipa::ToSchema;
 
 use super::Shared;
@@ -126,14 +128,16 @@ pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply 
 async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
     expect_json(&head.headers)?;
     match read_decisions(body)? {
-        DecisionBodies::One(body) => {
+        DecisionBodies::One(mut body) => {
+            normalise(&mut body)?;
             let decision = decide_one(shared, &body).await?;
             let answer = DecisionReply::new(shared, &decision, &body.attributes);
             let mut reply = json(&DecisionReplies::One(Box::new(answer)));
             describe(&decision, reply.headers_mut());
             Ok(reply)
         }
-        DecisionBodies::Batch(batch) => {
+        DecisionBodies::Batch(mut batch) => {
+            batch.iter_mut().try_for_each(normalise)?;
             batch.iter().try_for_each(check)?;
             let mut replies = Vec::with_capacity(batch.len());
             for body in &batch {
@@ -143,6 +147,24 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
             Ok(json(&DecisionReplies::Batch(replies)))
         }
     }
+}
+
+/// Reads the body of a route that takes one request.
+pub(super) fn read_one(body: &[u8]) -> Result<DecisionBody<'_>, Refusal> {
+    let mut body: DecisionBody<'_> = read(body)?;
+    normalise(&mut body)?;
+    Ok(body)
+}
+
+/// Puts the attribute `path` into its one normal form before anything is matched (fault 54).
+fn normalise(body: &mut DecisionBody<'_>) -> Result<(), AskError> {
+    if let Some((_, path)) = body.attributes.0.iter_mut().find(|(name, _)| name == "path")
+        && let Cow::Owned(normal) = normal_form(path.as_bytes())?
+    {
+        // Invariant: the form of a text is a text; only whole escapes and segments are taken out.
+        *path = Cow::Owned(String::from_utf8_lossy(&normal).into_owned());
+    }
+    Ok(())
 }
 
 /// What the engine would refuse, found before the first item of a batch is charged.
@@ -176,7 +198,7 @@ pub(super) async fn refund(
     State(shared): State<Arc<Shared>>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<RefundReply>, Refusal> {
-    let body: DecisionBody<'_> = read(&body)?;
+    let body = read_one(&body)?;
     let pairs = pairs(&body.attributes);
     let ask = Ask { attributes: Attributes::new(&pairs), cost: body.cost, peek: false };
     Ok(Json(RefundReply { policies: shared.engine.refund(&ask).await? }))

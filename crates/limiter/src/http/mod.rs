@@ -124,7 +124,7 @@ const CHECK: &str = "/v1/check";
 const OTHER: &str = "other";
 
 /// Every route's template: the label values that metrics may use.
-pub const TEMPLATES: [&str; 17] = [
+pub const TEMPLATES: [&str; 18] = [
     RATELIMIT,
     DECISIONS,
     CHECK,
@@ -141,6 +141,7 @@ pub const TEMPLATES: [&str; 17] = [
     "/v1/policies/{name}",
     "/v1/clients/{client_id}/limits",
     "/v1/audit",
+    "/v1/denied-clients",
     "/openapi.json",
 ];
 
@@ -170,6 +171,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/policies/{name}", get(policies::read_policy).put(policies::put).delete(policies::delete))
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
         .route("/v1/audit", get(policies::audit))
+        .route("/v1/denied-clients", get(policies::denied_clients))
         .route("/openapi.json", get(openapi::document))
         .route_layer(axum::middleware::from_fn(remember_template))
         .fallback(reply::no_such_path)

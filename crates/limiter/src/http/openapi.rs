@@ -106,6 +106,7 @@ pub(super) struct ClientLimits(BTreeMap<String, serde_json::Map<String, serde_js
         policies::put,
         policies::delete,
         policies::audit,
+        policies::denied_clients,
         clients::read,
         clients::put,
         clients::delete,

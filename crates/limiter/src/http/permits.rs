@@ -16,11 +16,11 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate_algorithms::limit::PermitId;
 use tidegate_algorithms::policy::{Algorithm, Attributes};
-use tidegate_wire::bodies::{AttributesBody, DecisionBody, read};
+use tidegate_wire::bodies::{AttributesBody, DecisionBody};
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::decisions::{DecisionReply, decide_one, millis, pairs};
+use super::decisions::{DecisionReply, decide_one, millis, pairs, read_one};
 use super::reply::{JsonBytes, Refusal};
 
 /// The reply to a renewal.
@@ -42,7 +42,7 @@ pub(super) async fn acquire(
     State(shared): State<Arc<Shared>>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<DecisionReply>, Refusal> {
-    let body: DecisionBody<'_> = read(&body)?;
+    let body = read_one(&body)?;
     let known = pairs(&body.attributes);
     let attributes = Attributes::new(&known);
     let set = shared.engine.set();

@@ -73,6 +73,38 @@ pub(super) struct AuditEntry {
     after: Option<Value>,
 }
 
+/// A client in the list of the most denied.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DeniedClient {
+    /// Its `client_id`; bytes that are not text are replaced.
+    client_id: String,
+    /// Denials, at most.
+    denied: u64,
+    /// By how much `denied` may be too high.
+    error: u64,
+}
+
+/// `GET /v1/denied-clients`
+#[utoipa::path(
+    get, path = "/v1/denied-clients", tag = "decisions", security((), ("admin" = [])),
+    responses(
+        (status = 200, body = Vec<DeniedClient>),
+        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn denied_clients(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+) -> Result<Json<Vec<DeniedClient>>, Refusal> {
+    shared.admin(&headers)?;
+    let clients = shared.engine.denied_clients().heaviest().into_iter().map(|counter| DeniedClient {
+        client_id: String::from_utf8_lossy(&counter.key).into_owned(),
+        denied: counter.count,
+        error: counter.error,
+    });
+    Ok(Json(clients.collect()))
+}
+
 /// `GET /v1/policies`
 #[utoipa::path(
     get, path = "/v1/policies", tag = "configuration", security((), ("admin" = [])),

@@ -100,6 +100,11 @@ fn ask_problem(error: &AskError) -> Problem {
             let error = FieldError { pointer, detail: detail.clone(), accepted: String::new() };
             Problem { errors: vec![error], ..Problem::new(400, "Bad Request", detail) }
         }
+        AskError::AmbiguousPath(_) => {
+            let pointer = "/attributes/path".to_owned();
+            let error = FieldError { pointer, detail: detail.clone(), accepted: String::new() };
+            Problem { errors: vec![error], ..Problem::new(400, "Bad Request", detail) }
+        }
         AskError::CostTooLarge(_) => fields(
             &detail,
             vec![FieldError { pointer: "/cost".to_owned(), detail: detail.clone(), accepted: String::new() }],

@@ -1,5 +1,11 @@
 //! The decision service on a free port, with a real control store in a scratch folder.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses its own part of it")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses its own part of it"
+)]
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;

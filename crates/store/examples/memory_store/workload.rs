@@ -76,6 +76,13 @@ pub(crate) fn nanos(act: impl FnOnce()) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Nanoseconds that this thread has been on a processor: unlike elapsed time, not those that other
+/// programs took.
+pub(crate) fn on_processor() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    text.split(' ').next().and_then(|first| first.parse().ok()).expect("a number of nanoseconds")
+}
+
 /// Resident bytes of this process.
 pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");

@@ -42,8 +42,8 @@ use self::shard::{BUDGET, Census, Reserve, Shard};
 use crate::{Answer, Charge, Intent};
 pub use identity::HashKey;
 
-/// Cap unless stated otherwise: 256 MiB, some 6 million keys of the algorithms whose state is fixed.
-pub const DEFAULT_MAX_BYTES: usize = 256 << 20;
+/// Cap unless stated otherwise: 1 GiB, some 23 million keys whose state has a fixed size.
+pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
 /// Smallest cap: 1 MiB. A smaller one is raised to it.
 pub const MIN_MAX_BYTES: usize = 1 << 20;
 /// The part of the cap that is lent to shards whose logs and permits need it: one eighth.
@@ -78,6 +78,8 @@ pub struct Stats {
     pub expired: u64,
     /// Locks, each over an equal share of the keys.
     pub shards: u64,
+    /// Keys in the fullest shard: what an operation under one lock may have to walk at most.
+    pub fullest_shard: u64,
 }
 
 impl Default for Memory {
@@ -150,13 +152,14 @@ impl Memory {
     /// Counts, shard by shard: each is exact, their sum is of no one instant.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut sum = Census::default();
+        let (mut sum, mut fullest) = (Census::default(), 0);
         for slot in &self.shards {
             let census = hold(&slot.0).census();
             sum.entries += census.entries;
             sum.bytes += census.bytes;
             sum.evicted_live += census.evicted_live;
             sum.expired += census.expired;
+            fullest = fullest.max(census.entries);
         }
         let directory = self.shards.len() * size_of::<Slot>();
         Stats {
@@ -167,6 +170,7 @@ impl Memory {
             evicted_live: sum.evicted_live,
             expired: sum.expired,
             shards: self.shards.len() as u64,
+            fullest_shard: fullest,
         }
     }
 
@@ -194,8 +198,7 @@ impl Memory {
     /// The high half of the hash, scaled to the number of shards; the table uses the low half.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the product's high half is less than the
-        number of shards"
+        reason = "the product's high half is less than the number of shards"
     )]
     fn shard_index(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize

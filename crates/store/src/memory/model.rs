@@ -25,11 +25,15 @@ fn bucket(quota: u64) -> Limit {
 }
 
 fn decide(memory: &Memory, charges: &[(&Limit, &str)], intent: Intent) -> Answer {
-    let charge = |(limit, key): &(&'_ Limit, &'_ str)| (limit.to_owned().clone(), key.as_bytes().to_vec());
-    let owned: Vec<_> = charges.iter().map(charge).collect();
-    let charges: Vec<_> = owned
+    let charges: Vec<_> = charges
         .iter()
-        .map(|(limit, key)| Charge { limit, key, cost: 1, binding: true, on_failure: OnStoreFailure::Local })
+        .map(|(limit, key)| Charge {
+            limit,
+            key: key.as_bytes(),
+            cost: 1,
+            binding: true,
+            on_failure: OnStoreFailure::Local,
+        })
         .collect();
     let mut answer = Answer::default();
     memory.decide(Now::at(SECOND), &charges, intent, &mut answer);

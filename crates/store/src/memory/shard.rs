@@ -27,25 +27,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidegate_algorithms::limit::State;
 use tidegate_algorithms::time::{Now, Tick};
 
-use super::table::{SLOT, Table};
+use super::table::{MOST_SLOTS, SLOT, Table};
 
 /// Bytes of one shard's table, logs and permits before it borrows: 1,024 entries of 32 bytes.
-pub(super) const BUDGET: usize = 40 << 10;
+pub(super) const BUDGET: usize = MOST_SLOTS * SLOT;
 /// Slots whose entries an insert examines.
 const SWEPT: usize = 4;
 /// Entries of which one is evicted.
 const SAMPLED: usize = 8;
-/// Slots of the smallest table.
-const FEWEST_SLOTS: usize = 5;
-/// What the allocator adds to a state's heap bytes: a header and rounding for each of two blocks.
-const ALLOCATOR: usize = 32;
+/// What the allocator adds to a log's or permits' two blocks: headers and rounding.
+const BLOCKS: usize = 32;
+/// The part of their bytes that is added for the holes which they leave when they grow and go.
+const HOLES: usize = 2;
 
 /// Bytes that any shard may borrow for logs and permits.
 #[derive(Debug)]
 pub(super) struct Reserve(AtomicUsize);
 
-/// See the module.
+/// See the module. In this order, so that the table's beginning shares a cache line with the lock.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Shard {
     table: Table,
     /// Bytes of logs and permits.
@@ -154,7 +155,7 @@ impl Shard {
 
     fn insert(&mut self, hash: u64, state: State, now: Now, reserve: &Reserve) {
         self.sweep(now);
-        if !self.table.has_room() && !self.grow() {
+        if !self.table.has_room() && !self.grow(reserve) {
             self.evict(now, 0);
         }
         self.heap += heap_bytes(&state);
@@ -162,17 +163,18 @@ impl Shard {
         self.fit(hash, now, reserve);
     }
 
-    /// Grows the table by a quarter, as far as the budget goes. A quarter of the budget is the
-    /// table's even where logs have used it up. False if the table stays as it is.
-    fn grow(&mut self) -> bool {
-        let slots = self.table.slots();
-        let affordable = BUDGET.saturating_sub(self.heap).max(BUDGET / 4) / SLOT;
-        let wanted = (slots * 5 / 4).max(slots + FEWEST_SLOTS).min(affordable);
-        let grows = Table::most_in(wanted) > self.table.len();
-        if grows {
-            self.table.resize(wanted);
+    /// Grows the table by a step if the budget allows it. A small table may borrow for it, lest logs
+    /// that fill the budget keep their shard from remembering more than a few keys. False if the
+    /// table stays as it is.
+    fn grow(&mut self, reserve: &Reserve) -> bool {
+        let Some(slots) = self.table.larger() else { return false };
+        let over = (slots * SLOT + self.heap).saturating_sub(BUDGET);
+        let may_borrow = slots * SLOT <= BUDGET / 4;
+        let affordable = over == 0 || (may_borrow && self.borrow(over, reserve));
+        if affordable {
+            self.table.resize(slots);
         }
-        grows
+        affordable
     }
 
     /// Drops expired entries among the next few slots.
@@ -218,17 +220,27 @@ impl Shard {
                 self.borrowed = over;
                 return;
             }
-            if reserve.take(over - self.borrowed) {
-                self.borrowed = over;
+            if self.borrow(over, reserve) {
                 return;
             }
-            let slots = self.table.slots() * 7 / 8;
-            if slots >= FEWEST_SLOTS && self.table.len() <= Table::most_in(slots) {
+            // Not as soon as the entries fit, or the next insert would want to grow again.
+            if let Some(slots) = self.table.smaller()
+                && self.table.len() <= Table::most_in(slots) * 7 / 8
+            {
                 self.table.resize(slots);
             } else if !self.evict(now, kept) && !self.evict(now, 0) {
                 return;
             }
         }
+    }
+
+    /// Holds `bytes` of the reserve if it has them.
+    fn borrow(&mut self, bytes: usize, reserve: &Reserve) -> bool {
+        let granted = bytes <= self.borrowed || reserve.take(bytes - self.borrowed);
+        if granted {
+            self.borrowed = self.borrowed.max(bytes);
+        }
+        granted
     }
 
     fn remove(&mut self, at: usize, now: Now) {
@@ -267,6 +279,6 @@ fn has_expired(state: &State, now: Now) -> bool {
 fn heap_bytes(state: &State) -> usize {
     match state.heap_bytes() {
         0 => 0,
-        bytes => bytes + ALLOCATOR,
+        bytes => bytes + bytes / HOLES + BLOCKS,
     }
 }

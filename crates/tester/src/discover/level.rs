@@ -4,8 +4,8 @@
 //! no part in the estimate.
 
 use serde::{Deserialize, Serialize};
-use tidegate_algorithms::stats::CONFIDENCE;
 use tidegate_algorithms::stats::mean::{self, Estimate};
+use tidegate_algorithms::stats::{CONFIDENCE, Interval};
 
 use super::Settings;
 use crate::record::StepRecord;
@@ -101,6 +101,13 @@ impl Level {
             .map(|r| Estimate { mean: r.mean, error: r.error, dof: r.dof.max(1.0) })
             .collect();
         mean::pooled(&usable)
+    }
+
+    /// The 95 % interval of the throughput, cut at 0; none when nothing is known of its spread.
+    #[must_use]
+    pub fn interval(&self) -> Option<Interval> {
+        let found = self.throughput()?.interval(CONFIDENCE);
+        found.half().is_finite().then_some(Interval { low: found.low.max(0.0), high: found.high })
     }
 
     /// Whether more repeats would make the figure better than it is.

@@ -1,7 +1,7 @@
 //! What a search's steps say together: capacity, knee, zones, fit and gates.
 
 use serde::{Deserialize, Serialize};
-use tidegate_algorithms::stats::{CONFIDENCE, Interval, usl};
+use tidegate_algorithms::stats::{Interval, usl};
 
 use super::gates::{self, Gate};
 use super::zones::{self, ZoneSpan};
@@ -126,7 +126,7 @@ fn closed(settings: &Settings, levels: &[Level]) -> Concluded {
     let Some(estimate) = levels[best].throughput() else { return (None, None, Vec::new()) };
     let capacity = Capacity {
         throughput: estimate.mean,
-        interval: estimate.interval(CONFIDENCE),
+        interval: levels[best].interval().unwrap_or_default(),
         bound: if unbounded { Bound::AtLeast } else { Bound::Reached },
         load: levels[best].load,
         repeats: levels[best].usable(),
@@ -148,7 +148,7 @@ fn open(settings: &Settings, levels: &[Level], steps: &[StepRecord]) -> Conclude
     let (Some(holds), fails) = rate::bracket(settings, levels) else { return (None, None, Vec::new()) };
     let Some(estimate) = levels[holds].throughput() else { return (None, None, Vec::new()) };
     let reached = fails.is_some_and(|i| !levels[i].generator_bound());
-    let own = estimate.interval(CONFIDENCE);
+    let own = levels[holds].interval().unwrap_or_default();
     // What limits the knowledge is the gap to the rate that failed, not the noise of the rate itself.
     let high = fails.filter(|_| reached).map_or(own.high, |i| levels[i].load.max(own.high));
     let capacity = Capacity {

@@ -26,7 +26,8 @@ impl Check {
                 for warning in &loaded.warnings {
                     writeln!(out, "warning: {warning}")?;
                 }
-                let (policies, overrides) = (loaded.config.policies.len(), loaded.config.overrides.len());
+                let (policies, overrides) =
+                    (loaded.config.layer.policies.len(), loaded.config.layer.overrides.len());
                 writeln!(
                     out,
                     "{}: good (policies: {policies}, overrides: {overrides})",

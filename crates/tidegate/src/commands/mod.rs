@@ -1,9 +1,21 @@
 //! The commands, one file each. A command writes to what it is given and returns an exit code.
 
+pub mod audit;
 pub mod check;
+pub mod compare;
 pub mod config;
 pub mod decide;
+mod files;
+pub mod load;
+pub mod plan;
+pub mod saturate;
 pub mod serve;
+mod signals;
+pub mod stub;
 
 /// Exit code of a configuration with mistakes.
 pub const EXIT_MISTAKES: u8 = 2;
+/// Exit code of a request that was refused, with the reason printed.
+pub const EXIT_REFUSED: u8 = 1;
+/// Exit code of a finding that was to fail: a threshold missed, a figure worse, an objection met.
+pub const EXIT_FINDING: u8 = 3;

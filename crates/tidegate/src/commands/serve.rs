@@ -2,15 +2,18 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use tidegate_limiter::engine::Engine;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use super::EXIT_MISTAKES;
 use super::config::Sources;
-use crate::config::Environment;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
-use crate::serve::{App, apply};
+use crate::config::{Environment, Loaded};
+use crate::serve::{App, Snapshots, apply};
 
 /// Serves decisions until SIGTERM or Ctrl-C.
 #[derive(Debug, clap::Args)]
@@ -52,25 +55,33 @@ impl Serve {
             app.start();
             announce(&app, out)?;
             let settings = loaded.config.settings.clone();
-            let (sender, mut state) = watch::channel(State::new(loaded));
-            let follower = tokio::spawn(follow(reloader, sender, POLL_INTERVAL));
-            loop {
-                tokio::select! {
-                    () = stops.next() => break,
-                    changed = state.changed() => {
-                        if changed.is_err() {
-                            break;
-                        }
-                        let newest = state.borrow_and_update().clone();
-                        if newest.refused.is_none() {
-                            apply(app.api(), &settings, &newest.loaded.config).await;
-                        }
-                    }
-                }
+            let saver = tokio::spawn(save_counters(app.engine().clone(), app.snapshots().cloned()));
+            // The follower goes on for as long as there is a receiver.
+            let (sender, _state) = watch::channel(State::new(loaded));
+            let put_in_force = async |loaded: &Loaded| apply(app.api(), &settings, &loaded.config).await;
+            tokio::select! {
+                () = stops.next() => {}
+                followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,
             }
-            follower.abort();
+            saver.abort();
             Ok(drain(app, stops).await)
         })
+    }
+}
+
+/// Saves the counters again and again.
+async fn save_counters(engine: Arc<Engine>, snapshots: Option<Snapshots>) {
+    let Some(snapshots) = snapshots else { return };
+    let mut ticks = tokio::time::interval(snapshots.interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is immediate, and what was restored is saved already.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let (engine, snapshots) = (engine.clone(), snapshots.clone());
+        if tokio::task::spawn_blocking(move || snapshots.save(&engine)).await.is_err() {
+            tracing::error!("saving the counters panicked");
+        }
     }
 }
 

@@ -6,6 +6,12 @@ use super::Loaded;
 use super::mistake::Origin;
 
 impl Loaded {
+    /// The file's name as the user gave it; empty if there is none.
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        self.file.as_deref().unwrap_or_default()
+    }
+
     /// Where the value of the setting at `path` came from.
     #[must_use]
     pub fn origin(&self, path: &str) -> &Origin {
@@ -16,13 +22,13 @@ impl Loaded {
     /// One line per setting: path, value (secrets redacted), origin.
     #[must_use]
     pub fn explain(&self) -> String {
-        let file = self.file.as_deref().unwrap_or_default();
+        let file = self.file_name();
         let mut rows: Vec<[String; 3]> = Vec::new();
         for (path, value) in self.config.settings.show() {
             rows.push([path.to_owned(), value, described(self.origin(path), file)]);
         }
         let source = self.file.clone().unwrap_or_else(|| "default".to_owned());
-        let (policies, overrides) = (self.config.policies.len(), self.config.overrides.len());
+        let (policies, overrides) = (self.config.layer.policies.len(), self.config.layer.overrides.len());
         let shown =
             if policies == 0 { "the built-in one".to_owned() } else { format!("{policies} in the file") };
         rows.push(["[[policy]]".to_owned(), shown, source.clone()]);

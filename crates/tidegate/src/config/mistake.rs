@@ -6,6 +6,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use tidegate_algorithms::policy;
+
 /// Most mistakes that are kept; the rest are counted.
 pub const MAX_MISTAKES: usize = 1_000;
 
@@ -20,6 +22,8 @@ pub enum Origin {
     Flag(String),
     /// The default.
     Default,
+    /// The control store: the file is good, but does not go with what is stored.
+    Stored,
 }
 
 /// A place in the file: line and column in characters, both from 1.
@@ -71,6 +75,15 @@ impl Mistakes {
         list.sort();
         list.dedup();
         (!list.is_empty()).then(|| Self { file: file.to_owned(), list, more })
+    }
+
+    /// What keeps a good file from being put in force, at least one mistake.
+    pub(super) fn together(file: &str, found: Vec<policy::Mistake>) -> Self {
+        let list =
+            found.into_iter().take(MAX_MISTAKES).map(|policy::Mistake { pointer, problem, accepted }| {
+                Mistake { origin: Origin::Stored, path: path(&pointer), problem, accepted }
+            });
+        Self { file: file.to_owned(), list: list.collect(), more: 0 }
     }
 
     /// The one mistake that kept the file from being read at all.
@@ -155,6 +168,21 @@ impl Origin {
             Self::Environment(name) => write!(out, "environment {name}"),
             Self::Flag(name) => write!(out, "flag {name}"),
             Self::Default => write!(out, "default"),
+            Self::Stored => write!(out, "{file} together with the control store"),
         }
     }
+}
+
+/// `/policy/0/match/ip` as people write it: `policy[0].match.ip`.
+pub(super) fn path(pointer: &str) -> String {
+    let mut path = String::new();
+    for token in pointer.split('/').skip(1) {
+        let token = token.replace("~1", "/").replace("~0", "~");
+        match token.parse::<usize>() {
+            Ok(index) => path.push_str(&format!("[{index}]")),
+            Err(_) if path.is_empty() => path.extend(token.escape_debug()),
+            Err(_) => path.extend(std::iter::once('.').chain(token.escape_debug())),
+        }
+    }
+    path
 }

@@ -6,7 +6,7 @@
 //!   file ──▶ Document ─────┼──▶ (highest layer ──▶ checks ──▶ Loaded { config, origins }
 //!     (tree with places)   │     wins, all            │        or
 //!   defaults of the table ─┘     are checked)         └──────▶ Mistakes: all of them, with places
-//!                  └──▶ [[policy]], [[override]] ──▶ algorithms::policy
+//!                  └──▶ [[policy]], [[override]] ──▶ algorithms::policy ──▶ FileLayer
 //! ```
 //!
 //! [`load`] is total: any bytes, environment and flags give a configuration or a list of mistakes.
@@ -29,11 +29,11 @@ mod source;
 mod value;
 pub mod watch;
 
-use tidegate_algorithms::policy::Policy;
+use tidegate_limiter::policy_set::FileLayer;
 
 pub use document::MAX_FILE_BYTES;
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
-pub use policies::{MAX_OVERRIDES, MAX_POLICIES, Override};
+pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
 pub use resolve::{Environment, FILE_VARIABLE, Flags};
 pub use secret::{Secret, Store};
@@ -60,10 +60,8 @@ pub struct File<'a> {
 pub struct Config {
     /// Every setting.
     pub settings: Settings,
-    /// The file's policies, in its order, with distinct names.
-    pub policies: Vec<Policy>,
-    /// The file's overrides, each client and policy once.
-    pub overrides: Vec<Override>,
+    /// The file's policies with distinct names, and its overrides, each client and policy once.
+    pub layer: FileLayer,
 }
 
 /// A checked configuration and where it came from.
@@ -88,9 +86,9 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     cross_checks(&settings, &mut resolver);
     let Resolver { origins, mut found, .. } = resolver;
 
-    let (mut policies, mut overrides) = (Vec::new(), Vec::new());
+    let mut layer = FileLayer::default();
     if let Some(document) = document {
-        (policies, overrides) = policies::check(&document, &mut found);
+        layer = policies::check(&document, &mut found);
         document.find_strangers(&mut found);
         found.add_syntax(document.syntax);
     }
@@ -99,7 +97,7 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     }
     let strange = environment.strangers();
     let warnings = strange.iter().map(|name| format!("environment {name} names no setting")).collect();
-    let config = Config { settings, policies, overrides };
+    let config = Config { settings, layer };
     Ok(Loaded { config, warnings, file: file.map(|file| file.name.to_owned()), origins })
 }
 

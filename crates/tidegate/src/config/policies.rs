@@ -1,37 +1,26 @@
 //! The file's `[[policy]]` and `[[override]]` entries, checked by the code that checks the admin
 //! API's documents, with the lines of the file put to its mistakes.
+//!
+//! They end as the limiter's [`FileLayer`], which keeps the numbers of an override as they were
+//! written: the policy they refer to may be replaced by a stored one. An override in the file must
+//! name a policy that the file declares (or the built-in one, where it declares none), because an
+//! override of a policy that is not there has no effect, and so would hide a typing mistake.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value as Json;
-use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy, Quota};
+use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy};
+use tidegate_limiter::policy_set::{CLIENT_ID, DEFAULT_POLICY, FileLayer, MAX_POLICIES};
 
 use super::document::{Document, Entries};
-use super::mistake::{Found, Mistake};
+use super::mistake::{Found, Mistake, path};
 use super::value::shown;
-
-/// Most policies that a file may have: each request is matched against all of them.
-pub const MAX_POLICIES: usize = 1_000;
 
 /// Most overrides that a file may have; more belong in the control store.
 pub const MAX_OVERRIDES: usize = 10_000;
 
-/// The policy that an override changes if it names none.
-const DEFAULT_POLICY: &str = "default";
-
-/// A client's own numbers for one policy.
-#[derive(Clone, Debug)]
-pub struct Override {
-    /// Whose: 1 to 512 bytes.
-    pub client_id: String,
-    /// Which policy's numbers change for it.
-    pub policy: String,
-    /// The numbers; what the entry leaves out is as in the policy.
-    pub quota: Quota,
-}
-
 /// Checks both lists. Mistakes are added to `found`, and the entries that have some left out.
-pub(super) fn check(document: &Document<'_>, found: &mut Found) -> (Vec<Policy>, Vec<Override>) {
+pub(super) fn check(document: &Document<'_>, found: &mut Found) -> FileLayer {
     let mut checker = Checker { document, found };
     let entries = checker.entries("policy", MAX_POLICIES);
     let policies = checker.policies(&entries.values);
@@ -39,7 +28,7 @@ pub(super) fn check(document: &Document<'_>, found: &mut Found) -> (Vec<Policy>,
     let Entries { values, unsayable } = checker.entries("override", MAX_OVERRIDES);
     let overrides = checker.overrides(values, &policies, &declared);
     checker.refuse_unsayable(entries.unsayable.iter().chain(&unsayable));
-    (policies, overrides)
+    FileLayer { policies, overrides }
 }
 
 struct Checker<'a> {
@@ -80,8 +69,13 @@ impl Checker<'_> {
         policies
     }
 
-    fn overrides(&mut self, entries: Vec<Json>, policies: &[Policy], declared: &[&str]) -> Vec<Override> {
-        let fallback = Policy::default_per_client();
+    fn overrides(
+        &mut self,
+        entries: Vec<Json>,
+        policies: &[Policy],
+        declared: &[&str],
+    ) -> Vec<(String, String, Json)> {
+        let built_in = Policy::default_per_client();
         let mut seen = HashMap::new();
         let mut overrides = Vec::new();
         for (index, mut entry) in entries.into_iter().enumerate() {
@@ -90,32 +84,32 @@ impl Checker<'_> {
                 self.refuse(&pointer, shown(&entry.to_string()), "a table");
                 continue;
             }
-            let client_id = self.take_text(&mut entry, &pointer, "client_id", None, MAX_VALUE_BYTES);
+            let client = self.take_text(&mut entry, &pointer, CLIENT_ID, None, MAX_VALUE_BYTES);
             let name = self.take_text(&mut entry, &pointer, "policy", Some(DEFAULT_POLICY), MAX_NAME_BYTES);
             let Some(name) = name else { continue };
-            let known = policies.iter().find(|policy| *policy.name == *name);
-            let base = match known {
+            let base = match policies.iter().find(|policy| *policy.name == *name) {
                 Some(policy) => policy,
-                None if name == DEFAULT_POLICY => &fallback,
+                None if declared.is_empty() && name == DEFAULT_POLICY => &built_in,
                 // A policy that is declared but wrong has been reported already.
                 None if declared.contains(&&*name) => continue,
                 None => {
-                    let accepted = format!("a [[policy]] of this file, or {DEFAULT_POLICY:?}");
-                    self.refuse(&format!("{pointer}/policy"), shown(&name), accepted);
+                    self.refuse(
+                        &format!("{pointer}/policy"),
+                        shown(&name),
+                        "the name of a [[policy]] of this file",
+                    );
                     continue;
                 }
             };
-            match policy::parse_quota(&entry, &base.quota.spec, &pointer) {
-                Ok(quota) => {
-                    let Some(client_id) = client_id else { continue };
-                    if let Some(first) = seen.insert((client_id.clone(), name.clone()), index) {
-                        let problem = format!("is for the same client and policy as override[{first}]");
-                        self.refuse(&pointer, problem, "one override for each client and policy");
-                    }
-                    overrides.push(Override { client_id, policy: name, quota });
-                }
-                Err(found) => self.adopt(found),
+            if let Err(found) = policy::parse_quota(&entry, &base.quota.spec, &pointer) {
+                self.adopt(found);
             }
+            let Some(client) = client else { continue };
+            if let Some(first) = seen.insert((client.clone(), name.clone()), index) {
+                let problem = format!("is for the same client and policy as override[{first}]");
+                self.refuse(&pointer, problem, "one override for each client and policy");
+            }
+            overrides.push((client, name, entry));
         }
         overrides
     }
@@ -167,18 +161,4 @@ impl Checker<'_> {
             accepted: accepted.into(),
         });
     }
-}
-
-/// `/policy/0/match/ip` as people write it: `policy[0].match.ip`.
-fn path(pointer: &str) -> String {
-    let mut path = String::new();
-    for token in pointer.split('/').skip(1) {
-        let token = token.replace("~1", "/").replace("~0", "~");
-        match token.parse::<usize>() {
-            Ok(index) => path.push_str(&format!("[{index}]")),
-            Err(_) if path.is_empty() => path.extend(token.escape_debug()),
-            Err(_) => path.extend(std::iter::once('.').chain(token.escape_debug())),
-        }
-    }
-    path
 }

@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
+use tidegate_limiter::policy_set::MAX_POLICIES;
 
 use super::settings::{GROUPS, Setting, TABLE};
 use super::value::TomlType;
@@ -38,7 +39,7 @@ const POLICIES: &str = "
 
 Policies and overrides in the file are checked by the same rules as those of the admin API.
 An override names a client, a policy of the file (`\"default\"` if it names none) and the numbers
-that differ.
+that differ. Without any policy there is one called `default`: 100 requests per 60 seconds and client.
 
 ```toml
 [[policy]]
@@ -93,7 +94,7 @@ pub fn schema() -> Json {
         properties.insert((*group).to_owned(), table);
     }
     let tables = |most| json!({ "type": "array", "maxItems": most, "items": { "type": "object" } });
-    properties.insert("policy".to_owned(), tables(super::MAX_POLICIES));
+    properties.insert("policy".to_owned(), tables(MAX_POLICIES));
     properties.insert("override".to_owned(), tables(super::MAX_OVERRIDES));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -5,8 +5,8 @@
 //! is being written is left alone. SIGHUP reads it at once. Polling instead of inotify: it works
 //! on every file system, through renames and mounted volumes, and costs one `stat` a second.
 //!
-//! Deliberately absent: applying a configuration. Services watch [`State`] and take what they can
-//! change while running.
+//! A file may be good and still not go with the policies that are stored: the caller's `apply` has
+//! the last word, and only what it took over becomes the [`State`].
 
 use std::fs;
 use std::io;
@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_algorithms::policy;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -46,18 +47,15 @@ impl State {
     fn take(&mut self, outcome: Result<Loaded, Mistakes>) {
         match outcome {
             Ok(loaded) => {
-                let settings = &self.loaded.config.settings;
-                let changed = settings.differences(&loaded.config.settings);
+                let changed = self.loaded.config.settings.differences(&loaded.config.settings);
                 tracing::info!(?changed, "configuration loaded again");
                 self.applied_total += 1;
                 self.refused = None;
                 self.loaded = Arc::new(loaded);
             }
             Err(mistakes) => {
-                tracing::error!(
-                    count = mistakes.count(),
-                    "configuration refused, the old one stays:\n{mistakes}"
-                );
+                let count = mistakes.count();
+                tracing::error!(count, "configuration refused, the old one stays:\n{mistakes}");
                 self.refused_total += 1;
                 self.refused = Some(Arc::new(mistakes));
             }
@@ -111,11 +109,17 @@ fn stamp(source: &Source) -> Stamp {
     Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
 }
 
-/// Follows the file until every receiver of `state` is gone.
+/// Follows the file until every receiver of `state` is gone. `apply` puts a good configuration in
+/// force, or says why it cannot be.
 ///
 /// # Errors
 /// If the handler of SIGHUP cannot be installed.
-pub async fn follow(mut reloader: Reloader, state: watch::Sender<State>, every: Duration) -> io::Result<()> {
+pub async fn follow(
+    mut reloader: Reloader,
+    state: watch::Sender<State>,
+    every: Duration,
+    mut apply: impl AsyncFnMut(&Loaded) -> Result<(), Vec<policy::Mistake>>,
+) -> io::Result<()> {
     let mut hangups = signal(SignalKind::hangup())?;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,8 +135,12 @@ pub async fn follow(mut reloader: Reloader, state: watch::Sender<State>, every: 
         };
         let outcome;
         (reloader, outcome) = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?;
-        if let Some(outcome) = outcome {
-            state.send_modify(|state| state.take(outcome));
+        let Some(mut outcome) = outcome else { continue };
+        if let Ok(loaded) = &outcome
+            && let Err(found) = apply(loaded).await
+        {
+            outcome = Err(Mistakes::together(loaded.file_name(), found));
         }
+        state.send_modify(|state| state.take(outcome));
     }
 }

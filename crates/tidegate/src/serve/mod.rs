@@ -10,6 +10,7 @@
 //! `build` does everything that can fail, so that a process either starts whole or says why not;
 //! sockets are bound by then, which is how tests run the same app on port 0.
 
+mod counters;
 mod error;
 mod reload;
 mod routes;
@@ -19,12 +20,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_algorithms::policy::Policy;
 use tidegate_control::{Control, Limits};
 use tidegate_limiter::configuration::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
-use tidegate_limiter::policy_set::{FileLayer, PolicySet, candidates};
+use tidegate_limiter::policy_set::{PolicySet, candidates};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
@@ -34,10 +34,9 @@ use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::Stats;
-use tidegate_store::Counters;
-use tidegate_store::memory::Memory;
 
-use crate::config::{Config, Override, Settings, Store};
+use crate::config::Config;
+pub use counters::Snapshots;
 pub use error::StartError;
 pub use reload::apply;
 use routes::Routes;
@@ -48,7 +47,9 @@ pub struct App {
     cores: Cores,
     drain: Drain,
     drain_timing: DrainTiming,
+    engine: Arc<Engine>,
     api: Api,
+    snapshots: Option<Snapshots>,
     http: Option<(Server<Routes>, Listeners)>,
     http_address: SocketAddr,
 }
@@ -61,16 +62,18 @@ impl App {
     pub fn build(config: &Config) -> Result<Self, StartError> {
         let settings = &config.settings;
         let control = Control::open(&settings.data_dir, Limits::default())?;
-        let file = file_layer(config);
+        let file = config.layer.clone();
         let tallies = Tallies::default();
         let snapshot = control.snapshot();
         let set = PolicySet::assemble(&file, snapshot.revision(), candidates(&snapshot), &tallies)
             .map_err(StartError::Policies)?;
-        let counters = counters(settings)?;
-        let engine = Arc::new(Engine::new(set, tallies, counters, Clock::start()));
+        let clock = Clock::start();
+        let snapshots = Snapshots::of(settings);
+        let counters = counters::open(settings, snapshots.as_ref(), &clock)?;
+        let engine = Arc::new(Engine::new(set, tallies, counters, clock));
         let api = Api::new(
             engine.clone(),
-            Configuration::new(engine, control, file),
+            Configuration::new(engine.clone(), control, file),
             ApiSettings {
                 admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
                 trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
@@ -94,7 +97,8 @@ impl App {
         let server = Server::new(Routes::new(decisions, drain.clone()), http_config, gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
         let http_address = listeners.address();
-        Ok(Self { cores, drain, drain_timing, api, http: Some((server, listeners)), http_address })
+        let http = Some((server, listeners));
+        Ok(Self { cores, drain, drain_timing, engine, api, snapshots, http, http_address })
     }
 
     /// Where the decision API listens, with the real port.
@@ -107,6 +111,18 @@ impl App {
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.api
+    }
+
+    /// The engine behind every protocol.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// How the counters are saved, if they are.
+    #[must_use]
+    pub fn snapshots(&self) -> Option<&Snapshots> {
+        self.snapshots.as_ref()
     }
 
     /// The lifecycle.
@@ -127,8 +143,11 @@ impl App {
     /// left to lose, or the deadline has passed.
     pub async fn stop(self) -> Drained {
         let drained = self.drain.run(self.drain_timing).await;
-        // Joining the cores' threads blocks, and nothing else runs any more.
+        // Both block, and nothing else runs any more.
         self.cores.stop();
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.save(&self.engine);
+        }
         drained
     }
 
@@ -137,25 +156,4 @@ impl App {
     pub fn drain_deadline(&self) -> Duration {
         self.drain_timing.deadline
     }
-}
-
-fn counters(settings: &Settings) -> Result<Counters, StartError> {
-    match &settings.store {
-        Store::Memory => {
-            let max_bytes = usize::try_from(settings.memory.max_bytes.0).unwrap_or(usize::MAX);
-            Ok(Counters::Memory(Memory::new(max_bytes)))
-        }
-        Store::Redis(_) | Store::Postgres(_) => Err(StartError::NoSuchStore),
-    }
-}
-
-/// What the file declares, as the limiter takes it.
-pub(super) fn file_layer(config: &Config) -> FileLayer {
-    let numbers = |own: &Override| {
-        // Invariant: the numbers of a quota are plain values, which always serialise.
-        let numbers = serde_json::to_value(&own.quota.spec).unwrap_or_default();
-        (own.client_id.clone(), own.policy.clone(), numbers)
-    };
-    let policies: Vec<Policy> = config.policies.clone();
-    FileLayer { policies, overrides: config.overrides.iter().map(numbers).collect() }
 }

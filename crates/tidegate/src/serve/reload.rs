@@ -3,27 +3,20 @@
 //! Policies and overrides change at once. Settings are read once, at start: a changed one is named
 //! in the log with the advice to restart, and nothing is half applied.
 
+use tidegate_algorithms::policy::Mistake;
 use tidegate_limiter::http::Api;
 
-use super::error::Lines;
-use super::file_layer;
 use crate::config::{Config, Settings};
 
-/// Puts the policies of `config` in force. False if they cannot stand together with what is stored;
-/// the old ones stay then.
-pub async fn apply(api: &Api, started_with: &Settings, config: &Config) -> bool {
+/// Puts the policies of `config` in force.
+///
+/// # Errors
+/// If they cannot stand together with what is stored; the old ones stay then.
+pub async fn apply(api: &Api, started_with: &Settings, config: &Config) -> Result<(), Vec<Mistake>> {
+    api.configuration().replace_file(config.layer.clone()).await?;
     let restart = started_with.differences(&config.settings);
     if !restart.is_empty() {
         tracing::warn!(settings = restart.join(", "), "these settings take effect at the next start");
     }
-    match api.configuration().replace_file(file_layer(config)).await {
-        Ok(()) => true,
-        Err(mistakes) => {
-            tracing::error!(
-                "the file is good, but not together with the stored policies; the old ones stay:{}",
-                Lines(&mistakes)
-            );
-            false
-        }
-    }
+    Ok(())
 }

@@ -1,5 +1,11 @@
 //! The built binary, in a scratch folder, on a free port.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses its own part of it")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses its own part of it"
+)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -86,11 +92,17 @@ impl Tidegate {
     }
 
     /// Waits for the end; everything that it wrote, both streams.
-    pub fn wait(mut self) -> Ended {
+    pub fn wait(self) -> Ended {
+        self.wait_keeping_data().1
+    }
+
+    /// Waits for the end, and keeps the data.
+    pub fn wait_keeping_data(mut self) -> (tempfile::TempDir, Ended) {
         let status = self.child.wait().unwrap();
         let mut output = self.stdout.take().unwrap().join().unwrap();
         output.push_str(&self.stderr.take().unwrap().join().unwrap());
-        Ended { status, output }
+        let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
+        (data, Ended { status, output })
     }
 
     pub fn url(&self, path: &str) -> String {

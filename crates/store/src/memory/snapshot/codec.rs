@@ -100,10 +100,11 @@ pub(super) fn decode(input: &mut &[u8]) -> Option<(u64, State)> {
     (hash != 0).then_some((hash, state))
 }
 
+/// Units of an entry have no bound of their own: entries at one tick are one, with their sum.
 fn log(input: &mut &[u8]) -> Option<Log> {
     let window = positive(number(input)?).filter(|window| *window <= MAX_WINDOW_SECONDS * SECOND)?;
     let count = count(input, MAX_ENTRIES)?;
-    let entries: Option<Vec<_>> = (0..count).map(|_| Some((Tick(number(input)?), units(input)?))).collect();
+    let entries: Option<Vec<_>> = (0..count).map(|_| Some((Tick(number(input)?), number(input)?))).collect();
     Some(Log::restore(window, entries?))
 }
 

@@ -11,6 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
 use super::network::{self, Sockets, TcpCounters, TcpSocket};
 use super::{KernelDelta, Observation, ServerDelta, ThreadUse, process};
 
@@ -18,6 +21,8 @@ use super::{KernelDelta, Observation, ServerDelta, ThreadUse, process};
 pub const MAX_THREADS: usize = 1_024;
 /// Descriptors whose links are followed.
 pub const MAX_DESCRIPTORS: usize = 4_096;
+/// Processes looked through for a listener.
+const MAX_PROCESSES: usize = 32_768;
 /// Threads kept in the evidence, the busiest.
 const KEPT_THREADS: usize = 16;
 /// Clock ticks a second: USER_HZ, which the kernel has fixed at 100 for every program.
@@ -34,6 +39,28 @@ pub struct Probe {
     pub client_pids: Vec<u32>,
     /// Source addresses that the client uses.
     pub sources: Option<u64>,
+}
+
+/// The process that listens on a port of this machine, as far as this user may look; none when the
+/// port is not listened on, or by a process that may not be looked at. Of several processes that
+/// share the port, one.
+#[must_use]
+pub fn listener_pid(port: u16) -> Option<u32> {
+    let inodes: BTreeSet<u64> =
+        sockets().iter().filter(|s| s.listening && s.local.1 == port).map(|s| s.inode).collect();
+    if inodes.is_empty() {
+        return None;
+    }
+    let owns = |pid: &u32| {
+        let Some(ids) = names(&format!("/proc/{pid}/fd"), MAX_DESCRIPTORS) else { return false };
+        ids.iter().any(|id| {
+            fs::read_link(format!("/proc/{pid}/fd/{id}"))
+                .ok()
+                .and_then(|link| process::socket_inode(link.to_str()?))
+                .is_some_and(|inode| inodes.contains(&inode))
+        })
+    };
+    names("/proc", MAX_PROCESSES)?.iter().filter_map(|name| name.parse().ok()).find(owns)
 }
 
 #[derive(Clone, Debug, Default)]
@@ -70,7 +97,7 @@ impl Probe {
             sockets: file("/proc/net/sockstat").and_then(|t| network::sockstat(&t)),
             machine: file("/proc/stat").and_then(|t| process::machine_ticks(&t)),
             accept_queue: self.accept_queue(&tcp),
-            client_descriptors: self.client_pids.iter().filter_map(|&p| open_files(p)).max(),
+            client_descriptors: self.client_pids.iter().filter_map(|&p| client_files(p)).max(),
             threads: server.map(threads).unwrap_or_default(),
             futex_waiting: server.and_then(futex_waiting),
             descriptors: server.and_then(open_files),
@@ -204,6 +231,18 @@ fn open_files(pid: u32) -> Option<u64> {
     fs::read_dir(format!("/proc/{pid}/fd")).ok().map(|entries| entries.count() as u64)
 }
 
+/// As [`open_files`], for a client that may be this process itself: out of descriptors it cannot
+/// open its own list any more, and that is the answer.
+fn client_files(pid: u32) -> Option<u64> {
+    match fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(entries) => Some(entries.count() as u64),
+        Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+            getrlimit(Resource::Nofile).current
+        }
+        Err(_) => None,
+    }
+}
+
 fn threads(pid: u32) -> BTreeMap<u32, Thread> {
     let ids = names(&format!("/proc/{pid}/task"), MAX_THREADS).unwrap_or_default();
     ids.into_iter()
@@ -271,6 +310,7 @@ mod tests {
             client_pids: vec![std::process::id()],
             sources: Some(1),
         };
+        assert_eq!(listener_pid(port), Some(std::process::id()));
         let before = probe.read();
         let waiting: Vec<TcpStream> =
             (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();

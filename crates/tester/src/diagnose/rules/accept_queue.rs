@@ -1,8 +1,9 @@
 //! `accept-queue`: connections are dropped because the listener's queue is full.
 //!
 //! Positive: ListenOverflows or ListenDrops rose, and someone waited for it: connects near 1, 3 or 7 s
-//! (the SYN's retransmissions), SYN retransmits, or a queue at its limit. Excluded: no rise. Without
-//! the server's kernel counters nothing is said, for a lossy network has the same connect times.
+//! (the SYN's retransmissions), a queue at its limit, or connections that were not made at all while
+//! SYNs were sent again and the listener had others waiting. Excluded: no rise. Without the server's
+//! kernel counters nothing is said, for a lossy network has the same connect times.
 
 use super::super::{Cause, CauseName, Evidence};
 use super::percent;
@@ -11,6 +12,8 @@ use super::percent;
 const MODES_US: [(u64, u64); 3] = [(950_000, 1_400_000), (2_900_000, 3_500_000), (6_800_000, 7_600_000)];
 /// Share of connects in those modes from which users notice.
 const NOTICED: f64 = 0.01;
+/// Share of the connections that were never made from which they are missed.
+const MISSED: f64 = 0.05;
 
 pub(in super::super) fn overflow(evidence: &Evidence) -> Option<Cause> {
     let focus = evidence.at_focus();
@@ -28,8 +31,14 @@ pub(in super::super) fn overflow(evidence: &Evidence) -> Option<Cause> {
     let retransmits: u64 = kernel.iter().map(|k| k.syn_retransmits).sum();
     let connections: u64 = focus.iter().map(|s| u64::from(s.step.plan.connections)).sum();
     let dropped = overflows as f64 / connections.max(1) as f64;
+    let queued = kernel.iter().any(|k| k.accept_queue.is_some_and(|waiting| waiting > 0));
+    let missing = focus
+        .iter()
+        .map(|s| 1.0 - f64::from(s.step.established) / f64::from(s.step.plan.connections.max(1)))
+        .fold(0.0, f64::max);
+    let stuck = missing >= MISSED && queued && retransmits > 0;
     // A few drops in a burst of connects hurt nobody: they must show in what the client saw.
-    if late < NOTICED && !(full && dropped >= NOTICED) {
+    if late < NOTICED && !(full && dropped >= NOTICED) && !stuck {
         return None;
     }
     Some(
@@ -43,6 +52,7 @@ pub(in super::super) fn overflow(evidence: &Evidence) -> Option<Cause> {
             "{} of the connects took about 1, 3 or 7 s; {retransmits} SYNs were sent again",
             percent(late)
         ))
+        .saw(format!("{} of the connections could not be made", percent(missing)))
         .number("listen_overflows", overflows as f64)
         .number("late_connects", late)
         .number("syn_retransmits", retransmits as f64),

@@ -1,9 +1,10 @@
 //! `server-cpu` and `hot-thread`: who uses which core.
 //!
 //! `server-cpu`: the CPU quota ran out in a fifth of its periods or more, or the server used 95 % of
-//! all its cores, or the machine had no idle time and the server the larger part of it. Excluded by
-//! more than 20 % idle. `hot-thread`: one thread at 95 % of a core while no other reaches half of
-//! one; excluded when no thread reaches 90 %. Between the thresholds nothing is said.
+//! all its cores, or the machine had no idle time and the server had the larger part of it or wanted
+//! all of it (its threads ran or waited for a core all the time). Excluded by more than 20 % idle.
+//! `hot-thread`: one thread at 95 % of a core while no other reaches half of one; excluded when no
+//! thread reaches 90 %. Between the thresholds nothing is said.
 
 use super::super::evidence::{ServerDelta, StepEvidence};
 use super::super::{Cause, CauseName, Evidence};
@@ -58,7 +59,9 @@ fn cores(focus: &[&StepEvidence]) -> Option<Cause> {
         return None;
     }
     let share = used / cores;
-    let crowded = idle.is_some_and(|i| i <= NO_IDLE) && share >= 0.5;
+    let wanted = mean_of(focus.iter().map(|s| s.server.as_ref().map(wanted_cores)))?;
+    let starved = wanted >= FULL * cores;
+    let crowded = idle.is_some_and(|i| i <= NO_IDLE) && (share >= 0.5 || starved);
     if share < FULL && !crowded {
         return None;
     }
@@ -70,6 +73,10 @@ fn cores(focus: &[&StepEvidence]) -> Option<Cause> {
     .saw(format!("the server used {used:.2} of {cores:.0} cores"))
     .number("cpu_cores", used)
     .number("cores", cores);
+    if starved && share < FULL {
+        cause =
+            cause.saw(format!("its threads wanted {wanted:.2}: they waited for a core the rest of the time"));
+    }
     if let Some(idle) = idle {
         cause = cause.saw(format!("its machine was idle {} of the time", percent(idle))).number("idle", idle);
     }
@@ -77,6 +84,11 @@ fn cores(focus: &[&StepEvidence]) -> Option<Cause> {
         cause = cause.saw("other programs on the machine, the load generator perhaps, used the rest");
     }
     Some(cause)
+}
+
+/// Cores that the server's threads ran on or waited for.
+fn wanted_cores(server: &ServerDelta) -> f64 {
+    server.threads.iter().map(|t| (t.cpu + t.run_delay).min(1.0)).sum()
 }
 
 pub(in super::super) fn hot_thread(evidence: &Evidence) -> Option<Cause> {

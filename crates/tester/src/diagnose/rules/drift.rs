@@ -15,6 +15,8 @@ use crate::record::StepRecord;
 
 /// Buckets below which a trend says nothing.
 const FEWEST_BUCKETS: usize = 20;
+/// Median deviations from which a bucket is a hiccup.
+const HICCUP: f64 = 5.0;
 /// Share of the steps that must rise.
 const RISING: f64 = 0.75;
 /// Growth over the whole run from which it matters.
@@ -76,6 +78,10 @@ fn slope(step: &StepRecord) -> Option<Slope> {
     if points.len() < FEWEST_BUCKETS {
         return None;
     }
+    let points = without_hiccups(points);
+    if points.len() < FEWEST_BUCKETS {
+        return None;
+    }
     let (x, y): (Vec<f64>, Vec<f64>) = points.into_iter().unzip();
     let mean = y.iter().sum::<f64>() / y.len() as f64;
     let found = trend::linear(&x, &y).filter(|_| mean > 0.0)?;
@@ -83,12 +89,20 @@ fn slope(step: &StepRecord) -> Option<Slope> {
     Some(Slope { per_second: found.slope / mean, error: (found.slope_error / mean).max(1e-4) })
 }
 
+/// The points within [`HICCUP`] median deviations of the median: a busy machine's pauses are not the
+/// service's.
+fn without_hiccups(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let centre = median(points.iter().map(|p| p.1).collect());
+    let deviation = median(points.iter().map(|p| (p.1 - centre).abs()).collect());
+    points.into_iter().filter(|p| (p.1 - centre).abs() <= HICCUP * deviation.max(0.01 * centre)).collect()
+}
+
 /// Where a load was repeated, later repeats must not be faster than earlier ones.
 fn repeats_agree(steps: &[&StepEvidence]) -> bool {
     let (mut slower, mut faster) = (0, 0);
     for (i, a) in steps.iter().enumerate() {
         for b in steps[i + 1..].iter().filter(|b| b.step.load() == a.step.load()) {
-            if b.step.service.mean_us > a.step.service.mean_us {
+            if b.step.service.p50_us > a.step.service.p50_us {
                 slower += 1;
             } else {
                 faster += 1;

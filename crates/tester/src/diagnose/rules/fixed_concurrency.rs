@@ -2,7 +2,8 @@
 //!
 //! Positive: past the knee throughput stays flat while latency grows in line with the connections,
 //! and below the knee latency is flat. From the law of the pool, k = capacity x service time, with
-//! the service time taken where nothing waits yet (the lowest load) less the round trip.
+//! the service time taken where nothing waits yet (the load with the fastest mean reply) less the round
+//! trip.
 //! Excluded: throughput that moves with the connections; and whatever else makes a plateau (CPU, hot
 //! thread, admission, upstream, ...: see `explains`). Seen from the client alone, c busy cores have
 //! exactly the curve of c workers, so the rule says nothing unless the server's process or its
@@ -24,14 +25,16 @@ const SHARP: f64 = 0.06;
 const CPU_IDLE: f64 = 0.80;
 
 pub(in super::super) fn pool(evidence: &Evidence) -> Option<Cause> {
-    let knee = evidence.knee?;
+    // Below the knee the pool has room: it limits nothing there.
+    let knee = evidence.knee.filter(|&k| evidence.focus >= k)?;
     let past: Vec<&StepEvidence> =
         evidence.steps.iter().filter(|s| s.step.usable() && s.step.load() >= knee).collect();
     let below: Vec<&StepEvidence> = evidence.below().into_iter().filter(|s| s.step.usable()).collect();
     if past.iter().chain(&below).any(|s| !is_closed(&s.step.plan)) || below.is_empty() {
         return None;
     }
-    let rates: Vec<f64> = past.iter().map(|s| s.step.throughput.mean).collect();
+    let plateaus = levels(&past);
+    let rates: Vec<f64> = plateaus.iter().map(|level| level.rate).collect();
     let plateau = mean(&rates);
     let loads = past.iter().map(|s| s.step.load());
     let widest = loads.clone().fold(0.0, f64::max);
@@ -42,8 +45,8 @@ pub(in super::super) fn pool(evidence: &Evidence) -> Option<Cause> {
     if past.iter().any(|s| s.step.error_ratio() > 0.01) {
         return None;
     }
-    let unloaded = below.iter().min_by(|a, b| a.step.load().total_cmp(&b.step.load()))?;
-    let reply_us = unloaded.step.response.mean_us;
+    let unloaded = levels(&below);
+    let reply_us = unloaded.iter().map(|level| level.reply_us).reduce(f64::min)?;
     let service_us = (reply_us - evidence.round_trip_us().unwrap_or(0.0)).max(0.0);
     let size = plateau * service_us / 1e6;
     if size < 0.8 || size > 1.3 * knee {
@@ -52,12 +55,40 @@ pub(in super::super) fn pool(evidence: &Evidence) -> Option<Cause> {
     let process = mean_of(past.iter().map(|s| s.server.as_ref().map(|v| v.cpu / v.cores.max(1.0))));
     let machine = mean_of(past.iter().map(|s| Some(1.0 - s.kernel?.idle?)));
     let used = process.or(machine).filter(|&share| share <= CPU_IDLE)?;
-    let sharp = below.iter().chain(&past).all(|s| {
-        let expected = (s.step.load() * 1e6 / reply_us).min(plateau);
-        (s.step.throughput.mean / expected - 1.0).abs() <= SHARP
+    let sharp = unloaded.iter().chain(&plateaus).all(|level| {
+        let expected = (level.load * 1e6 / reply_us).min(plateau);
+        (level.rate / expected - 1.0).abs() <= SHARP
     });
     let confidence = if sharp && process.is_some() { 0.90 } else { 0.70 };
     Some(describe(&past, plateau, service_us, size, confidence, used))
+}
+
+/// One load.
+struct Level {
+    load: f64,
+    rate: f64,
+    reply_us: f64,
+}
+
+/// The loads with the medians over their repeats: one disturbed repeat hides no plateau.
+fn levels(steps: &[&StepEvidence]) -> Vec<Level> {
+    let mut loads: Vec<f64> = steps.iter().map(|s| s.step.load()).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    let of = |load: f64| {
+        let at = || steps.iter().filter(move |s| s.step.load() == load);
+        Level {
+            load,
+            rate: median(at().map(|s| s.step.throughput.mean).collect()),
+            reply_us: median(at().map(|s| s.step.response.mean_us).collect()),
+        }
+    };
+    loads.into_iter().map(of).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn describe(

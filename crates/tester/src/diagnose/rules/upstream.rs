@@ -16,7 +16,7 @@ const FLAT: f64 = 0.10;
 const SLOWER: f64 = 1.3;
 
 pub(in super::super) fn slower(evidence: &Evidence) -> Option<Cause> {
-    let knee = evidence.knee?;
+    let knee = evidence.knee.filter(|&k| evidence.focus >= k)?;
     let past: Vec<&StepEvidence> =
         evidence.steps.iter().filter(|s| s.step.load() >= knee && s.step.usable()).collect();
     let used = mean_of(past.iter().map(|s| s.server.as_ref().map(|v| v.cpu / v.cores.max(1.0))))?;

@@ -1,0 +1,126 @@
+//! One step of load from several processes, because one process may not hold enough descriptors.
+//!
+//! ```text
+//!   parent                          worker 0 .. n-1   (this executable, a hidden command)
+//!     | ---- job, one JSON line -->   |
+//!     | <--- ready ---------------    |  its connections are open
+//!     | ---- go ----------------->    |  written to all at once
+//!     | <--- progress ------------    |
+//!     | ---- stop, or end of input -> |  ends early, with what it measured
+//!     | <--- done, a record ------    |
+//! ```
+//!
+//! A worker whose parent dies sees the end of its input and stops. Workers lead process groups of
+//! their own: an interrupt from the terminal reaches the parent only, which then ends them cleanly.
+
+mod parent;
+mod transfer;
+mod worker;
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    load::{EngineError, Exchange, Options, Progress, Scheme, Target},
+    measurement::StepPlan,
+    scenario::{Scenario, ScenarioError},
+};
+
+pub use parent::Cluster;
+use transfer::Transfer;
+pub use worker::run_worker;
+
+/// What to do, in a form that can be handed to another process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Target.
+    pub url: String,
+    /// Text of the scenario file.
+    pub scenario: String,
+    /// Text of its data file, if it names one.
+    pub data: Option<String>,
+    /// Threads of each process, at least 1.
+    pub threads: u32,
+    /// Local addresses; empty: the scenario's, or the kernel's choice.
+    pub sources: Vec<IpAddr>,
+    /// Connections in the making at a time, per thread, at least 1.
+    pub max_connecting: u32,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Number of the scenario's step whose changing rate to follow, if any.
+    pub profile_of_step: Option<usize>,
+    /// This process's place among those that share the load: `(index, count)`.
+    pub share: (u32, u32),
+}
+
+/// Why a job cannot be done.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// The scenario or its target is not valid.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The load could not be run.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A worker process could not be started or spoken with.
+    #[error("a worker process failed: {0}")]
+    Process(#[from] std::io::Error),
+    /// A worker said why it failed.
+    #[error("a worker process failed: {0}")]
+    Worker(String),
+}
+
+impl Job {
+    /// The scenario and the engine's options.
+    ///
+    /// # Errors
+    /// When the scenario or the target is not valid.
+    pub fn resolve(&self) -> Result<(Scenario, Options), ScenarioError> {
+        let scenario = Scenario::parse(&self.scenario, |_| {
+            self.data.clone().ok_or_else(|| std::io::ErrorKind::NotFound.into())
+        })?;
+        let target = Target::parse(&self.url)?;
+        let mut options = match target.scheme {
+            Scheme::Http => scenario.options(&target)?,
+            Scheme::Tcp if target.path == "/echo" => {
+                Options::new(target.resolve()?, Exchange::TcpEcho { bytes: 64 })
+            }
+            Scheme::Tcp => Options::new(target.resolve()?, Exchange::TcpConnect),
+            Scheme::Resp => {
+                let command = ["PING".to_owned()].into();
+                Options::new(target.resolve()?, Exchange::Resp { command })
+            }
+        };
+        options.threads = self.threads;
+        options.seed = self.seed;
+        options.share = self.share;
+        options.max_connecting = self.max_connecting;
+        if !self.sources.is_empty() {
+            options.sources.clone_from(&self.sources);
+        }
+        let step = self.profile_of_step.and_then(|index| scenario.steps.get(index));
+        options.profile = step.and_then(|step| step.profile.clone());
+        let (_, processes) = self.share;
+        options.connect_rate = options.connect_rate.map(|rate| rate / f64::from(processes.max(1)));
+        Ok((scenario, options))
+    }
+}
+
+/// The first line of a worker's input.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    job: Job,
+    plan: StepPlan,
+}
+
+/// A line of a worker's output.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Line {
+    Ready,
+    Progress(Progress),
+    Done(Box<Transfer>),
+    Failed(String),
+}

@@ -1,0 +1,296 @@
+//! The parent's side: starts workers, lets them begin together, adds up what they measured.
+
+use std::{
+    ffi::OsString,
+    io::{self, BufRead, BufReader, Write},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use super::{ClusterError, Job, Line, Order, transfer};
+use crate::{
+    load::{Engine, OnProgress, Progress, Stop, share},
+    measurement::{Bench, Measurement, StepPlan},
+    preflight::raise_descriptors,
+};
+
+/// How often the parent looks whether it was asked to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// What a worker may take beyond the time that its plan and its timeouts account for.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Runs steps of a job, in this process or in several.
+pub struct Cluster {
+    job: Job,
+    processes: u32,
+    executable: PathBuf,
+    arguments: Vec<OsString>,
+    stop: Stop,
+    on_progress: Option<OnProgress>,
+}
+
+impl Cluster {
+    /// A cluster of `processes`; workers are started as `executable arguments...` and must call
+    /// [`super::run_worker`]. With one process, no worker is started.
+    #[must_use]
+    pub fn new(job: Job, processes: u32, executable: PathBuf, arguments: Vec<OsString>) -> Self {
+        let processes = processes.max(1);
+        Self { job, processes, executable, arguments, stop: Stop::default(), on_progress: None }
+    }
+
+    /// Calls `callback` about four times a second while a step runs.
+    #[must_use]
+    pub fn on_progress(mut self, callback: OnProgress) -> Self {
+        self.on_progress = Some(callback);
+        self
+    }
+
+    /// Ends steps early; what was measured until then is still returned.
+    #[must_use]
+    pub fn stop_handle(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Follows the changing rate of this step of the scenario from now on.
+    pub fn follow_profile(&mut self, step: Option<usize>) {
+        self.job.profile_of_step = step;
+    }
+
+    fn run_here(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {
+        // A refusal shows as EMFILE errors in the measurement.
+        let _refused = raise_descriptors().is_err();
+        let (_, options) = self.job.resolve()?;
+        let mut engine = Engine::with_stop(options, self.stop.clone());
+        if let Some(callback) = self.on_progress.take() {
+            engine = engine.on_progress(callback);
+        }
+        let measured = engine.run(plan);
+        self.on_progress = engine.take_progress();
+        Ok(measured?)
+    }
+
+    fn run_workers(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {
+        let processes = self.processes.min(plan.connections);
+        // A worker's share of 0 requests would mean no bound.
+        let processes =
+            if plan.max_requests == 0 { processes } else { processes.min(plan.max_requests as u32) };
+        let (_, options) = self.job.resolve()?;
+        let budget = Duration::from_millis(plan.warmup_ms + plan.measure_ms)
+            + options.connect_timeout
+            + options.request_timeout
+            + options.drain
+            + GRACE;
+        let (lines, inbox) = mpsc::sync_channel::<(usize, Line)>(processes as usize * 4);
+        let mut workers = Workers::default();
+        for index in 0..processes {
+            let order = Order {
+                job: Job { share: (index, processes), ..self.job.clone() },
+                plan: part(plan, index, processes),
+            };
+            workers.start(self.worker_command(), &order, lines.clone())?;
+        }
+        drop(lines);
+        let mut parts = Parts::new(processes as usize);
+        let deadline = tidegate_net::clock::monotonic() + budget;
+        let mut told_to_stop = false;
+        while !parts.complete() {
+            match inbox.recv_timeout(LOOK) {
+                Ok((worker, line)) => {
+                    if parts.take(worker, line)? {
+                        workers.tell("go\n");
+                    }
+                    if let (Some(view), Some(callback)) = (parts.view(), &mut self.on_progress) {
+                        callback(&view);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(ClusterError::Worker("it ended without a result".to_owned()));
+                }
+            }
+            if self.stop.is_stopped() && !told_to_stop {
+                told_to_stop = true;
+                workers.tell("stop\n");
+            }
+            if tidegate_net::clock::monotonic() > deadline {
+                return Err(ClusterError::Worker(format!("no result after {} s", budget.as_secs())));
+            }
+        }
+        let mut measured = parts.into_measurements().into_iter();
+        let mut sum = measured.next().ok_or_else(|| ClusterError::Worker("there was none".to_owned()))?;
+        for part in measured {
+            transfer::add(&mut sum, &part);
+        }
+        sum.plan = plan.clone();
+        Ok(sum)
+    }
+
+    fn worker_command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        command
+    }
+}
+
+impl Bench for Cluster {
+    type Error = ClusterError;
+
+    fn run(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {
+        if self.processes == 1 { self.run_here(plan) } else { self.run_workers(plan) }
+    }
+}
+
+/// What worker `index` does of a plan. The rate stays: each takes its share of the one schedule.
+fn part(plan: &StepPlan, index: u32, processes: u32) -> StepPlan {
+    StepPlan {
+        connections: share(plan.connections.into(), index, processes) as u32,
+        max_requests: share(plan.max_requests, index, processes),
+        ..plan.clone()
+    }
+}
+
+/// Running workers; dropping them kills those that still run.
+#[derive(Default)]
+struct Workers(Vec<(Child, ChildStdin)>);
+
+impl Workers {
+    fn start(
+        &mut self,
+        mut command: Command,
+        order: &Order,
+        lines: mpsc::SyncSender<(usize, Line)>,
+    ) -> io::Result<()> {
+        let mut child = command.spawn()?;
+        let index = self.0.len();
+        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let mut text = serde_json::to_string(order)?;
+        text.push('\n');
+        input.write_all(text.as_bytes())?;
+        self.0.push((child, input));
+        thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let line =
+                    serde_json::from_str(&line).unwrap_or_else(|error| Line::Failed(error.to_string()));
+                if lines.send((index, line)).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Tells all; one that is gone shows by its missing result.
+    fn tell(&mut self, word: &str) {
+        for (_, input) in &mut self.0 {
+            let _gone = input.write_all(word.as_bytes()).and_then(|()| input.flush()).is_err();
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            if !matches!(child.try_wait(), Ok(Some(_))) {
+                // One that has just ended cannot be killed; it is waited for all the same.
+                let _ended = child.kill().is_err();
+            }
+            let _reaped = child.wait().is_ok();
+        }
+    }
+}
+
+/// What the workers have said so far.
+struct Parts {
+    ready: usize,
+    progress: Vec<Option<Progress>>,
+    done: Vec<Option<Measurement>>,
+}
+
+impl Parts {
+    fn new(count: usize) -> Self {
+        Self { ready: 0, progress: vec![None; count], done: (0..count).map(|_| None).collect() }
+    }
+
+    /// Takes a line; true when it makes all workers ready.
+    fn take(&mut self, worker: usize, line: Line) -> Result<bool, ClusterError> {
+        match line {
+            Line::Ready => {
+                self.ready += 1;
+                return Ok(self.ready == self.done.len());
+            }
+            Line::Progress(progress) => self.progress[worker] = Some(progress),
+            Line::Done(record) => self.done[worker] = Some((*record).into()),
+            Line::Failed(reason) => return Err(ClusterError::Worker(reason)),
+        }
+        Ok(false)
+    }
+
+    /// The sum of all workers' views, once each has one; they are then used up.
+    fn view(&mut self) -> Option<Progress> {
+        if self.progress.iter().any(Option::is_none) {
+            return None;
+        }
+        let views = self.progress.iter_mut().filter_map(Option::take);
+        views.reduce(|sum, view| Progress {
+            elapsed_seconds: sum.elapsed_seconds.max(view.elapsed_seconds),
+            planned_seconds: sum.planned_seconds,
+            good: sum.good + view.good,
+            denied: sum.denied + view.denied,
+            errors: sum.errors + view.errors,
+            throughput: sum.throughput + view.throughput,
+            in_flight: sum.in_flight + view.in_flight,
+            established: sum.established + view.established,
+            // Of percentiles only the largest can be said without the histograms.
+            p50_us: sum.p50_us.max(view.p50_us),
+            p99_us: sum.p99_us.max(view.p99_us),
+        })
+    }
+
+    fn complete(&self) -> bool {
+        self.done.iter().all(Option::is_some)
+    }
+
+    fn into_measurements(self) -> Vec<Measurement> {
+        self.done.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::Loop;
+
+    #[test]
+    fn parts_of_a_plan_add_up() {
+        let plan = StepPlan {
+            connections: 10,
+            discipline: Loop::Open { rate: 100.0, poisson: false },
+            warmup_ms: 1,
+            measure_ms: 2,
+            max_requests: 7,
+        };
+        let parts: Vec<StepPlan> = (0..3).map(|index| part(&plan, index, 3)).collect();
+        assert_eq!(parts.iter().map(|part| part.connections).sum::<u32>(), 10);
+        assert_eq!(parts.iter().map(|part| part.max_requests).sum::<u64>(), 7);
+        assert!(parts.iter().all(|part| part.discipline == plan.discipline));
+    }
+
+    #[test]
+    fn workers_begin_when_all_are_ready_and_the_view_is_their_sum() {
+        let mut parts = Parts::new(2);
+        assert!(!parts.take(0, Line::Ready).unwrap());
+        assert!(parts.take(1, Line::Ready).unwrap());
+        let view = Progress { good: 3, p99_us: 7, ..Progress::default() };
+        parts.take(0, Line::Progress(view)).unwrap();
+        assert_eq!(parts.view(), None);
+        parts.take(1, Line::Progress(Progress { p99_us: 9, ..view })).unwrap();
+        assert_eq!(parts.view(), Some(Progress { good: 6, p99_us: 9, ..Progress::default() }));
+        assert!(parts.take(0, Line::Failed("no".to_owned())).is_err());
+    }
+}

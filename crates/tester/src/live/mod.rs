@@ -1,0 +1,215 @@
+//! The live view of a run, as lines: for a terminal that can be redrawn, and for one that cannot.
+//!
+//! Pure: a [`View`] in, text out. Whoever owns the terminal decides when to draw, how wide it is and
+//! whether it may use colour; moving the cursor is its business too. The plain form is one line per
+//! call, so that a log of a run reads like a table.
+
+use crate::discover::{Level, Mode};
+use crate::report::format::{count, percent, time};
+
+/// Levels shown at a time: the ladder's latest, so that the view keeps its height.
+const LEVELS_SHOWN: usize = 12;
+/// Narrowest terminal that is laid out for, in columns.
+const NARROWEST: usize = 40;
+/// Widest bar, in columns.
+const WIDEST_BAR: usize = 40;
+
+/// The step that is running.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Running {
+    /// Connections, or requests per second offered.
+    pub load: f64,
+    /// Seconds since the step's first request.
+    pub elapsed_seconds: f64,
+    /// Seconds that it takes, warm-up included.
+    pub planned_seconds: f64,
+    /// Good replies per second, just now.
+    pub throughput: f64,
+    /// Median response time just now, in microseconds.
+    pub p50_us: f64,
+    /// 99th percentile just now, in microseconds.
+    pub p99_us: f64,
+    /// Requests on the wire.
+    pub in_flight: u64,
+    /// Denials of the step so far.
+    pub denied: u64,
+    /// Errors of the step so far.
+    pub errors: u64,
+}
+
+/// All that the view shows.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// What is tested.
+    pub target: &'a str,
+    /// Which quantity is raised.
+    pub mode: Mode,
+    /// The levels measured so far, by rising load.
+    pub levels: &'a [Level],
+    /// Steps done.
+    pub steps: usize,
+    /// Most steps that the run may take.
+    pub max_steps: usize,
+    /// The running step; none between steps.
+    pub running: Option<Running>,
+}
+
+/// One line for a log: no control characters, no colour.
+#[must_use]
+pub fn plain(view: &View<'_>) -> String {
+    let Some(r) = view.running else {
+        return format!("step {} of at most {}: starting", view.steps + 1, view.max_steps);
+    };
+    format!(
+        "step {} {} {}: {:.0}/{:.0} s, {}/s, p50 {}, p99 {}, {} in flight, {} denied, {} errors",
+        view.steps + 1,
+        count(r.load),
+        unit(view.mode),
+        r.elapsed_seconds,
+        r.planned_seconds,
+        count(r.throughput),
+        time(r.p50_us),
+        time(r.p99_us),
+        count(r.in_flight as f64),
+        count(r.denied as f64),
+        count(r.errors as f64),
+    )
+}
+
+/// The whole view for a terminal `columns` wide: at most [`LEVELS_SHOWN`] + 6 lines, none of them
+/// wider than the terminal. Text from outside loses its control characters.
+#[must_use]
+pub fn screen(view: &View<'_>, columns: usize, colour: bool) -> Vec<String> {
+    let columns = columns.max(NARROWEST);
+    let target: String = view.target.chars().filter(|c| !c.is_control()).collect();
+    let mut lines = vec![bold(cut(&format!("tidegate saturate {target}"), columns), colour)];
+    lines.push(cut(
+        &format!("{} steps of at most {}; load in {}", view.steps, view.max_steps, unit(view.mode)),
+        columns,
+    ));
+    lines.push(String::new());
+    let best = view.levels.iter().filter_map(|l| Some(l.throughput()?.mean)).fold(1.0, f64::max);
+    for level in view.levels.iter().skip(view.levels.len().saturating_sub(LEVELS_SHOWN)) {
+        lines.push(cut(&row(level, best, columns), columns));
+    }
+    if let Some(r) = &view.running {
+        lines.push(String::new());
+        lines.extend(running(r, columns).into_iter().map(|line| cut(&line, columns)));
+    }
+    lines
+}
+
+fn unit(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Closed { .. } => "connections",
+        Mode::Open { .. } => "requests/s offered",
+    }
+}
+
+fn row(level: &Level, best: f64, columns: usize) -> String {
+    let done = level.throughput().map(|t| t.mean);
+    let p99 = level.figure(crate::threshold::Metric::P99);
+    let text = format!(
+        "{:>9} {:>10}/s p99 {:>8} {:>7}",
+        count(level.load),
+        done.map_or("refused".to_owned(), count),
+        time(p99),
+        if level.error_ratio() > 0.0 { percent(level.error_ratio()) } else { String::new() },
+    );
+    let room = columns.saturating_sub(text.chars().count() + 1).min(WIDEST_BAR);
+    format!("{text} {}", bar(done.unwrap_or(0.0) / best, room))
+}
+
+fn running(r: &Running, columns: usize) -> [String; 2] {
+    let share = if r.planned_seconds > 0.0 { r.elapsed_seconds / r.planned_seconds } else { 0.0 };
+    let now = format!(
+        "{:>9} {:>10}/s p50 {} p99 {}",
+        count(r.load),
+        count(r.throughput),
+        time(r.p50_us),
+        time(r.p99_us)
+    );
+    let rest = format!("{} in flight, {} denied, {} errors", r.in_flight, r.denied, r.errors);
+    let room = columns.saturating_sub(rest.chars().count() + 12).min(WIDEST_BAR);
+    [now, format!("{:>9} {} {rest}", format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0)), bar(share, room))]
+}
+
+/// A bar of `room` columns of which `share` is full.
+fn bar(share: f64, room: usize) -> String {
+    let full = (share.clamp(0.0, 1.0) * room as f64).round() as usize;
+    format!("{}{}", "#".repeat(full), ".".repeat(room - full))
+}
+
+fn cut(line: &str, columns: usize) -> String {
+    line.chars().take(columns).collect::<String>().trim_end().to_owned()
+}
+
+fn bold(line: String, colour: bool) -> String {
+    if colour { format!("\u{1b}[1m{line}\u{1b}[0m") } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::{Settings, discover};
+    use crate::simulated::Service;
+    use proptest::prelude::*;
+
+    fn levels() -> Vec<Level> {
+        let mut service = Service::new(8, 10_000.0);
+        service.ports = 40;
+        let settings = Settings { ceiling: 64.0, max_steps: 12, ..Settings::default() };
+        discover(&mut service, settings).unwrap().levels().to_vec()
+    }
+
+    fn view(levels: &[Level], running: Option<Running>) -> View<'_> {
+        View {
+            target: "http://127.0.0.1:4000/\u{1b}[2J",
+            mode: Mode::Closed { think_us: 0 },
+            levels,
+            steps: levels.len(),
+            max_steps: 80,
+            running,
+        }
+    }
+
+    fn now() -> Running {
+        Running {
+            load: 32.0,
+            elapsed_seconds: 3.0,
+            planned_seconds: 6.0,
+            throughput: 798.0,
+            p50_us: 40_100.0,
+            p99_us: 41_900.0,
+            in_flight: 32,
+            denied: 0,
+            errors: 2,
+        }
+    }
+
+    #[test]
+    fn both_forms() {
+        let levels = levels();
+        let mut shown = screen(&view(&levels, Some(now())), 80, false);
+        shown.push(plain(&view(&levels, Some(now()))));
+        shown.push(plain(&view(&levels, None)));
+        insta::assert_snapshot!(shown.join("\n"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_line_is_wider_than_the_terminal_and_none_moves_its_cursor(
+            columns in 0_usize..200, load in 0.0_f64..1e9, share in -1.0_f64..3.0, errors: u64,
+        ) {
+            let levels = levels();
+            let running = Running { load, elapsed_seconds: share * 6.0, errors, ..now() };
+            for line in screen(&view(&levels, Some(running)), columns, false) {
+                prop_assert!(line.chars().count() <= columns.max(NARROWEST), "{}", line);
+                let still = !line.contains('\u{1b}');
+                prop_assert!(still);
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! One generator thread: its sockets, from opening to the end of a reply.
+//!
+//! A time stamp taken when events are returned serves all replies of that batch: they had arrived by
+//! then. A send reads the clock itself, right before its system call.
+
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags, recv, send, sockopt::socket_error},
+};
+
+use super::{
+    options::Reuse,
+    protocol::{Protocol, Reply, Verdict},
+    slot::Phase,
+    socket::{Opened, classify, open},
+    tally::Moments,
+    worker::{Release, Worker},
+};
+use crate::{measurement::ErrorClass, poller::Ready};
+
+/// Full buffers read from one connection before the others get their turn.
+const READS_PER_TURN: usize = 4;
+
+impl<P: Protocol> Worker<P> {
+    /// Starts a slot's connection.
+    pub(super) fn open(&mut self, id: u32) {
+        let sources = &self.task.options.sources;
+        let source = match sources.len() {
+            0 => None,
+            count => Some(sources[(self.task.first_connection + id) as usize % count]),
+        };
+        let slot = &mut self.slots[id as usize];
+        slot.since = self.task.epoch.now();
+        let (fd, established) = match open(self.task.options.target, source, self.task.options.nodelay) {
+            Ok(Opened::Established(fd)) => (fd, true),
+            Ok(Opened::InProgress(fd)) => (fd, false),
+            Err(error) => {
+                let now = self.now();
+                return self.connect_failed(id, now, classify(error));
+            }
+        };
+        if let Err(error) = self.poller.add(&fd, slot.token(id)) {
+            let now = self.now();
+            let class =
+                error.raw_os_error().map_or(ErrorClass::Other, |raw| classify(Errno::from_raw_os_error(raw)));
+            return self.connect_failed(id, now, class);
+        }
+        slot.fd = Some(fd);
+        slot.phase = Phase::Connecting;
+        self.connecting += 1;
+        if established {
+            let now = self.now();
+            self.established(id, now);
+        }
+    }
+
+    fn established(&mut self, id: u32, now: u64) {
+        self.connecting -= 1;
+        let slot = &mut self.slots[id as usize];
+        slot.phase = Phase::Idle;
+        slot.failures = 0;
+        self.task.tally.connected(now.saturating_sub(slot.since));
+        let slot = &mut self.slots[id as usize];
+        if !slot.pending {
+            return self.free(id, now);
+        }
+        slot.pending = false;
+        slot.free_since = now;
+        self.pending -= 1;
+        if P::CONNECT_ONLY {
+            slot.first_byte = now;
+            slot.phase = Phase::Busy;
+            let since = slot.since;
+            let counted = self.counts(id, since);
+            self.task.tally.sent(since, counted, 0, 0);
+            self.finished(id, now, (Verdict::Good, 0, false));
+        } else {
+            self.send(id, true);
+        }
+    }
+
+    /// The connection could not be made: its request, if it had one, is an error; the slot tries
+    /// again later.
+    pub(super) fn connect_failed(&mut self, id: u32, now: u64, class: ErrorClass) {
+        let before_step = self.times.origin == u64::MAX;
+        let slot = &mut self.slots[id as usize];
+        if slot.fd.take().is_some() {
+            self.connecting -= 1;
+        }
+        slot.phase = Phase::Closed;
+        slot.generation = slot.generation.wrapping_add(1);
+        let again = now + slot.backoff();
+        if std::mem::take(&mut slot.pending) {
+            self.pending -= 1;
+        }
+        if before_step || self.counts(id, now) {
+            self.task.tally.failed(now, class);
+        }
+        self.retry.push(std::cmp::Reverse((again, id)));
+        if self.task.tally.alive() == 0 && !before_step {
+            self.fail_all_due(now, class);
+        }
+    }
+
+    /// Open loop without a single connection: what is due now meets the same fate.
+    fn fail_all_due(&mut self, now: u64, class: ErrorClass) {
+        let (origin, from) = (self.times.origin, self.times.from);
+        let Release::Open(schedule) = &mut self.task.release else {
+            return;
+        };
+        while let Some(due) = schedule.due().filter(|due| origin + due <= now && self.task.budget > 0) {
+            schedule.advance();
+            self.task.budget -= 1;
+            if origin + due >= from {
+                self.task.tally.failed(now, class);
+            }
+        }
+    }
+
+    /// Sends the slot's request now; `waited` when it had to wait for its connection.
+    pub(super) fn send(&mut self, id: u32, waited: bool) {
+        let slot = &mut self.slots[id as usize];
+        let bytes = self.protocol.request(&mut slot.state);
+        let now = self.task.epoch.now();
+        let ready_at = slot.planned.max(slot.free_since);
+        if !waited && matches!(self.task.release, Release::Closed { think: 0 }) {
+            // Sent as soon as it could be: planned and actual send are one moment.
+            slot.planned = now;
+        }
+        slot.since = now;
+        slot.first_byte = 0;
+        slot.phase = Phase::Busy;
+        let counted = match self.task.release {
+            Release::Closed { .. } => self.task.tally.counts(now),
+            Release::Open(_) => self.task.tally.counts(slot.planned),
+        };
+        self.task.tally.sent(now, counted, bytes.len(), now.saturating_sub(ready_at));
+        let Some(fd) = &slot.fd else {
+            return;
+        };
+        match send(fd, bytes, SendFlags::NOSIGNAL) {
+            Ok(taken) if taken == bytes.len() => {}
+            Ok(taken) => slot.unsent.extend_from_slice(&bytes[taken..]),
+            Err(Errno::AGAIN | Errno::INTR) => slot.unsent.extend_from_slice(bytes),
+            Err(error) => self.request_failed(id, now, classify(error)),
+        }
+    }
+
+    /// A connection has news.
+    pub(super) fn on_ready(&mut self, ready: Ready, now: u64) {
+        let id = ready.token as u32;
+        let Some(slot) = self.slots.get_mut(id as usize).filter(|slot| slot.token(id) == ready.token) else {
+            return;
+        };
+        match slot.phase {
+            Phase::Closed => {}
+            Phase::Connecting if ready.writable => {
+                let outcome = slot.fd.as_ref().map(socket_error);
+                match outcome {
+                    Some(Ok(Ok(()))) => self.established(id, now),
+                    Some(Ok(Err(error)) | Err(error)) => self.connect_failed(id, now, classify(error)),
+                    None => {}
+                }
+            }
+            Phase::Connecting => {}
+            Phase::Idle | Phase::Busy => {
+                if ready.writable && !slot.unsent.is_empty() {
+                    self.flush(id, now);
+                }
+                if ready.readable {
+                    self.read(id, now, ready.hung_up);
+                }
+            }
+        }
+    }
+
+    fn flush(&mut self, id: u32, now: u64) {
+        let slot = &mut self.slots[id as usize];
+        let Some(fd) = &slot.fd else {
+            return;
+        };
+        match send(fd, &slot.unsent, SendFlags::NOSIGNAL) {
+            Ok(taken) => {
+                slot.unsent.drain(..taken);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => self.request_failed(id, now, classify(error)),
+        }
+    }
+
+    /// Reads what is there. An edge is reported once, so reading goes on until a read comes back
+    /// short, and to the very end when the peer has hung up.
+    pub(super) fn read(&mut self, id: u32, now: u64, hung_up: bool) {
+        for _ in 0..READS_PER_TURN {
+            let slot = &mut self.slots[id as usize];
+            let Some(fd) = &slot.fd else {
+                return;
+            };
+            match recv(fd, &mut *self.buffer, RecvFlags::empty()) {
+                Ok((0, _)) => return self.end_of_file(id, now),
+                Ok((length, _)) => {
+                    let more = length == self.buffer.len() || hung_up;
+                    if !self.took(id, now, length, hung_up) || !more {
+                        return;
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(error) => return self.request_failed(id, now, classify(error)),
+            }
+        }
+        self.hot.push((id, hung_up));
+    }
+
+    /// Hands `length` bytes to the protocol; whether the same connection is to be read on.
+    fn took(&mut self, id: u32, now: u64, length: usize, hung_up: bool) -> bool {
+        self.task.tally.received(now, length);
+        let slot = &mut self.slots[id as usize];
+        if slot.phase != Phase::Busy {
+            // Nobody asked.
+            self.request_failed(id, now, ErrorClass::Protocol);
+            return false;
+        }
+        if slot.first_byte == 0 {
+            slot.first_byte = now;
+        }
+        match self.protocol.receive(&mut slot.state, &self.buffer[..length]) {
+            Reply::More => true,
+            Reply::Done { verdict, status, reusable } => {
+                self.finished(id, now, (verdict, status, reusable && !hung_up));
+                false
+            }
+            Reply::Broken => {
+                self.request_failed(id, now, ErrorClass::Protocol);
+                false
+            }
+        }
+    }
+
+    fn end_of_file(&mut self, id: u32, now: u64) {
+        let slot = &mut self.slots[id as usize];
+        if slot.phase == Phase::Idle {
+            // Between two requests a peer may close as it likes; the next request opens anew.
+            return self.disconnect(id);
+        }
+        match self.protocol.closed(&mut slot.state) {
+            Reply::Done { verdict, status, .. } => self.finished(id, now, (verdict, status, false)),
+            Reply::More | Reply::Broken => self.request_failed(id, now, ErrorClass::Reset),
+        }
+    }
+
+    /// A reply is complete.
+    fn finished(&mut self, id: u32, now: u64, (verdict, status, reusable): (Verdict, u16, bool)) {
+        let slot = &mut self.slots[id as usize];
+        let moments =
+            Moments { planned: slot.planned, sent: slot.since, first_byte: slot.first_byte, ended: now };
+        slot.phase = Phase::Idle;
+        let tally = &mut self.task.tally;
+        tally.landed(now);
+        if self.counts(id, now) {
+            let tally = &mut self.task.tally;
+            tally.status(status);
+            match verdict {
+                Verdict::Good => tally.good(moments),
+                Verdict::Denied => tally.denied(moments),
+                Verdict::BadStatus => tally.failed(now, ErrorClass::BadStatus),
+                Verdict::FailedCheck => tally.failed(now, ErrorClass::FailedCheck),
+            }
+            if verdict == Verdict::Good
+                && let Some(recent) = &mut self.recent
+            {
+                recent.saturating_record(now.saturating_sub(moments.planned) / 1_000);
+            }
+        }
+        if !reusable || self.task.options.reuse == Reuse::PerRequest {
+            self.disconnect(id);
+        }
+        self.free(id, now);
+    }
+
+    /// The request in flight, if there is one, failed, and its connection with it.
+    pub(super) fn request_failed(&mut self, id: u32, now: u64, class: ErrorClass) {
+        let busy = self.slots[id as usize].phase == Phase::Busy;
+        if busy {
+            self.task.tally.landed(now);
+            if self.counts(id, now) {
+                self.task.tally.failed(now, class);
+            }
+        }
+        self.disconnect(id);
+        if busy {
+            // By way of the queue: a server that resets at once must not make this recursive.
+            self.retry.push(std::cmp::Reverse((now, id)));
+        }
+    }
+
+    fn disconnect(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        if slot.fd.take().is_some() {
+            self.task.tally.disconnected();
+        }
+        slot.phase = Phase::Closed;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.unsent.clear();
+    }
+
+    /// Whether a slot's request, ending now, belongs to the measured time.
+    fn counts(&self, id: u32, now: u64) -> bool {
+        match self.task.release {
+            Release::Closed { .. } => self.task.tally.counts(now),
+            Release::Open(_) => self.task.tally.counts(self.slots[id as usize].planned),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! One connection's place in a worker, whether or not a connection is open.
+
+use std::os::fd::OwnedFd;
+
+/// What a slot is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// No connection.
+    Closed,
+    /// A connection is being made.
+    Connecting,
+    /// Connected, nothing in flight.
+    Idle,
+    /// A request is in flight.
+    Busy,
+}
+
+/// A place for a connection. Times are nanoseconds since the engine's epoch.
+pub(super) struct Slot<S> {
+    pub(super) fd: Option<OwnedFd>,
+    pub(super) phase: Phase,
+    /// Counts connections, so that an event of an older one is told apart.
+    pub(super) generation: u32,
+    /// A request waits for this slot's connection.
+    pub(super) pending: bool,
+    pub(super) failures: u8,
+    pub(super) planned: u64,
+    /// When connecting began, then when the request was sent.
+    pub(super) since: u64,
+    /// When the slot could take its present request.
+    pub(super) free_since: u64,
+    /// First byte of the present reply, 0 before it.
+    pub(super) first_byte: u64,
+    /// What the socket did not take of the present request.
+    pub(super) unsent: Vec<u8>,
+    pub(super) state: S,
+}
+
+impl<S> Slot<S> {
+    pub(super) fn new(state: S) -> Self {
+        Self {
+            fd: None,
+            phase: Phase::Closed,
+            generation: 0,
+            pending: false,
+            failures: 0,
+            planned: 0,
+            since: 0,
+            free_since: 0,
+            first_byte: 0,
+            unsent: Vec::new(),
+            state,
+        }
+    }
+
+    pub(super) fn token(&self, id: u32) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(id)
+    }
+
+    /// How long to wait before connecting again: 10 ms doubled at each failure, at most 320 ms.
+    pub(super) fn backoff(&mut self) -> u64 {
+        let wait = 10_000_000 << self.failures.min(5);
+        self.failures = self.failures.saturating_add(1);
+        wait
+    }
+}

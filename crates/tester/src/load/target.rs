@@ -1,0 +1,137 @@
+//! Where load goes, from a URL.
+
+use std::{
+    io,
+    net::{SocketAddr, ToSocketAddrs as _},
+};
+
+use thiserror::Error;
+
+/// A target, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What the URL asks to be spoken.
+    pub scheme: Scheme,
+    /// Host and port as the Host field has them.
+    pub host: String,
+    /// Host name or address, brackets removed.
+    pub name: String,
+    /// Port, the scheme's own if the URL has none.
+    pub port: u16,
+    /// Path and query, at least `/`.
+    pub path: String,
+}
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http://`
+    Http,
+    /// `tcp://`
+    Tcp,
+    /// `redis://` (RESP)
+    Resp,
+}
+
+/// Why a URL is no target.
+#[derive(Debug, Error)]
+pub enum TargetError {
+    /// Another scheme.
+    #[error("{0:?} is not a target: http://, tcp:// or redis:// and a host are needed")]
+    Scheme(String),
+    /// The port is no number from 1 to 65535.
+    #[error("{0:?} has no valid port (1 to 65535)")]
+    Port(String),
+    /// The name has no address.
+    #[error("{name:?} has no address: {source}")]
+    Name {
+        /// Host name.
+        name: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+}
+
+impl Target {
+    /// Takes a URL apart. A fragment is dropped; user names are not supported.
+    ///
+    /// # Errors
+    /// When the scheme, the host or the port is not one.
+    pub fn parse(url: &str) -> Result<Self, TargetError> {
+        let bad = || TargetError::Scheme(url.to_owned());
+        let (scheme, default_port, rest) =
+            [("http://", Scheme::Http, 80), ("tcp://", Scheme::Tcp, 0), ("redis://", Scheme::Resp, 6379)]
+                .into_iter()
+                .find_map(|(prefix, scheme, port)| Some((scheme, port, url.strip_prefix(prefix)?)))
+                .ok_or_else(bad)?;
+        let rest = rest.split('#').next().unwrap_or_default();
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (host, path) = rest.split_at(end);
+        if host.is_empty() || host.contains('@') {
+            return Err(bad());
+        }
+        let after_bracket = host.rfind(']').map_or(0, |at| at + 1);
+        let (name, port) = match host[after_bracket..].rfind(':') {
+            Some(colon) => {
+                let (name, port) = host.split_at(after_bracket + colon);
+                (name, port[1..].parse().map_err(|_| TargetError::Port(url.to_owned()))?)
+            }
+            None => (host, default_port),
+        };
+        if port == 0 {
+            return Err(TargetError::Port(url.to_owned()));
+        }
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        if name.is_empty() {
+            return Err(bad());
+        }
+        let path = match path {
+            "" => "/".to_owned(),
+            query if query.starts_with('?') => format!("/{query}"),
+            path => path.to_owned(),
+        };
+        Ok(Self { scheme, host: host.to_owned(), name: name.to_owned(), port, path })
+    }
+
+    /// The first address of the name, IPv4 preferred. It is looked up once: a run that resolved
+    /// names as it went would measure the resolver.
+    ///
+    /// # Errors
+    /// When the name has no address.
+    pub fn resolve(&self) -> Result<SocketAddr, TargetError> {
+        let failed = |source| TargetError::Name { name: self.name.clone(), source };
+        let all: Vec<SocketAddr> =
+            (self.name.as_str(), self.port).to_socket_addrs().map_err(failed)?.collect();
+        let first = all.iter().find(|address| address.is_ipv4()).or_else(|| all.first());
+        first.copied().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let parts = |url: &str| {
+            let target = Target::parse(url).unwrap();
+            (target.host, target.name, target.port, target.path)
+        };
+        let of = |host: &str, name: &str, port, path: &str| (host.into(), name.into(), port, path.into());
+        assert_eq!(parts("http://a"), of("a", "a", 80, "/"));
+        assert_eq!(parts("http://a:81/x?y#z"), of("a:81", "a", 81, "/x?y"));
+        assert_eq!(parts("http://[::1]:9?q"), of("[::1]:9", "::1", 9, "/?q"));
+        assert_eq!(parts("http://[::1]/"), of("[::1]", "::1", 80, "/"));
+        assert_eq!(parts("redis://h").2, 6379);
+    }
+
+    #[test]
+    fn what_is_no_target_is_refused() {
+        for url in ["", "a", "https://a", "http://", "http://:80", "http://u@h"] {
+            assert!(matches!(Target::parse(url), Err(TargetError::Scheme(_))), "{url}");
+        }
+        for url in ["http://a:0", "http://a:x", "http://a:70000", "tcp://a"] {
+            assert!(matches!(Target::parse(url), Err(TargetError::Port(_))), "{url}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The load engine against a stub whose truth is known.
+//!
+//! The tests of this file put load on two cores; they take turns, so that none disturbs another.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tidegate_tester::{
+    load::{Checks, Engine, Exchange, Options, Request, Reuse, Stop, Workload},
+    measurement::{Bench as _, ErrorClass, Loop, Measurement, StepPlan},
+    stub::{self, Admission, Beyond, Fault, FaultKind, Freeze, Stub},
+};
+
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn stub(change: impl FnOnce(&mut stub::Options)) -> Stub {
+    let mut options = stub::Options::new(([127, 0, 0, 1], 0).into());
+    change(&mut options);
+    Stub::start(options, Stop::default()).expect("a stub on a free port")
+}
+
+fn options(stub: &Stub) -> Options {
+    let workload = Workload::get("stub", "/").expect("a valid request");
+    Options { threads: 1, ..Options::new(stub.address(), Exchange::Http(Arc::new(workload))) }
+}
+
+fn closed(connections: u32, measure_ms: u64) -> StepPlan {
+    let discipline = Loop::Closed { think_us: 0 };
+    StepPlan { connections, discipline, warmup_ms: 200, measure_ms, max_requests: 0 }
+}
+
+fn open(connections: u32, rate: f64, measure_ms: u64) -> StepPlan {
+    StepPlan {
+        discipline: Loop::Open { rate, poisson: false },
+        warmup_ms: 0,
+        ..closed(connections, measure_ms)
+    }
+}
+
+fn run(options: Options, plan: &StepPlan) -> Measurement {
+    Engine::new(options).run(plan).expect("a step that can run")
+}
+
+fn ms(measured: &Measurement, quantile: f64) -> f64 {
+    measured.response.value_at_quantile(quantile) as f64 / 1e3
+}
+
+type Claims = Result<(), String>;
+
+fn near(what: &str, found: f64, truth: f64, tolerance: f64) -> Claims {
+    if (found - truth).abs() <= tolerance {
+        return Ok(());
+    }
+    Err(format!("{what}: {found} where the truth is {truth} +- {tolerance}"))
+}
+
+/// Claims on time hold on a machine that has time: other work on its cores can spoil an attempt,
+/// so one of four must hold. What is wrong is wrong four times.
+fn one_attempt_holds(attempt: impl Fn() -> Claims) {
+    let failures: Vec<String> = (0..4).map_while(|_| attempt().err()).collect();
+    assert!(failures.len() < 4, "{failures:#?}");
+}
+
+/// 1,000 requests a second on 50 connections to a 10 ms server that stands still for one second: the
+/// requests that were due meanwhile wait, and their latency counts from when they were due.
+#[test]
+fn a_stalled_server_shows_its_stall() {
+    let _turn = turn();
+    one_attempt_holds(|| {
+        let stub = stub(|options| {
+            // What "10 ms" is with its timer and its wake-up.
+            options.delay = Duration::from_micros(10_300);
+            options.freeze = Some(Freeze { after: Duration::from_secs(4), length: Duration::from_secs(1) });
+        });
+        let measured = run(options(&stub), &open(50, 1_000.0, 10_000));
+        assert_eq!((measured.good, measured.errors.len()), (10_000, 0), "{:?}", measured.errors);
+        near("p90", ms(&measured, 0.90), 219.0, 219.0 * 0.03)?;
+        near("p99", ms(&measured, 0.99), 932.0, 932.0 * 0.03)?;
+        near("maximum", measured.response.max() as f64 / 1e3, 1_010.0, 1_010.0 * 0.03)?;
+        near("p90 of the server alone", measured.service.value_at_quantile(0.9) as f64 / 1e3, 10.5, 1.5)
+    });
+}
+
+#[test]
+fn latency_agrees_with_the_server() {
+    let _turn = turn();
+    one_attempt_holds(|| {
+        let stub = stub(|options| options.delay = Duration::from_millis(10));
+        let measured = run(options(&stub), &closed(64, 2_000));
+        let truth = stub.stats();
+        near("p50", ms(&measured, 0.50), truth.service_p50_us as f64 / 1e3, 0.2)?;
+        near("p99", ms(&measured, 0.99), truth.service_p99_us as f64 / 1e3, 0.5)
+    });
+}
+
+#[test]
+fn littles_law_holds_in_a_closed_loop() {
+    let _turn = turn();
+    one_attempt_holds(|| {
+        let stub = stub(|options| {
+            options.delay = Duration::from_millis(10);
+            options.workers = 8;
+        });
+        let measured = run(options(&stub), &closed(40, 2_000));
+        assert_eq!(measured.established, 40);
+        let by_bucket: u64 = measured.timeline.iter().map(|bucket| bucket.good).sum();
+        assert_eq!(by_bucket, measured.good);
+        near("throughput", measured.throughput(), 800.0, 24.0)?;
+        near("in flight", measured.mean_in_flight, 40.0, 1.0)?;
+        near("rate x latency", measured.throughput() * measured.service.mean() / 1e6, 40.0, 4.0)?;
+        let full = measured.timeline.iter().filter(|bucket| bucket.in_flight >= 39).count();
+        near("buckets that end with all in flight", full as f64, 20.0, 2.0)
+    });
+}
+
+#[test]
+fn a_fixed_number_of_requests_is_sent_exactly() {
+    let _turn = turn();
+    let stub = stub(|_| {});
+    let plan = StepPlan { warmup_ms: 0, max_requests: 1_000, ..closed(1, 20_000) };
+    let measured = run(options(&stub), &plan);
+    assert_eq!((measured.good, measured.sent, stub.stats().requests), (1_000, 1_000, 1_000));
+    assert!(measured.seconds < 10.0, "it ends with the last reply: {}", measured.seconds);
+}
+
+#[test]
+fn thinking_connections_keep_their_pause() {
+    let _turn = turn();
+    one_attempt_holds(|| {
+        let stub = stub(|_| {});
+        let plan = StepPlan { discipline: Loop::Closed { think_us: 20_000 }, ..closed(20, 1_000) };
+        // 20 connections, a request each 20 ms and a little.
+        near("throughput", run(options(&stub), &plan).throughput(), 980.0, 40.0)
+    });
+}
+
+#[test]
+fn a_connection_for_each_request() {
+    let _turn = turn();
+    let stub = stub(|_| {});
+    let plan = StepPlan { max_requests: 500, warmup_ms: 0, ..closed(4, 10_000) };
+    let measured = run(Options { reuse: Reuse::PerRequest, ..options(&stub) }, &plan);
+    assert_eq!((measured.good, stub.stats().accepted, measured.connect.len()), (500, 500, 500));
+    let (response, service) = (measured.response.mean(), measured.service.mean());
+    assert!(response > service, "connecting is part of the response time: {response} and {service}");
+}
+
+#[test]
+fn a_server_that_closes_after_each_reply_costs_no_error() {
+    let _turn = turn();
+    let stub = stub(|options| options.fault = Some(Fault { every: 1, kind: FaultKind::Close }));
+    let plan = StepPlan { max_requests: 200, warmup_ms: 0, ..closed(2, 10_000) };
+    let measured = run(options(&stub), &plan);
+    assert_eq!((measured.good, measured.errors.len()), (200, 0), "{:?}", measured.errors);
+}
+
+#[test]
+fn denials_are_neither_good_nor_errors() {
+    let _turn = turn();
+    let stub = stub(|options| {
+        options.admission = Some(Admission { status: 429, beyond: Beyond::Requests(100) });
+    });
+    let plan = StepPlan { max_requests: 300, warmup_ms: 0, ..closed(1, 10_000) };
+    let measured = run(options(&stub), &plan);
+    assert_eq!((measured.good, measured.denied, measured.errors.len()), (100, 200, 0));
+    assert_eq!(measured.statuses[&429], 200);
+    assert_eq!((measured.response.len(), measured.denied_response.len()), (100, 200));
+}
+
+/// Errors of one class only, at least one in ten requests.
+fn only_error(measured: &Measurement, class: ErrorClass) {
+    let classes: Vec<ErrorClass> = measured.errors.keys().copied().collect();
+    assert_eq!(classes, [class], "{:?}", measured.errors);
+    assert!(measured.errors[&class] * 10 >= measured.good, "{:?} of {}", measured.errors, measured.good);
+}
+
+#[test]
+fn every_fault_of_a_server_has_its_class() {
+    let _turn = turn();
+    for (kind, class) in [
+        (FaultKind::Reset, ErrorClass::Reset),
+        (FaultKind::Truncate, ErrorClass::Reset),
+        (FaultKind::Garbage, ErrorClass::Protocol),
+        (FaultKind::Status(500), ErrorClass::BadStatus),
+        (FaultKind::Hang, ErrorClass::Timeout),
+    ] {
+        let stub = stub(|options| options.fault = Some(Fault { every: 4, kind }));
+        let plan = StepPlan { max_requests: 40, warmup_ms: 0, ..closed(4, 5_000) };
+        let timeout = Duration::from_millis(100);
+        let measured = run(Options { request_timeout: timeout, ..options(&stub) }, &plan);
+        only_error(&measured, class);
+        assert_eq!((measured.good, measured.errors[&class]), (30, 10), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_check_that_fails_is_an_error() {
+    let _turn = turn();
+    let stub = stub(|_| {});
+    let Exchange::Http(workload) = options(&stub).exchange else { unreachable!("made above") };
+    let checks = Checks { body_contains: vec!["absent".into()], ..Checks::default() };
+    let request = Request { checks, ..workload.requests[0].clone() };
+    let workload = Workload { requests: vec![request], rows: Arc::default() };
+    let plan = StepPlan { max_requests: 20, warmup_ms: 0, ..closed(2, 5_000) };
+    let exchange = Exchange::Http(Arc::new(workload));
+    only_error(&run(Options { exchange, ..options(&stub) }, &plan), ErrorClass::FailedCheck);
+}
+
+#[test]
+fn connections_that_cannot_be_made_have_their_class() {
+    let _turn = turn();
+    let stub = stub(|_| {});
+    let nobody = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let refused = Options { target: nobody, ..options(&stub) };
+    only_error(&run(refused.clone(), &closed(2, 300)), ErrorClass::Refused);
+    // In an open loop every request that was due is an error, none is forgotten.
+    let measured = run(refused, &open(2, 500.0, 500));
+    only_error(&measured, ErrorClass::Refused);
+    assert!(measured.errors[&ErrorClass::Refused] >= 250, "{:?}", measured.errors);
+    // TEST-NET-1 is no address of this machine.
+    let foreign = Options { sources: vec![[192, 0, 2, 1].into()], ..options(&stub) };
+    only_error(&run(foreign, &closed(2, 300)), ErrorClass::AddressNotAvailable);
+}
+
+#[test]
+fn a_full_accept_queue_times_out() {
+    let _turn = turn();
+    let stub = stub(|options| {
+        options.backlog = 1;
+        options.accept_gap = Duration::from_secs(60);
+    });
+    let timeout = Duration::from_millis(300);
+    let measured = run(Options { connect_timeout: timeout, ..options(&stub) }, &closed(8, 500));
+    assert!(measured.errors.contains_key(&ErrorClass::Timeout), "{:?}", measured.errors);
+    assert!(measured.established < 8, "{}", measured.established);
+}
+
+#[test]
+fn an_overloaded_open_loop_says_what_was_late() {
+    let _turn = turn();
+    one_attempt_holds(|| {
+        let stub = stub(|options| {
+            options.delay = Duration::from_millis(10);
+            options.workers = 2;
+        });
+        let drain = Duration::from_millis(300);
+        let measured = run(Options { drain, ..options(&stub) }, &open(10, 1_000.0, 1_000));
+        let late = measured.errors[&ErrorClass::Timeout];
+        assert_eq!(measured.good + late, 1_000, "every request that was due is accounted for");
+        near("throughput", measured.throughput(), 200.0, 10.0)
+    });
+}
+
+#[test]
+fn connections_come_from_the_given_addresses() {
+    let _turn = turn();
+    let stub = stub(|_| {});
+    let sources = vec![[127, 0, 0, 2].into(), [127, 0, 0, 3].into()];
+    let measured = run(Options { sources, ..options(&stub) }, &closed(10, 200));
+    assert!(measured.good > 0 && measured.errors.is_empty(), "{:?}", measured.errors);
+}
+
+#[test]
+fn exchanges_below_http() {
+    let _turn = turn();
+    let echo = stub(|options| options.echo = true);
+    let plan = StepPlan { max_requests: 100, warmup_ms: 0, ..closed(4, 5_000) };
+    for exchange in [Exchange::TcpEcho { bytes: 200_000 }, Exchange::TcpConnect] {
+        let measured = run(Options { threads: 1, ..Options::new(echo.address(), exchange.clone()) }, &plan);
+        assert_eq!((measured.good, measured.errors.len()), (100, 0), "{exchange:?}: {:?}", measured.errors);
+    }
+}
+
+#[test]
+fn a_stopped_run_returns_what_it_measured() {
+    let _turn = turn();
+    let stub = stub(|_| {});
+    let mut engine = Engine::new(options(&stub));
+    let stop = engine.stop_handle();
+    engine = engine.on_progress(Box::new(move |progress| {
+        if progress.elapsed_seconds > 0.4 {
+            stop.stop();
+        }
+    }));
+    let measured = engine.run(&closed(4, 60_000)).unwrap();
+    assert!(measured.good > 0 && measured.seconds < 20.0, "{} in {} s", measured.good, measured.seconds);
+}

@@ -1,0 +1,23 @@
+//! Files that a user names: read with a bound, refused with a sentence.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Largest file that is read, in bytes: a report of 500 long steps has about 20 MB.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Reads a text file of at most 64 MiB; the error names the file.
+pub(super) fn text(path: &Path) -> io::Result<String> {
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    let mut text = String::new();
+    let read =
+        File::open(path).map_err(named)?.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(named)?;
+    if read as u64 > MAX_BYTES {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("{}: larger than {MAX_BYTES} bytes", path.display()),
+        ));
+    }
+    Ok(text)
+}

@@ -1,0 +1,277 @@
+//! `tidegate load`: runs a scenario, or one step given by flags, and prints what it measured.
+//!
+//! This is load without judgement: no search, no diagnosis (that is `tidegate saturate`). It exits
+//! with 1 when a threshold of the scenario is broken, with 2 when the machine does not allow the run.
+
+use std::{
+    fs,
+    io::{self, Write},
+    net::IpAddr,
+    path::Path,
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+use tidegate_tester::{
+    cluster::{Cluster, Job, run_worker},
+    load::Target,
+    measurement::{Bench as _, Latency, Measurement},
+    preflight::{self, Machine, Need, Severity},
+    record::StepRecord,
+    scenario::{self, Scenario, Step},
+};
+
+/// Name of the hidden command that a generator process is started with.
+pub const WORKER: &str = "saturate-worker";
+
+/// Puts load on a target: a scenario, or one step given by flags.
+#[derive(Debug, clap::Args)]
+pub struct Load {
+    /// Where to: http://host:port/path, tcp://host:port (connect), tcp://host:port/echo, redis://host:port.
+    url: String,
+    /// A scenario: a built-in name or a file. Without it, one step of GET requests to the URL.
+    #[arg(short, long)]
+    scenario: Option<String>,
+    /// Connections held open.
+    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// Requests per second (open loop); without it each connection sends as soon as it is answered.
+    #[arg(short, long)]
+    rate: Option<f64>,
+    /// Exponential gaps between requests in place of equal ones.
+    #[arg(long, requires = "rate")]
+    poisson: bool,
+    /// Measured seconds.
+    #[arg(short, long, default_value_t = 10.0)]
+    duration_s: f64,
+    /// Seconds before that are not measured.
+    #[arg(short, long, default_value_t = 1.0)]
+    warmup_s: f64,
+    /// Stop after so many requests.
+    #[arg(short = 'n', long)]
+    requests: Option<u64>,
+    /// A connection for each request.
+    #[arg(long)]
+    connection_per_request: bool,
+    /// Generator threads of each process (default: one per core).
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Option<u32>,
+    /// Generator processes (default: as many as the descriptor limit demands).
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    processes: Option<u32>,
+    /// Local addresses to connect from, taken in turn.
+    #[arg(long, value_delimiter = ',')]
+    sources: Vec<IpAddr>,
+    /// Connections in the making at a time, per thread.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    max_connecting: u32,
+    /// Seed of arrivals, weights and variables.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON record per step.
+    #[arg(long)]
+    json: bool,
+    /// Run even if the preflight says that the machine does not allow it.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Load {
+    /// Runs all steps and prints what each measured. Exit code 0: all thresholds were kept, 1: one
+    /// was broken, 2: the machine does not allow the run.
+    ///
+    /// # Errors
+    /// When the target or the scenario is not valid, or the load cannot be run.
+    pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        run(self, out)
+    }
+}
+
+fn run(args: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let (text, data) = scenario_text(args)?;
+    let mut job = Job {
+        url: args.url.clone(),
+        scenario: text,
+        data,
+        threads: 1,
+        sources: args.sources.clone(),
+        max_connecting: args.max_connecting,
+        seed: args.seed,
+        profile_of_step: None,
+        share: (0, 1),
+    };
+    let (scenario, options) = job.resolve()?;
+    let need = Need {
+        connections: scenario.max_connections(),
+        target: options.target,
+        sources: options.sources,
+        per_request: options.reuse == tidegate_tester::load::Reuse::PerRequest,
+    };
+    let machine = Machine::read();
+    let decision = preflight::decide(&machine, &need);
+    let mut errors = io::stderr().lock();
+    for finding in decision.findings.iter().filter(|finding| finding.severity > Severity::Fine) {
+        writeln!(errors, "{finding}")?;
+    }
+    drop(errors);
+    if decision.blocked() && !args.force {
+        return Ok(ExitCode::from(2));
+    }
+    let processes = args.processes.unwrap_or(decision.processes);
+    job.threads = args.threads.unwrap_or_else(|| (machine.cores / processes).max(1));
+    job.sources = decision.sources;
+    let executable = std::env::current_exe().context("this program's own path is needed")?;
+    let mut cluster = Cluster::new(job, processes, executable, vec![WORKER.into()]);
+    let stop = cluster.stop_handle();
+    super::signals::stop_on_signal(stop.clone())?;
+    let mut kept = true;
+    for (index, step) in scenario.steps.iter().enumerate() {
+        if stop.is_stopped() {
+            break;
+        }
+        cluster.follow_profile(step.profile.as_ref().map(|_| index));
+        let measured = cluster.run(&step.plan)?;
+        let record = StepRecord::of(&measured);
+        if args.json {
+            writeln!(out, "{}", serde_json::to_string(&record)?)?;
+        } else {
+            print(out, step, &measured)?;
+        }
+        kept &= print_thresholds(out, &scenario, step, &record, args.json)?;
+    }
+    Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The hidden worker command.
+///
+/// # Errors
+/// When its parent cannot be understood or spoken to.
+pub fn worker() -> anyhow::Result<ExitCode> {
+    run_worker()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The scenario's text and its data file's.
+fn scenario_text(args: &Load) -> anyhow::Result<(String, Option<String>)> {
+    match &args.scenario {
+        Some(name) => named_scenario(name),
+        None => Ok((one_step(args)?, None)),
+    }
+}
+
+/// The text of a built-in scenario or of a file, and its data file's.
+pub(super) fn named_scenario(name: &str) -> anyhow::Result<(String, Option<String>)> {
+    if let Some(text) = scenario::built_in(name) {
+        return Ok((text.to_owned(), None));
+    }
+    let known = || scenario::names().collect::<Vec<_>>().join(", ");
+    let text = fs::read_to_string(name).with_context(|| {
+        format!("{name:?} is neither a file nor one of the built-in scenarios {}", known())
+    })?;
+    let mut data = None;
+    let folder = Path::new(name).parent().unwrap_or(Path::new("."));
+    Scenario::parse(&text, |file| {
+        let text = fs::read_to_string(folder.join(file))?;
+        data = Some(text.clone());
+        Ok(text)
+    })?;
+    Ok((text, data))
+}
+
+/// The flags as a scenario, so that there is one way to run.
+fn one_step(args: &Load) -> anyhow::Result<String> {
+    // JSON's strings are TOML's, for what a URL may hold.
+    let path = serde_json::to_string(&Target::parse(&args.url)?.path)?;
+    let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
+    let mut text = format!(
+        "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\n[[request]]\npath = {path}\n\
+         [[step]]\nconnections = {}\nduration_s = {:?}\nwarmup_s = {:?}\n",
+        args.connections, args.duration_s, args.warmup_s
+    );
+    if let Some(requests) = args.requests {
+        text.push_str(&format!("requests = {requests}\n"));
+    }
+    if let Some(rate) = args.rate {
+        let arrivals = if args.poisson { "poisson" } else { "even" };
+        text.push_str(&format!("rate = {rate:?}\narrivals = \"{arrivals}\"\n"));
+    }
+    Ok(text)
+}
+
+fn ms(histogram: &Latency, quantile: f64) -> f64 {
+    histogram.value_at_quantile(quantile) as f64 / 1e3
+}
+
+fn print(out: &mut dyn Write, step: &Step, measured: &Measurement) -> io::Result<()> {
+    let (response, service) = (&measured.response, &measured.service);
+    let errors: u64 = measured.errors.values().sum();
+    writeln!(out, "step            {}", step.name)?;
+    writeln!(out, "throughput      {:.1} good/s over {:.3} s", measured.throughput(), measured.seconds)?;
+    writeln!(
+        out,
+        "replies         {} good, {} denied, {errors} errors; {} sent",
+        measured.good, measured.denied, measured.sent
+    )?;
+    writeln!(
+        out,
+        "response ms     mean {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}  max {:.3}",
+        response.mean() / 1e3,
+        ms(response, 0.5),
+        ms(response, 0.9),
+        ms(response, 0.99),
+        response.max() as f64 / 1e3
+    )?;
+    writeln!(
+        out,
+        "service ms      p50 {:.3}  p99 {:.3}; first byte p50 {:.3}",
+        ms(service, 0.5),
+        ms(service, 0.99),
+        ms(&measured.first_byte, 0.5)
+    )?;
+    writeln!(
+        out,
+        "connections     {} established; connect ms p50 {:.3}  p99 {:.3}",
+        measured.established,
+        ms(&measured.connect, 0.5),
+        ms(&measured.connect, 0.99)
+    )?;
+    writeln!(
+        out,
+        "in flight       {:.2} mean; {:.2} by Little's law",
+        measured.mean_in_flight,
+        measured.throughput() * service.mean() / 1e6
+    )?;
+    let generator = &measured.generator;
+    writeln!(
+        out,
+        "generator       {} threads, {:.2} CPU s ({:.2} per million good), busiest {:.0} %, lag p99 {} us, run delay {:.3} s",
+        generator.threads,
+        generator.cpu_seconds,
+        generator.cpu_seconds * 1e6 / measured.good.max(1) as f64,
+        generator.busiest_thread * 100.0,
+        generator.send_lag_p99_us,
+        generator.run_delay_seconds
+    )?;
+    for (class, count) in &measured.errors {
+        writeln!(out, "error           {class:?} {count}")?;
+    }
+    Ok(())
+}
+
+fn print_thresholds(
+    out: &mut dyn Write,
+    scenario: &Scenario,
+    step: &Step,
+    record: &StepRecord,
+    quiet: bool,
+) -> io::Result<bool> {
+    let mut kept = true;
+    for threshold in scenario.thresholds.iter().chain(&step.thresholds) {
+        let holds = threshold.met_by(record.figure(threshold.metric));
+        kept &= holds;
+        if !quiet {
+            writeln!(out, "threshold       {threshold}: {}", if holds { "kept" } else { "BROKEN" })?;
+        }
+    }
+    Ok(kept)
+}

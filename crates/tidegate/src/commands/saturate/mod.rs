@@ -1,0 +1,263 @@
+//! `tidegate saturate`: finds where a service stops scaling, and says why.
+//!
+//! ```text
+//!   flags + scenario -> Job, Course, thresholds      (plan)
+//!   preflight        -> processes, source addresses, or a refusal with the command that helps
+//!   run              -> steps with evidence, shown as they go (screen)
+//!   report           -> terminal, JSON, Markdown, HTML; exit status
+//! ```
+//!
+//! Exit status: 0; 2 when the machine does not allow the run; 3 when a threshold is missed; 1 when
+//! nothing could be measured. A Ctrl-C ends the run with the report of what was measured.
+
+mod plan;
+mod screen;
+
+use std::fs;
+use std::io::{self, IsTerminal as _, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tidegate_net::clock::wall;
+use tidegate_tester::cluster::{Cluster, ClusterError, Job};
+use tidegate_tester::load::{Options, Reuse};
+use tidegate_tester::preflight::{self, Machine, Need};
+use tidegate_tester::report::{self, Context, Report};
+use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run_course, summary};
+use tidegate_tester::threshold::Threshold;
+
+use super::{EXIT_FINDING, EXIT_MISTAKES, load};
+
+/// Longest wait for the server's metrics page.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Largest metrics page that is read.
+const PAGE_BYTES: u64 = 4 << 20;
+
+/// Finds where a service stops scaling, and says why.
+#[derive(Debug, clap::Args)]
+pub struct Saturate {
+    /// Where to: http://host:port/path, tcp://host:port (connect), tcp://host:port/echo, redis://host:port.
+    url: String,
+    /// Requests, checks and thresholds of a scenario: a built-in name or a file. Its own steps are
+    /// run, unless --closed, --open or --levels asks for a search with its requests.
+    #[arg(long, value_name = "NAME|FILE")]
+    scenario: Option<String>,
+    /// Raise connections, each sending as soon as it is answered (the default).
+    #[arg(long, conflicts_with = "open")]
+    closed: bool,
+    /// Raise the rate of requests until --slo no longer holds.
+    #[arg(long, requires = "slo")]
+    open: bool,
+    /// What must hold for a load to count as kept up with, as in "p99<50ms".
+    #[arg(long, value_name = "CONDITION")]
+    slo: Vec<Threshold>,
+    /// Exactly these loads instead of a search: connections, or requests per second with --open.
+    #[arg(long, value_delimiter = ',', value_name = "LOAD,...")]
+    levels: Vec<f64>,
+    /// Most connections that a search may open.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: u32,
+    /// With --open: connections that carry the rate.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// With --open: highest rate that is tried, per second.
+    #[arg(long, default_value_t = 1_000_000.0)]
+    max_rate: f64,
+    /// Pause of each connection before its next request (closed loop).
+    #[arg(long, default_value_t = 0.0)]
+    think_ms: f64,
+    /// Measured seconds of each step; under 5 its report says that it was short.
+    #[arg(long, default_value_t = 5.0)]
+    step_seconds: f64,
+    /// Seconds before that are not measured.
+    #[arg(long, default_value_t = 1.0)]
+    warmup_seconds: f64,
+    /// Repeats of each level near the knee; under 3 the report says so.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
+    repeats: u8,
+    /// Most minutes over all steps.
+    #[arg(long, default_value_t = 15.0)]
+    max_minutes: f64,
+    /// Longest wait for a reply, in seconds.
+    #[arg(long)]
+    timeout_seconds: Option<f64>,
+    /// A connection for each request.
+    #[arg(long)]
+    connection_per_request: bool,
+    /// The server's process, when it runs on this machine (default: whoever listens on the port).
+    #[arg(long)]
+    pid: Option<u32>,
+    /// The server's Prometheus page.
+    #[arg(long, value_name = "URL")]
+    metrics: Option<String>,
+    /// Cores of the server, for --metrics of another machine.
+    #[arg(long, requires = "metrics")]
+    server_cores: Option<f64>,
+    /// Exit with 3 when this does not hold, as in "p99 < 100ms".
+    #[arg(long, value_name = "CONDITION")]
+    threshold: Vec<Threshold>,
+    /// Write the report as one HTML file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the report as Markdown.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Local addresses to connect from, taken in turn.
+    #[arg(long, value_delimiter = ',')]
+    sources: Vec<IpAddr>,
+    /// Generator processes (default: as many as the descriptor limit demands).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    processes: Option<u32>,
+    /// Generator threads of each process (default: one per core).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Option<u32>,
+    /// Seed of arrivals, weights and variables.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One line per step, even on a terminal.
+    #[arg(long)]
+    plain: bool,
+    /// Run even if the preflight says that the machine does not allow it.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Saturate {
+    /// Runs the course and reports. Exit code 0; 1 when nothing or not all could be measured, 2 when
+    /// the machine does not allow the run, 3 when a threshold is missed.
+    ///
+    /// # Errors
+    /// When the flags or the scenario are wrong, nothing could be measured, or a file not be written.
+    pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        let plan::Plan { mut job, course, thresholds, profiles, scenario } = plan::plan(self)?;
+        let (_, options) = job.resolve()?;
+        let Some(processes) = self.preflight(&mut job, &options, course.most_connections())? else {
+            return Ok(ExitCode::from(EXIT_MISTAKES));
+        };
+        let seen = self.witness(&options, processes, &job)?;
+        writeln!(io::stderr(), "{}", what_is_seen(&seen))?;
+
+        let started = report::format::utc(wall().0);
+        let executable = std::env::current_exe().context("this program's own path is needed")?;
+        let cluster = Cluster::new(job, processes, executable, vec![load::WORKER.into()]);
+        let stop = cluster.stop_handle();
+        super::signals::stop_on_signal(stop.clone())?;
+        let redraw = !self.plain && io::stderr().is_terminal();
+        let mut screen = screen::Screen::new(&self.url, redraw, profiles);
+        let cluster = if redraw { cluster.on_progress(screen.progress()) } else { cluster };
+        let finished = run_course(&mut Watched::new(cluster, seen), &course, &stop, &mut screen);
+        screen.clear();
+
+        let context = Context {
+            target: self.url.clone(),
+            scenario,
+            started,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: report::Machine::here(),
+        };
+        self.conclude(&finished, context, &thresholds, out)
+    }
+
+    /// Says what the machine allows, and spreads the job over it. Gives the number of processes; none
+    /// when the run is not allowed.
+    fn preflight(&self, job: &mut Job, options: &Options, connections: u32) -> anyhow::Result<Option<u32>> {
+        let need = Need {
+            connections,
+            target: options.target,
+            sources: options.sources.clone(),
+            per_request: options.reuse == Reuse::PerRequest,
+        };
+        let machine = Machine::read();
+        let decision = preflight::decide(&machine, &need);
+        let mut errors = io::stderr().lock();
+        for finding in &decision.findings {
+            writeln!(errors, "{finding}")?;
+        }
+        if decision.blocked() && !self.force {
+            writeln!(errors, "nothing was run; --force runs it all the same")?;
+            return Ok(None);
+        }
+        let processes = self.processes.unwrap_or(decision.processes);
+        job.threads = self.threads.unwrap_or_else(|| (machine.cores / processes).max(1));
+        job.sources = decision.sources;
+        Ok(Some(processes))
+    }
+
+    /// What can be seen of the server, and the page to read beside it.
+    fn witness(&self, options: &Options, processes: u32, job: &Job) -> anyhow::Result<Seen> {
+        let seen = Seen::of(options.target, self.pid, processes, &job.sources);
+        let Some(url) = self.metrics.clone() else { return Ok(seen) };
+        let cores = || std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+        let Some(cores) = self.server_cores.or_else(|| seen.is_local().then(cores)) else {
+            bail!(
+                "--metrics of a server on another machine needs --server-cores: a page does not say how many it has"
+            );
+        };
+        let config = ureq::Agent::config_builder().timeout_global(Some(PAGE_TIMEOUT));
+        let agent: ureq::Agent = config.build().into();
+        // A page that fails is evidence that is missing, not a failed run.
+        let page: MetricsPage = Box::new(move || {
+            let mut reply = agent.get(&url).call().ok()?;
+            reply.body_mut().with_config().limit(PAGE_BYTES).read_to_string().ok()
+        });
+        Ok(seen.with_page(page, cores))
+    }
+
+    /// Prints the answer, writes the files, and decides the exit code.
+    fn conclude(
+        &self,
+        finished: &Finished<ClusterError>,
+        context: Context,
+        thresholds: &[Threshold],
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode> {
+        if let Some(error) = &finished.failure {
+            writeln!(io::stderr(), "a step could not be run: {error}")?;
+        }
+        let Some(report) = finished.report(context, thresholds) else {
+            bail!("nothing was measured");
+        };
+        self.write_files(&report)?;
+        write!(out, "{}", summary(&report))?;
+        if report.verdicts.iter().any(|verdict| !verdict.met) {
+            return Ok(ExitCode::from(EXIT_FINDING));
+        }
+        Ok(if finished.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn write_files(&self, report: &Report) -> anyhow::Result<()> {
+        let write = |path: &PathBuf, text: String| {
+            fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+        };
+        if let Some(path) = &self.json {
+            write(path, report.to_json()? + "\n")?;
+        }
+        if let Some(path) = &self.markdown {
+            write(path, report::markdown(report))?;
+        }
+        if let Some(path) = &self.html {
+            write(path, report::html::html(report))?;
+        }
+        Ok(())
+    }
+}
+
+fn what_is_seen(seen: &Seen) -> String {
+    match (seen.server_pid(), seen.is_local()) {
+        (Some(pid), _) => {
+            format!("ok      the server is process {pid}: its threads and descriptors are watched")
+        }
+        (None, true) => {
+            "note    the server's process cannot be seen: name it with --pid, or run as its user".to_owned()
+        }
+        (None, false) => {
+            "note    the server is on another machine: --metrics URL lets it speak for itself".to_owned()
+        }
+    }
+}

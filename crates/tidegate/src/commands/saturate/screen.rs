@@ -1,0 +1,136 @@
+//! The terminal of a run: redrawn in place when standard error is one, a line per step otherwise.
+//!
+//! What is shown is rendered by `tester::live` and `tester::saturate`; here is only the cursor, and
+//! what the step's thread and the search's thread both write to. A terminal that cannot be written to
+//! does not end the run.
+
+use std::io::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_tester::cluster::Cluster;
+use tidegate_tester::discover::{Discovery, Level, Mode};
+use tidegate_tester::live::{self, Running, View};
+use tidegate_tester::load::{OnProgress, Progress};
+use tidegate_tester::measurement::{Loop, StepPlan};
+use tidegate_tester::saturate::{Spectator, step_line};
+
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+
+/// Shows a run.
+pub(super) struct Screen {
+    shown: Arc<Mutex<Shown>>,
+    redraw: bool,
+    profiles: Vec<usize>,
+}
+
+struct Shown {
+    target: String,
+    mode: Mode,
+    levels: Vec<Level>,
+    steps: usize,
+    max_steps: usize,
+    load: f64,
+    /// Lines of the last drawing, to be drawn over.
+    lines: usize,
+    columns: usize,
+}
+
+impl Screen {
+    pub(super) fn new(target: &str, redraw: bool, profiles: Vec<usize>) -> Self {
+        let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(COLUMNS);
+        let shown = Shown {
+            target: target.to_owned(),
+            mode: Mode::Closed { think_us: 0 },
+            levels: Vec::new(),
+            steps: 0,
+            max_steps: 0,
+            load: 0.0,
+            lines: 0,
+            columns,
+        };
+        Self { shown: Arc::new(Mutex::new(shown)), redraw, profiles }
+    }
+
+    /// What the load engine calls while a step runs.
+    pub(super) fn progress(&self) -> OnProgress {
+        let shown = Arc::clone(&self.shown);
+        Box::new(move |progress| {
+            shown.lock().unwrap_or_else(PoisonError::into_inner).draw(Some(progress));
+        })
+    }
+
+    /// Leaves the terminal as it was.
+    pub(super) fn clear(&self) {
+        if self.redraw {
+            self.shown.lock().unwrap_or_else(PoisonError::into_inner).erase();
+        }
+    }
+}
+
+impl Spectator<Cluster> for Screen {
+    fn begins(&mut self, bench: &mut Cluster, number: usize, plan: &StepPlan, so_far: &Discovery) {
+        bench.follow_profile(self.profiles.contains(&number).then_some(number));
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.mode = so_far.settings().mode;
+        shown.max_steps = so_far.settings().max_steps;
+        shown.load = match plan.discipline {
+            Loop::Closed { .. } => f64::from(plan.connections),
+            Loop::Open { rate, .. } => rate,
+        };
+        if self.redraw {
+            shown.draw(None);
+        }
+    }
+
+    fn ended(&mut self, so_far: &Discovery) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.levels = so_far.levels().to_vec();
+        shown.steps = so_far.steps().len();
+        if let (false, Some(step)) = (self.redraw, so_far.steps().last()) {
+            say(&format!("{}\n", step_line(shown.steps, step)));
+        }
+    }
+}
+
+impl Shown {
+    fn draw(&mut self, progress: Option<&Progress>) {
+        let running = progress.map(|now| Running {
+            load: self.load,
+            elapsed_seconds: now.elapsed_seconds,
+            planned_seconds: now.planned_seconds,
+            throughput: now.throughput,
+            p50_us: now.p50_us as f64,
+            p99_us: now.p99_us as f64,
+            in_flight: now.in_flight,
+            denied: now.denied,
+            errors: now.errors,
+        });
+        let view = View {
+            target: &self.target,
+            mode: self.mode,
+            levels: &self.levels,
+            steps: self.steps,
+            max_steps: self.max_steps,
+            running,
+        };
+        let lines = live::screen(&view, self.columns, true);
+        self.erase();
+        self.lines = lines.len();
+        say(&(lines.join("\n") + "\n"));
+    }
+
+    /// Back to the first line of the last drawing, and everything below it gone.
+    fn erase(&mut self) {
+        if self.lines > 0 {
+            say(&format!("\u{1b}[{}A\u{1b}[J", self.lines));
+            self.lines = 0;
+        }
+    }
+}
+
+/// A terminal that is gone is no reason to lose the run.
+fn say(text: &str) {
+    let mut errors = io::stderr().lock();
+    let _gone = errors.write_all(text.as_bytes()).and_then(|()| errors.flush()).is_err();
+}

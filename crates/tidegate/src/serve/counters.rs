@@ -1,0 +1,91 @@
+//! The counters of a process: found again at start, saved on a timer and at the end, so that a
+//! deploy does not hand everyone a fresh window.
+//!
+//! A snapshot that cannot be read is set aside, never deleted, and the process starts with empty
+//! counters: a limiter that does not start protects nobody. What a kill -9 loses is at most what
+//! was spent since the last save, one `memory.snapshot_interval`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_limiter::engine::Engine;
+use tidegate_net::clock::Clock;
+use tidegate_store::Counters;
+use tidegate_store::memory::Memory;
+use tidegate_store::memory::snapshot::{load, save};
+
+use super::StartError;
+use crate::config::{Settings, Store};
+
+/// Name of the snapshot in the data directory.
+const SNAPSHOT_FILE: &str = "counters.snapshot";
+
+/// Where and how often the counters of a memory store are saved.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    path: PathBuf,
+    interval: Duration,
+}
+
+impl Snapshots {
+    /// As the settings have it; `None` if counters are not saved or not kept in this process.
+    pub(super) fn of(settings: &Settings) -> Option<Self> {
+        (settings.memory.snapshot && settings.store == Store::Memory).then(|| Self {
+            path: settings.data_dir.join(SNAPSHOT_FILE),
+            interval: settings.memory.snapshot_interval,
+        })
+    }
+
+    /// Time between two saves.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Saves the counters of `engine`. Blocks on the disk; a failure is logged and tried again at the
+    /// next save.
+    pub fn save(&self, engine: &Arc<Engine>) {
+        let Counters::Memory(memory) = engine.counters();
+        match save(memory, &self.path, engine.clock().now()) {
+            Ok(written) => tracing::debug!(?written, "counters saved"),
+            Err(error) => tracing::error!(path = %self.path.display(), %error, "counters not saved"),
+        }
+    }
+}
+
+/// The store that the settings ask for, with what was saved of it.
+pub(super) fn open(
+    settings: &Settings,
+    snapshots: Option<&Snapshots>,
+    clock: &Clock,
+) -> Result<Counters, StartError> {
+    match &settings.store {
+        Store::Memory => {
+            let max_bytes = usize::try_from(settings.memory.max_bytes.0).unwrap_or(usize::MAX);
+            let saved = snapshots.and_then(|snapshots| found_again(max_bytes, &snapshots.path, clock));
+            Ok(Counters::Memory(saved.unwrap_or_else(|| Memory::new(max_bytes))))
+        }
+        Store::Redis(_) | Store::Postgres(_) => Err(StartError::NoSuchStore),
+    }
+}
+
+fn found_again(max_bytes: usize, path: &Path, clock: &Clock) -> Option<Memory> {
+    match load(max_bytes, path, clock.now()) {
+        Ok(Some(memory)) => {
+            tracing::info!(keys = memory.stats().entries, "counters restored");
+            Some(memory)
+        }
+        Ok(None) => None,
+        Err(error) => {
+            let aside = path.with_extension("unreadable");
+            let kept = fs::rename(path, &aside).is_ok();
+            tracing::error!(
+                path = %path.display(), %error, kept_as = %aside.display(), kept,
+                "the saved counters cannot be read; starting with empty ones"
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `tidegate load` and `tidegate stub` as they are run: the built binary, several processes.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::process::{Child, Output, Stdio};
+
+use support::binary;
+
+/// A running `tidegate stub`, one process.
+struct Stub {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Stub {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = binary();
+        command.args(["stub", "127.0.0.1:0", "--until-eof"]).args(arguments).stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").unwrap().parse().unwrap();
+        Self { child, address }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Its own account, at its end.
+    fn stop(mut self) -> serde_json::Value {
+        drop(self.child.stdin.take());
+        let mut text = String::new();
+        self.child.stdout.as_mut().unwrap().read_to_string(&mut text).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        // Ended above, or ends now.
+        let _ended = self.child.wait().is_ok();
+    }
+}
+
+fn load(arguments: &[&str]) -> Output {
+    binary().arg("load").args(arguments).output().unwrap()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().next().unwrap_or_default())
+        .unwrap_or_else(|error| panic!("{error}: {text} {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[test]
+fn several_processes_measure_as_one() {
+    let stub = Stub::start(&["--delay-ms", "200"]);
+    let url = stub.url();
+    let output =
+        load(&[&url, "--json", "-p", "3", "-t", "1", "-c", "60", "-n", "120", "-w", "0", "-d", "20"]);
+    let record = json(&output);
+    assert!(output.status.success());
+    assert_eq!((&record["good"], &record["established"]), (&120.into(), &60.into()), "{record}");
+    assert_eq!(record["generator"]["threads"], 3);
+    assert_eq!(record["errors"], serde_json::json!({}));
+    let truth = stub.stop();
+    assert_eq!(
+        (&truth["requests"], &truth["in_flight_max"]),
+        (&120.into(), &60.into()),
+        "all at the same time"
+    );
+}
+
+#[test]
+fn a_stub_of_several_processes_shares_its_port() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let mut command = binary();
+    command.args(["stub", &address, "--processes", "2", "--until-eof"]).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        assert_eq!(lines.next().unwrap().unwrap(), format!("listening on {address}"));
+    }
+    let record = json(&load(&[&format!("http://{address}/"), "--json", "-c", "40", "-n", "400", "-w", "0"]));
+    drop(child.stdin.take());
+    let accounts: Vec<serde_json::Value> =
+        lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    assert!(child.wait().unwrap().success());
+    let served: u64 = accounts.iter().map(|account| account["requests"].as_u64().unwrap()).sum();
+    assert_eq!((accounts.len(), &record["good"], served), (2, &400.into(), 400));
+}
+
+#[test]
+fn an_open_loop_is_shared_by_processes() {
+    let stub = Stub::start(&[]);
+    let output =
+        load(&[&stub.url(), "--json", "-p", "2", "-t", "1", "-c", "8", "-r", "300", "-w", "0", "-d", "1"]);
+    assert_eq!(json(&output)["good"], 300);
+    assert_eq!(stub.stop()["requests"], 300);
+}
+
+#[test]
+fn a_built_in_scenario_is_one_command_and_its_thresholds_set_the_status() {
+    let stub = Stub::start(&[]);
+    let output = load(&[&stub.url(), "-s", "baseline"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    // The stub's body says nothing of an admitted request: no reply is good.
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("FailedCheck 1000") && text.contains("errors < 1%: BROKEN"), "{text}");
+}
+
+#[test]
+fn what_the_machine_does_not_allow_is_refused_before_the_run_with_the_command_that_would() {
+    // TEST-NET-1: nobody is asked anything.
+    let output = load(&["http://192.0.2.1/", "-c", "1000000"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("BLOCKED") && said.contains("sysctl -w net.ipv4.ip_local_port_range"), "{said}");
+}
+
+#[test]
+fn a_scenario_with_mistakes_names_them_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.toml");
+    std::fs::write(&file, "name = ''\n[[request]]\npath = 'x'\n[[step]]\nconnections = 0\nduration_s = 1\n")
+        .unwrap();
+    let output = load(&["http://127.0.0.1:1/", "-s", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    for part in ["name: 1 to 100 bytes", "request[0]: path", "step[0].connections: 0 is outside"] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+}

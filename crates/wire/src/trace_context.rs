@@ -1,0 +1,156 @@
+//! W3C trace context: the `traceparent` field, so that one request can be followed through others.
+//!
+//! Follows <https://www.w3.org/TR/trace-context-2/>. A field that is malformed is treated as if it
+//! were absent: the request gets a trace of its own. A higher version than 00 is read as far as 00
+//! defines it, and what we write is version 00. The random numbers are arguments.
+//!
+//! Deliberately absent: `tracestate`, which only vendors' tools read; nothing here forwards
+//! requests that carry it.
+
+use std::fmt;
+
+/// Bytes of a version 00 field.
+const LENGTH: usize = 55;
+/// The one flag bit that is defined for us: the caller records this trace.
+const SAMPLED: u8 = 1;
+
+/// Where a request stands in a trace. Neither identifier is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TraceContext {
+    trace: u128,
+    span: u64,
+    sampled: bool,
+}
+
+impl TraceContext {
+    /// A trace that begins here, from random numbers. Zero, which means "no trace", becomes one.
+    #[must_use]
+    pub fn root(trace: u128, span: u64) -> Self {
+        Self { trace: trace.max(1), span: span.max(1), sampled: false }
+    }
+
+    /// Reads a field's value. `None` if it is not one.
+    #[must_use]
+    pub fn parse(field: &[u8]) -> Option<Self> {
+        let known = field.get(..LENGTH)?;
+        let version = hex::<2>(&known[..2])?;
+        let rest_is_good = match (version, field.get(LENGTH)) {
+            (0xff, _) => false,
+            (_, None) => true,
+            (0, Some(_)) => false,
+            (_, Some(next)) => *next == b'-',
+        };
+        let dashes = known[2] == b'-' && known[35] == b'-' && known[52] == b'-';
+        let trace = hex::<32>(&known[3..35])?;
+        let span = u64::try_from(hex::<16>(&known[36..52])?).ok()?;
+        let flags = u8::try_from(hex::<2>(&known[53..])?).ok()?;
+        let good = rest_is_good && dashes && trace != 0 && span != 0;
+        good.then_some(Self { trace, span, sampled: flags & SAMPLED != 0 })
+    }
+
+    /// The same trace at our own span, which the random `span` names.
+    #[must_use]
+    pub fn child(self, span: u64) -> Self {
+        Self { span: span.max(1), ..self }
+    }
+
+    /// The trace's identifier, for logs and replies; it prints as 32 hexadecimal digits.
+    #[must_use]
+    pub fn trace_id(self) -> TraceId {
+        TraceId(self.trace)
+    }
+
+    /// Whether the caller records this trace.
+    #[must_use]
+    pub fn is_sampled(self) -> bool {
+        self.sampled
+    }
+}
+
+/// Writes the field's value.
+impl fmt::Display for TraceContext {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.sampled))
+    }
+}
+
+/// A trace's identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TraceId(u128);
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:032x}", self.0)
+    }
+}
+
+/// Exactly `N` lower-case hexadecimal digits, at most 32.
+fn hex<const N: usize>(digits: &[u8]) -> Option<u128> {
+    let digits: &[u8; N] = digits.try_into().ok()?;
+    digits.iter().try_fold(0, |value: u128, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u128::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EXAMPLE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn the_recommendations_example_is_read_and_continued() {
+        let caller = TraceContext::parse(EXAMPLE.as_bytes()).unwrap();
+        assert_eq!(caller.to_string(), EXAMPLE);
+        assert_eq!(caller.trace_id().to_string(), "0af7651916cd43dd8448eb211c80319c");
+        assert!(caller.is_sampled());
+        assert_eq!(caller.child(1).to_string(), "00-0af7651916cd43dd8448eb211c80319c-0000000000000001-01");
+    }
+
+    #[test]
+    fn what_is_malformed_is_no_trace() {
+        let cases = [
+            "",
+            "00",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0g",
+            "00_0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331_01",
+            "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01x",
+        ];
+        for case in cases {
+            assert_eq!(TraceContext::parse(case.as_bytes()), None, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_read_as_far_as_it_is_known() {
+        let later = format!("cc{}-what-comes-later", &EXAMPLE[2..]);
+        assert_eq!(TraceContext::parse(later.as_bytes()), TraceContext::parse(EXAMPLE.as_bytes()));
+        assert_eq!(TraceContext::root(0, 0).to_string(), TraceContext::root(1, 1).to_string());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(trace: u128, span: u64) {
+            let context = TraceContext::root(trace, span);
+            prop_assert_eq!(TraceContext::parse(context.to_string().as_bytes()), Some(context));
+        }
+
+        #[test]
+        fn any_bytes_give_a_context_that_is_written_alike_or_none(field: Vec<u8>) {
+            if let Some(context) = TraceContext::parse(&field) {
+                prop_assert_eq!(TraceContext::parse(context.to_string().as_bytes()), Some(context));
+            }
+        }
+    }
+}

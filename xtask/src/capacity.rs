@@ -1,0 +1,32 @@
+//! `cargo xtask capacity`: Tidegate's tester against Tidegate's own service, as `docs/capacity.md`.
+//!
+//! The figures that Tidegate publishes about itself come out of its own tester, with the machine, the
+//! interval and the cause of the limit stated in the report.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::bench::{Server, Subject, binary, build, raise_descriptor_limit};
+use crate::chore::run;
+
+/// A client per request out of 100,000, so that the limit per client is not what is found.
+const DECISION: &str = "/v1/check?client_id={{random 1 100000}}";
+
+/// Runs the tester against a fresh server and writes its reports.
+///
+/// # Errors
+/// When the server does not start or the tester fails.
+pub(crate) fn capacity(root: &Path) -> anyhow::Result<()> {
+    raise_descriptor_limit()?;
+    build(root)?;
+    let server = Server::start(root, Subject::Tidegate, None)?;
+    let report = |extension| root.join("docs/capacity").with_extension(extension);
+    run(Command::new(binary(root))
+        .arg("saturate")
+        .arg(format!("http://{}{DECISION}", server.address))
+        .args(["--pid", &server.pid().to_string()])
+        .arg("--markdown")
+        .arg(report("md"))
+        .arg("--html")
+        .arg(report("html")))
+}
