@@ -1,6 +1,6 @@
 //! A secret that callers must know, kept as its digest.
 //!
-//! Secrets are compared by their SHA-256 digests in constant time (fault 46), so neither the length
+//! Secrets are compared by their SHA-256 digests in constant time, so neither the length
 //! nor a matching prefix shows in the time it takes. The secret itself is not kept.
 
 use sha2::{Digest, Sha256};
