@@ -213,7 +213,7 @@ impl SentinelTrio {
             let file = folder.path().join(format!("{port}.conf"));
             let settings = format!(
                 "port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {} 2\n\
-                 sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 5000\n",
+                 sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 1000\n",
                 master.port
             );
             std::fs::write(&file, settings).expect("the scratch folder is there");
