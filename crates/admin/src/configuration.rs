@@ -1,4 +1,4 @@
-//! Which configuration is in force, and whether the last change was taken (fault 19's gauge).
+//! Whether the configuration file as it is now is in force (fault 19's gauge).
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,30 +16,29 @@ pub struct ConfigurationStatus {
 
 #[derive(Debug)]
 struct Shared {
-    revision: AtomicU64,
     reload_good: AtomicBool,
     applied: AtomicU64,
     refused: AtomicU64,
     applied_at_nanos: AtomicU64,
 }
 
+impl Default for ConfigurationStatus {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ConfigurationStatus {
-    /// A process that started with `revision`.
+    /// A process that started now, with a good file or none.
     #[must_use]
-    pub fn new(revision: u64) -> Self {
+    pub fn new() -> Self {
         let shared = Shared {
-            revision: AtomicU64::new(revision),
             reload_good: AtomicBool::new(true),
             applied: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             applied_at_nanos: AtomicU64::new(wall().0),
         };
         Self { shared: Arc::new(shared) }
-    }
-
-    /// A stored change made `revision` the one in force.
-    pub fn revised(&self, revision: u64) {
-        self.shared.revision.store(revision, Relaxed);
     }
 
     /// The file was loaded again and is in force.
@@ -64,8 +63,7 @@ impl ConfigurationStatus {
 
 impl Family for ConfigurationStatus {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let Shared { revision, applied, refused, applied_at_nanos, .. } = &*self.shared;
-        families.gauge("tidegate_config_revision", "Stored revision in force", revision.load(Relaxed))?;
+        let Shared { applied, refused, applied_at_nanos, .. } = &*self.shared;
         families.gauge(
             "tidegate_config_last_reload_successful",
             "1 if the configuration file as it is now is in force, 0 if it was refused",
@@ -80,5 +78,26 @@ impl Family for ConfigurationStatus {
             series(&[("result", "applied")], applied.load(Relaxed))?;
             series(&[("result", "refused")], refused.load(Relaxed))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Metrics;
+
+    #[test]
+    fn fault_19_a_gauge_says_that_the_file_was_refused() {
+        let status = ConfigurationStatus::new();
+        let mut metrics = Metrics::new();
+        metrics.register(status.clone());
+        assert!(metrics.page().contains("tidegate_config_last_reload_successful 1\n"));
+        status.refused();
+        let page = metrics.page();
+        assert!(page.contains("tidegate_config_last_reload_successful 0\n"), "{page}");
+        assert!(page.contains("tidegate_config_reloads_total{result=\"refused\"} 1\n"), "{page}");
+        status.reloaded();
+        assert!(status.is_reload_good());
+        assert!(metrics.page().contains("tidegate_config_last_reload_successful 1\n"));
     }
 }

@@ -8,10 +8,13 @@
 //!        store          `------ configuration: file and control store, assembled and swapped whole
 //! ```
 
+pub mod ad_hoc;
 pub mod configuration;
+pub mod credential;
 pub mod decision;
 pub mod engine;
 pub mod error;
 pub mod http;
 pub mod policy_set;
+pub mod resp;
 pub mod tally;

@@ -1,5 +1,5 @@
 //! A server that answers every request with the same short JSON body: the wall that the decision
-//! service runs against, measured beside nginx by `regression/http_hello/run`.
+//! service runs against, measured beside nginx by `regression/http-hello`.
 //!
 //! `hello ADDRESS [CORES] [shared]` serves until it is killed; it prints the address it listens
 //! on. With `shared`, all cores accept from one socket's queue instead of one socket each.

@@ -127,7 +127,9 @@ impl Listeners {
         self.address
     }
 
-    pub(crate) fn into_sockets(self) -> Vec<TcpListener> {
+    /// The sockets, one for each core that will accept.
+    #[must_use]
+    pub fn into_sockets(self) -> Vec<TcpListener> {
         self.sockets
     }
 

@@ -63,12 +63,36 @@ impl Cores {
         drop(self.handle(index).spawn(task));
     }
 
+    /// A way to ask from outside whether every core still runs its tasks.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        Pulse { handles: self.handles.clone() }
+    }
+
     /// Drops every task that still runs and waits for the threads.
     pub fn stop(self) {
         self.stop.send_replace(true);
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a core's thread ended in a panic");
+            }
+        }
+    }
+}
+
+/// See [`Cores::pulse`].
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    handles: Vec<Handle>,
+}
+
+impl Pulse {
+    /// Returns when each core, one after the other, has run a task; never if one is stuck.
+    pub async fn beat(&self) {
+        for handle in &self.handles {
+            if handle.spawn(async {}).await.is_err() {
+                // The core has stopped for good.
+                std::future::pending::<()>().await;
             }
         }
     }
@@ -100,6 +124,7 @@ mod tests {
             });
         }
         drop(sender);
+        cores.handle(0).block_on(cores.pulse().beat());
         let mut names = [receiver.recv().unwrap(), receiver.recv().unwrap()];
         names.sort();
         assert_eq!(names.map(Option::unwrap), ["tidegate-0", "tidegate-1"]);

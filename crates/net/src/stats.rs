@@ -46,6 +46,12 @@ impl Route {
     pub const fn new(index: u8) -> Self {
         Self(index)
     }
+
+    /// The template's index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// Why a connection was cut.

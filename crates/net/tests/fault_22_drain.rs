@@ -4,7 +4,7 @@
 //! Each client behaves as a balancer's connection pool does: it keeps its connection until a reply
 //! says close, and then opens another. A refused connection, a reset or a reply cut short is a
 //! failure; nothing is retried. `TIDEGATE_DRAIN_REQUESTS` makes the run longer
-//! (`regression/drain_under_load` uses 1,000,000).
+//! (`regression/drain-under-load` uses 1,000,000).
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod common;

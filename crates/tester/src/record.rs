@@ -167,7 +167,7 @@ pub struct StepRecord {
     pub bytes_written: u64,
     /// Length of a bucket, in milliseconds.
     pub bucket_ms: u64,
-    /// The step over time.
+    /// The step over time, in whole buckets.
     pub timeline: Vec<Bucket>,
     /// The generator's audit of itself.
     pub generator: GeneratorLoad,
@@ -182,7 +182,7 @@ impl StepRecord {
     #[must_use]
     pub fn of(measurement: &Measurement) -> Self {
         let m = measurement;
-        let (bucket_ms, timeline) = merged(m.bucket_ms, &m.timeline);
+        let (bucket_ms, timeline) = merged(m.bucket_ms, whole_buckets(m));
         Self {
             plan: m.plan.clone(),
             seconds: m.seconds,
@@ -291,7 +291,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 fn rate(m: &Measurement) -> Rate {
     let series: Vec<f64> =
-        m.timeline.iter().map(|b| b.good as f64 * 1_000.0 / m.bucket_ms.max(1) as f64).collect();
+        whole_buckets(m).iter().map(|b| b.good as f64 * 1_000.0 / m.bucket_ms.max(1) as f64).collect();
     // The counted mean is exact; the buckets say how far it can be trusted.
     match mean::batch_means(&series) {
         Some(estimate) => Rate { mean: m.throughput(), error: estimate.error, dof: estimate.dof },
@@ -316,6 +316,14 @@ fn law(m: &Measurement) -> little::Check {
     }
 }
 
+/// The timeline without its last bucket when the step ended within that: a rate over a few
+/// milliseconds would look like a stall.
+fn whole_buckets(m: &Measurement) -> &[Bucket] {
+    // Half a millisecond of tolerance: a step of 2 s that measured 1.9997 s has its twenty buckets.
+    let whole = ((m.seconds * 1e3 + 0.5) / m.bucket_ms.max(1) as f64).floor() as usize;
+    &m.timeline[..m.timeline.len().min(whole.max(1))]
+}
+
 fn merged(bucket_ms: u64, timeline: &[Bucket]) -> (u64, Vec<Bucket>) {
     let group = timeline.len().div_ceil(MAX_BUCKETS).max(1);
     let join = |part: &[Bucket]| {
@@ -334,7 +342,8 @@ fn merged(bucket_ms: u64, timeline: &[Bucket]) -> (u64, Vec<Bucket>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::latency;
+    use crate::measurement::{Bench, latency};
+    use crate::simulated::{Service, closed};
     use proptest::prelude::*;
 
     #[test]
@@ -343,6 +352,16 @@ mod tests {
         let (ms, kept) = merged(100, &timeline);
         assert_eq!((ms, kept.len()), (400, 451));
         assert_eq!(kept.iter().map(|b| b.good).sum::<u64>(), (0..1_801).sum::<u64>());
+    }
+
+    #[test]
+    fn a_bucket_that_the_step_did_not_fill_is_no_stall() {
+        let mut m = Service::new(4, 10_000.0).run(&closed(4)).unwrap();
+        m.seconds = 5.004;
+        m.timeline.push(Bucket { good: 1, ..Bucket::default() });
+        let record = StepRecord::of(&m);
+        assert_eq!(record.timeline.len(), 50);
+        assert!(record.throughput.error < 3.0, "{:?}", record.throughput);
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 //! The tests of this file put load on two cores; they take turns, so that none disturbs another.
 
 use std::{
+    process::Command,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -53,6 +54,7 @@ fn ms(measured: &Measurement, quantile: f64) -> f64 {
 
 type Claims = Result<(), String>;
 
+/// A claim on time: `found` within `tolerance` of the truth on a quiet machine.
 fn near(what: &str, found: f64, truth: f64, tolerance: f64) -> Claims {
     if (found - truth).abs() <= tolerance {
         return Ok(());
@@ -60,9 +62,23 @@ fn near(what: &str, found: f64, truth: f64, tolerance: f64) -> Claims {
     Err(format!("{what}: {found} where the truth is {truth} +- {tolerance}"))
 }
 
-/// Claims on time hold on a machine that has time: other work on its cores can spoil an attempt,
-/// so one of four must hold. What is wrong is wrong four times.
-fn one_attempt_holds(attempt: impl Fn() -> Claims) {
+/// Set in the process that runs one test with real-time priority.
+const PRIORITY: &str = "TIDEGATE_TEST_PRIORITY";
+
+/// Judges claims on time. What other work does to a machine's cores is not the engine's to answer for:
+/// where the system allows it, the test named is run again in a process of real-time priority. There
+/// or not, one attempt of four must hold; what is wrong is wrong four times.
+fn one_attempt_holds(test: &str, attempt: impl Fn() -> Claims) {
+    let mut prioritised = Command::new("chrt");
+    let allowed = Command::new("chrt").args(["-f", "10", "true"]).output();
+    if std::env::var_os(PRIORITY).is_none() && allowed.is_ok_and(|output| output.status.success()) {
+        let this = std::env::current_exe().expect("the test's own path");
+        let run =
+            prioritised.args(["-f", "10"]).arg(this).args(["--exact", test]).env(PRIORITY, "1").output();
+        let run = run.expect("chrt can be run");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+        return;
+    }
     let failures: Vec<String> = (0..4).map_while(|_| attempt().err()).collect();
     assert!(failures.len() < 4, "{failures:#?}");
 }
@@ -72,7 +88,7 @@ fn one_attempt_holds(attempt: impl Fn() -> Claims) {
 #[test]
 fn a_stalled_server_shows_its_stall() {
     let _turn = turn();
-    one_attempt_holds(|| {
+    one_attempt_holds("a_stalled_server_shows_its_stall", || {
         let stub = stub(|options| {
             // What "10 ms" is with its timer and its wake-up.
             options.delay = Duration::from_micros(10_300);
@@ -90,7 +106,7 @@ fn a_stalled_server_shows_its_stall() {
 #[test]
 fn latency_agrees_with_the_server() {
     let _turn = turn();
-    one_attempt_holds(|| {
+    one_attempt_holds("latency_agrees_with_the_server", || {
         let stub = stub(|options| options.delay = Duration::from_millis(10));
         let measured = run(options(&stub), &closed(64, 2_000));
         let truth = stub.stats();
@@ -102,7 +118,7 @@ fn latency_agrees_with_the_server() {
 #[test]
 fn littles_law_holds_in_a_closed_loop() {
     let _turn = turn();
-    one_attempt_holds(|| {
+    one_attempt_holds("littles_law_holds_in_a_closed_loop", || {
         let stub = stub(|options| {
             options.delay = Duration::from_millis(10);
             options.workers = 8;
@@ -132,11 +148,12 @@ fn a_fixed_number_of_requests_is_sent_exactly() {
 #[test]
 fn thinking_connections_keep_their_pause() {
     let _turn = turn();
-    one_attempt_holds(|| {
+    one_attempt_holds("thinking_connections_keep_their_pause", || {
         let stub = stub(|_| {});
         let plan = StepPlan { discipline: Loop::Closed { think_us: 20_000 }, ..closed(20, 1_000) };
         // 20 connections, a request each 20 ms and a little.
-        near("throughput", run(options(&stub), &plan).throughput(), 980.0, 40.0)
+        let measured = run(options(&stub), &plan);
+        near("throughput", measured.throughput(), 980.0, 40.0)
     });
 }
 
@@ -247,7 +264,7 @@ fn a_full_accept_queue_times_out() {
 #[test]
 fn an_overloaded_open_loop_says_what_was_late() {
     let _turn = turn();
-    one_attempt_holds(|| {
+    one_attempt_holds("an_overloaded_open_loop_says_what_was_late", || {
         let stub = stub(|options| {
             options.delay = Duration::from_millis(10);
             options.workers = 2;

@@ -4,3 +4,4 @@ pub mod commands;
 pub mod config;
 pub mod logging;
 pub mod serve;
+pub mod service_manager;

@@ -66,11 +66,14 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     http.trusted_proxy_hops   0                 default
     grpc.listen               127.0.0.1:12      environment TIDEGATE_GRPC_LISTEN
     resp.listen               127.0.0.1:3       t.toml:3:15
+    resp.password             (none)            default
     ingest.listen             127.0.0.1:4002    default
     admin.token               (none)            default
     memory.max_bytes          1 GiB             default
     memory.snapshot           true              default
     memory.snapshot_interval  1m                default
+    shared.instances          1                 default
+    shared.deadline           10ms              default
     limits.connections        10000             default
     limits.body_bytes         1 MiB             default
     limits.header_deadline    10s               default
@@ -143,7 +146,7 @@ policy = "nope"
     assert_snapshot!(mistakes(text), @r#"
     t.toml:2:9: store: is not acceptable (13 characters) (accepted: "memory" or a URL: redis://, rediss://, postgres://)
     t.toml:3:12: data_dir: is a number (accepted: a path of 1 to 4096 bytes)
-    t.toml:4:1: colour: is not a known key (accepted: store, data_dir, http, grpc, resp, ingest, admin, memory, limits, log, runtime, policy, override)
+    t.toml:4:1: colour: is not a known key (accepted: store, data_dir, http, grpc, resp, ingest, admin, memory, shared, limits, log, runtime, policy, override)
     t.toml:7:15: invalid float, expected nothing (accepted: TOML 1.1, with texts in quotes)
     t.toml:8:22: http.trusted_proxy_hops: is "99" (accepted: a whole number from 0 to 16)
     t.toml:9:1: http.lisen: is not a known key (accepted: listen, trusted_proxy_hops)
@@ -183,7 +186,7 @@ fn syntax_is_reported_with_its_place() {
     t.toml:3:1: duplicate key (accepted: TOML 1.1, with texts in quotes)
     t.toml:4:6: unclosed table, expected `]` (accepted: TOML 1.1, with texts in quotes)
     t.toml:6:1: unquoted keys cannot be empty, expected letters, numbers, `-`, `_` (accepted: TOML 1.1, with texts in quotes)
-    t.toml:7:1: x: is not a known key (accepted: store, data_dir, http, grpc, resp, ingest, admin, memory, limits, log, runtime, policy, override)
+    t.toml:7:1: x: is not a known key (accepted: store, data_dir, http, grpc, resp, ingest, admin, memory, shared, limits, log, runtime, policy, override)
     "#);
 }
 

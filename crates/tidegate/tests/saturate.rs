@@ -206,6 +206,12 @@ fn a_servers_cores_that_are_used_up_are_named() {
 }
 
 #[test]
+fn a_hot_thread_is_named() {
+    let flags = "--levels 1,4,16 --step-seconds 2 --warmup-seconds 0.3 --repeats 1";
+    planted("--threads 1 --burn-ms 1", flags, named("hot-thread"));
+}
+
+#[test]
 fn what_stands_behind_the_server_is_named() {
     let behind = Stub::start("--delay-ms 10 --workers 4");
     let behaviour = format!("--upstream {} --upstream-connections 4", behind.address());
@@ -264,7 +270,8 @@ fn the_clients_descriptors_are_named() {
 fn the_clients_ports_are_named() {
     let script = r#"
         ip link set lo up && echo 40000 40099 > /proc/sys/net/ipv4/ip_local_port_range || exit 9
-        mkfifo ready && "$0" stub 127.0.0.1:4100 --delay-ms 20 > ready & stub=$!
+        mkfifo ready
+        "$0" stub 127.0.0.1:4100 --delay-ms 20 > ready & stub=$!
         read line < ready
         "$0" saturate http://127.0.0.1:4100/ "$@"; code=$?
         kill $stub; exit $code"#;

@@ -5,4 +5,5 @@ pub mod http1;
 pub mod path;
 pub mod problem;
 pub mod rate_limit_fields;
+pub mod resp;
 pub mod trace_context;

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-store", 2),
     ("tidegate-control", 2),
     ("tidegate-net", 2),
+    ("tidegate-testkit", 1),
     ("tidegate-limiter", 3),
     ("tidegate-gateway", 3),
     ("tidegate-edge", 3),

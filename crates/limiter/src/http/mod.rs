@@ -36,8 +36,8 @@ use http::request::Parts;
 use http::{Method, Request, Response};
 
 use crate::configuration::Configuration;
+pub use crate::credential::Credential as AdminToken;
 use crate::engine::Engine;
-pub use auth::AdminToken;
 pub use service::Service;
 
 /// What the API needs to know beside the engine.

@@ -10,7 +10,7 @@
 //!
 //! Guarantee: no more is spent than the store issued. In any one window at most `nodes x (n - 1)`
 //! units above a full quota, which is at most `limit x T / window`; 0 for fixed and calendar
-//! windows. [`bounds`] computes it per limit; `simulation.rs` reaches it and never passes it.
+//! windows. [`bounds()`] computes it per limit; `simulation.rs` reaches it and never passes it.
 //!
 //! A lease doubles while it is used up within half its lifetime T, and is halved or dropped as
 //! demand goes. Units not spent within T are given up: the store counts them as spent until they

@@ -53,6 +53,9 @@ pub struct PostgresConfig {
     pub callers_clock: bool,
 }
 
+/// Why a connection string is none; its own words do not repeat the string.
+pub type UrlError = tokio_postgres::Error;
+
 /// What of the counters survives a crash of the database server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
@@ -79,7 +82,7 @@ impl PostgresConfig {
     ///
     /// # Errors
     /// What is wrong with the string.
-    pub fn parse(connection: &str) -> Result<Self, tokio_postgres::Error> {
+    pub fn parse(connection: &str) -> Result<Self, UrlError> {
         Ok(Self {
             connection: connection.parse()?,
             connections: 4,

@@ -26,6 +26,7 @@ mod keys;
 mod link;
 mod sentinel;
 mod spread;
+mod url;
 mod wire;
 
 use std::sync::Arc;
@@ -35,8 +36,10 @@ use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::Now;
 
 use self::cluster::Cluster;
-use self::config::{DecidingClock, RedisConfig, Topology};
+pub use self::config::RedisConfig;
+use self::config::{DecidingClock, Topology};
 use self::link::{Link, Target};
+pub use self::url::UrlError;
 use crate::batch::{Failure, Kind, Lane, Operation, Reply};
 use crate::{Answer, Charge, Intent, StoreError};
 

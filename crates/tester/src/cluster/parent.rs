@@ -23,6 +23,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What a worker may take beyond the time that its plan and its timeouts account for.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// From one step's seed to the next: the golden ratio of 2^64, so that seeds are far apart.
+const NEXT_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// Runs steps of a job, in this process or in several.
 pub struct Cluster {
     job: Job,
@@ -140,7 +143,10 @@ impl Bench for Cluster {
     type Error = ClusterError;
 
     fn run(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {
-        if self.processes == 1 { self.run_here(plan) } else { self.run_workers(plan) }
+        let measured = if self.processes == 1 { self.run_here(plan) } else { self.run_workers(plan) };
+        // Repeats of a step must be independent, and the first seed must still decide all of them.
+        self.job.seed = self.job.seed.wrapping_add(NEXT_SEED);
+        measured
     }
 }
 

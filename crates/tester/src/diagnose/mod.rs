@@ -133,7 +133,8 @@ fn explains(cause: CauseName, effect: CauseName) -> bool {
     use CauseName as C;
     match cause {
         // A plateau looks like a pool; so it is one only when nothing else makes it.
-        C::ServerCpu | C::HotThread | C::Upstream | C::Admission | C::AcceptQueue => {
+        // And a pool's size follows from its service time, which a drift does not leave alone.
+        C::ServerCpu | C::HotThread | C::Upstream | C::Admission | C::AcceptQueue | C::Drift => {
             effect == C::FixedConcurrency
         }
         C::ServerDescriptors => matches!(effect, C::AcceptQueue | C::FixedConcurrency),
@@ -154,6 +155,9 @@ fn unknown(evidence: &Evidence) -> Cause {
         "no signature is complete; this is an answer, not a failure to look",
     );
     let focus = evidence.at_focus();
+    if evidence.knee.is_none() && focus.iter().all(|s| s.step.error_ratio() < 0.01) {
+        cause = cause.saw("no knee was reached: nothing need be saturated yet");
+    }
     if focus.iter().all(|s| s.server.is_none()) {
         cause = cause.saw("the server itself was not seen: name its process with --pid or its metrics page");
     }

@@ -53,6 +53,9 @@ pub struct Load {
     /// A connection for each request.
     #[arg(long)]
     connection_per_request: bool,
+    /// Longest time to a reply.
+    #[arg(long, default_value_t = 10_000)]
+    request_timeout_ms: u64,
     /// Generator threads of each process (default: one per core).
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
@@ -184,9 +187,9 @@ fn one_step(args: &Load) -> anyhow::Result<String> {
     let path = serde_json::to_string(&Target::parse(&args.url)?.path)?;
     let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
     let mut text = format!(
-        "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\n[[request]]\npath = {path}\n\
+        "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\nrequest_timeout_ms = {}\n[[request]]\npath = {path}\n\
          [[step]]\nconnections = {}\nduration_s = {:?}\nwarmup_s = {:?}\n",
-        args.connections, args.duration_s, args.warmup_s
+        args.request_timeout_ms, args.connections, args.duration_s, args.warmup_s
     );
     if let Some(requests) = args.requests {
         text.push_str(&format!("requests = {requests}\n"));

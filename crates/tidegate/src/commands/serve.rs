@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use tidegate_admin::ConfigurationStatus;
 use tidegate_limiter::engine::Engine;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -13,7 +14,8 @@ use super::EXIT_MISTAKES;
 use super::config::Sources;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
 use crate::config::{Environment, Loaded};
-use crate::serve::{App, Snapshots, apply};
+use crate::serve::{Addresses, App, Snapshots, apply};
+use crate::service_manager;
 
 /// Serves decisions until SIGTERM or Ctrl-C.
 #[derive(Debug, clap::Args)]
@@ -52,20 +54,38 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut stops = Stops::listen()?;
+            // Handled from here on: a SIGHUP that comes before the follower listens must not kill.
+            let _hangups = signal(SignalKind::hangup())?;
             app.start();
             announce(&app, out)?;
+            service_manager::ready();
+            let watchdog = tokio::spawn(service_manager::feed_watchdog(app.pulse()));
             let settings = loaded.config.settings.clone();
             let saver = tokio::spawn(save_counters(app.engine().clone(), app.snapshots().cloned()));
-            // The follower goes on for as long as there is a receiver.
-            let (sender, _state) = watch::channel(State::new(loaded));
+            let (sender, state) = watch::channel(State::new(loaded));
             let put_in_force = async |loaded: &Loaded| apply(app.api(), &settings, &loaded.config).await;
             tokio::select! {
                 () = stops.next() => {}
                 followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,
+                () = report_reloads(state, app.configuration()) => {}
             }
             saver.abort();
-            Ok(drain(app, stops).await)
+            service_manager::stopping(app.drain_deadline());
+            let code = drain(app, stops).await;
+            watchdog.abort();
+            Ok(code)
         })
+    }
+}
+
+/// Says on the metrics page how each reload went. The follower goes on for as long as this does.
+async fn report_reloads(mut state: watch::Receiver<State>, status: &ConfigurationStatus) {
+    while state.changed().await.is_ok() {
+        if state.borrow_and_update().refused.is_none() {
+            status.reloaded();
+        } else {
+            status.refused();
+        }
     }
 }
 
@@ -124,9 +144,10 @@ impl Stops {
 
 /// What listens where, and something to try.
 fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
-    let http = app.http_address();
+    let Addresses { http, resp } = app.addresses();
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  decision API   http://{http}   (OpenAPI: http://{http}/openapi.json)")?;
+    writeln!(out, "  RESP           redis://{resp}   (CL.THROTTLE, THROTTLE)")?;
     writeln!(out, "try it:")?;
     writeln!(out, "  curl -X POST http://{http}/api/v1/ratelimit \\")?;
     writeln!(out, "    -H 'Content-Type: application/json' \\")?;

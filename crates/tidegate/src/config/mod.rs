@@ -38,7 +38,7 @@ pub use reference::{reference, schema};
 pub use resolve::{Environment, FILE_VARIABLE, Flags};
 pub use secret::{Secret, Store};
 pub use settings::{
-    Admin, GROUPS, Grpc, Http, Ingest, Limits, Log, Memory, Resp, Runtime, Setting, Settings, TABLE,
+    Admin, GROUPS, Grpc, Http, Ingest, Limits, Log, Memory, Resp, Runtime, Setting, Settings, Shared, TABLE,
 };
 pub use source::Source;
 pub use value::{Bytes, LogFormat, LogLevel, TomlType, Value};

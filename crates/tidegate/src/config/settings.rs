@@ -158,6 +158,8 @@ settings! {
     resp: Resp {
         /// Address of the RESP listener.
         listen: SocketAddr = "127.0.0.1:6380", ();
+        /// Password that clients must give with AUTH or HELLO. Without one, they need none.
+        password: Option<Secret> = "", 16;
     }
 
     /// The metrics intake.
@@ -180,6 +182,14 @@ settings! {
         snapshot: bool = "true", ();
         /// Time between two saves; one more is made at shutdown.
         snapshot_interval: Duration = "1m", seconds(1)..=seconds(86_400);
+    }
+
+    /// A store that several nodes share: Redis or PostgreSQL.
+    shared: Shared {
+        /// Nodes that share it. While it is away, each counts its share of every limit by itself.
+        instances: u32 = "1", 1..=10_000;
+        /// Longest wait for its answer.
+        deadline: Duration = "10ms", Duration::from_millis(1)..=seconds(1);
     }
 
     /// Bounds on what clients may take.

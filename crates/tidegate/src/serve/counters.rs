@@ -13,8 +13,12 @@ use std::time::Duration;
 use tidegate_limiter::engine::Engine;
 use tidegate_net::clock::Clock;
 use tidegate_store::Counters;
+use tidegate_store::guard::{Guard, GuardConfig};
 use tidegate_store::memory::Memory;
 use tidegate_store::memory::snapshot::{load, save};
+use tidegate_store::postgres::{Postgres, PostgresConfig};
+use tidegate_store::redis::{Redis, RedisConfig};
+use tidegate_store::shared::Shared;
 
 use super::StartError;
 use crate::config::{Settings, Store};
@@ -47,7 +51,8 @@ impl Snapshots {
     /// Saves the counters of `engine`. Blocks on the disk; a failure is logged and tried again at the
     /// next save.
     pub fn save(&self, engine: &Arc<Engine>) {
-        let Counters::Memory(memory) = engine.counters();
+        // Only a memory store has snapshots at all, see `Snapshots::of`.
+        let Counters::Memory(memory) = engine.counters() else { return };
         match save(memory, &self.path, engine.clock().now()) {
             Ok(written) => tracing::debug!(?written, "counters saved"),
             Err(error) => tracing::error!(path = %self.path.display(), %error, "counters not saved"),
@@ -55,7 +60,8 @@ impl Snapshots {
     }
 }
 
-/// The store that the settings ask for, with what was saved of it.
+/// The store that the settings ask for, with what was saved of it. Call it inside a runtime: a
+/// shared store talks from tasks of its own.
 pub(super) fn open(
     settings: &Settings,
     snapshots: Option<&Snapshots>,
@@ -67,8 +73,23 @@ pub(super) fn open(
             let saved = snapshots.and_then(|snapshots| found_again(max_bytes, &snapshots.path, clock));
             Ok(Counters::Memory(saved.unwrap_or_else(|| Memory::new(max_bytes))))
         }
-        Store::Redis(_) | Store::Postgres(_) => Err(StartError::NoSuchStore),
+        Store::Redis(url) => {
+            let redis = Redis::start(RedisConfig::from_url(url.expose())?);
+            Ok(guarded(Shared::Redis(redis), settings))
+        }
+        Store::Postgres(url) => {
+            let postgres = Postgres::start(PostgresConfig::parse(url.expose())?);
+            Ok(guarded(Shared::Postgres(postgres), settings))
+        }
     }
+}
+
+/// A shared store behind its guard: deadline, breaker, and what each policy answers without it.
+fn guarded(store: Shared, settings: &Settings) -> Counters {
+    let shared = &settings.shared;
+    let instances = u64::from(shared.instances);
+    let config = GuardConfig { deadline: shared.deadline, instances, ..GuardConfig::default() };
+    Counters::Guarded(Guard::new(store, config))
 }
 
 fn found_again(max_bytes: usize, path: &Path, clock: &Clock) -> Option<Memory> {

@@ -21,9 +21,12 @@ pub enum StartError {
     /// Threads.
     #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),
-    /// The store is not part of this build.
-    #[error("this version keeps counters in memory only: set store = \"memory\"")]
-    NoSuchStore,
+    /// The URL of Redis.
+    #[error(transparent)]
+    Redis(#[from] tidegate_store::redis::UrlError),
+    /// The URL of PostgreSQL. Its parser's words do not repeat the URL, which may hold a password.
+    #[error("the store's URL: {0}")]
+    Postgres(#[from] tidegate_store::postgres::UrlError),
 }
 
 /// Mistakes, a line each.

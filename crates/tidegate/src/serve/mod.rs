@@ -12,14 +12,17 @@
 
 mod counters;
 mod error;
+mod operator;
+mod protocols;
 mod reload;
 mod routes;
+mod trace;
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_admin::ConfigurationStatus;
 use tidegate_control::{Control, Limits};
 use tidegate_limiter::configuration::Configuration;
 use tidegate_limiter::engine::Engine;
@@ -32,12 +35,14 @@ use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
-use tidegate_net::runtime::{Cores, available_cores};
+use tidegate_net::runtime::{Cores, Pulse, available_cores};
 use tidegate_net::stats::Stats;
 
 use crate::config::Config;
 pub use counters::Snapshots;
 pub use error::StartError;
+pub use protocols::Addresses;
+use protocols::Protocols;
 pub use reload::apply;
 use routes::Routes;
 
@@ -50,8 +55,10 @@ pub struct App {
     engine: Arc<Engine>,
     api: Api,
     snapshots: Option<Snapshots>,
+    configuration: ConfigurationStatus,
     http: Option<(Server<Routes>, Listeners)>,
-    http_address: SocketAddr,
+    protocols: Option<Protocols>,
+    addresses: Addresses,
 }
 
 impl App {
@@ -61,6 +68,10 @@ impl App {
     /// What cannot be had: an address, the data directory, a policy set without mistakes.
     pub fn build(config: &Config) -> Result<Self, StartError> {
         let settings = &config.settings;
+        let workers = usize::try_from(settings.runtime.workers).unwrap_or(usize::MAX);
+        let workers = NonZeroUsize::new(workers).unwrap_or_else(available_cores);
+        let listeners = Listeners::bind(&ListenConfig::new(settings.http.listen, workers))?;
+        let cores = Cores::start(workers).map_err(StartError::Threads)?;
         let control = Control::open(&settings.data_dir, Limits::default())?;
         let file = config.layer.clone();
         let tallies = Tallies::default();
@@ -69,7 +80,10 @@ impl App {
             .map_err(StartError::Policies)?;
         let clock = Clock::start();
         let snapshots = Snapshots::of(settings);
-        let counters = counters::open(settings, snapshots.as_ref(), &clock)?;
+        let counters = {
+            let _inside = cores.handle(0).enter();
+            counters::open(settings, snapshots.as_ref(), &clock)?
+        };
         let engine = Arc::new(Engine::new(set, tallies, counters, clock));
         let api = Api::new(
             engine.clone(),
@@ -80,31 +94,43 @@ impl App {
             },
         );
 
-        let workers = usize::try_from(settings.runtime.workers).unwrap_or(usize::MAX);
-        let workers = NonZeroUsize::new(workers).unwrap_or_else(available_cores);
-        let listeners = Listeners::bind(&ListenConfig::new(settings.http.listen, workers))?;
-        let cores = Cores::start(workers).map_err(StartError::Threads)?;
         let drain = Drain::new();
+        let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
+        let configuration = ConfigurationStatus::new();
+        let operator =
+            operator::operator(engine.clone(), drain.clone(), stats.clone(), configuration.clone());
         let gate = Gate {
             permits: Permits::new(usize::try_from(settings.limits.connections).unwrap_or(usize::MAX)),
             drain: drain.clone(),
-            stats: Arc::new(Stats::new(cores.count(), routes::TEMPLATES)),
+            stats,
         };
         let max_body_bytes = usize::try_from(settings.limits.body_bytes.0).unwrap_or(usize::MAX);
         let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
         let http_config =
             HttpConfig { head_timeout: settings.limits.header_deadline, ..HttpConfig::default() };
-        let server = Server::new(Routes::new(decisions, drain.clone()), http_config, gate);
+        let protocols = Protocols::bind(settings, &engine, workers, listeners.address(), &gate)?;
+        let server = Server::new(Routes::new(decisions, operator), http_config, gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
-        let http_address = listeners.address();
-        let http = Some((server, listeners));
-        Ok(Self { cores, drain, drain_timing, engine, api, snapshots, http, http_address })
+        let addresses = protocols.addresses();
+        let (http, protocols) = (Some((server, listeners)), Some(protocols));
+        Ok(Self {
+            cores,
+            drain,
+            drain_timing,
+            engine,
+            api,
+            snapshots,
+            configuration,
+            http,
+            protocols,
+            addresses,
+        })
     }
 
-    /// Where the decision API listens, with the real port.
+    /// Where each protocol listens, with the real ports.
     #[must_use]
-    pub fn http_address(&self) -> SocketAddr {
-        self.http_address
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
     }
 
     /// The decision API.
@@ -125,6 +151,18 @@ impl App {
         self.snapshots.as_ref()
     }
 
+    /// Where to say how a reload of the file went.
+    #[must_use]
+    pub fn configuration(&self) -> &ConfigurationStatus {
+        &self.configuration
+    }
+
+    /// Whether the cores still run their tasks.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        self.cores.pulse()
+    }
+
     /// The lifecycle.
     #[must_use]
     pub fn drain(&self) -> &Drain {
@@ -135,6 +173,9 @@ impl App {
     pub fn start(&mut self) {
         if let Some((server, listeners)) = self.http.take() {
             server.start(&self.cores, listeners);
+        }
+        if let Some(protocols) = self.protocols.take() {
+            protocols.start(&self.cores);
         }
         self.drain.advance(Stage::Ready);
     }

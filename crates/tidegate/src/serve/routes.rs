@@ -1,19 +1,30 @@
 //! Which service answers which path on the HTTP listener.
 
 use http::Request;
+use tidegate_admin::{Operator, TEMPLATES as OPERATOR_TEMPLATES};
 use tidegate_limiter::http::{Service, TEMPLATES as DECISION_TEMPLATES};
-use tidegate_net::drain::Drain;
 use tidegate_net::http::{Handle, Peer, Reply, RequestBody};
+use tidegate_net::stats::Route;
+
+use super::trace::Trace;
 
 /// Where the decision API's templates begin in [`TEMPLATES`].
 pub(super) const FIRST_DECISION_ROUTE: u8 = 1;
 
+/// Where the operator's templates begin in [`TEMPLATES`].
+const FIRST_OPERATOR_ROUTE: usize = 1 + DECISION_TEMPLATES.len();
+
 /// Every route template that metrics may use; the first is for everything else.
 pub(super) const TEMPLATES: &[&str] = &{
-    let mut templates = ["other"; 1 + DECISION_TEMPLATES.len()];
+    let mut templates = ["other"; FIRST_OPERATOR_ROUTE + OPERATOR_TEMPLATES.len()];
     let mut index = 0;
     while index < DECISION_TEMPLATES.len() {
         templates[1 + index] = DECISION_TEMPLATES[index];
+        index += 1;
+    }
+    index = 0;
+    while index < OPERATOR_TEMPLATES.len() {
+        templates[FIRST_OPERATOR_ROUTE + index] = OPERATOR_TEMPLATES[index];
         index += 1;
     }
     templates
@@ -23,17 +34,29 @@ pub(super) const TEMPLATES: &[&str] = &{
 #[derive(Debug)]
 pub(super) struct Routes {
     decisions: Service,
-    _drain: Drain,
+    operator: Operator,
 }
 
 impl Routes {
-    pub(super) fn new(decisions: Service, drain: Drain) -> Self {
-        Self { decisions, _drain: drain }
+    pub(super) fn new(decisions: Service, operator: Operator) -> Self {
+        Self { decisions, operator }
+    }
+
+    async fn answer(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
+        if let Some((index, response)) = self.operator.answer(&request) {
+            let route = FIRST_OPERATOR_ROUTE + usize::from(index);
+            // Invariant: there are fewer templates than a byte counts.
+            return Reply::new(Route::new(u8::try_from(route).unwrap_or_default()), response);
+        }
+        self.decisions.answer(request, peer).await
     }
 }
 
 impl Handle for Routes {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
-        self.decisions.answer(request, peer).await
+        let trace = Trace::begin(&request);
+        let reply = self.answer(request, peer).await;
+        trace.end(&reply, TEMPLATES[reply.route.index() % TEMPLATES.len()], peer);
+        reply
     }
 }

@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 /// A running `tidegate serve`. Dropping it kills it.
 pub struct Tidegate {
     pub http: SocketAddr,
+    pub resp: SocketAddr,
     pub data: tempfile::TempDir,
     child: Child,
     stdout: Option<JoinHandle<String>>,
@@ -52,22 +53,23 @@ impl Tidegate {
     /// Starts in `data`, which becomes the working directory.
     pub fn start_in(data: tempfile::TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = binary();
+        command.env("TIDEGATE_RESP_LISTEN", "127.0.0.1:0");
         command.arg("serve").args(arguments).current_dir(data.path()).envs(environment.iter().copied());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
-        let http = loop {
-            let mut line = String::new();
-            if lines.read_line(&mut line).unwrap() == 0 {
+        while !said.contains("try it:") {
+            if lines.read_line(&mut said).unwrap() == 0 {
                 let mut errors = String::new();
                 child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
                 panic!("tidegate did not start: {said}{errors}");
             }
-            said.push_str(&line);
-            if let Some((_, rest)) = line.split_once("decision API   http://") {
-                break rest.split_whitespace().next().unwrap().parse().unwrap();
-            }
+        }
+        let address = |scheme: &str| {
+            let (_, rest) = said.split_once(scheme).unwrap();
+            rest.split_whitespace().next().unwrap().parse().unwrap()
         };
+        let (http, resp) = (address("http://"), address("redis://"));
         let stdout = std::thread::spawn(move || {
             let mut rest = said;
             lines.read_to_string(&mut rest).unwrap();
@@ -79,7 +81,7 @@ impl Tidegate {
             errors.read_to_string(&mut text).unwrap();
             text
         });
-        Self { http, data, child, stdout: Some(stdout), stderr: Some(stderr) }
+        Self { http, resp, data, child, stdout: Some(stdout), stderr: Some(stderr) }
     }
 
     pub fn pid(&self) -> u32 {

@@ -78,7 +78,8 @@ fn count(steps: &[&StepEvidence], class: ErrorClass) -> u64 {
 fn share_of_ports(step: &StepEvidence) -> Option<f64> {
     let kernel = step.kernel?;
     let ports = kernel.port_range? * kernel.sources.unwrap_or(1).max(1);
-    Some((kernel.sockets_in_use + kernel.time_wait) as f64 / ports.max(1) as f64)
+    // Towards a server on the same machine the sockets are both ends of each connection.
+    Some(((kernel.sockets_in_use + kernel.time_wait) as f64 / ports.max(1) as f64).min(1.0))
 }
 
 /// Whether a step at this load or above, with more source addresses, had no such errors.

@@ -22,6 +22,9 @@ const RISING: f64 = 0.75;
 /// Growth over the whole run from which it matters.
 const MATTERS: f64 = 0.15;
 
+/// Growth of memory over the run from which it is told.
+const MEMORY_NOTICED: f64 = 0.05;
+
 /// Relative growth per second of one step with its standard error.
 struct Slope {
     per_second: f64,
@@ -116,7 +119,8 @@ fn memory_growth(steps: &[&StepEvidence]) -> Option<f64> {
     let known: Vec<f64> =
         steps.iter().filter_map(|s| s.server.as_ref()?.resident_bytes).map(|b| b as f64).collect();
     let (first, last) = (known.first()?, known.last()?);
-    (*first > 0.0 && last > first).then(|| last / first - 1.0)
+    let growth = if *first > 0.0 { last / first - 1.0 } else { 0.0 };
+    (growth >= MEMORY_NOTICED).then_some(growth)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -1,0 +1,29 @@
+//! The decision service for clients of Redis: `CL.THROTTLE` and `THROTTLE` over RESP2 and RESP3.
+//!
+//! ```text
+//!   accept -> server: bytes, deadlines, drain -> session: who it is -> throttle -> AdHoc -> store
+//!             one read, one write a pipeline     command by command    numbers, replies
+//! ```
+//!
+//! | bound | default | what the client sees |
+//! |---|---|---|
+//! | an argument, a command, arguments | 64 KiB, 128 KiB, 64 | an error, and the connection ends |
+//! | the same before AUTH | 4 KiB, 6 KiB, 8 | the same |
+//! | a command's time from its first byte | 10 s | the connection ends |
+//! | time until AUTH, if a password is set | 10 s | the connection ends |
+//! | wrong passwords on one connection | 8 | an error, and the connection ends |
+//! | time between commands | 300 s | the connection ends |
+//! | replies that the peer does not read | 64 KiB, 10 s | the connection ends |
+//!
+//! RESP has no word for "go elsewhere", so a drain closes a connection where nothing is lost that the
+//! protocol could have saved: between two commands. Clients reconnect, as they do when Redis restarts.
+//!
+//! Deliberately absent: data commands, databases other than 0, pub/sub, scripts, transactions.
+
+mod commands;
+mod server;
+mod session;
+mod throttle;
+
+pub use commands::TEMPLATES;
+pub use server::{RespConfig, Server};

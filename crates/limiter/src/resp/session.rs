@@ -1,0 +1,317 @@
+//! One client's conversation: whether it may speak, which protocol it chose, what each command answers.
+//!
+//! Pure in the sense that matters here: bytes in, bytes out, `now` as an argument. The server owns the
+//! socket and its deadlines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tidegate_algorithms::time::Now;
+use tidegate_net::stats::Route;
+use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
+
+use super::commands::{self, Kind, Spec};
+use super::throttle::{Dialect, ThrottleError};
+use crate::ad_hoc::{AdHoc, Scratch};
+use crate::credential::Credential;
+use crate::engine::Engine;
+use crate::error::AskError;
+
+/// Wrong passwords after which a connection ends.
+const MAX_FAILED_AUTH: u32 = 8;
+
+/// What all sessions share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    cell: AdHoc,
+    crab: AdHoc,
+    password: Option<Credential>,
+    sessions: AtomicI64,
+}
+
+impl Shared {
+    pub(super) fn new(engine: &Arc<Engine>, password: Option<Credential>) -> Self {
+        Self {
+            cell: AdHoc::new(engine.clone(), "CL.THROTTLE"),
+            crab: AdHoc::new(engine.clone(), "THROTTLE"),
+            password,
+            sessions: AtomicI64::new(0),
+        }
+    }
+
+    /// The clock by which commands are decided.
+    pub(super) fn now(&self) -> Now {
+        self.cell.now()
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Answered.
+    Done,
+    /// Answered with an error that is the client's.
+    Refused,
+    /// Answered with an error that is the store's.
+    Failed,
+    /// Answered for the last time: the connection ends.
+    Over,
+}
+
+impl Outcome {
+    /// The class under which it is counted, as an HTTP status.
+    pub(super) fn status(self) -> u16 {
+        match self {
+            Self::Done | Self::Over => 200,
+            Self::Refused => 400,
+            Self::Failed => 503,
+        }
+    }
+}
+
+/// A client's conversation.
+#[derive(Debug)]
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    id: i64,
+    protocol: Protocol,
+    authenticated: bool,
+    failed_auth: u32,
+    scratch: Scratch,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let id = shared.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        let authenticated = shared.password.is_none();
+        Self {
+            shared,
+            id,
+            protocol: Protocol::Resp2,
+            authenticated,
+            failed_auth: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Whether the client has yet to say who it is.
+    pub(super) fn is_closed(&self) -> bool {
+        !self.authenticated
+    }
+
+    /// How much the client may send as one command.
+    pub(super) fn limits(&self) -> &'static Limits {
+        if self.authenticated { &Limits::OPEN } else { &Limits::BEFORE_AUTH }
+    }
+
+    /// Answers one command, which has at least a name, at the end of `out`.
+    pub(super) async fn answer(
+        &mut self,
+        now: Now,
+        command: Command<'_>,
+        out: &mut Vec<u8>,
+    ) -> (Route, Outcome) {
+        let name = command.argument(0).unwrap_or_default();
+        let mut out = Encoder::new(out, self.protocol);
+        let Some((spec, route)) = Spec::find(name) else {
+            return (Route::OTHER, self.unknown(name, &mut out));
+        };
+        let outcome = if !self.authenticated && !spec.open {
+            refuse(&mut out, "NOAUTH Authentication required.")
+        } else if !spec.takes(command.arguments()) {
+            refuse(&mut out, format_args!("ERR wrong number of arguments for '{}' command", spec.name()))
+        } else {
+            self.run(spec.kind, now, command, &mut out).await
+        };
+        (route, outcome)
+    }
+
+    async fn run(&mut self, kind: Kind, now: Now, command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+        let argument = |index| command.argument(index).unwrap_or_default();
+        match kind {
+            Kind::ClThrottle => self.throttle(Dialect::Cell, now, command, out).await,
+            Kind::Throttle => self.throttle(Dialect::Crab, now, command, out).await,
+            Kind::Ping => ping(command, out),
+            Kind::Hello => self.hello(command, out),
+            Kind::Auth => match command.arguments() {
+                2 => self.auth(b"default", argument(1), out),
+                3 => self.auth(argument(1), argument(2), out),
+                _ => refuse(out, "ERR syntax error"),
+            },
+            Kind::Quit => {
+                out.simple("OK");
+                Outcome::Over
+            }
+            Kind::Info => {
+                out.bulk(self.info().as_bytes());
+                Outcome::Done
+            }
+            Kind::Command => describe(command, out),
+            Kind::Select if argument(1) == b"0" => done(out),
+            Kind::Select => refuse(out, "ERR DB index is out of range"),
+            // Names are for the lists that Redis can show; there is none here, so nothing is kept.
+            Kind::Client
+                if [&b"setinfo"[..], b"setname"].iter().any(|it| argument(1).eq_ignore_ascii_case(it)) =>
+            {
+                done(out)
+            }
+            Kind::Client => refuse(out, "ERR only CLIENT SETINFO and CLIENT SETNAME are known"),
+        }
+    }
+
+    async fn throttle(
+        &mut self,
+        dialect: Dialect,
+        now: Now,
+        command: Command<'_>,
+        out: &mut Encoder<'_>,
+    ) -> Outcome {
+        let counters = match dialect {
+            Dialect::Cell => &self.shared.cell,
+            Dialect::Crab => &self.shared.crab,
+        };
+        match dialect.throttle(counters, now, command, &mut self.scratch, out).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => {
+                out.error(&error);
+                match error {
+                    ThrottleError::Ask(AskError::Store(_)) => Outcome::Failed,
+                    _ => Outcome::Refused,
+                }
+            }
+        }
+    }
+
+    /// `HELLO [2|3 [AUTH name password] [SETNAME name]]`
+    fn hello(&mut self, command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+        let argument = |index| command.argument(index).unwrap_or_default();
+        let protocol = match argument(1) {
+            b"" if command.arguments() == 1 => self.protocol,
+            b"2" => Protocol::Resp2,
+            b"3" => Protocol::Resp3,
+            _ => return refuse(out, "NOPROTO unsupported protocol version"),
+        };
+        let mut at = 2;
+        while at < command.arguments() {
+            let left = command.arguments() - at;
+            if argument(at).eq_ignore_ascii_case(b"auth") && left >= 3 {
+                if let Err(outcome) = self.admit(argument(at + 1), argument(at + 2), out) {
+                    return outcome;
+                }
+                at += 3;
+            } else if argument(at).eq_ignore_ascii_case(b"setname") && left >= 2 {
+                at += 2;
+            } else {
+                return refuse(out, "ERR syntax error in HELLO");
+            }
+        }
+        if !self.authenticated {
+            return refuse(out, "NOAUTH HELLO must be called with AUTH, or after it");
+        }
+        self.protocol = protocol;
+        out.switch(protocol);
+        self.greet(out);
+        Outcome::Done
+    }
+
+    fn greet(&self, out: &mut Encoder<'_>) {
+        out.map(7);
+        for (key, value) in [("server", "tidegate"), ("version", env!("CARGO_PKG_VERSION"))] {
+            out.bulk(key.as_bytes());
+            out.bulk(value.as_bytes());
+        }
+        out.bulk(b"proto");
+        out.integer(if self.protocol == Protocol::Resp3 { 3 } else { 2 });
+        out.bulk(b"id");
+        out.integer(self.id);
+        for (key, value) in [("mode", "standalone"), ("role", "master")] {
+            out.bulk(key.as_bytes());
+            out.bulk(value.as_bytes());
+        }
+        out.bulk(b"modules");
+        out.array(0);
+    }
+
+    fn auth(&mut self, user: &[u8], password: &[u8], out: &mut Encoder<'_>) -> Outcome {
+        match self.admit(user, password, out) {
+            Ok(()) => done(out),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Lets the client in, or answers why not.
+    fn admit(&mut self, user: &[u8], password: &[u8], out: &mut Encoder<'_>) -> Result<(), Outcome> {
+        let Some(known) = &self.shared.password else {
+            return Err(refuse(out, "ERR AUTH called without any password configured: see resp.password"));
+        };
+        if known.admits(password) && user == b"default" {
+            self.authenticated = true;
+            return Ok(());
+        }
+        self.failed_auth += 1;
+        let refused = refuse(out, "WRONGPASS invalid username-password pair or user is disabled.");
+        Err(if self.failed_auth < MAX_FAILED_AUTH { refused } else { Outcome::Over })
+    }
+
+    fn unknown(&self, name: &[u8], out: &mut Encoder<'_>) -> Outcome {
+        // A browser that was tricked into talking to this port: its body could be commands.
+        if [&b"post"[..], b"host:"].iter().any(|word| name.eq_ignore_ascii_case(word)) {
+            refuse(out, "ERR this is no HTTP server");
+            return Outcome::Over;
+        }
+        if self.is_closed() {
+            return refuse(out, "NOAUTH Authentication required.");
+        }
+        let shown = &name[..name.len().min(64)];
+        refuse(out, format_args!("ERR unknown command '{}'", shown.escape_ascii()))
+    }
+
+    /// What clients look at before they use a server: its role, and that it is not loading.
+    fn info(&self) -> String {
+        format!(
+            "# Server\r\ntidegate_version:{}\r\nredis_mode:standalone\r\n# Persistence\r\nloading:0\r\n\
+             # Replication\r\nrole:master\r\n# Clients\r\nconnections_received:{}\r\n",
+            env!("CARGO_PKG_VERSION"),
+            self.shared.sessions.load(Ordering::Relaxed),
+        )
+    }
+}
+
+fn done(out: &mut Encoder<'_>) -> Outcome {
+    out.simple("OK");
+    Outcome::Done
+}
+
+fn refuse(out: &mut Encoder<'_>, message: impl std::fmt::Display) -> Outcome {
+    out.error(&message);
+    Outcome::Refused
+}
+
+fn ping(command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+    match (command.arguments(), command.argument(1)) {
+        (1, _) => out.simple("PONG"),
+        (2, Some(message)) => out.bulk(message),
+        _ => return refuse(out, "ERR wrong number of arguments for 'ping' command"),
+    }
+    Outcome::Done
+}
+
+/// `COMMAND`, `COMMAND COUNT`, `COMMAND INFO name ...`, `COMMAND DOCS ...`, which has none.
+fn describe(command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+    let about = command.argument(1).unwrap_or_default();
+    if command.arguments() == 1 {
+        commands::describe_all(out);
+    } else if about.eq_ignore_ascii_case(b"count") {
+        out.integer(commands::count());
+    } else if about.eq_ignore_ascii_case(b"docs") {
+        out.map(0);
+    } else if about.eq_ignore_ascii_case(b"info") {
+        out.array(command.arguments() - 2);
+        for name in (2..command.arguments()).filter_map(|index| command.argument(index)) {
+            commands::describe_one(name, out);
+        }
+    } else {
+        return refuse(out, "ERR only COMMAND, COMMAND COUNT, COMMAND INFO and COMMAND DOCS are known");
+    }
+    Outcome::Done
+}

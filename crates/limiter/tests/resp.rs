@@ -1,0 +1,306 @@
+//! The RESP server over real sockets: what each command answers, byte by byte, and what is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_limiter::credential::Credential;
+use tidegate_limiter::engine::Engine;
+use tidegate_limiter::policy_set::{FileLayer, PolicySet};
+use tidegate_limiter::resp::{RespConfig, Server, TEMPLATES};
+use tidegate_limiter::tally::{Tallies, TallyCount};
+use tidegate_net::accept::Gate;
+use tidegate_net::clock::Clock;
+use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::runtime::Cores;
+use tidegate_net::stats::Stats;
+use tidegate_store::Counters;
+use tidegate_store::memory::Memory;
+
+/// Longer than anything here should take; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PASSWORD: &str = "sixteen-letters-and-more";
+
+struct Running {
+    address: std::net::SocketAddr,
+    engine: Arc<Engine>,
+    stats: Arc<Stats>,
+    drain: Drain,
+    cores: Option<Cores>,
+}
+
+fn start(password: Option<&str>, config: RespConfig) -> Running {
+    let tallies = Tallies::default();
+    let revision = tidegate_control::Revision::default();
+    let set = PolicySet::assemble(&FileLayer::default(), revision, [], &tallies).unwrap();
+    let counters = Counters::Memory(Memory::new(16 << 20));
+    let engine = Arc::new(Engine::new(set, tallies, counters, Clock::start()));
+    let two = NonZeroUsize::new(2).unwrap();
+    let cores = Cores::start(two).unwrap();
+    let drain = Drain::new();
+    let stats = Arc::new(Stats::new(2, TEMPLATES));
+    let gate = Gate { permits: Permits::new(1_000), drain: drain.clone(), stats: stats.clone() };
+    let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), two)).unwrap();
+    let address = listeners.address();
+    Server::new(&engine, password.map(Credential::new), config, gate).start(&cores, listeners);
+    drain.advance(Stage::Ready);
+    Running { address, engine, stats, drain, cores: Some(cores) }
+}
+
+impl Running {
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn drain(&mut self, timing: DrainTiming) -> Drained {
+        let cores = self.cores.take().unwrap();
+        let drained = cores.handle(0).clone().block_on(self.drain.run(timing));
+        cores.stop();
+        drained
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(cores) = self.cores.take() {
+            self.drain.advance(Stage::Stopped);
+            cores.stop();
+        }
+    }
+}
+
+/// Sends `bytes` and reads as many as `expected` has.
+#[track_caller]
+fn exchange(stream: &mut TcpStream, bytes: &[u8], expected: &str) {
+    stream.write_all(bytes).unwrap();
+    let mut reply = vec![0; expected.len()];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(String::from_utf8_lossy(&reply), expected);
+}
+
+/// Sends `bytes` and reads until the server closes.
+fn last_words(stream: &mut TcpStream, bytes: &[u8]) -> String {
+    stream.write_all(bytes).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+fn integers(numbers: [i64; 5]) -> String {
+    let mut text = "*5\r\n".to_owned();
+    for number in numbers {
+        text.push_str(&format!(":{number}\r\n"));
+    }
+    text
+}
+
+#[test]
+fn cl_throttle_answers_as_redis_cell_does() {
+    let service = start(None, RespConfig::default());
+    let mut client = service.connect();
+    // The example of redis-cell's own documentation: 16 at once, one back every 2 s.
+    exchange(&mut client, b"CL.THROTTLE user123 15 30 60\r\n", &integers([0, 16, 15, -1, 2]));
+    exchange(&mut client, b"cl.throttle user123 15 30 60 0\r\n", &integers([0, 16, 15, -1, 2]));
+    exchange(&mut client, b"CL.THROTTLE user123 15 30 60 15\r\n", &integers([0, 16, 0, -1, 32]));
+    exchange(&mut client, b"CL.THROTTLE user123 15 30 60\r\n", &integers([1, 16, 0, 2, 32]));
+    exchange(&mut client, b"CL.THROTTLE other 15 30 60 17\r\n", &integers([1, 16, 16, -1, 0]));
+    for (command, error) in [
+        (
+            "CL.THROTTLE k 1 2",
+            "Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]",
+        ),
+        ("CL.THROTTLE k x 1 1", "Cell error: Couldn't parse as integer: x"),
+        ("CL.THROTTLE k 1 0 1", "Cell error: Zero rates are not supported"),
+        ("CL.THROTTLE k 1 1 1 -1", "ERR quantity is negative"),
+        ("CL.THROTTLE k 1 9223372036854775807 1", "ERR the count per period must be from 1 to 1000000000"),
+        ("CL.THROTTLE k 1 1 1 1000000001", "ERR cost is 1000000001, of at most 1000000000"),
+    ] {
+        exchange(&mut client, format!("{command}\r\n").as_bytes(), &format!("-{error}\r\n"));
+    }
+    let long = vec![b'k'; 513];
+    let command = [b"CL.THROTTLE ", &long[..], b" 1 1 1\r\n"].concat();
+    exchange(&mut client, &command, "-ERR attribute \"key\" has 513 bytes, of at most 512\r\n");
+    let tallies = service.engine.tallies().read();
+    let (_, counted) = tallies.iter().find(|(name, _)| &**name == "CL.THROTTLE").unwrap();
+    assert_eq!(*counted, TallyCount { allowed: 2, denied: 2, ..TallyCount::default() });
+}
+
+#[test]
+fn throttle_answers_as_throttlecrab_does() {
+    let service = start(None, RespConfig::default());
+    let mut client = service.connect();
+    exchange(&mut client, b"THROTTLE k 3 1 60\r\n", &integers([1, 3, 2, 60, 0]));
+    exchange(&mut client, b"THROTTLE k 3 1 60 2\r\n", &integers([1, 3, 0, 180, 0]));
+    exchange(&mut client, b"THROTTLE k 3 1 60\r\n", &integers([0, 3, 0, 180, 60]));
+    exchange(&mut client, b"THROTTLE other 3 1 60 4\r\n", &integers([0, 3, 3, 0, 60]));
+    // The same key under the other command is another counter.
+    exchange(&mut client, b"CL.THROTTLE k 2 1 60\r\n", &integers([0, 3, 2, -1, 60]));
+    for (command, error) in [
+        ("THROTTLE k 1 2", "ERR wrong number of arguments for 'throttle' command"),
+        ("THROTTLE k x 1 1", "ERR invalid max_burst"),
+        ("THROTTLE k 0 1 1", "ERR the burst must be from 1 to 1000000000"),
+    ] {
+        exchange(&mut client, format!("{command}\r\n").as_bytes(), &format!("-{error}\r\n"));
+    }
+}
+
+#[test]
+fn the_commands_that_clients_begin_with_are_answered() {
+    let service = start(None, RespConfig::default());
+    let mut client = service.connect();
+    exchange(&mut client, b"PING\r\n", "+PONG\r\n");
+    exchange(&mut client, b"*2\r\n$4\r\nping\r\n$3\r\na b\r\n", "$3\r\na b\r\n");
+    exchange(&mut client, b"\r\n*0\r\nSELECT 0\r\n", "+OK\r\n");
+    exchange(&mut client, b"SELECT 1\r\n", "-ERR DB index is out of range\r\n");
+    exchange(&mut client, b"CLIENT SETINFO lib-name x\r\nCLIENT SETNAME y\r\n", "+OK\r\n+OK\r\n");
+    exchange(&mut client, b"COMMAND COUNT\r\nCOMMAND DOCS\r\n", ":10\r\n*0\r\n");
+    exchange(
+        &mut client,
+        b"COMMAND INFO cl.throttle get\r\n",
+        "*2\r\n*6\r\n$11\r\ncl.throttle\r\n:-1\r\n*2\r\n+fast\r\n+write\r\n:1\r\n:1\r\n:1\r\n$-1\r\n",
+    );
+    exchange(&mut client, b"GET k\r\n", "-ERR unknown command 'GET'\r\n");
+    exchange(&mut client, b"SELECT\r\n", "-ERR wrong number of arguments for 'select' command\r\n");
+    exchange(&mut client, b"AUTH x\r\n", "-ERR AUTH called without any password");
+    let hello = "%7\r\n$6\r\nserver\r\n$8\r\ntidegate\r\n$7\r\nversion\r\n";
+    let mut client = service.connect();
+    exchange(&mut client, b"HELLO 4\r\n", "-NOPROTO unsupported protocol version\r\n");
+    exchange(&mut client, b"HELLO 3 SETNAME me\r\n", hello);
+    let rest = last_words(&mut client, b"COMMAND INFO get\r\nHELLO 2\r\nQUIT\r\nPING\r\n");
+    assert!(rest.contains("*1\r\n_\r\n*14\r\n"), "{rest}");
+    assert!(rest.ends_with("*0\r\n+OK\r\n"), "nothing is answered after QUIT: {rest}");
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order_whatever_the_pieces() {
+    let service = start(None, RespConfig::default());
+    let commands: Vec<String> = (0..3_000).map(|number| format!("PING {number}\r\n")).collect();
+    let expected: String =
+        (0..3_000).map(|number: i32| format!("${}\r\n{number}\r\n", number.to_string().len())).collect();
+    let bytes = commands.concat().into_bytes();
+    exchange(&mut service.connect(), &bytes, &expected);
+    let mut client = service.connect();
+    for piece in bytes.chunks(7) {
+        client.write_all(piece).unwrap();
+    }
+    exchange(&mut client, b"", &expected);
+    let routes = service.stats.routes();
+    let ping = routes.iter().find(|route| route.template == "ping").unwrap();
+    // A pipeline is counted after its replies were written, so the last few may still be missing.
+    assert!(ping.by_class[1] >= 3_000 && ping.by_class[1] <= 6_000);
+}
+
+#[test]
+fn fault_18_one_key_over_many_connections_admits_exactly_its_limit() {
+    let service = start(None, RespConfig::default());
+    let mut clients: Vec<_> = (0..100).map(|_| service.connect()).collect();
+    let pipeline = b"CL.THROTTLE k 999 1 3600\r\n".repeat(50);
+    for client in &mut clients {
+        client.write_all(&pipeline).unwrap();
+    }
+    let mut admitted = 0;
+    for client in &mut clients {
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let replies = last_words(client, b"");
+        assert_eq!(replies.matches("*5\r\n").count(), 50);
+        admitted += replies.matches("*5\r\n:0\r\n").count();
+    }
+    assert_eq!(admitted, 1_000);
+}
+
+#[test]
+fn fault_55_what_is_too_much_ends_the_connection_before_it_is_buffered() {
+    let service = start(None, RespConfig::default());
+    for (bytes, error) in [
+        (&b"*1\r\n$1073741824\r\n"[..], "-ERR Protocol error: invalid bulk length\r\n"),
+        (b"*1000000\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        (&b"*1\r\n".repeat(1_000), "-ERR Protocol error: expected '$', got '*'\r\n"),
+        (&vec![b'x'; 1 << 20], "-ERR Protocol error: too big inline request\r\n"),
+        (b"PING\r\n*1\r\n:1\r\n", "+PONG\r\n-ERR Protocol error: expected '$', got ':'\r\n"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 1 1 1\r\n", "-ERR this is no HTTP server\r\n"),
+    ] {
+        assert_eq!(last_words(&mut service.connect(), bytes), error);
+    }
+}
+
+#[test]
+fn fault_55_before_auth_the_caps_are_tighter_and_guessing_ends() {
+    let service = start(Some(PASSWORD), RespConfig::default());
+    let mut client = service.connect();
+    exchange(
+        &mut client,
+        b"PING\r\nCL.THROTTLE k 1 1 1\r\n",
+        &"-NOAUTH Authentication required.\r\n".repeat(2),
+    );
+    exchange(&mut client, b"HELLO 3\r\n", "-NOAUTH HELLO must be called with AUTH, or after it\r\n");
+    exchange(&mut client, format!("AUTH {PASSWORD}\r\nPING\r\n").as_bytes(), "+OK\r\n+PONG\r\n");
+    let mut client = service.connect();
+    exchange(
+        &mut client,
+        format!("HELLO 3 AUTH default {PASSWORD}\r\n").as_bytes(),
+        "%7\r\n$6\r\nserver\r\n",
+    );
+
+    assert_eq!(
+        last_words(&mut service.connect(), b"*2\r\n$4\r\nPING\r\n$5000\r\n"),
+        "-ERR Protocol error: invalid bulk length\r\n"
+    );
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    let flood = format!("AUTH other {PASSWORD}\r\nAUTH wrong\r\n").repeat(1_000);
+    assert_eq!(last_words(&mut service.connect(), flood.as_bytes()), wrong.repeat(8));
+}
+
+#[test]
+fn who_says_nothing_or_half_a_command_is_cut() {
+    let short = Duration::from_millis(50);
+    let config = RespConfig { command_timeout: short, ..RespConfig::default() };
+    let service = start(None, config);
+    assert_eq!(last_words(&mut service.connect(), b"PING\r\n*1\r\n$4\r\nPI"), "+PONG\r\n");
+    assert_eq!(service.stats.totals().cut_header, 1);
+
+    let config = RespConfig { idle_timeout: short, ..RespConfig::default() };
+    let service = start(None, config);
+    assert_eq!(last_words(&mut service.connect(), b"PING\r\n"), "+PONG\r\n");
+    assert_eq!(last_words(&mut service.connect(), b""), "");
+    assert_eq!(service.stats.totals().cut_idle, 2);
+
+    let config = RespConfig { command_timeout: short, ..RespConfig::default() };
+    let service = start(Some(PASSWORD), config);
+    assert_eq!(last_words(&mut service.connect(), b""), "");
+    assert_eq!(service.stats.totals().cut_header, 1);
+}
+
+#[test]
+fn who_does_not_read_is_cut_and_costs_a_bounded_buffer() {
+    let config = RespConfig { write_timeout: Duration::from_millis(50), ..RespConfig::default() };
+    let service = start(None, config);
+    let mut client = service.connect();
+    let payload = vec![b'x'; 60_000];
+    let command = [b"*2\r\n$4\r\nPING\r\n$60000\r\n", &payload[..], b"\r\n"].concat();
+    // Ends when the server has cut the connection: its replies were never read.
+    client.set_write_timeout(Some(PATIENCE)).unwrap();
+    while client.write_all(&command).is_ok() {}
+    assert_eq!(service.stats.totals().cut_write, 1);
+}
+
+#[test]
+fn fault_22_a_drain_answers_what_was_sent_and_closes_between_commands() {
+    let mut service = start(None, RespConfig::default());
+    let mut idle = service.connect();
+    exchange(&mut idle, b"PING\r\n", "+PONG\r\n");
+    let mut busy = service.connect();
+    busy.write_all(&b"PING\r\n".repeat(1_000)).unwrap();
+    let timing =
+        DrainTiming { grace: Duration::ZERO, idle_linger: Duration::from_millis(50), deadline: PATIENCE };
+    assert_eq!(service.drain(timing), Drained { aborted: 0 });
+    assert_eq!(last_words(&mut idle, b""), "");
+    assert_eq!(last_words(&mut busy, b""), "+PONG\r\n".repeat(1_000));
+}

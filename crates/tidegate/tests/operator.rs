@@ -1,0 +1,91 @@
+//! The built binary's operator pages, its log lines, and what it tells systemd.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Tidegate, agent};
+
+fn page(service: &Tidegate, path: &str) -> (u16, String) {
+    let mut reply = agent().get(service.url(path)).call().unwrap();
+    (reply.status().as_u16(), reply.body_mut().read_to_string().unwrap())
+}
+
+fn ask(service: &Tidegate, client: &str) {
+    let body = json!({"client_id": client, "resource": "r"});
+    agent().post(service.url("/api/v1/ratelimit")).send_json(&body).unwrap();
+}
+
+#[test]
+fn fault_53_a_thousand_clients_add_no_series_to_the_metrics_page() {
+    let service = Tidegate::start(&[], &[]);
+    ask(&service, "first");
+    let before = page(&service, "/metrics").1;
+    for client in 0..1_000 {
+        ask(&service, &format!("canary-{client}"));
+    }
+    // The second scrape has counted the first one, so compare from there.
+    let (status, after) = page(&service, "/metrics");
+    assert_eq!(status, 200);
+    assert!(!after.contains("canary"), "a client key is on the page");
+    assert!(after.len() < 1_000_000 && after.len() < before.len() + 4_000, "{}", after.len());
+    for series in [
+        "tidegate_decisions_total{policy=\"default\",result=\"allowed\"} 1001",
+        "tidegate_http_requests_total{server=\"api\",route=\"/api/v1/ratelimit\",status=\"2xx\"} 1001",
+        "tidegate_lifecycle_stage{stage=\"ready\"} 1",
+        "tidegate_store_entries 1001",
+        "tidegate_config_last_reload_successful 1",
+    ] {
+        assert!(after.lines().any(|line| line == series), "{series} is not in\n{after}");
+    }
+}
+
+#[test]
+fn probes_answer() {
+    let service = Tidegate::start(&[], &[]);
+    assert_eq!(page(&service, "/livez"), (200, "alive\n".to_owned()));
+    let (status, body) = page(&service, "/readyz");
+    assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()["ready"].clone()), (200, json!(true)));
+}
+
+#[test]
+fn a_request_is_followed_by_its_callers_trace() {
+    let service = Tidegate::start(&[], &[("TIDEGATE_LOG_LEVEL", "debug"), ("TIDEGATE_LOG_FORMAT", "json")]);
+    let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    agent().get(service.url("/openapi.json")).header("traceparent", caller).call().unwrap();
+    agent().get(service.url("/nowhere%0aforged")).call().unwrap();
+    service.signal("TERM");
+    let output = service.wait().output;
+    let line = output.lines().find(|line| line.contains("0af7651916cd43dd8448eb211c80319c")).unwrap();
+    let event: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(event["fields"]["route"], "/openapi.json");
+    assert_eq!(event["fields"]["status"], 200);
+    assert!(!output.lines().any(|line| line.starts_with("forged")));
+}
+
+#[test]
+fn systemd_hears_ready_then_the_watchdog_then_stopping() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let service =
+        Tidegate::start(&[], &[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "50000")]);
+    let hear = || {
+        let mut buffer = [0; 512];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert_eq!(hear(), "READY=1\n");
+    assert_eq!(hear(), "WATCHDOG=1\n");
+    service.signal("TERM");
+    let mut heard = hear();
+    while heard == "WATCHDOG=1\n" {
+        heard = hear();
+    }
+    assert!(heard.starts_with("STOPPING=1\n"), "{heard}");
+    assert!(service.wait().status.success());
+}

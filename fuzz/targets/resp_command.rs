@@ -1,0 +1,34 @@
+//! Any bytes give the same commands, and the same error, whole and in two pieces; no command passes the limits.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate_wire::resp::{CommandError, Limits, Scanner};
+
+fuzz_target!(|data: (u16, &[u8])| {
+    let (cut, bytes) = data;
+    let cut = usize::from(cut).min(bytes.len());
+    for limits in [Limits::OPEN, Limits::BEFORE_AUTH] {
+        assert_eq!(read(&[&bytes[..cut], &bytes[cut..]], &limits), read(&[bytes], &limits));
+    }
+});
+
+fn read(pieces: &[&[u8]], limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<CommandError>) {
+    let (mut scanner, mut input, mut commands) = (Scanner::default(), Vec::new(), Vec::new());
+    for piece in pieces {
+        input.extend_from_slice(piece);
+        loop {
+            let command = match scanner.scan(&input, limits) {
+                Ok(Some(command)) => command,
+                Ok(None) => break,
+                Err(error) => return (commands, Some(error)),
+            };
+            let length = command.length();
+            assert!(length <= limits.command_bytes && command.arguments() <= limits.arguments);
+            commands.push(
+                (0..command.arguments()).filter_map(|at| command.argument(at)).map(<[u8]>::to_vec).collect(),
+            );
+            input.drain(..length);
+        }
+    }
+    (commands, None)
+}

@@ -1,0 +1,7 @@
+#!/bin/sh
+# Faults 22 and 23 at length: a million requests answered before the drain, and a million around a
+# second server taking over the port. Expected: both tests pass, which means 0 failures.
+#   regression/drain-under-load/run.sh
+set -eu
+cd "$(dirname "$0")/../.."
+TIDEGATE_DRAIN_REQUESTS=2000000 cargo test -p tidegate-net --test fault_22_drain fault_ -- --nocapture --test-threads 1
