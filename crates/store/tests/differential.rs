@@ -285,7 +285,8 @@ fn redis_agrees_with_the_pure_functions() {
     let _guard = runtime.enter();
     let mut config = RedisConfig::single("127.0.0.1", server.port);
     config.clock = DecidingClock::Caller;
-    config.response_timeout = Duration::from_secs(5);
+    config.response_timeout = Duration::from_secs(60);
+    config.connect_timeout = Duration::from_secs(60);
     let redis = Counters::Shared(Shared::Redis(Redis::start(config)));
     agrees_with_the_pure_functions(&runtime, &redis);
 }
@@ -297,8 +298,8 @@ fn postgres_agrees_with_the_pure_functions() {
     let _guard = runtime.enter();
     let mut config = PostgresConfig::parse(&server.connection_string()).unwrap();
     config.callers_clock = true;
-    config.response_timeout = Duration::from_secs(10);
-    config.connect_timeout = Duration::from_secs(10);
+    config.response_timeout = Duration::from_secs(60);
+    config.connect_timeout = Duration::from_secs(60);
     let postgres = Counters::Shared(Shared::Postgres(Postgres::start(config)));
     agrees_with_the_pure_functions(&runtime, &postgres);
 }

@@ -1,6 +1,6 @@
 //! redis-server: single, with a replica, Sentinels or a Cluster.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
@@ -60,36 +60,49 @@ impl RedisServer {
 /// # Panics
 /// If the server does not answer within five seconds.
 pub fn command(port: u16, words: &[&str]) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("redis accepts connections");
-    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+    try_command(port, words).expect("redis answers within five seconds")
+}
+
+/// The same, where the server may hang up.
+///
+/// # Errors
+/// When there is no connection, or it ends, or nothing comes for five seconds.
+pub fn try_command(port: u16, words: &[&str]) -> io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut request = format!("*{}\r\n", words.len());
     for word in words {
         request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
     }
-    stream.write_all(request.as_bytes()).expect("redis takes the command");
+    stream.write_all(request.as_bytes())?;
     let mut reply = String::new();
-    read_reply(&mut BufReader::new(stream), &mut reply);
-    reply
+    read_reply(&mut BufReader::new(stream), &mut reply)?;
+    Ok(reply)
 }
 
-fn read_reply(stream: &mut BufReader<TcpStream>, reply: &mut String) {
+fn read_reply(stream: &mut BufReader<TcpStream>, reply: &mut String) -> io::Result<()> {
     let mut line = String::new();
-    stream.read_line(&mut line).expect("redis answers within five seconds");
-    let line = line.trim_end();
-    let (kind, rest) = line.split_at_checked(1).expect("a reply has a type");
+    stream.read_line(&mut line)?;
+    let (kind, rest) = line.trim_end().split_at_checked(1).ok_or(io::ErrorKind::UnexpectedEof)?;
+    let length = || rest.parse::<usize>().map_err(io::Error::other);
     match kind {
         "$" if rest != "-1" => {
-            let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
-            stream.read_exact(&mut bytes).expect("the whole string arrives");
+            let mut bytes = vec![0; length()? + 2];
+            stream.read_exact(&mut bytes)?;
             reply.push_str(&String::from_utf8_lossy(&bytes[..bytes.len() - 2]));
             reply.push('\n');
         }
-        "*" => (0..rest.parse::<usize>().unwrap_or(0)).for_each(|_| read_reply(stream, reply)),
+        "*" if rest != "-1" => {
+            for _ in 0..length()? {
+                read_reply(stream, reply)?;
+            }
+        }
         _ => {
             reply.push_str(rest);
             reply.push('\n');
         }
     }
+    Ok(())
 }
 
 fn launch(folder: &TempDir, port: u16, options: &[String]) -> Server {
@@ -200,7 +213,7 @@ impl SentinelTrio {
             let file = folder.path().join(format!("{port}.conf"));
             let settings = format!(
                 "port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {} 2\n\
-                 sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 5000\n",
+                 sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 1000\n",
                 master.port
             );
             std::fs::write(&file, settings).expect("the scratch folder is there");
