@@ -47,8 +47,9 @@ async fn fault_04_readonly_is_followed_to_the_new_master() {
     let limit = hourly(100);
     spend(&store, &clock, &limit, b"client").await.unwrap();
     command(trio.sentinels[0], &["SENTINEL", "FAILOVER", "mymaster"]);
-    while !trio.replica.command(&["ROLE"]).starts_with("master") {}
-    // It drops its clients when it is demoted.
+    // Each drops its clients when its role changes.
+    let promoted = || try_command(trio.replica.port, &["ROLE"]).is_ok_and(|role| role.starts_with("master"));
+    while !promoted() {}
     let demoted = || try_command(trio.master.port, &["ROLE"]).is_ok_and(|role| role.starts_with("slave"));
     while !demoted() {}
     until_answered(&store, &clock, &limit, b"client").await;
