@@ -180,9 +180,14 @@ pub fn read_reply(stream: &mut TcpStream) -> std::io::Result<String> {
 
 /// Waits for a condition that another thread brings about.
 pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    within(PATIENCE, what, condition);
+}
+
+/// As [`eventually`], for what takes long.
+pub fn within(patience: Duration, what: &str, condition: impl Fn() -> bool) {
     let start = monotonic();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "did not happen: {what}");
+        assert!(start.elapsed() < patience, "did not happen: {what}");
         std::thread::yield_now();
     }
 }
