@@ -110,8 +110,7 @@ impl AdHoc {
         }
         let Scratch { key: bytes, answer } = scratch;
         bytes.clear();
-        // Invariant: there are no attributes to be absent.
-        let _made = key_of(&self.name, &[], &Attributes::new(&[]), bytes);
+        self.start_key(bytes);
         bytes.extend_from_slice(key);
         let charge = Charge {
             limit,
@@ -127,6 +126,22 @@ impl AdHoc {
             self.tally.count(verdict.allowed, true, answer.degraded.is_some());
         }
         Ok(verdict)
+    }
+
+    /// The name under which these are counted.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What these decided.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Appends what every key of these counters begins with.
+    pub(crate) fn start_key(&self, key: &mut Vec<u8>) {
+        // Invariant: there are no attributes to be absent.
+        let _made = key_of(&self.name, &[], &Attributes::new(&[]), key);
     }
 
     /// The engine's clock, now: one reading serves a whole pipeline.

@@ -12,6 +12,8 @@
 //! Deliberately absent: protocols (each has a module that turns its bytes into [`Ask`] and a
 //! [`Decision`] into its bytes), and changing the configuration (`config`).
 
+mod together;
+
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use crate::decision::{Decision, Part};
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
 use crate::tally::{DeniedClients, Tallies};
+pub use together::{Demand, OwnLimit};
 
 /// A request for a decision.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +114,7 @@ impl Engine {
     /// # Errors
     /// When the request is out of bounds (nothing is charged) or the store gave no answer.
     pub async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, AskError> {
-        check(ask)?;
+        check(&ask.attributes, ask.cost)?;
         let set = self.set.load_full();
         let mut keys = Vec::with_capacity(64);
         let applying = applying(&set, &ask.attributes, &mut keys);
@@ -150,7 +153,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::decide`].
     pub async fn refund(&self, ask: &Ask<'_>) -> Result<Vec<Arc<str>>, AskError> {
-        check(ask)?;
+        check(&ask.attributes, ask.cost)?;
         let set = self.set.load_full();
         let mut keys = Vec::new();
         let mut applying = applying(&set, &ask.attributes, &mut keys);
@@ -199,11 +202,11 @@ impl Engine {
 }
 
 /// Refuses what is out of bounds, before anything is charged.
-fn check(ask: &Ask<'_>) -> Result<(), AskError> {
-    if ask.cost > MAX_UNITS {
-        return Err(AskError::CostTooLarge(ask.cost));
+fn check(attributes: &Attributes<'_>, cost: u64) -> Result<(), AskError> {
+    if cost > MAX_UNITS {
+        return Err(AskError::CostTooLarge(cost));
     }
-    match ask.attributes.iter().find(|(_, value)| value.len() > MAX_VALUE_BYTES) {
+    match attributes.iter().find(|(_, value)| value.len() > MAX_VALUE_BYTES) {
         Some((name, value)) => Err(AskError::ValueTooLong { attribute: name.to_owned(), bytes: value.len() }),
         None => Ok(()),
     }

@@ -14,6 +14,7 @@ pub mod credential;
 pub mod decision;
 pub mod engine;
 pub mod error;
+pub mod grpc;
 pub mod http;
 pub mod policy_set;
 pub mod resp;

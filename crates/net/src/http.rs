@@ -1,4 +1,4 @@
-//! The HTTP/1.1 server: hyper per core, with every wait bounded.
+//! The HTTP server: hyper per core, with every wait bounded.
 //!
 //! ```text
 //!   accept ─> DeadlineIo ─> hyper ─> Handle::handle(request, peer) ─> Reply
@@ -29,14 +29,17 @@
 //! chunked body is read, and the connection closes after the reply (RFC 9112, 6.3). Bare LF ends a
 //! line (RFC 9112, 2.2). A stricter reading is the gateway's to add before it forwards anything.
 //!
-//! Deliberately absent: routes, TLS and HTTP/2. [`Server::serve_stream`] takes any byte stream, so
-//! a TLS acceptor goes in front of it; HTTP/2 is a second protocol behind the same [`Handle`].
+//! This page is about HTTP/1.1; HTTP/2, a second protocol behind the same [`Handle`], is in `http2.rs`.
+//!
+//! Deliberately absent: routes and TLS. [`Server::serve_stream`] takes any byte stream, so a TLS
+//! acceptor goes in front of it.
 
 mod activity;
 mod body;
 mod config;
 mod connection;
 mod deadline;
+mod http2;
 mod reply;
 
 use std::future::Future;

@@ -6,4 +6,5 @@ pub mod path;
 pub mod problem;
 pub mod rate_limit_fields;
 pub mod resp;
+pub mod rls;
 pub mod trace_context;

@@ -40,6 +40,7 @@ const PURE: &[(&str, &[&str])] = &[
             "itoa",
             "memchr",
             "ppp",
+            "prost",
             "serde",
             "serde_json",
             "serde_path_to_error",

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use http::{Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -80,6 +80,14 @@ impl<H: Handle> Server<H> {
         }
     }
 
+    pub(super) fn gate(&self) -> &Gate {
+        &self.shared.gate
+    }
+
+    pub(super) fn config(&self) -> &HttpConfig {
+        &self.shared.config
+    }
+
     async fn accept(&self, socket: std::net::TcpListener, core: usize) -> io::Result<()> {
         accept(socket, &self.shared.gate, core, |stream, address, held| {
             drop(tokio::spawn(self.serve_stream(stream, Peer { address, core }, held)));
@@ -106,8 +114,7 @@ impl<H: Handle> Server<H> {
             let drain = drain.clone();
             async move { drain.sweeping().await }
         });
-        let connection =
-            Arc::new(Connection { server: Arc::clone(&self.shared), activity: Arc::clone(&activity), peer });
+        let connection = Arc::new(Connection::new(self, Arc::clone(&activity), peer));
         let service = service_fn(move |request| {
             connection.activity.enter(Phase::Busy);
             Arc::clone(&connection).answer(request)
@@ -141,26 +148,36 @@ impl<H: Handle> Server<H> {
 }
 
 /// What the requests of one connection share.
-struct Connection<H> {
+pub(super) struct Connection<H> {
     server: Arc<Shared<H>>,
     activity: Arc<Activity>,
     peer: Peer,
 }
 
 impl<H: Handle> Connection<H> {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Outgoing>, Infallible> {
+    pub(super) fn new(server: &Server<H>, activity: Arc<Activity>, peer: Peer) -> Self {
+        Self { server: Arc::clone(&server.shared), activity, peer }
+    }
+
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Outgoing>, Infallible> {
         let started = monotonic();
         let in_flight = InFlight::begin(self.activity.stats());
         let Shared { handler, config, gate, .. } = &*self.server;
+        let is_http1 = request.version() < Version::HTTP_2;
         let mut reply = if target_bytes(request.uri()) > config.max_target_bytes {
             let mut refusal = Reply::refusal(StatusCode::URI_TOO_LONG, "request target too long\n");
-            refusal.close();
+            if is_http1 {
+                refusal.close();
+            }
             refusal
         } else {
             let request = request.map(|incoming| RequestBody::new(incoming, config.body));
             handler.handle(request, &self.peer).await
         };
-        if gate.drain.is_draining() {
+        if is_http1 && gate.drain.is_draining() {
             reply.close();
         }
         let now = monotonic();

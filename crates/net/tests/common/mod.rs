@@ -83,6 +83,15 @@ pub struct TestServer {
 
 impl TestServer {
     pub fn start(options: Options) -> Self {
+        Self::start_with(options, Server::start)
+    }
+
+    /// The same, for clients that speak HTTP/2.
+    pub fn start_http2(options: Options) -> Self {
+        Self::start_with(options, Server::start_http2)
+    }
+
+    fn start_with(options: Options, serve: fn(&Server<Routes>, &Cores, Listeners)) -> Self {
         let sockets = NonZeroUsize::new(options.cores).unwrap();
         let cores = Cores::start(sockets).unwrap();
         let listeners = Listeners::bind(&ListenConfig { sockets, ..options.listen }).unwrap();
@@ -96,7 +105,7 @@ impl TestServer {
         };
         let release = Arc::new(Semaphore::new(0));
         let routes = Routes { release: Arc::clone(&release), large: vec![b'x'; 16 << 20].into() };
-        Server::new(routes, options.http, gate).start(&cores, listeners);
+        serve(&Server::new(routes, options.http, gate), &cores, listeners);
         drain.advance(Stage::Ready);
         Self { address, drain, stats, release, cores: Some(cores) }
     }

@@ -144,9 +144,10 @@ impl Stops {
 
 /// What listens where, and something to try.
 fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
-    let Addresses { http, resp } = app.addresses();
+    let Addresses { http, grpc, resp } = app.addresses();
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  decision API   http://{http}   (OpenAPI: http://{http}/openapi.json)")?;
+    writeln!(out, "  gRPC           grpc://{grpc}   (Envoy's rate-limit service)")?;
     writeln!(out, "  RESP           redis://{resp}   (CL.THROTTLE, THROTTLE)")?;
     writeln!(out, "try it:")?;
     writeln!(out, "  curl -X POST http://{http}/api/v1/ratelimit \\")?;

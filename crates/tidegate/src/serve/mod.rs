@@ -108,10 +108,10 @@ impl App {
         let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
         let http_config =
             HttpConfig { head_timeout: settings.limits.header_deadline, ..HttpConfig::default() };
-        let protocols = Protocols::bind(settings, &engine, workers, listeners.address(), &gate)?;
+        let protocols = Protocols::bind(settings, &engine, workers, &gate)?;
         let server = Server::new(Routes::new(decisions, operator), http_config, gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
-        let addresses = protocols.addresses();
+        let addresses = protocols.addresses(listeners.address());
         let (http, protocols) = (Some((server, listeners)), Some(protocols));
         Ok(Self {
             cores,

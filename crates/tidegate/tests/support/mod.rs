@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 /// A running `tidegate serve`. Dropping it kills it.
 pub struct Tidegate {
     pub http: SocketAddr,
+    pub grpc: SocketAddr,
     pub resp: SocketAddr,
     pub data: tempfile::TempDir,
     child: Child,
@@ -53,7 +54,7 @@ impl Tidegate {
     /// Starts in `data`, which becomes the working directory.
     pub fn start_in(data: tempfile::TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = binary();
-        command.env("TIDEGATE_RESP_LISTEN", "127.0.0.1:0");
+        command.env("TIDEGATE_GRPC_LISTEN", "127.0.0.1:0").env("TIDEGATE_RESP_LISTEN", "127.0.0.1:0");
         command.arg("serve").args(arguments).current_dir(data.path()).envs(environment.iter().copied());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -69,7 +70,7 @@ impl Tidegate {
             let (_, rest) = said.split_once(scheme).unwrap();
             rest.split_whitespace().next().unwrap().parse().unwrap()
         };
-        let (http, resp) = (address("http://"), address("redis://"));
+        let (http, grpc, resp) = (address("http://"), address("grpc://"), address("redis://"));
         let stdout = std::thread::spawn(move || {
             let mut rest = said;
             lines.read_to_string(&mut rest).unwrap();
@@ -81,7 +82,7 @@ impl Tidegate {
             errors.read_to_string(&mut text).unwrap();
             text
         });
-        Self { http, resp, data, child, stdout: Some(stdout), stderr: Some(stderr) }
+        Self { http, grpc, resp, data, child, stdout: Some(stdout), stderr: Some(stderr) }
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,0 +1,157 @@
+//! Several demands of one request, decided as one: all are charged or none is.
+//!
+//! Envoy asks about several descriptors at once and turns a request away if any is over its limit. The
+//! reference service charges the others all the same; here a denial charges nobody, as for several
+//! policies of one demand, so that a client that is denied by one limit does not use up another.
+
+use std::ops::Range;
+
+use tidegate_algorithms::limit::Limit;
+use tidegate_algorithms::policy::{Attributes, Mode, OnStoreFailure};
+use tidegate_store::{Answer, Charge, Intent};
+
+use super::{Engine, applying, check};
+use crate::ad_hoc::AdHoc;
+use crate::decision::{Decision, Part};
+use crate::error::AskError;
+use crate::policy_set::{CLIENT_ID, PolicySet};
+
+/// One of several demands that a request makes at once.
+#[derive(Debug)]
+pub struct Demand<'a> {
+    /// What is known of it.
+    pub attributes: Attributes<'a>,
+    /// Units; 0 reads what remains.
+    pub cost: u64,
+    /// A limit that it brings along, instead of policies; counted by all the attributes.
+    pub own: Option<OwnLimit<'a>>,
+}
+
+/// A limit that comes with a demand.
+#[derive(Debug)]
+pub struct OwnLimit<'a> {
+    /// Where it is counted.
+    pub counters: &'a AdHoc,
+    /// The limit.
+    pub limit: Limit,
+    /// Its window, in seconds.
+    pub window_seconds: u64,
+}
+
+/// One limit's share in one demand.
+struct Share<'a> {
+    demand: usize,
+    /// Its policy's place in the set; none for a demand's own limit.
+    policy: Option<usize>,
+    limit: &'a Limit,
+    key: Range<usize>,
+}
+
+impl Engine {
+    /// Decides all of `demands`: each one's decision, in order.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`]; nothing is charged when one of them is out of bounds.
+    pub async fn decide_together(&self, demands: &[Demand<'_>]) -> Result<Vec<Decision>, AskError> {
+        for demand in demands {
+            check(&demand.attributes, demand.cost)?;
+        }
+        let set = self.set.load_full();
+        let mut keys = Vec::with_capacity(64 * demands.len());
+        let shares = shares(&set, demands, &mut keys);
+        let charges: Vec<Charge<'_>> = shares
+            .iter()
+            .map(|share| Charge {
+                limit: share.limit,
+                key: &keys[share.key.clone()],
+                cost: demands[share.demand].cost,
+                binding: share.mode(&set) == Mode::Enforce,
+                on_failure: share.on_failure(&set),
+            })
+            .collect();
+        let mut answer = Answer { allowed: true, ..Answer::default() };
+        if !charges.is_empty() {
+            let intent = Intent::Spend(self.permits.next());
+            self.counters.decide(self.clock.now(), &charges, intent, &mut answer).await?;
+        }
+        let undecided =
+            Decision { allowed: true, parts: Vec::new(), degraded: answer.degraded, permit: None };
+        let mut decisions = vec![undecided; demands.len()];
+        for (share, verdict) in shares.iter().zip(&answer.verdicts) {
+            let (demand, decision) = (&demands[share.demand], &mut decisions[share.demand]);
+            let binding = share.mode(&set) == Mode::Enforce;
+            let (part, tally) = match (share.policy, &demand.own) {
+                (None, Some(own)) => (own.part(*verdict), own.counters.tally()),
+                (index, _) => {
+                    let index = index.unwrap_or_default();
+                    let in_force = &set.policies()[index];
+                    let quota = set.quota(index, &demand.attributes).0;
+                    let policy = &in_force.policy;
+                    (Part::new(policy.name.clone(), policy.mode, quota, *verdict), &*in_force.tally)
+                }
+            };
+            if demand.cost > 0 {
+                tally.count(verdict.allowed, binding, answer.degraded.is_some());
+            }
+            decision.allowed &= verdict.allowed || !binding;
+            decision.parts.push(part);
+        }
+        for (demand, _) in demands.iter().zip(&decisions).filter(|(_, decision)| !decision.allowed) {
+            if let Some(client) = demand.attributes.value(CLIENT_ID) {
+                self.denied_clients.see(client);
+            }
+        }
+        Ok(decisions)
+    }
+}
+
+impl Share<'_> {
+    fn mode(&self, set: &PolicySet) -> Mode {
+        self.policy.map_or(Mode::Enforce, |index| set.policies()[index].policy.mode)
+    }
+
+    /// What its policy answers without a store; a demand's own limit counts in this node's memory.
+    fn on_failure(&self, set: &PolicySet) -> OnStoreFailure {
+        self.policy.map_or(OnStoreFailure::Local, |index| set.policies()[index].policy.on_store_failure)
+    }
+}
+
+impl OwnLimit<'_> {
+    fn part(&self, verdict: tidegate_algorithms::limit::Verdict) -> Part {
+        Part {
+            policy: self.counters.name().clone(),
+            mode: Mode::Enforce,
+            quota: self.limit.quota(),
+            window_seconds: self.window_seconds,
+            concurrent: false,
+            verdict,
+        }
+    }
+}
+
+/// Every limit that is to be charged, with its key in `keys`.
+fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>) -> Vec<Share<'a>> {
+    let mut shares = Vec::with_capacity(demands.len());
+    for (index, demand) in demands.iter().enumerate() {
+        if let Some(own) = &demand.own {
+            let start = keys.len();
+            own.counters.start_key(keys);
+            for (name, value) in demand.attributes.iter() {
+                for part in [name.as_bytes(), value] {
+                    keys.extend_from_slice(&part.len().to_be_bytes());
+                    keys.extend_from_slice(part);
+                }
+            }
+            shares.push(Share { demand: index, policy: None, limit: &own.limit, key: start..keys.len() });
+        } else {
+            let applying = applying(set, &demand.attributes, keys);
+            shares.extend(applying.into_iter().map(|applies| Share {
+                demand: index,
+                policy: Some(applies.index),
+                limit: applies.limit,
+                key: applies.key,
+            }));
+        }
+    }
+    shares
+}

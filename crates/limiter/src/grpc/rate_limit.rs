@@ -1,0 +1,159 @@
+//! What a rate-limit request of Envoy means, and how its answer is told.
+//!
+//! A descriptor's entries are attributes, and `domain` is one more, before them; the policies that match
+//! them apply. A descriptor to which no policy applies is within its limits and has none to show.
+//!
+//! | in the request | meaning |
+//! |---|---|
+//! | `hits_addend` 0 or absent | 1 unit of each descriptor |
+//! | a descriptor's `hits_addend` | its own units instead; 0 reads |
+//! | a descriptor's `limit` | that instead of every policy, counted by the domain and all entries |
+//!
+//! The override is counted in fixed windows, months in calendar months of UTC: it states a number per
+//! unit and nothing about bursts, and callers compare it with the reference service, whose windows begin
+//! with the unit. A year is longer than any window here and is refused.
+//!
+//! Envoy makes its headers from a status: the limit, what is left, and the seconds until it resets;
+//! for a descriptor over its limit those are the seconds after which asking again pays.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use tidegate_algorithms::limit::{Calendar, FixedWindow, Limit, calendar::Period};
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS};
+use tidegate_algorithms::time::SECOND;
+use tidegate_wire::path::normal_form;
+use tidegate_wire::rls::{self, CurrentLimit, Descriptor, Duration, Override, Request, Response, Unit};
+
+use super::{Code, Status};
+use crate::ad_hoc::AdHoc;
+use crate::decision::{Decision, Part};
+use crate::engine::{Demand, Engine, OwnLimit};
+use crate::error::AskError;
+
+/// Most descriptors of one request.
+const MAX_DESCRIPTORS: usize = 32;
+/// Most entries of one descriptor.
+const MAX_ENTRIES: usize = 32;
+/// Seconds of a month, where a length is needed: of the longest.
+const MONTH_SECONDS: u64 = 31 * 86_400;
+
+/// The rate-limit service.
+#[derive(Debug)]
+pub(super) struct RateLimits {
+    engine: Arc<Engine>,
+    overrides: AdHoc,
+}
+
+impl RateLimits {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        Self { overrides: AdHoc::new(engine.clone(), "RLS"), engine }
+    }
+
+    /// Decides all descriptors as one.
+    pub(super) async fn decide(&self, request: &Request) -> Result<Response, Status> {
+        check(request)?;
+        let values = request.descriptors.iter().map(values).collect::<Result<Vec<_>, _>>()?;
+        let pairs: Vec<Vec<(&str, &[u8])>> = values
+            .iter()
+            .map(|values| {
+                let entries = values.iter().map(|(name, value)| (*name, &**value));
+                std::iter::once(("domain", request.domain.as_bytes())).chain(entries).collect()
+            })
+            .collect();
+        let mut demands = Vec::with_capacity(request.descriptors.len());
+        for (descriptor, pairs) in request.descriptors.iter().zip(&pairs) {
+            let cost =
+                descriptor.hits_addend.map_or(u64::from(request.hits_addend.max(1)), |hits| hits.value);
+            let own = descriptor.limit.map(|limit| self.own(limit)).transpose()?;
+            demands.push(Demand { attributes: Attributes::new(pairs), cost, own });
+        }
+        let decisions = self.engine.decide_together(&demands).await?;
+        Ok(Response {
+            overall_code: code(decisions.iter().all(|decision| decision.allowed)),
+            statuses: decisions.iter().map(status).collect(),
+        })
+    }
+
+    fn own(&self, limit: Override) -> Result<OwnLimit<'_>, Status> {
+        let quota = u64::from(limit.requests_per_unit);
+        if quota > MAX_UNITS {
+            return Err(invalid(format!("requests_per_unit is {quota}, of at most {MAX_UNITS}")));
+        }
+        let (limit, window_seconds) = match (limit.unit(), limit.unit().seconds()) {
+            (_, Some(seconds)) => {
+                (Limit::FixedWindow(FixedWindow { limit: quota, seconds }), u64::from(seconds))
+            }
+            (Unit::Month, None) => {
+                let zone = jiff::tz::TimeZone::UTC;
+                (Limit::Calendar(Calendar { limit: quota, period: Period::Month, zone }), MONTH_SECONDS)
+            }
+            _ => return Err(invalid("unit must be SECOND, MINUTE, HOUR, DAY, WEEK or MONTH")),
+        };
+        Ok(OwnLimit { counters: &self.overrides, limit, window_seconds })
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Status {
+    Status::new(Code::InvalidArgument, message)
+}
+
+fn check(request: &Request) -> Result<(), Status> {
+    if request.domain.is_empty() {
+        return Err(invalid("the domain is empty"));
+    }
+    if !(1..=MAX_DESCRIPTORS).contains(&request.descriptors.len()) {
+        return Err(invalid(format!("there must be 1 to {MAX_DESCRIPTORS} descriptors")));
+    }
+    if request.descriptors.iter().any(|descriptor| !(1..=MAX_ENTRIES).contains(&descriptor.entries.len())) {
+        return Err(invalid(format!("a descriptor must have 1 to {MAX_ENTRIES} entries")));
+    }
+    Ok(())
+}
+
+/// An entry's name and value.
+type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
+
+/// A descriptor's entries; the one called `path` in its one normal form (fault 54).
+fn values(descriptor: &Descriptor) -> Result<Vec<NamedValue<'_>>, AskError> {
+    descriptor
+        .entries
+        .iter()
+        .map(|entry| {
+            let value = entry.value.as_bytes();
+            let value = if entry.key == "path" { normal_form(value)? } else { Cow::Borrowed(value) };
+            Ok((entry.key.as_str(), value))
+        })
+        .collect()
+}
+
+fn code(allowed: bool) -> i32 {
+    if allowed { rls::Code::Ok.into() } else { rls::Code::OverLimit.into() }
+}
+
+fn status(decision: &Decision) -> rls::Status {
+    let deciding = decision.deciding();
+    rls::Status {
+        code: code(decision.allowed),
+        current_limit: deciding.map(current_limit),
+        limit_remaining: deciding.map_or(0, |part| narrow(part.verdict.remaining)),
+        duration_until_reset: deciding.map(|part| duration(part.wait().unwrap_or(part.verdict.reset))),
+    }
+}
+
+fn current_limit(part: &Part) -> CurrentLimit {
+    let unit = match part.window_seconds {
+        MONTH_SECONDS => Unit::Month,
+        seconds => Unit::of_seconds(seconds),
+    };
+    CurrentLimit { requests_per_unit: narrow(part.quota), unit: unit.into(), name: part.policy.to_string() }
+}
+
+fn duration(nanos: u64) -> Duration {
+    let seconds = i64::try_from(nanos / SECOND).unwrap_or(i64::MAX);
+    Duration { seconds, nanos: i32::try_from(nanos % SECOND).unwrap_or(0) }
+}
+
+fn narrow(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,145 @@
+//! A real Envoy in front of a stub, limited by the built binary over gRPC.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use support::{Tidegate, agent};
+
+const POLICIES: &str = r#"
+[[policy]]
+name = "per-client"
+algorithm = "token_bucket"
+limit = 3
+window_seconds = 3600
+match = { domain = "shop" }
+key = ["client"]
+
+[[policy]]
+name = "watch"
+limit = 1
+window_seconds = 3600
+key = ["watched"]
+mode = "shadow"
+"#;
+
+/// A running Envoy; dropping it kills it.
+struct Envoy {
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Envoy {
+    fn start(folder: &Path, tidegate: SocketAddr, stub: SocketAddr) -> Self {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = manifest.join("../../.venv/bin/envoy");
+        assert!(program.exists(), "{} is missing: run `make setup`", program.display());
+        let text = fs::read_to_string(manifest.join("tests/envoy/envoy.yaml")).unwrap();
+        let text = text.replace("PORT_OF_TIDEGATE", &tidegate.port().to_string());
+        let config = folder.join("envoy.yaml");
+        fs::write(&config, text.replace("PORT_OF_STUB", &stub.port().to_string())).unwrap();
+        let admin = folder.join("admin-address");
+        let mut child = Command::new(program)
+            .args(["--concurrency", "1", "--use-dynamic-base-id", "--log-level", "info", "-c"])
+            .arg(&config)
+            .arg("--admin-address-path")
+            .arg(&admin)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("starting workers") {
+            assert_ne!(lines.read_line(&mut said).unwrap(), 0, "Envoy did not start: {said}");
+        }
+        thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        let url = format!("http://{}/listeners", fs::read_to_string(admin).unwrap());
+        let listeners = agent().get(&url).call().unwrap().body_mut().read_to_string().unwrap();
+        let address = listeners.trim().rsplit_once("::").unwrap().1.parse().unwrap();
+        Self { address, child }
+    }
+
+    /// The status of a request and one of its headers.
+    fn get(&self, path: &str, client: &str, header: &str) -> (u16, String) {
+        let url = format!("http://{}{path}", self.address);
+        let reply = agent().get(&url).header("x-client", client).call().unwrap();
+        let value = reply.headers().get(header).map_or("", |value| value.to_str().unwrap());
+        (reply.status().as_u16(), value.to_owned())
+    }
+
+    fn statuses<const N: usize>(&self, path: &str, client: &str) -> [u16; N] {
+        std::array::from_fn(|_| self.get(path, client, "").0)
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        // Both fail if it has ended already, which is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A backend that answers every request with 200, for as long as the test runs.
+fn stub() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || answer(&stream.unwrap()));
+        }
+    });
+    address
+}
+
+fn answer(mut stream: &TcpStream) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while stream.read(&mut byte).unwrap_or(0) == 1 {
+        head.push(byte[0]);
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn envoy_is_limited_and_goes_on_when_tidegate_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, POLICIES).unwrap();
+    let tidegate = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+    let envoy = Envoy::start(folder.path(), tidegate.grpc, stub());
+
+    // One limit over everything that has the header, told in headers that Envoy makes.
+    let stated = "3, 3;w=3600;name=\"per-client\"";
+    assert_eq!(envoy.get("/limited", "a", "x-ratelimit-limit"), (200, stated.into()));
+    assert_eq!(envoy.get("/limited", "a", "x-ratelimit-remaining"), (200, "1".into()));
+    assert_eq!(envoy.statuses("/limited", "a"), [200, 429, 429]);
+    let (status, reset) = envoy.get("/limited", "a", "x-ratelimit-reset");
+    assert_eq!(status, 429);
+    assert!((1_100..=1_200).contains(&reset.parse::<u32>().unwrap()), "{reset}");
+    assert_eq!(envoy.get("/limited", "b", "x-ratelimit-remaining"), (200, "2".into()));
+
+    // Each request weighs 3, and one of them is all there is.
+    assert_eq!(envoy.statuses("/expensive", "c"), [200, 429]);
+    // 2 a day, as the request says, though no policy does.
+    assert_eq!(envoy.statuses("/own", "a"), [200, 200, 429]);
+    // 1 an hour, counted and not enforced.
+    assert_eq!(envoy.statuses("/watched", "a"), [200, 200, 200]);
+
+    tidegate.signal("TERM");
+    assert!(tidegate.wait().output.contains("drained"));
+    assert_eq!(envoy.statuses("/limited", "a"), [200, 200, 200, 200, 200]);
+}
