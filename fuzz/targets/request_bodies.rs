@@ -13,8 +13,8 @@ fuzz_target!(|data: &[u8]| {
         read::<ConfigureBody>(data).is_ok(),
         read::<ConfigureClientBody<'_>>(data).is_ok(),
     ];
-    // What is read must be JSON to everyone else too.
-    assert!(!known.contains(&true) || serde_json::from_slice::<serde_json::Value>(data).is_ok());
+    // What is read is text to everyone else too.
+    assert!(!known.contains(&true) || std::str::from_utf8(data).is_ok());
     let bodies = match read_decisions(data) {
         Ok(DecisionBodies::One(body)) => vec![body],
         Ok(DecisionBodies::Batch(bodies)) => bodies,

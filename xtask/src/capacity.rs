@@ -6,25 +6,38 @@
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::bail;
+
 use crate::bench::{Server, Subject, binary, build, raise_descriptor_limit};
 use crate::chore::run;
 
 /// A client per request out of 100,000, so that the limit per client is not what is found.
 const DECISION: &str = "/v1/check?client_id={{random 1 100000}}";
 
-/// Runs the tester against a fresh server and writes its reports.
+/// What a dry run asks of the tester: that the command works, in seconds.
+const QUICK: &str = "--max-connections 16 --step-seconds 0.5 --warmup-seconds 0.1 --repeats 1";
+
+/// Runs the tester against a fresh server and writes its reports; with `--quick` a dry run that leaves
+/// them in `target/`.
 ///
 /// # Errors
 /// When the server does not start or the tester fails.
-pub(crate) fn capacity(root: &Path) -> anyhow::Result<()> {
+pub(crate) fn capacity(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let quick = match arguments {
+        [] => false,
+        [flag] if flag == "--quick" => true,
+        _ => bail!("`cargo xtask capacity` takes --quick or nothing"),
+    };
     raise_descriptor_limit()?;
     build(root)?;
     let server = Server::start(root, Subject::Tidegate, None)?;
-    let report = |extension| root.join("docs/capacity").with_extension(extension);
+    let folder = root.join(if quick { "target" } else { "docs" });
+    let report = |extension| folder.join("capacity").with_extension(extension);
     run(Command::new(binary(root))
         .arg("saturate")
         .arg(format!("http://{}{DECISION}", server.address))
         .args(["--pid", &server.pid().to_string()])
+        .args(if quick { QUICK } else { "" }.split_whitespace())
         .arg("--markdown")
         .arg(report("md"))
         .arg("--html")

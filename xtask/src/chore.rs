@@ -30,6 +30,19 @@ pub(crate) fn capture(command: &mut Command) -> anyhow::Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{} printed other than UTF-8", line(command)))
 }
 
+/// A call of cargo as from a shell: `cargo run` leaves variables that build scripts watch (ring's
+/// does), and their coming and going would build half of the dependencies anew each time.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new("cargo");
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Where a program is: on `PATH`, or where Debian puts servers.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

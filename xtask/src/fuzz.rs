@@ -15,7 +15,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use crate::chore::{capture, run};
+use crate::chore::{capture, cargo, run};
 
 /// The coverage instrumentation that libFuzzer reads, as cargo-fuzz asks for it.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
@@ -40,9 +40,12 @@ struct Manifest {
 #[derive(Deserialize)]
 struct Target {
     name: String,
+    /// The crates that it needs, each of which is an optional dependency.
+    #[serde(rename = "required-features")]
+    crates: Vec<String>,
 }
 
-/// Builds every target, then runs the one named, or all, one after the other.
+/// Builds and runs the target named, or all, one after the other.
 ///
 /// # Errors
 /// When a target does not build, crashes, or has no seeds.
@@ -50,9 +53,9 @@ pub(crate) fn fuzz(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let (only, seconds) = parse(arguments)?;
     let targets = targets(root, only.as_deref())?;
     let host = host()?;
-    build(root, &host)?;
+    build(root, &host, &targets)?;
     for target in &targets {
-        fuzz_one(root, &host, target, seconds)?;
+        fuzz_one(root, &host, &target.name, seconds)?;
     }
     Ok(())
 }
@@ -74,14 +77,14 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Option<String>, u64)> {
     Ok((only, seconds))
 }
 
-fn targets(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<String>> {
+fn targets(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<Target>> {
     let text = std::fs::read_to_string(root.join("fuzz/Cargo.toml")).context("fuzz/Cargo.toml")?;
     let manifest: Manifest = toml::from_str(&text).context("fuzz/Cargo.toml")?;
-    let all: Vec<String> = manifest.bin.into_iter().map(|target| target.name).collect();
-    let chosen: Vec<String> =
-        all.iter().filter(|name| only.is_none_or(|only| *name == only)).cloned().collect();
+    let names: Vec<String> = manifest.bin.iter().map(|target| target.name.clone()).collect();
+    let chosen: Vec<Target> =
+        manifest.bin.into_iter().filter(|target| only.is_none_or(|only| target.name == only)).collect();
     if chosen.is_empty() {
-        bail!("no such target; there are {}", all.join(", "));
+        bail!("no such target; there are {}", names.join(", "));
     }
     Ok(chosen)
 }
@@ -92,9 +95,12 @@ fn host() -> anyhow::Result<String> {
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-fn build(root: &Path, host: &str) -> anyhow::Result<()> {
-    run(Command::new("cargo")
-        .args(["build", "--release", "--bins", "--target", host])
+/// Builds the targets with the crates that they need and no others.
+fn build(root: &Path, host: &str, targets: &[Target]) -> anyhow::Result<()> {
+    let crates: Vec<&str> = targets.iter().flat_map(|it| &it.crates).map(String::as_str).collect();
+    run(cargo()
+        .args(["build", "--release", "--target", host, "--features", &crates.join(",")])
+        .args(targets.iter().flat_map(|target| ["--bin", &target.name]))
         .current_dir(root.join("fuzz"))
         .env("CARGO_TARGET_DIR", root.join("fuzz/target"))
         .env("RUSTFLAGS", COVERAGE))

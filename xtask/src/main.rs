@@ -22,7 +22,7 @@ const CHORES: &[(&str, &str)] = &[
     ("deny", "checks licences, duplicate versions and sources of dependencies [advisories: with --all]"),
     ("faults", "lists the faults of docs/faults.md with the tests that prove them"),
     ("bench", "runs the performance cases of regression/, or the one named"),
-    ("capacity", "runs the tester against the decision service: docs/capacity.md"),
+    ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
 ];
 
@@ -51,7 +51,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "deny" => deny(&root, rest),
         "faults" => faults(&root),
         "bench" => bench::bench(&root, rest),
-        "capacity" => capacity::capacity(&root),
+        "capacity" => capacity::capacity(&root, rest),
         "fuzz" => fuzz::fuzz(&root, rest),
         unknown => bail!("`{unknown}` is no chore; `cargo xtask` lists them"),
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::chore::{find, run};
+use crate::chore::{cargo, find, run};
 
 /// Version of cargo-deny that the checks are written for.
 const CARGO_DENY: &str = "0.20.2";
@@ -23,6 +23,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("pg_ctlcluster", "postgresql"),
     ("chromium", "chromium"),
     ("nginx", "nginx"),
+    ("openssl", "openssl"),
     ("wrk", "wrk"),
     ("h2load", "nghttp2-client"),
     ("c++", "g++"),
@@ -112,7 +113,7 @@ fn cargo_tool(root: &Path, name: &str, version: &str, flags: &[&str]) -> anyhow:
     if stamp.exists() && tools.join("bin").join(name).exists() {
         return Ok(());
     }
-    run(Command::new("cargo")
+    run(cargo()
         .args(["install", name, "--locked", "--force", "--version", version, "--root"])
         .arg(&tools)
         .args(flags))?;

@@ -3,7 +3,8 @@
 //! Liveness says that the process answers, and nothing else: a store that is down must not have
 //! the whole fleet restarted. Readiness says whether to send requests here: it falls first in a
 //! drain, and when a requirement that the binary stated does not hold. Stores are no such
-//! requirement either, because each policy says what happens without its store (fault 1).
+//! requirement either, because each policy says what happens without its store (fault 1). What an
+//! operator should know of a process that is ready all the same is listed as `degraded`.
 
 use std::fmt;
 
@@ -21,10 +22,12 @@ pub const TEMPLATES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 /// Whether to send requests to this process.
 pub struct Readiness {
     drain: Drain,
-    requirements: Vec<Requirement>,
+    requirements: Vec<Condition>,
+    degradations: Vec<Condition>,
 }
 
-struct Requirement {
+/// Something that is so or not, and the words for one of the two.
+struct Condition {
     reason: &'static str,
     holds: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -41,19 +44,33 @@ struct Verdict {
     ready: bool,
     stage: &'static str,
     reasons: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    degraded: Vec<&'static str>,
 }
 
 impl Readiness {
     /// Ready while `drain` is.
     #[must_use]
     pub fn new(drain: Drain) -> Self {
-        Self { drain, requirements: Vec::new() }
+        Self { drain, requirements: Vec::new(), degradations: Vec::new() }
     }
 
     /// Not ready, for `reason`, while `holds` is false. It is called on each probe and must not block.
     #[must_use]
     pub fn require(mut self, reason: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        self.requirements.push(Requirement { reason, holds: Box::new(holds) });
+        self.requirements.push(Condition { reason, holds: Box::new(holds) });
+        self
+    }
+
+    /// Ready all the same, but degraded for `reason`, while `holds` is true. It is called on each
+    /// probe and must not block.
+    #[must_use]
+    pub fn degraded(
+        mut self,
+        reason: &'static str,
+        holds: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.degradations.push(Condition { reason, holds: Box::new(holds) });
         self
     }
 
@@ -67,7 +84,8 @@ impl Readiness {
         let unmet = self.requirements.iter().filter(|requirement| !(requirement.holds)());
         let reasons: Vec<_> =
             lifecycle.into_iter().chain(unmet.map(|requirement| requirement.reason)).collect();
-        Verdict { ready: reasons.is_empty(), stage: stage.name(), reasons }
+        let degraded = self.degradations.iter().filter(|it| (it.holds)()).map(|it| it.reason).collect();
+        Verdict { ready: reasons.is_empty(), stage: stage.name(), reasons, degraded }
     }
 }
 
@@ -163,6 +181,20 @@ mod tests {
         assert_eq!((status, body.contains("no snapshot yet")), (503, true), "{body}");
         loaded.store(true, Relaxed);
         assert_eq!(get(&operator, "/readyz").0, 200);
+    }
+
+    #[test]
+    fn a_degraded_process_is_ready_and_says_so() {
+        let drain = Drain::new();
+        drain.advance(Stage::Ready);
+        let away = Arc::new(AtomicBool::new(true));
+        let holds = Arc::clone(&away);
+        let readiness = Readiness::new(drain).degraded("without its database", move || holds.load(Relaxed));
+        let operator = Operator::new(readiness, Metrics::new());
+        let body = r#"{"ready":true,"stage":"ready","reasons":[],"degraded":["without its database"]}"#;
+        assert_eq!(get(&operator, "/readyz"), (200, body.to_owned()));
+        away.store(false, Relaxed);
+        assert!(!get(&operator, "/readyz").1.contains("degraded"));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! counters cost.
 
 mod build;
+mod certificates;
 mod configuration;
 mod families;
 mod health;
@@ -20,6 +21,7 @@ mod process;
 mod servers;
 
 pub use build::BuildInfo;
+pub use certificates::Certificates;
 pub use configuration::ConfigurationStatus;
 pub use families::{Buckets, Families, Labels};
 pub use health::{Operator, Readiness, TEMPLATES};

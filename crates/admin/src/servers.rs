@@ -1,38 +1,82 @@
-//! The HTTP servers' numbers.
+//! The servers' numbers, whatever they speak.
 //!
-//! A route appears once it has answered a request, so that an idle server's page stays short.
+//! Connections are the same for all and told apart by the label `server`. Requests of HTTP and gRPC have
+//! a route and a status; commands of RESP a name and an outcome, in families of their own, because a sum
+//! over both would mean nothing. A route or command appears once it has been answered, so that an idle
+//! server's page stays short.
 
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_net::stats::{DURATION_BOUNDS, RouteTotals, Stats, Totals};
+use tidegate_net::stats::{DURATION_BOUNDS, HandshakeFailure, RouteTotals, Stats, Totals};
 
 use crate::{Families, Family};
 
-const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+/// The names by which a protocol's answers are told.
+struct Words {
+    in_flight: &'static str,
+    abandoned: &'static str,
+    answered: &'static str,
+    duration: &'static str,
+    /// What [`RouteTotals::template`] is.
+    what: &'static str,
+    /// What a class is, and the classes' names.
+    how: &'static str,
+    classes: [&'static str; 5],
+}
 
-/// Every HTTP server of the process, by name.
+/// HTTP's, and gRPC's, which stands on it.
+static HTTP: Words = Words {
+    in_flight: "tidegate_http_requests_in_flight",
+    abandoned: "tidegate_http_requests_abandoned",
+    answered: "tidegate_http_requests",
+    duration: "tidegate_http_request_duration_seconds",
+    what: "route",
+    how: "status",
+    classes: ["1xx", "2xx", "3xx", "4xx", "5xx"],
+};
+
+/// RESP's: a command is answered, refused as wrong, or failed for want of its store.
+static RESP: Words = Words {
+    in_flight: "tidegate_resp_commands_in_flight",
+    abandoned: "tidegate_resp_commands_abandoned",
+    answered: "tidegate_resp_commands",
+    duration: "tidegate_resp_command_duration_seconds",
+    what: "command",
+    how: "outcome",
+    classes: ["other", "answered", "other", "refused", "failed"],
+};
+
+/// Every server of the process, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Servers {
-    servers: Vec<(&'static str, Arc<Stats>)>,
+    http: Vec<(&'static str, Arc<Stats>)>,
+    resp: Vec<(&'static str, Arc<Stats>)>,
 }
 
 impl Servers {
-    /// Adds a server; its name becomes the label `server`.
+    /// Adds a server of HTTP or gRPC; its name becomes the label `server`.
     #[must_use]
     pub fn with(mut self, name: &'static str, stats: Arc<Stats>) -> Self {
-        self.servers.push((name, stats));
+        self.http.push((name, stats));
         self
     }
 
-    fn read(&self) -> Vec<Reading> {
-        let read = |(name, stats): &(&'static str, Arc<Stats>)| Reading {
-            server: name,
-            totals: stats.totals(),
-            routes: stats.routes().into_iter().filter(|route| total(route) > 0).collect(),
-        };
-        self.servers.iter().map(read).collect()
+    /// Adds a server of RESP.
+    #[must_use]
+    pub fn with_resp(mut self, name: &'static str, stats: Arc<Stats>) -> Self {
+        self.resp.push((name, stats));
+        self
     }
+}
+
+fn read(servers: &[(&'static str, Arc<Stats>)]) -> Vec<Reading> {
+    let read = |(name, stats): &(&'static str, Arc<Stats>)| Reading {
+        server: name,
+        totals: stats.totals(),
+        routes: stats.routes().into_iter().filter(|route| total(route) > 0).collect(),
+    };
+    servers.iter().map(read).collect()
 }
 
 struct Reading {
@@ -47,24 +91,30 @@ fn total(route: &RouteTotals) -> u64 {
 
 impl Family for Servers {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let servers = self.read();
-        connections(families, &servers)?;
-        requests(families, &servers)
+        let (http, resp) = (read(&self.http), read(&self.resp));
+        connections(families, &[&http, &resp])?;
+        handshakes(families, &[&http, &resp])?;
+        answers(families, &HTTP, &http)?;
+        answers(families, &RESP, &resp)
     }
 }
 
-fn connections(families: &mut Families<'_>, servers: &[Reading]) -> fmt::Result {
+fn connections(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Result {
     families.gauges("tidegate_connections_open", "Connections open", |series| {
-        servers.iter().try_for_each(|it| series(&[("server", it.server)], it.totals.open))
+        servers.iter().copied().flatten().try_for_each(|it| series(&[("server", it.server)], it.totals.open))
     })?;
     families.counters("tidegate_connections_accepted", "Connections accepted", |series| {
-        servers.iter().try_for_each(|it| series(&[("server", it.server)], it.totals.accepted))
+        servers
+            .iter()
+            .copied()
+            .flatten()
+            .try_for_each(|it| series(&[("server", it.server)], it.totals.accepted))
     })?;
     families.counters(
         "tidegate_connections_cut",
         "Connections cut at a deadline, by its kind",
         |series| {
-            servers.iter().try_for_each(|it| {
+            servers.iter().copied().flatten().try_for_each(|it| {
                 series(&[("server", it.server), ("deadline", "header")], it.totals.cut_header)?;
                 series(&[("server", it.server), ("deadline", "idle")], it.totals.cut_idle)?;
                 series(&[("server", it.server), ("deadline", "write")], it.totals.cut_write)
@@ -74,39 +124,65 @@ fn connections(families: &mut Families<'_>, servers: &[Reading]) -> fmt::Result 
     families.counters(
         "tidegate_accept_pauses",
         "Times accepting paused at the connection limit",
-        |series| servers.iter().try_for_each(|it| series(&[("server", it.server)], it.totals.accept_paused)),
+        |series| {
+            servers
+                .iter()
+                .copied()
+                .flatten()
+                .try_for_each(|it| series(&[("server", it.server)], it.totals.accept_paused))
+        },
     )?;
     families.counters("tidegate_accept_errors", "Failures to accept, by cause", |series| {
-        servers.iter().try_for_each(|it| {
+        servers.iter().copied().flatten().try_for_each(|it| {
             series(&[("server", it.server), ("cause", "resources")], it.totals.accept_exhausted)?;
             series(&[("server", it.server), ("cause", "other")], it.totals.accept_failed)
         })
     })
 }
 
-fn requests(families: &mut Families<'_>, servers: &[Reading]) -> fmt::Result {
-    families.gauges("tidegate_http_requests_in_flight", "Requests being answered", |series| {
+/// A server appears once somebody has tried to shake hands with it.
+fn handshakes(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Result {
+    let servers = || servers.iter().flat_map(|servers| servers.iter());
+    families.counters("tidegate_tls_handshakes", "TLS handshakes that succeeded", |series| {
+        let mut some = servers().filter(|it| it.totals.handshakes > 0);
+        some.try_for_each(|it| series(&[("server", it.server)], it.totals.handshakes))
+    })?;
+    let help = "TLS handshakes that failed, by reason";
+    families.counters("tidegate_tls_handshake_failures", help, |series| {
+        servers().try_for_each(|it| {
+            let reasons = HandshakeFailure::ALL.iter().zip(it.totals.handshakes_failed);
+            reasons.filter(|(_, count)| *count > 0).try_for_each(|(reason, count)| {
+                series(&[("server", it.server), ("reason", reason.name())], count)
+            })
+        })
+    })
+}
+
+fn answers(families: &mut Families<'_>, words: &Words, servers: &[Reading]) -> fmt::Result {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    families.gauges(words.in_flight, "Being answered", |series| {
         servers.iter().try_for_each(|it| series(&[("server", it.server)], it.totals.in_flight))
     })?;
-    let help = "Requests whose client left before the answer";
-    families.counters("tidegate_http_requests_abandoned", help, |series| {
+    families.counters(words.abandoned, "Not answered because the client had left", |series| {
         servers.iter().try_for_each(|it| series(&[("server", it.server)], it.totals.abandoned))
     })?;
-    families.counters("tidegate_http_requests", "Requests answered", |series| {
+    families.counters(words.answered, "Answered", |series| {
         each_route(servers, |server, route| {
-            CLASSES.iter().zip(route.by_class).filter(|(_, count)| *count > 0).try_for_each(
+            words.classes.iter().zip(route.by_class).filter(|(_, count)| *count > 0).try_for_each(
                 |(class, count)| {
-                    series(&[("server", server), ("route", route.template), ("status", class)], count)
+                    series(&[("server", server), (words.what, route.template), (words.how, class)], count)
                 },
             )
         })
     })?;
-    let help = "Time from a request's head to its reply's";
-    families.histograms("tidegate_http_request_duration_seconds", help, |series| {
+    let help = "Time from the head of what was asked, or from a pipeline's arrival, to the answer";
+    families.histograms(words.duration, help, |series| {
         each_route(servers, |server, route| {
             let bounds = DURATION_BOUNDS.iter().map(|nanos| seconds(*nanos)).chain([f64::INFINITY]);
             let buckets: Vec<_> = bounds.zip(route.buckets).collect();
-            series(&[("server", server), ("route", route.template)], seconds(route.nanos), &buckets)
+            series(&[("server", server), (words.what, route.template)], seconds(route.nanos), &buckets)
         })
     })
 }

@@ -1,8 +1,11 @@
 //! The handle that services and the admin API hold.
 //!
 //! A change is decided on the newest snapshot (pure), written in one transaction, and only then
-//! published to watchers, all under the writer's lock: watchers see revisions in order, and never
-//! one that a crash could take back. Reading never touches the disk.
+//! published to watchers, all under one lock: watchers see revisions in order, and never one that a
+//! crash could take back. Reading never touches the disk or the network.
+//!
+//! Where nodes share a database, the newest snapshot is first brought up to date, and a change that
+//! another node's overtook in between is decided again: [`Error::Moved`].
 //!
 //! Every method blocks for at most a transaction, and must not be called on an asynchronous
 //! thread when it writes; [`Control::run`] moves it to a blocking one.
@@ -10,35 +13,18 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rusqlite::Connection;
+use tidegate_postgres::Place;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use crate::database::{Accepted, AuditRow, DataDir};
-use crate::document::{Author, Change, Document, Kind, Precondition, Revision};
+use crate::document::{Accepted, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
 use crate::error::Error;
-use crate::snapshot::Snapshot;
+use crate::local::Local;
+use crate::remote::Remote;
+use crate::snapshot::{Limits, Snapshot, publish};
 
 /// Calls of [`Control::run`] that may occupy a blocking thread at once; others wait their turn.
 const BLOCKING_CALLS: usize = 4;
-
-/// How much may be stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Documents of all kinds together.
-    pub documents: usize,
-    /// Bytes of one body.
-    pub body_bytes: usize,
-    /// Bytes of all names and bodies together: they are all held in memory.
-    pub total_bytes: usize,
-    /// Audit rows kept, at least 1; older ones are pruned.
-    pub audit_rows: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { documents: 100_000, body_bytes: 64 << 10, total_bytes: 256 << 20, audit_rows: 1_000_000 }
-    }
-}
 
 /// How much is stored, for the metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +39,8 @@ pub struct Usage {
     pub audit_pruned: u64,
 }
 
-/// The configuration of one data directory. Clones share it; the last one to go closes it.
+/// The configuration of one data directory or of one database. Clones share it; the last one to go
+/// closes it.
 #[derive(Clone, Debug)]
 pub struct Control {
     shared: Arc<Shared>,
@@ -62,12 +49,20 @@ pub struct Control {
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
-    writer: Mutex<Connection>,
-    reader: Mutex<Connection>,
     newest: watch::Sender<Arc<Snapshot>>,
+    /// Held while a change is made.
+    changing: Mutex<()>,
     blocking: Arc<Semaphore>,
-    // Last, so that the connections are closed before the lock is given up.
-    dir: DataDir,
+    backend: Backend,
+}
+
+/// Where documents are.
+#[derive(Debug)]
+enum Backend {
+    /// With this process alone.
+    Local(Local),
+    /// Where all nodes find them.
+    Remote(Remote),
 }
 
 impl Control {
@@ -77,17 +72,29 @@ impl Control {
     /// [`Error::InUse`], [`Error::Newer`], [`Error::Corrupt`], [`Error::Io`] or
     /// [`Error::Database`]. The database is left as it was found.
     pub fn open(path: &Path, limits: Limits) -> Result<Self, Error> {
-        let limits = Limits { audit_rows: limits.audit_rows.max(1), ..limits };
-        let dir = DataDir::open(path)?;
-        let writer = dir.writer()?;
-        let reader = dir.reader()?;
-        let newest = watch::Sender::new(Arc::new(dir.load(&writer)?));
-        let blocking = Arc::new(Semaphore::new(BLOCKING_CALLS));
-        let (writer, reader) = (Mutex::new(writer), Mutex::new(reader));
-        Ok(Self { shared: Arc::new(Shared { limits, writer, reader, newest, blocking, dir }) })
+        let (local, snapshot) = Local::open(path)?;
+        let newest = watch::Sender::new(Arc::new(snapshot));
+        Ok(Self::new(limits, newest, Backend::Local(local)))
     }
 
-    /// Every document at the newest revision. Never blocks on the disk.
+    /// Opens the configuration that all nodes share in PostgreSQL, and follows it from tasks of
+    /// `runtime`; while the database is away, begins with the copy that it keeps in `data_dir`.
+    /// Blocks, for [`crate::CONNECTING`] at most, and must not be called on an asynchronous thread.
+    ///
+    /// # Errors
+    /// [`Error::NothingToStartWith`], [`Error::Newer`] or [`Error::Corrupt`].
+    pub fn connect(place: Place, data_dir: &Path, limits: Limits, runtime: &Handle) -> Result<Self, Error> {
+        let (remote, newest) = Remote::connect(place, data_dir, runtime)?;
+        Ok(Self::new(limits, newest, Backend::Remote(remote)))
+    }
+
+    fn new(limits: Limits, newest: watch::Sender<Arc<Snapshot>>, backend: Backend) -> Self {
+        let limits = Limits { audit_rows: limits.audit_rows.max(1), ..limits };
+        let blocking = Arc::new(Semaphore::new(BLOCKING_CALLS));
+        Self { shared: Arc::new(Shared { limits, newest, changing: Mutex::default(), blocking, backend }) }
+    }
+
+    /// Every document at the newest revision known here. Never blocks.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.newest.borrow().clone()
@@ -99,10 +106,50 @@ impl Control {
         self.shared.newest.subscribe()
     }
 
-    /// One document. Never blocks on the disk.
+    /// Whether changes can be made and heard of, as far as is known; always so in a data directory.
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        match &self.shared.backend {
+            Backend::Local(_) => true,
+            Backend::Remote(remote) => remote.is_reachable(),
+        }
+    }
+
+    /// Whether what is known comes from this node's copy, because the database has not answered since
+    /// the start; never so in a data directory.
+    #[must_use]
+    pub fn is_from_copy(&self) -> bool {
+        match &self.shared.backend {
+            Backend::Local(_) => false,
+            Backend::Remote(remote) => !remote.was_reached(),
+        }
+    }
+
+    /// The revision in this node's copy of a shared configuration, 0 if none was written yet; `None`
+    /// in a data directory.
+    #[must_use]
+    pub fn copied_revision(&self) -> Option<Revision> {
+        match &self.shared.backend {
+            Backend::Local(_) => None,
+            Backend::Remote(remote) => Some(remote.kept()),
+        }
+    }
+
+    /// One document. Never blocks.
     #[must_use]
     pub fn get(&self, kind: Kind, name: &str) -> Option<Document> {
         self.shared.newest.borrow().get(kind, name).cloned()
+    }
+
+    /// The snapshot after every change that any node has made so far.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Corrupt`].
+    pub fn refreshed(&self) -> Result<Arc<Snapshot>, Error> {
+        if let Backend::Remote(remote) = &self.shared.backend {
+            remote.catch_up(&self.shared.newest)?;
+        }
+        Ok(self.snapshot())
     }
 
     /// Creates or replaces a document.
@@ -132,14 +179,29 @@ impl Control {
         self.apply(&[Change::delete(kind, name).when(precondition)], author)
     }
 
-    /// Makes all changes, in order, or none. Each makes one revision; the last one is returned.
-    /// When this returns, the changes are on the disk.
+    /// Makes all changes, in order, or none, on whatever is newest. Each makes one revision; the last
+    /// one is returned. When this returns, the changes are durable.
+    ///
+    /// # Errors
+    /// As [`Control::apply_at`]; [`Error::Moved`] only after many attempts.
+    pub fn apply(&self, changes: &[Change], author: &Author) -> Result<Revision, Error> {
+        let mut attempts = 1;
+        loop {
+            match self.apply_at(self.refreshed()?.revision(), changes, author) {
+                Err(Error::Moved { .. }) if attempts < crate::MAX_OVERTAKEN => attempts += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The same, if `base` is still the newest revision.
     ///
     /// # Errors
     /// Of the first change that is refused: [`Error::Invalid`], [`Error::PreconditionFailed`],
-    /// [`Error::NotFound`] or [`Error::Full`]; of the whole: [`Error::TooManyChanges`] or
-    /// [`Error::InvalidActor`]; of the disk: [`Error::Database`] or [`Error::Corrupt`].
-    pub fn apply(&self, changes: &[Change], author: &Author) -> Result<Revision, Error> {
+    /// [`Error::NotFound`] or [`Error::Full`]; of the whole: [`Error::Moved`],
+    /// [`Error::TooManyChanges`] or [`Error::InvalidActor`]; of the disk or the network:
+    /// [`Error::Database`], [`Error::Unavailable`], [`Error::Unknown`] or [`Error::Corrupt`].
+    pub fn apply_at(&self, base: Revision, changes: &[Change], author: &Author) -> Result<Revision, Error> {
         if changes.len() > crate::MAX_CHANGES {
             return Err(Error::TooManyChanges { count: changes.len() });
         }
@@ -147,8 +209,11 @@ impl Control {
             return Err(Error::InvalidActor { bytes: author.actor.len() });
         }
         let shared = &*self.shared;
-        let mut writer = lock(&shared.writer);
+        let _turn = lock(&shared.changing);
         let mut next = Snapshot::clone(&self.snapshot());
+        if next.revision() != base {
+            return Err(Error::Moved { newest: next.revision() });
+        }
         let mut accepted = Vec::with_capacity(changes.len());
         for change in changes {
             let before = next.apply(change, &shared.limits)?;
@@ -158,33 +223,46 @@ impl Control {
         if accepted.is_empty() {
             return Ok(newest);
         }
-        match shared.dir.commit(&mut writer, &accepted, author, shared.limits.audit_rows) {
-            Ok(()) => {
-                shared.newest.send_replace(Arc::new(next));
-                Ok(newest)
+        match &shared.backend {
+            Backend::Local(local) => {
+                let outcome = local.commit(&accepted, author, shared.limits.audit_rows);
+                // After a failure, what is on the disk decides. If it cannot be read either, the next
+                // change fails on the audit log's primary key instead of diverging from it.
+                if outcome.is_err()
+                    && let Ok(stored) = local.load()
+                    && stored.revision() != base
+                {
+                    publish(&shared.newest, base, stored);
+                }
+                outcome?;
             }
-            Err(error) => {
-                self.resynchronise(&writer);
-                Err(error)
-            }
+            Backend::Remote(remote) => remote.commit(base, &accepted, author, shared.limits.audit_rows)?,
         }
+        publish(&shared.newest, base, next);
+        Ok(newest)
     }
 
     /// At most `limit` audit rows (capped at [`crate::MAX_AUDIT_PAGE`]) after `after`, oldest first.
     ///
     /// # Errors
-    /// [`Error::Database`] or [`Error::Corrupt`].
+    /// [`Error::Database`], [`Error::Unavailable`] or [`Error::Corrupt`].
     pub fn audit(&self, after: Revision, limit: usize) -> Result<Vec<AuditRow>, Error> {
         let limit = limit.min(crate::MAX_AUDIT_PAGE);
-        self.shared.dir.audit(&lock(&self.shared.reader), after, limit)
+        match &self.shared.backend {
+            Backend::Local(local) => local.audit(after, limit),
+            Backend::Remote(remote) => remote.audit(after, limit),
+        }
     }
 
     /// How much is stored.
     ///
     /// # Errors
-    /// [`Error::Database`] or [`Error::Corrupt`].
+    /// [`Error::Database`], [`Error::Unavailable`] or [`Error::Corrupt`].
     pub fn usage(&self) -> Result<Usage, Error> {
-        let revisions = self.shared.dir.revisions(&lock(&self.shared.reader))?;
+        let revisions = match &self.shared.backend {
+            Backend::Local(local) => local.revisions()?,
+            Backend::Remote(remote) => remote.revisions()?,
+        };
         let snapshot = self.snapshot();
         Ok(Usage {
             documents: snapshot.len(),
@@ -222,19 +300,9 @@ impl Control {
             },
         }
     }
-
-    /// After a failed commit, what is on the disk decides. If it cannot be read either, the next
-    /// change fails on the audit log's primary key instead of diverging from it.
-    fn resynchronise(&self, writer: &Connection) {
-        if let Ok(stored) = self.shared.dir.load(writer)
-            && stored.revision() != self.snapshot().revision()
-        {
-            self.shared.newest.send_replace(Arc::new(stored));
-        }
-    }
 }
 
-/// A panic under the lock leaves nothing half done: a transaction is rolled back when dropped.
-fn lock(mutex: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+/// A panic under the lock leaves nothing half done.
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,7 @@
 //! The SQLite file: opening, migrating, loading, and writing one transaction.
 //!
 //! Write-ahead log with `synchronous = FULL`: a commit returns when its frames are on the disk,
-//! so an acknowledged change survives `kill -9` and power loss. One connection writes; a second
-//! one reads the audit log, so that a long page of it does not hold up a change.
+//! so an acknowledged change survives `kill -9` and power loss.
 //!
 //! A lock file, not SQLite's own lock, keeps a second process away: SQLite would let both work,
 //! and each would decide on a snapshot that the other has outdated.
@@ -20,7 +19,7 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, params};
 use tidegate_algorithms::time::Wall;
 
-use crate::document::{Action, Author, Change, Document, Kind, Revision};
+use crate::document::{Accepted, Action, AuditRow, Author, Document, Kind, Revision};
 use crate::error::Error;
 use crate::snapshot::Snapshot;
 
@@ -57,37 +56,21 @@ const MIGRATIONS: &[&str] = &["
     ) STRICT;
 "];
 
-/// One line of the audit log: who changed what, when, from what, to what.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditRow {
-    /// The revision that the change made.
-    pub revision: Revision,
-    /// Who, and when by the civil clock.
-    pub author: Author,
-    /// What was done.
-    pub action: Action,
-    /// Kind of the document.
-    pub kind: Kind,
-    /// Name of the document.
-    pub name: String,
-    /// The body before, unless the document was new.
-    pub before: Option<String>,
-    /// The body after, unless the document was deleted.
-    pub after: Option<String>,
-}
-
-/// A change that the snapshot has already accepted.
-pub(crate) struct Accepted<'a> {
-    pub(crate) change: &'a Change,
-    pub(crate) revision: Revision,
-    pub(crate) before: Option<Document>,
-}
-
 /// The data directory, owned by this process for as long as the value lives.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     database: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+/// Says so when it is over. Closing alone would not always do: a child process that another thread has
+/// just forked, and that has not yet become its own program, holds a copy of the descriptor and with it
+/// the lock.
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // What cannot be unlocked is unlocked by closing it.
+        let _closed_instead = self.lock.unlock();
+    }
 }
 
 impl DataDir {
@@ -112,7 +95,7 @@ impl DataDir {
         let database = path.join(DATABASE_FILE);
         private_file(&database).map_err(failed(&database))?;
         File::open(path).and_then(|directory| directory.sync_all()).map_err(failed(path))?;
-        Ok(Self { database, _lock: lock })
+        Ok(Self { database, lock })
     }
 
     /// The connection that writes, with the schema brought up to date.
@@ -363,10 +346,26 @@ fn unknown(column: usize, word: &str) -> rusqlite::Error {
 }
 
 /// SQLite's integers are signed: what does not fit is clamped (a time after 2262, no revision).
-fn signed(value: u64) -> i64 {
+pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn revision(value: i64) -> Revision {
+pub(crate) fn revision(value: i64) -> Revision {
     Revision(u64::try_from(value).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DataDir;
+
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+        let scratch = tempfile::tempdir().unwrap();
+        let owner = DataDir::open(scratch.path()).unwrap();
+        let copy_in_a_forked_child = owner.lock.try_clone().unwrap();
+        DataDir::open(scratch.path()).unwrap_err();
+        drop(owner);
+        DataDir::open(scratch.path()).unwrap();
+        drop(copy_in_a_forked_child);
+    }
 }

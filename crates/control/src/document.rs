@@ -166,3 +166,29 @@ impl Action {
         }
     }
 }
+
+/// One line of the audit log: who changed what, when, from what, to what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    /// The revision that the change made.
+    pub revision: Revision,
+    /// Who, and when by the civil clock.
+    pub author: Author,
+    /// What was done.
+    pub action: Action,
+    /// Kind of the document.
+    pub kind: Kind,
+    /// Name of the document.
+    pub name: String,
+    /// The body before, unless the document was new.
+    pub before: Option<String>,
+    /// The body after, unless the document was deleted.
+    pub after: Option<String>,
+}
+
+/// A change that the snapshot has already accepted.
+pub(crate) struct Accepted<'a> {
+    pub(crate) change: &'a Change,
+    pub(crate) revision: Revision,
+    pub(crate) before: Option<Document>,
+}

@@ -1,5 +1,6 @@
 //! What can go wrong, named by what the caller can do about it.
 
+use std::io;
 use std::path::PathBuf;
 
 use crate::document::{Kind, Precondition, Revision};
@@ -19,6 +20,13 @@ pub enum Error {
         expected: Precondition,
         /// The document's revision, if it exists.
         found: Option<Revision>,
+    },
+    /// Another change came first, so this one was decided on what is no longer newest: decide it
+    /// again on that.
+    #[error("overtaken by revision {newest}")]
+    Moved {
+        /// A revision that is newer.
+        newest: Revision,
     },
     /// There is nothing of that name to delete (HTTP 404).
     #[error("there is no {kind} {name:?}")]
@@ -67,7 +75,7 @@ pub enum Error {
     /// The database was written by a newer version of this program.
     #[error("{} has schema {found}, this version knows up to {supported}: start the newer version", path.display())]
     Newer {
-        /// The database file.
+        /// The database file, or the schema's name in PostgreSQL.
         path: PathBuf,
         /// The schema that was found.
         found: i64,
@@ -77,7 +85,7 @@ pub enum Error {
     /// The file is not a sound database of this program. It is left as it is.
     #[error("{} is damaged or not a tidegate database ({reason}): move it away or restore a copy", path.display())]
     Corrupt {
-        /// The database file.
+        /// The database file, or the schema's name in PostgreSQL.
         path: PathBuf,
         /// What was found.
         reason: String,
@@ -88,7 +96,7 @@ pub enum Error {
         /// The directory or file.
         path: PathBuf,
         /// The operating system's answer.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The database failed: disk full, an I/O error. Nothing was changed.
     #[error("{}: {source}", path.display())]
@@ -97,6 +105,39 @@ pub enum Error {
         path: PathBuf,
         /// SQLite's answer.
         source: rusqlite::Error,
+    },
+    /// The shared database does not answer or refuses (HTTP 503). Nothing was changed, and what is in
+    /// force stays so.
+    #[error("the configuration database cannot be used now, and what is in force stays so: {reason}")]
+    Unavailable {
+        /// Its words, or the network's.
+        reason: String,
+    },
+    /// The shared database is away at the start, and there is no copy of its last revision here.
+    #[error(
+        "the configuration database cannot be used now ({reason}), nor the copy of its last revision, {}: \
+         {copy}",
+        path.display()
+    )]
+    NothingToStartWith {
+        /// The database's words, or the network's.
+        reason: String,
+        /// Where the copy would be.
+        path: PathBuf,
+        /// Why it is of no use.
+        copy: CopyError,
+    },
+    /// The shared database did not answer in time (HTTP 503). Nothing was changed.
+    #[error(
+        "the configuration database did not answer within {:?}, and what is in force stays so",
+        crate::OPERATION
+    )]
+    Late,
+    /// The shared database was lost while it took a change (HTTP 503).
+    #[error("whether the change was made is not known, read it again before repeating it: {reason}")]
+    Unknown {
+        /// Its words, or the network's.
+        reason: String,
     },
     /// The runtime is shutting down and did not wait for the answer.
     #[error("the configuration store is shutting down")]
@@ -128,6 +169,34 @@ pub enum Invalid {
         /// Column of the mistake, from 1.
         column: usize,
     },
+}
+
+/// Why there is no copy to start from.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// None was ever written here.
+    #[error("there is none")]
+    Missing,
+    /// The file cannot be read or written.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Larger than any that is written.
+    #[error("it has {0} bytes, more than a copy can have")]
+    TooLarge(u64),
+    /// Not what this version writes.
+    #[error("it is damaged or of another version: {0}")]
+    Damaged(#[from] serde_json::Error),
+    /// Of a later or unknown format.
+    #[error("it has format {found}, this version knows {known}")]
+    Format {
+        /// The file's.
+        found: u32,
+        /// What this version writes and reads.
+        known: u32,
+    },
+    /// Of another database than the one that is configured.
+    #[error("it is of another database, {0}")]
+    Foreign(String),
 }
 
 struct Found(Option<Revision>);

@@ -1,8 +1,8 @@
 //! Durable configuration: documents, revisions, audit log, watchers.
 //!
 //! ```text
-//!   admin API ──put/delete/apply──▶ Control ──one transaction──▶ SQLite (documents + audit)
-//!                                      │
+//!   admin API ──put/delete/apply──▶ Control ──one transaction──▶ SQLite, or PostgreSQL for all nodes
+//!                                      │                          (documents + audit)
 //!                                      └──▶ watch::Receiver<Arc<Snapshot>> ──▶ limiter, gateway
 //! ```
 //!
@@ -19,24 +19,49 @@
 //! 3. A change made against an old revision is refused, not merged (fault 20).
 //! 4. Documents, their bytes and the audit rows have limits ([`Limits`]).
 //! 5. One process owns a data directory; a database that is damaged, newer than this program or
-//!    not ours is refused by name and never deleted.
+//!    not ours is refused by name and never deleted. A database in PostgreSQL has many owners, and
+//!    each hears of the others' changes within a second; without it, the last revision stays, and
+//!    a process that starts meanwhile begins with its own copy of it.
+//!
+//! Both keep one contract, and the tests in `tests/contract` hold for both.
 //!
 //! Deliberately absent: the meaning of documents, HTTP, and reading the clock.
 
 mod control;
+mod copy;
 mod database;
 mod document;
 mod error;
+mod follow;
+mod link;
+mod local;
+mod remote;
+mod rows;
 mod snapshot;
 
-pub use control::{Control, Limits, Usage};
-pub use database::{AuditRow, DATABASE_FILE, LOCK_FILE};
-pub use document::{Action, Author, Change, Document, Kind, Precondition, Revision};
-pub use error::Error;
-pub use snapshot::Snapshot;
+pub use control::{Control, Usage};
+pub use copy::COPY_FILE;
+pub use database::{DATABASE_FILE, LOCK_FILE};
+pub use document::{Action, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
+pub use error::{CopyError, Error};
+pub use snapshot::{Limits, Snapshot};
+pub use tidegate_postgres::{Place, UrlError};
 
 /// Longest name of a document, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
+
+/// Longest that [`Control::connect`] tries to reach the database where there is nothing else to
+/// start from.
+pub const CONNECTING: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// The same, where this node has a copy of the last revision.
+pub const CONNECTING_BESIDE_A_COPY: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// Longest that one operation on a shared database may take, connecting included.
+pub const OPERATION: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How often a change that other nodes' overtook is decided anew before it is refused.
+pub const MAX_OVERTAKEN: usize = 64;
 
 /// Longest name of an author, in bytes.
 pub const MAX_ACTOR_BYTES: usize = 256;

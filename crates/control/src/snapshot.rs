@@ -7,17 +7,38 @@
 //! not change often enough to need it.
 //!
 //! Whether a change is allowed is decided here, before the database is touched, so a refused
-//! change costs no I/O. That is sound because one process owns the database.
+//! change costs no I/O. That is sound because one process owns the database, or because the
+//! database refuses a revision that is there already.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::control::Limits;
-use crate::document::{Change, Document, Kind, Revision};
+use tokio::sync::watch;
+
+use crate::document::{AuditRow, Change, Document, Kind, Revision};
 use crate::error::{Error, Invalid};
 
 type Documents = BTreeMap<Arc<str>, Document>;
+
+/// How much may be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Documents of all kinds together.
+    pub documents: usize,
+    /// Bytes of one body.
+    pub body_bytes: usize,
+    /// Bytes of all names and bodies together: they are all held in memory.
+    pub total_bytes: usize,
+    /// Audit rows kept, at least 1; older ones are pruned.
+    pub audit_rows: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { documents: 100_000, body_bytes: 64 << 10, total_bytes: 256 << 20, audit_rows: 1_000_000 }
+    }
+}
 
 /// Every document at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,6 +96,22 @@ impl Snapshot {
             snapshot.insert(document);
         }
         snapshot
+    }
+
+    /// Makes a change that another node made. False, and `self` unchanged, if it is not the next one.
+    pub(crate) fn replay(&mut self, row: &AuditRow) -> bool {
+        if row.revision != self.revision.next() {
+            return false;
+        }
+        match &row.after {
+            Some(body) => {
+                let (name, body) = (row.name.as_str().into(), body.as_str().into());
+                self.insert(Document { kind: row.kind, name, body, revision: row.revision });
+            }
+            None => drop(self.remove(row.kind, &row.name)),
+        }
+        self.revision = row.revision;
+        true
     }
 
     /// Makes `change` on `self`. Returns the document before it.
@@ -154,6 +191,18 @@ fn validate(change: &Change, limits: &Limits) -> Result<(), Error> {
         Ok(_) => Ok(()),
         Err(error) => refuse(Invalid::BodySyntax { line: error.line(), column: error.column() }),
     }
+}
+
+/// Publishes what follows `known`, unless something newer was published meanwhile. What follows may
+/// be older, where a database was restored.
+pub(crate) fn publish(newest: &watch::Sender<Arc<Snapshot>>, known: Revision, next: Snapshot) {
+    newest.send_if_modified(|current| {
+        let follows = current.revision() == known || next.revision() > current.revision();
+        if follows {
+            *current = Arc::new(next);
+        }
+        follows
+    });
 }
 
 #[cfg(test)]

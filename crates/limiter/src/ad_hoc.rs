@@ -8,15 +8,18 @@
 //!
 //! Deliberately absent: matching, overrides and shadow mode. Those are what policies are for.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use thiserror::Error;
 use tidegate_algorithms::limit::{Bucket, Limit, PermitId, Verdict};
 use tidegate_algorithms::policy::{
-    Attributes, MAX_SPAN, MAX_UNITS, MAX_UNITS_PER_SECOND, MAX_VALUE_BYTES, MAX_WINDOW_SECONDS, key_of,
+    Attributes, MAX_SPAN, MAX_UNITS, MAX_UNITS_PER_SECOND, MAX_VALUE_BYTES, MAX_WINDOW_SECONDS,
+    OnStoreFailure, key_of,
 };
 use tidegate_algorithms::time::{Now, SECOND};
-use tidegate_store::{Answer, Charge, Intent};
+use tidegate_store::memory::Memory;
+use tidegate_store::{Answer, Charge, Counters, Intent, StoreError};
 
 use crate::engine::Engine;
 use crate::error::AskError;
@@ -27,15 +30,24 @@ use crate::tally::Tally;
 pub struct AdHoc {
     engine: Arc<Engine>,
     name: Arc<str>,
+    /// What every key begins with.
+    prefix: Vec<u8>,
     tally: Arc<Tally>,
 }
 
-/// Memory that one connection reuses from request to request.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    key: Vec<u8>,
-    answer: Answer,
+/// A request whose numbers are within bounds.
+#[derive(Clone, Debug)]
+pub struct Spend {
+    /// Where its key lies in the buffer that [`AdHoc::spend`] was given.
+    key: Range<usize>,
+    limit: Limit,
+    cost: u64,
 }
+
+/// No policy says what to answer without a store, so this node's memory does.
+const ON_FAILURE: OnStoreFailure = OnStoreFailure::Local;
+/// These limits hand out no permits.
+const INTENT: Intent = Intent::Spend(PermitId(0));
 
 /// Numbers of a bucket that are out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -87,45 +99,70 @@ impl AdHoc {
         debug_assert!(!name.bytes().any(|byte| byte.is_ascii_lowercase()), "a policy could be called {name}");
         let name = Arc::from(name);
         let tally = engine.tallies().of(&name);
-        Self { engine, name, tally }
+        let mut prefix = Vec::new();
+        // Invariant: there are no attributes to be absent.
+        let _made = key_of(&name, &[], &Attributes::new(&[]), &mut prefix);
+        Self { engine, name, prefix, tally }
     }
 
-    /// Spends `cost` units of `key` at `now`, or says why not. A cost of 0 reads.
+    /// A request for `cost` units of `key`, whose counter's name goes to the end of `keys`. A cost of 0
+    /// reads.
     ///
     /// # Errors
-    /// When the request is out of bounds (nothing is charged) or the store gave no answer.
-    pub async fn decide(
-        &self,
-        now: Now,
-        key: &[u8],
-        limit: &Limit,
-        cost: u64,
-        scratch: &mut Scratch,
-    ) -> Result<Verdict, AskError> {
+    /// When the request is out of bounds.
+    pub fn spend(&self, key: &[u8], limit: Limit, cost: u64, keys: &mut Vec<u8>) -> Result<Spend, AskError> {
         if cost > MAX_UNITS {
             return Err(AskError::CostTooLarge(cost));
         }
         if key.len() > MAX_VALUE_BYTES {
             return Err(AskError::ValueTooLong { attribute: "key".to_owned(), bytes: key.len() });
         }
-        let Scratch { key: bytes, answer } = scratch;
-        bytes.clear();
-        self.start_key(bytes);
-        bytes.extend_from_slice(key);
-        let charge = Charge {
-            limit,
-            key: bytes,
-            cost,
-            binding: true,
-            on_failure: tidegate_algorithms::policy::OnStoreFailure::Local,
-        };
-        let intent = Intent::Spend(PermitId::default());
-        self.engine.counters().decide(now, &[charge], intent, answer).await?;
+        let start = keys.len();
+        self.start_key(keys);
+        keys.extend_from_slice(key);
+        Ok(Spend { key: start..keys.len(), limit, cost })
+    }
+
+    /// Spends at `now`, or says why not.
+    ///
+    /// # Errors
+    /// When the store gave no answer.
+    pub async fn decide(&self, now: Now, spend: &Spend, keys: &[u8]) -> Result<Verdict, StoreError> {
+        let mut answer = Answer::default();
+        self.engine.counters().decide(now, &[spend.charge(keys)], INTENT, &mut answer).await?;
         let verdict = answer.verdicts[0];
-        if cost > 0 {
+        if spend.cost > 0 {
             self.tally.count(verdict.allowed, true, answer.degraded.is_some());
         }
         Ok(verdict)
+    }
+
+    /// Decides `spends` one after another in `memory`, which is the engine's; a verdict for each.
+    pub fn decide_each<'s>(
+        &self,
+        memory: &Memory,
+        now: Now,
+        spends: impl Iterator<Item = &'s Spend>,
+        keys: &[u8],
+    ) -> Vec<Verdict> {
+        let charges: Vec<_> = spends.map(|spend| spend.charge(keys)).collect();
+        let mut verdicts = Vec::with_capacity(charges.len());
+        memory.decide_each(now, &charges, INTENT, &mut verdicts);
+        let (mut allowed, mut denied) = (0, 0);
+        for (_, verdict) in charges.iter().zip(&verdicts).filter(|(charge, _)| charge.cost > 0) {
+            *if verdict.allowed { &mut allowed } else { &mut denied } += 1;
+        }
+        self.tally.count_together(allowed, denied);
+        verdicts
+    }
+
+    /// The store, if it is in this process and need not be waited for.
+    #[must_use]
+    pub fn memory(&self) -> Option<&Memory> {
+        match self.engine.counters() {
+            Counters::Memory(memory) => Some(memory),
+            Counters::Shared(_) | Counters::Guarded(_) | Counters::Leased(_) => None,
+        }
     }
 
     /// The name under which these are counted.
@@ -140,14 +177,26 @@ impl AdHoc {
 
     /// Appends what every key of these counters begins with.
     pub(crate) fn start_key(&self, key: &mut Vec<u8>) {
-        // Invariant: there are no attributes to be absent.
-        let _made = key_of(&self.name, &[], &Attributes::new(&[]), key);
+        key.extend_from_slice(&self.prefix);
     }
 
     /// The engine's clock, now: one reading serves a whole pipeline.
     #[must_use]
     pub fn now(&self) -> Now {
         self.engine.clock().now()
+    }
+}
+
+impl Spend {
+    /// The counter's name in `keys`, the buffer that it was put into.
+    #[must_use]
+    pub fn key<'k>(&self, keys: &'k [u8]) -> &'k [u8] {
+        &keys[self.key.clone()]
+    }
+
+    fn charge<'s>(&'s self, keys: &'s [u8]) -> Charge<'s> {
+        let Self { limit, cost, .. } = self;
+        Charge { limit, key: self.key(keys), cost: *cost, binding: true, on_failure: ON_FAILURE }
     }
 }
 

@@ -14,10 +14,13 @@
 
 mod together;
 
+use std::cell::Cell;
 use std::collections::hash_map::RandomState;
+use std::future::Future;
 use std::hash::BuildHasher;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 use tidegate_algorithms::limit::{Limit, PermitId};
@@ -28,7 +31,7 @@ use tidegate_store::{Answer, Charge, Counters, Intent};
 use crate::decision::{Decision, Part};
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
-use crate::tally::{DeniedClients, Tallies};
+use crate::tally::{DeniedClients, Tallies, thread_number};
 pub use together::{Demand, OwnLimit};
 
 /// A request for a decision.
@@ -115,7 +118,7 @@ impl Engine {
     /// When the request is out of bounds (nothing is charged) or the store gave no answer.
     pub async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, AskError> {
         check(&ask.attributes, ask.cost)?;
-        let set = self.set.load_full();
+        let set = self.set.load();
         let mut keys = Vec::with_capacity(64);
         let applying = applying(&set, &ask.attributes, &mut keys);
         let charges = charges(&set, &applying, &keys, ask.cost);
@@ -145,6 +148,19 @@ impl Engine {
             degraded: answer.degraded,
             permit: (handed_out && concurrent).then_some(permit),
         })
+    }
+
+    /// As [`Engine::decide`], if the store is at hand and nothing is wrong; `None`: nothing was charged,
+    /// and `decide` is to be asked.
+    pub(crate) fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
+        if !matches!(self.counters, Counters::Memory(_)) {
+            return None;
+        }
+        // Invariant: nothing in it waits but the other stores.
+        match pin!(self.decide(ask)).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(decided) => decided.ok(),
+            Poll::Pending => None,
+        }
     }
 
     /// Gives back `cost` units under every policy that applies; returns their names. Permits are
@@ -214,6 +230,13 @@ fn check(attributes: &Attributes<'_>, cost: u64) -> Result<(), AskError> {
 
 /// The policies that apply, and their keys, one after another in `keys`.
 fn applying<'s>(set: &'s PolicySet, attributes: &Attributes<'_>, keys: &mut Vec<u8>) -> Vec<Applying<'s>> {
+    let mut applying = matching(set, attributes, keys);
+    set.leave_out_replaced(&mut applying, |applies| Some(applies.index));
+    applying
+}
+
+/// As [`applying`], with those that others of them replace.
+fn matching<'s>(set: &'s PolicySet, attributes: &Attributes<'_>, keys: &mut Vec<u8>) -> Vec<Applying<'s>> {
     let mut applying = Vec::with_capacity(2);
     for (index, in_force) in set.policies().iter().enumerate() {
         let policy = &in_force.policy;
@@ -256,15 +279,20 @@ fn parts(
     applying.iter().zip(answer.verdicts.iter().copied()).map(part).collect()
 }
 
-/// Names for permits that nobody can guess: a counter under a keyed hash (SipHash, random key).
+/// Names for permits that nobody can guess: a counter under a keyed hash (SipHash, random key). Each
+/// thread counts by itself, so that cores do not wait for each other at every decision.
 #[derive(Debug, Default)]
 struct PermitIds {
-    next: AtomicU64,
     key: RandomState,
 }
 
 impl PermitIds {
     fn next(&self) -> PermitId {
-        PermitId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
+        thread_local! {
+            static COUNT: Cell<u64> = const { Cell::new(0) };
+        }
+        let count = COUNT.get();
+        COUNT.set(count + 1);
+        PermitId(self.key.hash_one((thread_number(), count)))
     }
 }

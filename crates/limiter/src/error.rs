@@ -31,7 +31,7 @@ pub enum AskError {
 #[derive(Debug, Error)]
 pub enum ChangeError {
     /// Mend the document.
-    #[error("the document has {} mistakes", .0.len())]
+    #[error("the document has {} mistake{}", .0.len(), if .0.len() == 1 { "" } else { "s" })]
     Mistakes(Vec<Mistake>),
     /// The policy stands in the configuration file: change it there.
     #[error("policy {0:?} is declared in the configuration file and cannot be deleted here")]

@@ -73,6 +73,8 @@ pub struct InForce {
 pub struct PolicySet {
     revision: Revision,
     policies: Vec<InForce>,
+    /// Whether any policy replaces others.
+    replacing: bool,
     overrides: HashMap<Box<[u8]>, Vec<(usize, Quota)>>,
 }
 
@@ -116,12 +118,25 @@ impl PolicySet {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        let policies = layers
+        let policies: Vec<_> = layers
             .policies
             .into_iter()
             .map(|(policy, origin)| InForce { tally: tallies.of(&policy.name), policy, origin })
             .collect();
-        Ok(Self { revision, policies, overrides })
+        let replacing = policies.iter().any(|in_force| !in_force.policy.replaces.is_empty());
+        Ok(Self { revision, policies, replacing, overrides })
+    }
+
+    /// Takes out of `applying` what others in it replace; `index` is an item's policy, if it has one.
+    /// One that is replaced still replaces, so the order does not matter.
+    pub(crate) fn leave_out_replaced<T>(&self, applying: &mut Vec<T>, index: impl Fn(&T) -> Option<usize>) {
+        if !self.replacing {
+            return;
+        }
+        let policy = |item: &T| index(item).map(|index| &self.policies[index].policy);
+        let replaced: Vec<&str> =
+            applying.iter().filter_map(policy).flat_map(|it| &it.replaces).map(String::as_str).collect();
+        applying.retain(|item| !policy(item).is_some_and(|it| replaced.contains(&&*it.name)));
     }
 
     /// The control store's revision that this set contains.

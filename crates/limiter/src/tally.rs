@@ -1,12 +1,13 @@
 //! What each policy has decided: the counters behind `tidegate_decisions_total`.
 //!
-//! A policy holds its tally directly, so counting a decision is one atomic addition. Tallies
+//! A policy holds its tally directly, so counting a decision is one atomic addition, to a cell that
+//! few threads share: every decision of every core would write the same cache line otherwise. Tallies
 //! outlive the policy set: a reload does not reset a counter. There are at most as many as policy
 //! names were ever in force at once, because names that left are dropped at the next assembly
 //! beyond [`MAX_TALLIES`]. Client keys are never a label (fault 53).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_algorithms::sketch::{Counter, TopKeys};
@@ -14,9 +15,19 @@ use tidegate_algorithms::sketch::{Counter, TopKeys};
 /// Most policy names that are counted apart.
 pub const MAX_TALLIES: usize = 1_024;
 
+/// Cells of a tally. Threads beyond as many share them.
+const CELLS: usize = 8;
+
 /// One policy's counters.
 #[derive(Debug, Default)]
 pub struct Tally {
+    cells: [Cell; CELLS],
+}
+
+/// What some of the threads have counted, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cell {
     allowed: AtomicU64,
     denied: AtomicU64,
     shadow_denied: AtomicU64,
@@ -77,27 +88,47 @@ pub struct Tallies {
 impl Tally {
     /// Counts one verdict of a decision that spends.
     pub(crate) fn count(&self, allowed: bool, binding: bool, degraded: bool) {
+        let cell = &self.cells[thread_number() % CELLS];
         let counter = match (allowed, binding) {
-            (true, _) => &self.allowed,
-            (false, true) => &self.denied,
-            (false, false) => &self.shadow_denied,
+            (true, _) => &cell.allowed,
+            (false, true) => &cell.denied,
+            (false, false) => &cell.shadow_denied,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         if degraded {
-            self.degraded.fetch_add(1, Ordering::Relaxed);
+            cell.degraded.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Counts verdicts that bind and were given together, by this node's own store.
+    pub(crate) fn count_together(&self, allowed: u64, denied: u64) {
+        let cell = &self.cells[thread_number() % CELLS];
+        cell.allowed.fetch_add(allowed, Ordering::Relaxed);
+        cell.denied.fetch_add(denied, Ordering::Relaxed);
     }
 
     /// The counters now.
     #[must_use]
     pub fn read(&self) -> TallyCount {
+        let sum = |counter: fn(&Cell) -> &AtomicU64| {
+            self.cells.iter().map(|cell| counter(cell).load(Ordering::Relaxed)).sum()
+        };
         TallyCount {
-            allowed: self.allowed.load(Ordering::Relaxed),
-            denied: self.denied.load(Ordering::Relaxed),
-            shadow_denied: self.shadow_denied.load(Ordering::Relaxed),
-            degraded: self.degraded.load(Ordering::Relaxed),
+            allowed: sum(|cell| &cell.allowed),
+            denied: sum(|cell| &cell.denied),
+            shadow_denied: sum(|cell| &cell.shadow_denied),
+            degraded: sum(|cell| &cell.degraded),
         }
     }
+}
+
+/// The calling thread's number, in the order in which threads first asked.
+pub(crate) fn thread_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
 }
 
 impl Tallies {

@@ -82,6 +82,10 @@ fn fault_17_headers_of_a_denial_describe_the_policy_with_the_longest_wait() {
     assert_eq!(denied.header("retry-after"), seconds.to_string());
     assert_eq!(denied.header("ratelimit"), format!("\"{longest}\";r=0;t={seconds}"));
     assert!(denied.header("ratelimit-policy").starts_with(&format!("\"{longest}\";q=")));
+    // The older style, where it is switched on, describes the same policy.
+    assert_eq!(denied.header("x-ratelimit-limit"), denied.body["limit"].to_string());
+    assert_eq!(denied.header("x-ratelimit-remaining"), "0");
+    assert_eq!(denied.header("x-ratelimit-reset"), seconds.to_string());
 }
 
 #[test]
@@ -329,6 +333,10 @@ fn unknown_paths_and_methods_are_problems_too() {
     let method = service.delete("/v1/policies");
     assert_eq!((method.status, method.header("content-type")), (405, "application/problem+json"));
     assert!(method.header("allow").contains("GET"));
+    for hot in ["/v1/decisions", "/api/v1/ratelimit"] {
+        let method = service.delete(hot);
+        assert_eq!((method.status, method.header("allow")), (405, "POST"), "{hot}");
+    }
 }
 
 #[test]

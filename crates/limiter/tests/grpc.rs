@@ -1,11 +1,14 @@
 //! The rate-limit service over real HTTP/2: what each descriptor is told, and what is refused.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
@@ -27,6 +30,7 @@ use tidegate_store::memory::Memory;
 use tidegate_wire::rls::{self, Code, Descriptor, Entry, Hits, Override, Request, Response, Unit};
 
 struct Running {
+    address: SocketAddr,
     client: SendRequest<Full<Bytes>>,
     drain: Drain,
     cores: Option<Cores>,
@@ -41,8 +45,12 @@ impl Drop for Running {
     }
 }
 
-/// 3 an hour per client, 1 an hour per watched one (in shadow mode).
 async fn start() -> Running {
+    start_with(HttpConfig::default()).await
+}
+
+/// 3 an hour per client, 1 an hour per watched one (in shadow mode).
+async fn start_with(config: HttpConfig) -> Running {
     let policies = [
         json!({"name": "per-client", "algorithm": "token_bucket", "limit": 3, "window_seconds": 3600,
                "match": {"domain": "shop"}, "key": ["client"]}),
@@ -63,23 +71,28 @@ async fn start() -> Running {
     let listeners = Listeners::bind(&listen).unwrap();
     let address = listeners.address();
     let service = Service::new(Arc::new(engine), drain.clone());
-    Server::new(service, HttpConfig::default(), gate).start_http2(&cores, listeners);
+    Server::new(service, config, gate).start_http2(&cores, listeners);
     drain.advance(Stage::Ready);
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (client, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    Running { client, drain, cores: Some(cores) }
+    Running { address, client, drain, cores: Some(cores) }
 }
 
 impl Running {
-    /// The message's bytes and `grpc-status`, wherever it stands.
-    async fn call(&mut self, path: &str, body: Vec<u8>) -> (Bytes, String) {
+    /// The answer to a call, its body still to come.
+    async fn begin(&mut self, path: &str, body: Vec<u8>) -> http::Response<Incoming> {
         let request = http::Request::post(format!("http://tidegate{path}"))
             .header("content-type", "application/grpc")
             .body(Full::from(body))
             .unwrap();
         self.client.ready().await.unwrap();
-        let (head, body) = self.client.send_request(request).await.unwrap().into_parts();
+        self.client.send_request(request).await.unwrap()
+    }
+
+    /// The message's bytes and `grpc-status`, wherever it stands.
+    async fn call(&mut self, path: &str, body: Vec<u8>) -> (Bytes, String) {
+        let (head, body) = self.begin(path, body).await.into_parts();
         assert_eq!(head.status, 200);
         let body = body.collect().await.unwrap();
         let status = body.trailers().unwrap_or(&head.headers)["grpc-status"].to_str().unwrap().to_owned();
@@ -200,4 +213,24 @@ async fn health_is_serving_until_the_drain() {
     assert_eq!(service.call(health, ask("other")).await.1, "5");
     service.drain.advance(Stage::Draining);
     assert_eq!(&service.call(health, ask("")).await.0[..], b"\0\0\0\0\x02\x08\x02");
+}
+
+#[tokio::test]
+async fn a_connection_that_only_watches_is_not_idle() {
+    let idle_timeout = Duration::from_millis(50);
+    let mut service = start_with(HttpConfig { idle_timeout, ..HttpConfig::default() }).await;
+    let mut watch = service.begin("/grpc.health.v1.Health/Watch", rls::encode(&Entry::default())).await;
+    let first = watch.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(&first[..], b"\0\0\0\0\x02\x08\x01");
+    // One that was opened later and asks nothing is told to go: by then the watch was judged as well.
+    let stream = tokio::net::TcpStream::connect(service.address).await.unwrap();
+    let (client, connection) =
+        handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    connection.await.unwrap();
+    drop(client);
+    service.drain.advance(Stage::Draining);
+    let last = watch.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(&last[..], b"\0\0\0\0\x02\x08\x02");
+    let trailers = watch.body_mut().frame().await.unwrap().unwrap().into_trailers().unwrap();
+    assert_eq!(trailers["grpc-status"], "14");
 }

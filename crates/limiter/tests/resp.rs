@@ -259,6 +259,54 @@ fn fault_55_before_auth_the_caps_are_tighter_and_guessing_ends() {
 }
 
 #[test]
+fn fault_55_each_cap_is_tighter_before_auth_and_that_of_open_clients_after_it() {
+    let service = start(Some(PASSWORD), RespConfig::default());
+    let argument = |bytes: usize| format!("*2\r\n$4\r\nPING\r\n${bytes}\r\n{}\r\n", "x".repeat(bytes));
+    let arguments = |count: usize| format!("*{count}\r\n{}", "$4\r\nPING\r\n".repeat(count));
+    let line = |bytes: usize| format!("PING {}\r\n", "x".repeat(bytes));
+    let both = |bytes: usize| {
+        argument(bytes).replace("*2", "*3") + &format!("${bytes}\r\n{}\r\n", "x".repeat(bytes))
+    };
+    for (name, command) in [
+        ("an argument", argument(4_097)),
+        ("arguments", arguments(9)),
+        ("a command", both(3_500)),
+        ("a line", line(5_200)),
+    ] {
+        let refused = last_words(&mut service.connect(), command.as_bytes());
+        assert!(refused.starts_with("-ERR Protocol error: "), "{name} before: {refused}");
+        let mut client = service.connect();
+        exchange(&mut client, format!("AUTH {PASSWORD}\r\n").as_bytes(), "+OK\r\n");
+        client.write_all(command.as_bytes()).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let taken = last_words(&mut client, b"");
+        assert!(!taken.is_empty() && !taken.contains("Protocol error"), "{name} after: {taken:.80}");
+    }
+}
+
+#[test]
+fn fault_55_a_flood_of_auth_on_many_connections_is_cut_and_others_are_served() {
+    let service = start(Some(PASSWORD), RespConfig::default());
+    let mut good = service.connect();
+    exchange(&mut good, format!("AUTH {PASSWORD}\r\n").as_bytes(), "+OK\r\n");
+    let flood = "AUTH wrong\r\n".repeat(1_000);
+    let guessers: Vec<_> = (0..200)
+        .map(|_| {
+            let mut guesser = service.connect();
+            guesser.write_all(flood.as_bytes()).unwrap();
+            guesser
+        })
+        .collect();
+    exchange(&mut good, b"CL.THROTTLE k 1 1 3600\r\n", &integers([0, 2, 1, -1, 3_600]));
+    for mut guesser in guessers {
+        assert_eq!(last_words(&mut guesser, b"").matches("-WRONGPASS").count(), 8);
+    }
+    let auth = service.stats.routes().into_iter().find(|route| route.template == "auth").unwrap();
+    assert!(auth.by_class[3] >= 200 * 7, "what was refused is counted: {:?}", auth.by_class);
+    exchange(&mut good, b"PING\r\n", "+PONG\r\n");
+}
+
+#[test]
 fn who_says_nothing_or_half_a_command_is_cut() {
     let short = Duration::from_millis(50);
     let config = RespConfig { command_timeout: short, ..RespConfig::default() };

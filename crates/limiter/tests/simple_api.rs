@@ -98,6 +98,7 @@ fn bad_bodies_are_refused_with_the_field_and_charge_nothing() {
     assert_eq!(zipped.status, 415);
     let huge = service.post("/api/v1/ratelimit", &" ".repeat(70_000));
     assert_eq!((huge.status, huge.header("content-type")), (413, "application/problem+json"));
+    assert_eq!(huge.header("connection"), "close", "its body was not read to the end");
     assert_eq!(service.post("/api/v1/ratelimit", ASK).body["remaining"], 99);
 }
 

@@ -15,7 +15,8 @@
 //! Closing a listener resets what the kernel has accepted or half accepted for it. So the loop
 //! first has the kernel drop the first packet of each new connection (the client's kernel repeats
 //! it a second later, and reaches the process that listens by then, if there is one), completes
-//! the handshakes that were under way, empties the queue, and only then closes.
+//! the handshakes that were under way, empties the queue, and only then closes. A socket that a service
+//! manager passed on is not closed by us going away, so its queue is left to whom it starts next.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use crate::drain::{Drain, Hold, Stage};
+use crate::listen::ListenSocket;
 use crate::permits::{Permit, Permits};
 use crate::stats::{CoreStats, Stats};
 
@@ -77,32 +79,32 @@ impl Drop for Held {
 ///
 /// # Errors
 /// When the listener cannot be registered with this thread's reactor; never later.
-pub async fn accept<S>(
-    listener: std::net::TcpListener,
-    gate: &Gate,
-    core: usize,
-    mut serve: S,
-) -> io::Result<()>
+pub async fn accept<S>(listener: ListenSocket, gate: &Gate, core: usize, mut serve: S) -> io::Result<()>
 where
     S: FnMut(TcpStream, SocketAddr, Held),
 {
     let _hold = gate.drain.hold_listener();
-    let listener = TcpListener::from_std(listener)?;
+    let is_inherited = listener.is_inherited;
+    let listener = TcpListener::from_std(listener.socket)?;
     let mut in_hand = None;
     tokio::select! {
         biased;
         () = gate.drain.reached(Stage::Closed) => {}
         () = accept_forever(&listener, gate, core, &mut in_hand, &mut serve) => {}
     }
-    if let Err(error) = drop_new_connections(&listener) {
-        tracing::debug!(%error, "cannot filter a listener: a connection may be reset when it closes");
+    if !is_inherited {
+        if let Err(error) = drop_new_connections(&listener) {
+            tracing::debug!(%error, "cannot filter a listener: a connection may be reset when it closes");
+        }
+        // Accepting never ends by itself: running out of time is how this wait ends.
+        drop(timeout(LAST_HANDSHAKES, accept_forever(&listener, gate, core, &mut in_hand, &mut serve)).await);
     }
-    // Accepting never ends by itself: running out of time is how this wait ends.
-    drop(timeout(LAST_HANDSHAKES, accept_forever(&listener, gate, core, &mut in_hand, &mut serve)).await);
     if let Some((stream, peer)) = in_hand {
         serve(stream, peer, Held::new(gate, core, gate.permits.acquire_over_limit()));
     }
-    empty_queue(&listener.into_std()?, gate, core, serve);
+    if !is_inherited {
+        empty_queue(&listener.into_std()?, gate, core, serve);
+    }
     Ok(())
 }
 

@@ -3,18 +3,26 @@
 //! Everything else is told the time, so that decisions can be simulated, replayed and compared
 //! with a script in another store. `clippy.toml` bans the standard clock calls elsewhere.
 //!
-//! A [`Clock`] is set to civil time once, at start, and from then on advances with the monotonic
-//! clock: when the civil clock jumps, nobody is locked out and nobody gets a free refill
+//! A [`Clock`] is set to civil time once, at start, and from then on advances with the machine's
+//! uptime: when the civil clock jumps, nobody is locked out and nobody gets a free refill
 //! (fault 8). Calendar quotas need the true date, so [`Now`] carries the civil clock beside it.
+//!
+//! Uptime is `CLOCK_BOOTTIME`: it never goes back either, and counts the time that the machine was
+//! suspended. `CLOCK_MONOTONIC`, which [`Instant`] reads, stands still then: after a night's sleep a client
+//! would wait out a window that ended hours ago, and a node would spend leased units that their store has
+//! long given to others. Timeouts and durations measured are of work and not of the world; they use it.
+//! A virtual machine whose host paused it goes on where it was on both, unless the host tells it.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tidegate_algorithms::time::{Now, Tick, Wall};
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_algorithms::time::{Now, SECOND, Tick, Wall};
 
 /// A process's source of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    started: Instant,
+    /// The uptime, and the civil time then, in nanoseconds.
+    started: u64,
     started_wall: u64,
 }
 
@@ -22,7 +30,7 @@ impl Clock {
     /// Starts a timeline at the present civil time.
     #[must_use]
     pub fn start() -> Self {
-        Self { started: monotonic(), started_wall: wall().0 }
+        Self { started: uptime(), started_wall: wall().0 }
     }
 
     /// Both readings, for a decision.
@@ -31,10 +39,10 @@ impl Clock {
         Now { tick: self.tick(), wall: wall() }
     }
 
-    /// The monotonic timeline only.
+    /// The timeline only.
     #[must_use]
     pub fn tick(&self) -> Tick {
-        Tick(self.started_wall.saturating_add(nanos(self.started.elapsed())))
+        Tick(self.started_wall).plus(uptime().saturating_sub(self.started))
     }
 }
 
@@ -52,6 +60,35 @@ pub fn wall() -> Wall {
     Wall(nanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
+/// Nanoseconds since the machine started, those asleep included.
+fn uptime() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    // Invariant: neither is negative.
+    let [seconds, nanos] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds.saturating_mul(SECOND).saturating_add(nanos)
+}
+
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel itself calls uptime, which counts a suspend; in hundredths of a second.
+    fn kernels_uptime() -> u64 {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap();
+        let (seconds, rest) = text.split_once('.').unwrap();
+        seconds.parse::<u64>().unwrap() * 100 + rest[..2].parse::<u64>().unwrap()
+    }
+
+    #[test]
+    fn the_timeline_is_the_machines_uptime() {
+        let clock = Clock::start();
+        let before = kernels_uptime();
+        let passed = clock.tick().since(Tick(clock.started_wall));
+        let now = (clock.started + passed) / (SECOND / 100);
+        assert!((before..=kernels_uptime()).contains(&now), "{before} {now}");
+    }
 }

@@ -1,10 +1,14 @@
-//! The HTTP server: hyper per core, with every wait bounded.
+//! The HTTP server: one thread per core, with every wait bounded.
 //!
 //! ```text
-//!   accept ─> DeadlineIo ─> hyper ─> Handle::handle(request, peer) ─> Reply
-//!              |  idle, header and write deadlines      | RequestBody: bytes, time, rate
-//!              └──────────── Activity ─────────────────┘
+//!                           ┌─ whole: a request in one piece ─┐
+//!   accept ─> DeadlineIo ─>─┤    (what it will not judge)     ├─> Handle::handle ─> Reply
+//!              |            └──────────> hyper ───────────────┘   RequestBody: bytes, time, rate
+//!              └─ idle, header and write deadlines, by Activity
 //! ```
+//!
+//! A service may answer a request in one piece where it lies, without a `Request` made of it
+//! ([`Handle::answer_at_once`]); the reply is the same.
 //!
 //! | bound | default | what the client sees |
 //! |---|---|---|
@@ -31,24 +35,34 @@
 //!
 //! This page is about HTTP/1.1; HTTP/2, a second protocol behind the same [`Handle`], is in `http2.rs`.
 //!
-//! Deliberately absent: routes and TLS. [`Server::serve_stream`] takes any byte stream, so a TLS
-//! acceptor goes in front of it.
+//! TLS is in front of it, in [`crate::tls`]: [`Server::serve_stream`] takes any byte stream.
+//!
+//! Deliberately absent: routes.
 
 mod activity;
 mod body;
 mod config;
 mod connection;
 mod deadline;
+mod encode;
 mod http2;
+mod listener;
+mod plain;
+mod preface;
 mod reply;
+mod server;
+mod turn;
+mod whole;
 
 use std::future::Future;
 use std::net::SocketAddr;
 
 pub use body::{BodyError, RequestBody};
 pub use config::{BodyPace, HttpConfig, MinimumRate};
-pub use connection::Server;
+pub use encode::{Answered, Head, Unwritten};
+pub use plain::Plain;
 pub use reply::{Body, BoxError, Reply};
+pub use server::Server;
 
 use http::Request;
 
@@ -69,4 +83,12 @@ pub struct Peer {
 pub trait Handle: Send + Sync + 'static {
     /// Answers one request. Every outcome is a reply; an error page is one too.
     fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> impl Future<Output = Reply> + Send;
+
+    /// Answers a request that arrived whole, if that takes no waiting and is worth a way of its own:
+    /// with the reply that [`Handle::handle`] would give, byte by byte. `None`: nothing has happened,
+    /// nothing was written, and `handle` is asked.
+    fn answer_at_once(&self, request: &Plain<'_>, peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
+        let _ = (request, peer, reply);
+        None
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   listen ──> runtime (one thread and one reactor per core)
-//!                 └─ accept ── permits ──> http ──> the service's `Handle`
+//!                 └─ accept ── permits ──> tls ──> http ──> the service's `Handle`
 //!                       └───── drain (start, ready, drain, stop) watches all of them
 //! ```
 
@@ -14,3 +14,4 @@ pub mod listen;
 pub mod permits;
 pub mod runtime;
 pub mod stats;
+pub mod tls;

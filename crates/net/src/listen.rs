@@ -20,6 +20,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::tls::Tls;
+
 /// Seconds of silence before the first keepalive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 /// Between two probes.
@@ -98,6 +100,16 @@ impl ListenError {
 pub struct Listeners {
     address: SocketAddr,
     sockets: Vec<TcpListener>,
+    is_inherited: bool,
+    tls: Option<Tls>,
+}
+
+/// One socket of a group, for one core.
+#[derive(Debug)]
+pub struct ListenSocket {
+    pub(crate) socket: TcpListener,
+    /// Somebody else holds it too, and listens on when this process is gone.
+    pub(crate) is_inherited: bool,
 }
 
 impl Listeners {
@@ -110,15 +122,31 @@ impl Listeners {
     }
 
     /// Takes over a socket that is already listening (systemd socket activation), for `sockets`
-    /// cores that will accept from its one queue.
+    /// cores that will accept from its one queue. Whoever passed it on goes on holding it: what is in
+    /// the queue when a drain closes the listener is left to the process that comes next.
     ///
     /// # Errors
-    /// When the descriptor cannot be duplicated or configured.
+    /// When the descriptor is not listening, or cannot be duplicated or configured.
     pub fn adopt(listener: &TcpListener, sockets: NonZeroUsize) -> io::Result<Self> {
+        if !SockRef::from(listener).is_listener()? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
+        }
         listener.set_nonblocking(true)?;
         set_connection_options(&SockRef::from(listener))?;
         let sockets = (0..sockets.get()).map(|_| listener.try_clone()).collect::<io::Result<_>>()?;
-        Ok(Self { address: listener.local_addr()?, sockets })
+        Ok(Self { address: listener.local_addr()?, sockets, is_inherited: true, tls: None })
+    }
+
+    /// Makes clients speak TLS, unless it is `None`.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// The TLS that clients must speak, if any.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// The address bound, with the real port.
@@ -129,8 +157,9 @@ impl Listeners {
 
     /// The sockets, one for each core that will accept.
     #[must_use]
-    pub fn into_sockets(self) -> Vec<TcpListener> {
-        self.sockets
+    pub fn into_sockets(self) -> Vec<ListenSocket> {
+        let Self { sockets, is_inherited, .. } = self;
+        sockets.into_iter().map(|socket| ListenSocket { socket, is_inherited }).collect()
     }
 
     fn bind_group(config: &ListenConfig) -> io::Result<Self> {
@@ -150,7 +179,7 @@ impl Listeners {
             address = listener.local_addr()?;
             sockets.push(listener);
         }
-        Ok(Self { address, sockets })
+        Ok(Self { address, sockets, is_inherited: false, tls: None })
     }
 }
 
@@ -222,6 +251,9 @@ mod tests {
         let group = Listeners::adopt(&inherited, NonZeroUsize::new(2).unwrap()).unwrap();
         assert_eq!(group.address(), inherited.local_addr().unwrap());
         assert_eq!(group.into_sockets().len(), 2);
+        let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let error = Listeners::adopt(&silent.into(), NonZeroUsize::MIN).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 
     fn accept_blocking(listener: &TcpListener) -> (TcpStream, SocketAddr) {

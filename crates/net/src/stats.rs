@@ -65,6 +65,61 @@ pub enum Cut {
     Write,
 }
 
+/// Why a TLS handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HandshakeFailure {
+    /// It was not over in time.
+    Timeout,
+    /// Too many others were under way for all of its time.
+    Busy,
+    /// The client left.
+    Gone,
+    /// What the client sent is not TLS.
+    NotTls,
+    /// The client and this server have no version, suite or application protocol in common.
+    Incompatible,
+    /// A client certificate is required, and the client showed none.
+    ClientCertificateMissing,
+    /// The client's certificate is expired, or of none of the authorities, or its key is another's.
+    ClientCertificateRefused,
+    /// The client refused, with an alert: it does not take our certificate, most likely.
+    Alert,
+    /// Anything else that a client can do wrong.
+    Other,
+}
+
+impl HandshakeFailure {
+    /// Every reason, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Timeout,
+        Self::Busy,
+        Self::Gone,
+        Self::NotTls,
+        Self::Incompatible,
+        Self::ClientCertificateMissing,
+        Self::ClientCertificateRefused,
+        Self::Alert,
+        Self::Other,
+    ];
+
+    /// The reason's name in logs and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Busy => "busy",
+            Self::Gone => "gone",
+            Self::NotTls => "not_tls",
+            Self::Incompatible => "incompatible",
+            Self::ClientCertificateMissing => "client_certificate_missing",
+            Self::ClientCertificateRefused => "client_certificate_refused",
+            Self::Alert => "alert",
+            Self::Other => "other",
+        }
+    }
+}
+
 /// Counters of one core.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -85,6 +140,10 @@ pub struct CoreStats {
     pub cut_idle: AtomicU64,
     /// Connections cut because the peer did not read.
     pub cut_write: AtomicU64,
+    /// TLS handshakes that succeeded.
+    pub handshakes: AtomicU64,
+    /// Those that failed, by reason.
+    handshakes_failed: [AtomicU64; HandshakeFailure::ALL.len()],
     /// Requests that a service began.
     pub started: AtomicU64,
     /// Requests whose client left, or whose connection was cut, before the service had answered.
@@ -104,13 +163,23 @@ struct RouteStats {
 impl CoreStats {
     /// Counts a request that a service answered.
     pub fn answered(&self, route: Route, status: u16, took: Duration) {
+        self.answered_together(route, status, took, 1);
+    }
+
+    /// Counts `count` requests of a pipeline that a service answered together, each in that time.
+    pub fn answered_together(&self, route: Route, status: u16, took: Duration, count: u64) {
         let routes = &self.routes;
         let Some(route) = routes.get(usize::from(route.0)).or_else(|| routes.first()) else { return };
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let class = usize::from(status / 100).clamp(1, 5) - 1;
-        route.by_class[class].fetch_add(1, Relaxed);
-        route.buckets[bucket(nanos)].fetch_add(1, Relaxed);
-        route.nanos.fetch_add(nanos, Relaxed);
+        route.by_class[class].fetch_add(count, Relaxed);
+        route.buckets[bucket(nanos)].fetch_add(count, Relaxed);
+        route.nanos.fetch_add(nanos.saturating_mul(count), Relaxed);
+    }
+
+    /// Counts a TLS handshake that failed.
+    pub fn handshake_failed(&self, reason: HandshakeFailure) {
+        self.handshakes_failed[reason as usize].fetch_add(1, Relaxed);
     }
 
     /// Counts a connection that was cut.
@@ -168,6 +237,10 @@ pub struct Totals {
     pub cut_idle: u64,
     /// See [`CoreStats::cut_write`].
     pub cut_write: u64,
+    /// See [`CoreStats::handshakes`].
+    pub handshakes: u64,
+    /// TLS handshakes that failed, in the order of [`HandshakeFailure::ALL`].
+    pub handshakes_failed: [u64; HandshakeFailure::ALL.len()],
     /// Requests that are being answered.
     pub in_flight: u64,
     /// Requests answered.
@@ -204,6 +277,8 @@ impl Stats {
         let abandoned = sum(|core| &core.abandoned);
         let answered = self.routes().iter().flat_map(|route| route.by_class).sum();
         let accepted = sum(|core| &core.accepted);
+        let mut handshakes_failed = [0; HandshakeFailure::ALL.len()];
+        self.cores.iter().for_each(|core| add(&mut handshakes_failed, &core.handshakes_failed));
         Totals {
             accepted,
             open: accepted.saturating_sub(closed),
@@ -213,6 +288,8 @@ impl Stats {
             cut_header: sum(|core| &core.cut_header),
             cut_idle: sum(|core| &core.cut_idle),
             cut_write: sum(|core| &core.cut_write),
+            handshakes: sum(|core| &core.handshakes),
+            handshakes_failed,
             in_flight: sum(|core| &core.started).saturating_sub(answered + abandoned),
             answered,
             abandoned,
@@ -252,12 +329,12 @@ mod tests {
         stats.core(0).answered(Route::new(1), 200, Duration::from_micros(100));
         stats.core(1).answered(Route::new(1), 204, Duration::from_secs(60));
         stats.core(1).answered(Route::new(1), 500, Duration::from_nanos(100_001));
-        stats.core(0).answered(Route::new(9), 404, Duration::ZERO);
+        stats.core(0).answered_together(Route::new(9), 404, Duration::ZERO, 3);
         let routes = stats.routes();
         assert_eq!(routes[1].by_class, [0, 2, 0, 0, 1]);
         assert_eq!((routes[1].buckets[0], routes[1].buckets[1], routes[1].buckets[16]), (1, 1, 1));
-        assert_eq!(routes[0].by_class, [0, 0, 0, 1, 0], "an undeclared route counts as other");
-        assert_eq!(stats.totals().answered, 4);
+        assert_eq!(routes[0].by_class, [0, 0, 0, 3, 0], "an undeclared route counts as other");
+        assert_eq!(stats.totals().answered, 6);
     }
 
     #[test]

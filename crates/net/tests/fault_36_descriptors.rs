@@ -36,6 +36,6 @@ fn fault_36_the_accept_loop_survives_emfile() {
     setrlimit(Resource::Nofile, limit).unwrap();
     for socket in waiting {
         socket.set_read_timeout(Some(common::PATIENCE)).unwrap();
-        assert!(request(&mut socket.into(), "/").unwrap().starts_with("HTTP/1.1 200"));
+        assert!(request(&mut std::net::TcpStream::from(socket), "/").unwrap().starts_with("HTTP/1.1 200"));
     }
 }

@@ -94,6 +94,8 @@ pub enum Counters {
     Leased(crate::lease::Leases),
 }
 
+/// What a network store has to remember while it waits is in a box, so that a decision in memory does
+/// not carry room for it, which was copied several times a request (decision 0006).
 impl Counters {
     /// Decides one request over all its limits, atomically.
     ///
@@ -114,13 +116,13 @@ impl Counters {
                 memory.decide(now, charges, intent, answer);
                 Ok(())
             }
-            Self::Shared(shared) => shared.decide(now, charges, intent, answer).await,
+            Self::Shared(shared) => Box::pin(shared.decide(now, charges, intent, answer)).await,
             Self::Guarded(guard) => {
-                guard.decide(now, charges, intent, answer).await;
+                Box::pin(guard.decide(now, charges, intent, answer)).await;
                 Ok(())
             }
             Self::Leased(leases) => {
-                leases.decide(now, charges, intent, answer).await;
+                Box::pin(leases.decide(now, charges, intent, answer)).await;
                 Ok(())
             }
         }
@@ -136,13 +138,13 @@ impl Counters {
                 memory.refund(now, charges);
                 Ok(())
             }
-            Self::Shared(shared) => shared.refund(now, charges).await,
+            Self::Shared(shared) => Box::pin(shared.refund(now, charges)).await,
             Self::Guarded(guard) => {
-                guard.refund(now, charges).await;
+                Box::pin(guard.refund(now, charges)).await;
                 Ok(())
             }
             Self::Leased(leases) => {
-                leases.refund(now, charges).await;
+                Box::pin(leases.refund(now, charges)).await;
                 Ok(())
             }
         }
@@ -161,9 +163,16 @@ impl Counters {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.renew(now, limit, key, permit)),
-            Self::Shared(shared) => shared.renew(now, limit, key, permit).await,
-            Self::Guarded(guard) => Ok(guard.renew(now, limit, key, permit).await),
-            Self::Leased(leases) => Ok(leases.renew(now, limit, key, permit).await),
+            Self::Shared(shared) => Box::pin(shared.renew(now, limit, key, permit)).await,
+            Self::Guarded(guard) => Ok(Box::pin(guard.renew(now, limit, key, permit)).await),
+            Self::Leased(leases) => Ok(Box::pin(leases.renew(now, limit, key, permit)).await),
+        }
+    }
+
+    /// Returns what was taken ahead, since the node is about to stop ([`crate::lease`]).
+    pub async fn drain(&self, now: Now) {
+        if let Self::Leased(leases) = self {
+            leases.drain(now).await;
         }
     }
 
@@ -180,9 +189,9 @@ impl Counters {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.release(now, limit, key, permit)),
-            Self::Shared(shared) => shared.release(now, limit, key, permit).await,
-            Self::Guarded(guard) => Ok(guard.release(now, limit, key, permit).await),
-            Self::Leased(leases) => Ok(leases.release(now, limit, key, permit).await),
+            Self::Shared(shared) => Box::pin(shared.release(now, limit, key, permit)).await,
+            Self::Guarded(guard) => Ok(Box::pin(guard.release(now, limit, key, permit)).await),
+            Self::Leased(leases) => Ok(Box::pin(leases.release(now, limit, key, permit)).await),
         }
     }
 }

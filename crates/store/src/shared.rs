@@ -1,8 +1,12 @@
 //! The stores that several nodes share.
+//!
+//! They differ in how an operation is run, and in nothing else: what the contract's calls mean as
+//! operations is said here, once.
 
 use tidegate_algorithms::limit::{Limit, PermitId};
 use tidegate_algorithms::time::Now;
 
+use crate::batch::{Failure, Kind, Reply};
 use crate::postgres::Postgres;
 use crate::redis::Redis;
 use crate::{Answer, Charge, Intent, StoreError};
@@ -28,10 +32,9 @@ impl Shared {
         intent: Intent,
         answer: &mut Answer,
     ) -> Result<(), StoreError> {
-        match self {
-            Self::Redis(redis) => redis.decide(now, charges, intent, answer).await,
-            Self::Postgres(postgres) => postgres.decide(now, charges, intent, answer).await,
-        }
+        let reply = self.call(intent.into(), now, charges).await?;
+        *answer = Answer { allowed: reply.yes, verdicts: reply.verdicts, degraded: None };
+        Ok(())
     }
 
     /// Gives back units.
@@ -39,10 +42,8 @@ impl Shared {
     /// # Errors
     /// When the store cannot say.
     pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
-        match self {
-            Self::Redis(redis) => redis.refund(now, charges).await,
-            Self::Postgres(postgres) => postgres.refund(now, charges).await,
-        }
+        self.call(Kind::Refund, now, charges).await?;
+        Ok(())
     }
 
     /// Extends the lease of a permit. False if it is not held.
@@ -56,10 +57,7 @@ impl Shared {
         key: &[u8],
         permit: PermitId,
     ) -> Result<bool, StoreError> {
-        match self {
-            Self::Redis(redis) => redis.renew(now, limit, key, permit).await,
-            Self::Postgres(postgres) => postgres.renew(now, limit, key, permit).await,
-        }
+        self.permit(Kind::Renew(permit), now, limit, key).await
     }
 
     /// Gives a permit back. False if it is not held.
@@ -73,9 +71,22 @@ impl Shared {
         key: &[u8],
         permit: PermitId,
     ) -> Result<bool, StoreError> {
+        self.permit(Kind::Release(permit), now, limit, key).await
+    }
+
+    async fn permit(&self, kind: Kind, now: Now, limit: &Limit, key: &[u8]) -> Result<bool, StoreError> {
+        if !matches!(limit, Limit::Concurrency(_)) {
+            return Ok(false);
+        }
+        let charge = Charge { limit, key, cost: 0, binding: true, on_failure: Default::default() };
+        Ok(self.call(kind, now, &[charge]).await?.yes)
+    }
+
+    async fn call(&self, kind: Kind, now: Now, charges: &[Charge<'_>]) -> Result<Reply, Failure> {
         match self {
-            Self::Redis(redis) => redis.release(now, limit, key, permit).await,
-            Self::Postgres(postgres) => postgres.release(now, limit, key, permit).await,
+            _ if charges.is_empty() => Ok(Reply { yes: true, verdicts: Vec::new() }),
+            Self::Redis(redis) => redis.call(kind, now, charges).await,
+            Self::Postgres(postgres) => postgres.call(kind, now, charges).await,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Fault 18: one key, all cores. What is admitted equals the limit exactly, for every algorithm.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -91,4 +92,67 @@ fn fault_18_two_keys_all_cores() {
         memory.decide(Now::at(NOW), &charges[1..], Intent::Peek, &mut answer);
         assert_eq!(answer.verdicts[0].remaining, QUOTA - 2, "charged by a denial: {limit:?}");
     }
+}
+
+/// Runs of requests that are decided together, each over the scarce key and others, in any order.
+#[test]
+fn fault_18_one_key_in_runs_on_all_cores() {
+    let memory = Memory::new(16 << 20);
+    let limit = Limit::TokenBucket(Bucket::new(QUOTA, QUOTA, 60 * SECOND));
+    let admitted = AtomicU64::new(0);
+    let start = Barrier::new(usize::try_from(THREADS).expect("small"));
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (memory, limit, admitted, start) = (&memory, &limit, &admitted, &start);
+            scope.spawn(move || {
+                let mut keys: Vec<_> = (0..16_u8).map(|name| [name]).collect();
+                keys.rotate_left(usize::try_from(number).expect("small"));
+                let charge =
+                    |key| Charge { limit, key, cost: 1, binding: true, on_failure: OnStoreFailure::Local };
+                let charges: Vec<_> = keys.iter().map(|key| charge(&key[..])).collect();
+                let mut verdicts = Vec::new();
+                start.wait();
+                for _ in 0..REQUESTS / 10 {
+                    memory.decide_each(Now::at(NOW), &charges, Intent::Spend(PermitId(0)), &mut verdicts);
+                }
+                let allowed = verdicts.iter().filter(|verdict| verdict.allowed).count();
+                admitted.fetch_add(allowed as u64, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(admitted.into_inner(), 16 * QUOTA);
+}
+
+/// A window of no length divides by zero, with the shard locked; no policy can have one.
+#[test]
+fn a_panic_under_a_shards_lock_leaves_the_shard_in_service_with_what_it_held() {
+    let memory = Memory::new(1 << 20);
+    let bucket = Limit::TokenBucket(Bucket::new(QUOTA, QUOTA, 60 * SECOND));
+    let broken = Limit::FixedWindow(FixedWindow { limit: QUOTA, seconds: 0 });
+    let on_failure = OnStoreFailure::Local;
+    let decide = |limit, keys: &[&[u8]], cost| {
+        let charges: Vec<_> =
+            keys.iter().map(|key| Charge { limit, key, cost, binding: true, on_failure }).collect();
+        let mut answer = Answer::default();
+        memory.decide(Now::at(NOW), &charges, Intent::Spend(PermitId(0)), &mut answer);
+        answer
+    };
+    // So many that every shard meets some of either half.
+    let half = 16 * usize::try_from(memory.stats().shards).expect("small");
+    let keys: Vec<_> = (0..2 * half).map(|number| number.to_be_bytes()).collect();
+    let (known, others) = keys.split_at(half);
+    for key in known {
+        assert_eq!(decide(&bucket, &[key], 3).verdicts[0].remaining, QUOTA - 3);
+    }
+    for key in others {
+        std::panic::catch_unwind(AssertUnwindSafe(|| decide(&broken, &[key], 1)))
+            .expect_err("the arithmetic panics");
+    }
+    for keys in known.windows(2) {
+        let left = decide(&bucket, &[&keys[0], &keys[1]], 0).verdicts;
+        assert!(left.iter().all(|verdict| verdict.remaining == QUOTA - 3), "{left:?}");
+        assert!(decide(&bucket, &[&keys[0]], 0).allowed);
+    }
+    assert_eq!(decide(&bucket, &[&known[0]], QUOTA - 3).verdicts[0].remaining, 0);
+    assert!(!decide(&bucket, &[&known[0]], 1).allowed);
 }

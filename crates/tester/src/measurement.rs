@@ -133,6 +133,8 @@ pub struct Measurement {
     pub service: Latency,
     /// Time to connect, for connections that were made in the step.
     pub connect: Latency,
+    /// Time from there to the end of the handshake (TLS), for the same connections.
+    pub handshake: Latency,
     /// Time from the actual send to the first byte of the reply.
     pub first_byte: Latency,
     /// Response time of denials.

@@ -155,6 +155,9 @@ pub struct StepRecord {
     pub service: LatencySummary,
     /// Time to connect.
     pub connect: LatencySummary,
+    /// From there to the end of the handshake (TLS); no samples without one.
+    #[serde(default)]
+    pub handshake: LatencySummary,
     /// Time to the first byte.
     pub first_byte: LatencySummary,
     /// Response time of denials.
@@ -196,6 +199,7 @@ impl StepRecord {
             response: LatencySummary::of(&m.response),
             service: LatencySummary::of(&m.service),
             connect: LatencySummary::of(&m.connect),
+            handshake: LatencySummary::of(&m.handshake),
             first_byte: LatencySummary::of(&m.first_byte),
             denied_response: LatencySummary::of(&m.denied_response),
             mean_in_flight: m.mean_in_flight,

@@ -252,6 +252,7 @@ impl Tally {
             response: latency(),
             service: latency(),
             connect: latency(),
+            handshake: latency(),
             first_byte: latency(),
             denied_response: latency(),
             mean_in_flight: 0.0,

@@ -5,14 +5,41 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// An authority, and a certificate that it signed for 127.0.0.1, `localhost` and a client.
+/// An authority, and certificates that it signed for 127.0.0.1 and `localhost`. Any of them serves as
+/// a client's too.
 #[derive(Debug)]
 pub struct Certificates {
     folder: TempDir,
 }
 
+/// A certificate and its key, in PEM.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The certificate's file.
+    pub certificate: PathBuf,
+    /// The key's file.
+    pub key: PathBuf,
+}
+
+impl Pair {
+    /// Puts copies of both files in the place of `other`'s, each at once: the key first.
+    ///
+    /// # Panics
+    /// If the folder cannot be written to.
+    pub fn replace(&self, other: &Self) {
+        for (from, to) in [(&self.key, &other.key), (&self.certificate, &other.certificate)] {
+            let beside = to.with_extension("new");
+            std::fs::copy(from, &beside).expect("a scratch file can be copied");
+            std::fs::rename(&beside, to).expect("a scratch file can be renamed");
+        }
+    }
+}
+
+/// Arguments that make a new key and a request or a certificate for it.
+const NEW: [&str; 6] = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+
 impl Certificates {
-    /// Makes them.
+    /// Makes the authority, and a first pair.
     ///
     /// # Panics
     /// If openssl is not installed.
@@ -20,20 +47,31 @@ impl Certificates {
     pub fn make() -> Self {
         let folder = tempfile::tempdir().expect("a scratch folder can be made");
         let made = Self { folder };
-        let extensions = made.path("extensions");
-        std::fs::write(&extensions, "subjectAltName=IP:127.0.0.1,DNS:localhost\n").expect("a scratch file");
-        let path = |name: &str| made.path(name).display().to_string();
-        let (authority, authority_key) = (path("authority.pem"), path("authority.key"));
-        let (request, key, certificate) = (path("request.pem"), path("key.pem"), path("certificate.pem"));
-        let new = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj"];
-        let authority_of = ["/CN=test authority", "-x509", "-days", "1"];
-        openssl(&[&new[..], &authority_of, &["-keyout", &authority_key, "-out", &authority]].concat());
-        openssl(&[&new[..], &["/CN=test", "-keyout", &key, "-out", &request]].concat());
-        let signing =
-            ["x509", "-req", "-days", "1", "-in", &request, "-CA", &authority, "-CAkey", &authority_key];
-        let extfile = extensions.display().to_string();
-        openssl(&[&signing[..], &["-CAcreateserial", "-extfile", &extfile, "-out", &certificate]].concat());
+        std::fs::write(made.path("extensions"), "subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+            .expect("a scratch file");
+        let (authority, key) = (made.text("authority.pem"), made.text("authority.key"));
+        let to = ["-subj", "/CN=test authority", "-x509", "-days", "1", "-keyout", &key, "-out", &authority];
+        openssl(&[&NEW[..], &to].concat());
+        made.sign("certificate.pem", "key.pem", 1);
         made
+    }
+
+    /// A new pair, good for a day.
+    #[must_use]
+    pub fn issue(&self, name: &str) -> Pair {
+        self.issue_for(name, 1)
+    }
+
+    /// A new pair, good for `days` from now.
+    #[must_use]
+    pub fn issue_for(&self, name: &str, days: u32) -> Pair {
+        self.sign(&format!("{name}.pem"), &format!("{name}.key"), i64::from(days))
+    }
+
+    /// A new pair that expired a day ago.
+    #[must_use]
+    pub fn expired(&self, name: &str) -> Pair {
+        self.sign(&format!("{name}.pem"), &format!("{name}.key"), -1)
     }
 
     /// The authority's certificate, in PEM.
@@ -42,20 +80,50 @@ impl Certificates {
         self.path("authority.pem")
     }
 
-    /// The signed certificate, in PEM.
+    /// The first pair's certificate, in PEM.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.path("certificate.pem")
     }
 
-    /// Its key, in PEM.
+    /// The first pair's key, in PEM.
     #[must_use]
     pub fn key(&self) -> PathBuf {
         self.path("key.pem")
     }
 
+    fn sign(&self, certificate: &str, key: &str, days: i64) -> Pair {
+        let pair = Pair { certificate: self.path(certificate), key: self.path(key) };
+        let (request, key_path) = (self.text("request.pem"), self.text(key));
+        openssl(&[&NEW[..], &["-subj", "/CN=test", "-keyout", &key_path, "-out", &request]].concat());
+        let (authority, authority_key) = (self.text("authority.pem"), self.text("authority.key"));
+        let (extensions, out, days) = (self.text("extensions"), self.text(certificate), days.to_string());
+        openssl(&[
+            "x509",
+            "-req",
+            "-days",
+            &days,
+            "-in",
+            &request,
+            "-CA",
+            &authority,
+            "-CAkey",
+            &authority_key,
+            "-CAcreateserial",
+            "-extfile",
+            &extensions,
+            "-out",
+            &out,
+        ]);
+        pair
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         Path::join(self.folder.path(), name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
     }
 }
 

@@ -7,7 +7,9 @@
 pub mod certificates;
 pub mod postgres;
 mod process;
+mod proxy;
 pub mod redis;
 
 pub use process::{Server, free_port, freeze_all, thaw_all};
+pub use proxy::SlowProxy;
 pub use rustix::process::Signal;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::certificates::Certificates;
 use crate::{Server, free_port};
 
 /// A PostgreSQL server that trusts the loopback address. User and database are `postgres`.
@@ -35,6 +36,31 @@ impl PostgresServer {
         let options: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let server = launch(&data, port, &options);
         Self { server, port, folder, options }
+    }
+
+    /// The same, where the server also speaks TLS with these certificates, and only so over TCP.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed or does not start.
+    #[must_use]
+    pub fn start_with_tls(certificates: &Certificates) -> Self {
+        let mut made = Self::start(&[]);
+        // The key must belong to the server's user, and be readable by it alone.
+        for (from, name) in [(certificates.certificate(), "server.crt"), (certificates.key(), "server.key")] {
+            let to = data(&made.folder).join(name);
+            std::fs::copy(from, &to).expect("the scratch folder is there");
+            run(Command::new("chmod").arg("0600").arg(&to));
+            if is_root() {
+                run(Command::new("chown").arg("postgres").arg(&to));
+            }
+        }
+        let only_tls = "local all postgres trust\nhost all postgres 127.0.0.1/32 trust\n\
+                        hostssl all all 127.0.0.1/32 scram-sha-256\n";
+        std::fs::write(data(&made.folder).join("pg_hba.conf"), only_tls).expect("the data folder is there");
+        made.options.push("ssl=on".to_owned());
+        made.server.end(crate::Signal::INT);
+        made.restart();
+        made
     }
 
     /// Starts it again on the same port, with its data, after it was killed or ended.

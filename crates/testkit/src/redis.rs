@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::certificates::Certificates;
 use crate::{Server, free_port};
 
 /// A redis-server without persistence.
@@ -15,8 +16,10 @@ use crate::{Server, free_port};
 pub struct RedisServer {
     /// The process: freeze, thaw, kill.
     pub server: Server,
-    /// Its port on 127.0.0.1.
+    /// Its port on 127.0.0.1, in clear text.
     pub port: u16,
+    /// Its port with mutual TLS, if it speaks it.
+    pub tls_port: Option<u16>,
     folder: TempDir,
     options: Vec<String>,
 }
@@ -28,11 +31,48 @@ impl RedisServer {
     /// If redis-server is not installed or does not start.
     #[must_use]
     pub fn start(options: &[&str]) -> Self {
+        Self::start_as(None, options)
+    }
+
+    /// The same, where it also speaks mutual TLS with these certificates, on a port of its own, and
+    /// with its replicas and the Sentinels and servers of its Cluster.
+    ///
+    /// # Panics
+    /// If redis-server is not installed or does not start.
+    #[must_use]
+    pub fn start_with_tls(certificates: &Certificates, options: &[&str]) -> Self {
+        Self::start_as(Some(certificates), options)
+    }
+
+    fn start_as(certificates: Option<&Certificates>, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a scratch folder can be made");
-        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        let mut options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        let tls_port = certificates.map(|certificates| {
+            let port = free_port();
+            for (name, value) in tls_settings(certificates, port) {
+                options.extend([format!("--{name}"), value]);
+            }
+            port
+        });
         let port = free_port();
         let server = launch(&folder, port, &options);
-        Self { server, port, folder, options }
+        Self { server, port, tls_port, folder, options }
+    }
+
+    /// The port that clients are meant to use: with TLS, if it speaks it.
+    #[must_use]
+    pub fn public_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
+    }
+
+    /// Makes a user with this password that may do what the store needs, and no more.
+    ///
+    /// # Panics
+    /// If the server refuses.
+    pub fn add_user(&self, name: &str, password: &str) {
+        let password = format!(">{password}");
+        let set = [&["ACL", "SETUSER", name, "on", &password, "~tg:*"][..], &RIGHTS].concat();
+        assert_eq!(self.command(&set).trim(), "OK");
     }
 
     /// Its scratch folder.
@@ -53,6 +93,22 @@ impl RedisServer {
     pub fn command(&self, words: &[&str]) -> String {
         command(self.port, words)
     }
+}
+
+/// What the store's user may do: what the script calls, what runs it, and what a Cluster is asked.
+pub const RIGHTS: [&str; 9] =
+    ["+evalsha", "+script|load", "+time", "+get", "+set", "+setrange", "+pexpire", "+del", "+cluster|slots"];
+
+/// Settings for mutual TLS towards clients, replicas and the servers of a Cluster.
+fn tls_settings(certificates: &Certificates, port: u16) -> [(&'static str, String); 5] {
+    let shown = |path: std::path::PathBuf| path.display().to_string();
+    [
+        ("tls-port", port.to_string()),
+        ("tls-ca-cert-file", shown(certificates.authority())),
+        ("tls-cert-file", shown(certificates.certificate())),
+        ("tls-key-file", shown(certificates.key())),
+        ("tls-replication", "yes".to_owned()),
+    ]
 }
 
 /// Sends one command to a Redis on the loopback address and returns its reply, arrays by line.
@@ -126,23 +182,39 @@ impl RedisCluster {
     /// If redis-server or redis-cli is not installed or the Cluster does not form.
     #[must_use]
     pub fn start(masters: usize) -> Self {
+        Self::start_as(masters, None)
+    }
+
+    /// The same, where everything also speaks mutual TLS, and the servers only that among themselves.
+    ///
+    /// # Panics
+    /// If redis-server or redis-cli is not installed or the Cluster does not form.
+    #[must_use]
+    pub fn start_with_tls(masters: usize, certificates: &Certificates) -> Self {
+        Self::start_as(masters, Some(certificates))
+    }
+
+    fn start_as(masters: usize, certificates: Option<&Certificates>) -> Self {
         let server = |_| {
             let bus = free_port().to_string();
-            RedisServer::start(&[
-                "--cluster-enabled",
-                "yes",
-                "--cluster-port",
-                &bus,
-                "--cluster-node-timeout",
-                "1000",
-                "--repl-diskless-sync-delay",
-                "0",
-            ])
+            let tls = if certificates.is_some() { "yes" } else { "no" };
+            let options = [
+                ["--cluster-enabled", "yes"],
+                ["--cluster-port", &bus],
+                ["--cluster-node-timeout", "1000"],
+                ["--repl-diskless-sync-delay", "0"],
+                ["--tls-cluster", tls],
+            ];
+            RedisServer::start_as(certificates, &options.concat())
         };
         let servers: Vec<RedisServer> = (0..2 * masters).map(server).collect();
         let mut create = Command::new("redis-cli");
+        if let Some(certificates) = certificates {
+            create.arg("--tls").arg("--cacert").arg(certificates.authority());
+            create.arg("--cert").arg(certificates.certificate()).arg("--key").arg(certificates.key());
+        }
         create.args(["--cluster", "create"]);
-        create.args(servers.iter().map(|server| format!("127.0.0.1:{}", server.port)));
+        create.args(servers.iter().map(|server| format!("127.0.0.1:{}", server.public_port())));
         create.args(["--cluster-replicas", "1", "--cluster-yes"]);
         let output = create.output().expect("redis-cli runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -188,37 +260,46 @@ pub struct SentinelTrio {
     pub master: RedisServer,
     /// Its replica.
     pub replica: RedisServer,
-    /// Ports of the Sentinels.
+    /// Ports of the Sentinels that clients are meant to use: with TLS, if they speak it.
     pub sentinels: Vec<u16>,
-    _processes: Vec<Server>,
-    _folder: TempDir,
+    /// Their processes, in the same order.
+    pub processes: Vec<Server>,
+    /// Their ports in clear text.
+    plain: Vec<u16>,
+    folder: TempDir,
 }
 
 impl SentinelTrio {
     /// Starts them, and waits until the Sentinels know each other and the replica.
     ///
     /// # Panics
-    /// If redis-server or redis-sentinel is not installed or does not start.
+    /// If redis-server is not installed or does not start.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_as(None)
+    }
+
+    /// The same, where all of them also speak mutual TLS, and only that among themselves.
+    ///
+    /// # Panics
+    /// If redis-server is not installed or does not start.
+    #[must_use]
+    pub fn start_with_tls(certificates: &Certificates) -> Self {
+        Self::start_as(Some(certificates))
+    }
+
+    fn start_as(certificates: Option<&Certificates>) -> Self {
         let folder = tempfile::tempdir().expect("a scratch folder can be made");
-        let master = RedisServer::start(&["--repl-diskless-sync-delay", "0"]);
-        let replica = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {}", master.port)]);
+        let master = RedisServer::start_as(certificates, &["--repl-diskless-sync-delay", "0"]);
+        let place = format!("127.0.0.1 {}", master.public_port());
+        let replica = RedisServer::start_as(certificates, &["--replicaof", &place]);
         while !replica.command(&["INFO", "replication"]).contains("master_link_status:up") {
             std::thread::yield_now();
         }
-        let (mut sentinels, mut processes) = (Vec::new(), Vec::new());
+        let mut trio =
+            Self { master, replica, sentinels: Vec::new(), processes: Vec::new(), plain: Vec::new(), folder };
         for _ in 0..3 {
-            let port = free_port();
-            let file = folder.path().join(format!("{port}.conf"));
-            let settings = format!(
-                "port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {} 2\n\
-                 sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 1000\n",
-                master.port
-            );
-            std::fs::write(&file, settings).expect("the scratch folder is there");
-            processes.push(Server::start(Command::new("redis-sentinel").arg(&file), "+monitor"));
-            sentinels.push(port);
+            trio.add_sentinel(certificates, &place);
         }
         let know = |port: &u16| {
             let state = command(*port, &["SENTINEL", "MASTERS"]);
@@ -226,9 +307,45 @@ impl SentinelTrio {
                 |name: &str| state.lines().skip_while(|line| *line != name).nth(1).unwrap_or("").to_owned();
             field("num-other-sentinels") == "2" && field("num-slaves") == "1" && field("flags") == "master"
         };
-        while !sentinels.iter().all(know) {
+        while !trio.plain.iter().all(know) {
             std::thread::yield_now();
         }
-        Self { master, replica, sentinels, _processes: processes, _folder: folder }
+        trio
+    }
+
+    fn add_sentinel(&mut self, certificates: Option<&Certificates>, place: &str) {
+        let port = free_port();
+        let file = self.folder.path().join(format!("{port}.conf"));
+        let mut settings = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor mymaster {place} 2\n\
+             sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 1000\n"
+        );
+        let tls_port = certificates.map(|certificates| {
+            let port = free_port();
+            for (name, value) in tls_settings(certificates, port) {
+                settings.push_str(&format!("{name} {value}\n"));
+            }
+            port
+        });
+        std::fs::write(&file, settings).expect("the scratch folder is there");
+        self.processes
+            .push(Server::start(Command::new("redis-server").arg(&file).arg("--sentinel"), "+monitor"));
+        self.plain.push(port);
+        self.sentinels.push(tls_port.unwrap_or(port));
+    }
+
+    /// Has the Sentinels make the replica the master, and waits until it is.
+    ///
+    /// # Panics
+    /// If a Sentinel does not answer.
+    pub fn fail_over(&self) {
+        command(self.plain[0], &["SENTINEL", "FAILOVER", "mymaster"]);
+        let is = |server: &RedisServer, role: &str| {
+            // Each drops its clients when its role changes.
+            try_command(server.port, &["ROLE"]).is_ok_and(|answer| answer.starts_with(role))
+        };
+        while !is(&self.replica, "master") || !is(&self.master, "slave") {
+            std::thread::yield_now();
+        }
     }
 }

@@ -39,7 +39,29 @@ fn the_published_examples_run_unchanged_on_the_default_port() {
 
 #[test]
 fn schemathesis_finds_no_server_error_and_no_reply_that_the_document_does_not_describe() {
-    let service = Tidegate::start(&[], &[]);
+    let data = tempfile::tempdir().unwrap();
+    // One policy of each kind that speaks for itself in replies: permits are handed out, calls denied.
+    let policies = r#"
+        [[policy]]
+        name = "slots"
+        algorithm = "concurrency"
+        limit = 1000
+        lease_seconds = 1
+        key = []
+        [[policy]]
+        name = "few"
+        algorithm = "token_bucket"
+        limit = 50
+        window_seconds = 1
+        key = []
+    "#;
+    let file = data.path().join("policies.toml");
+    std::fs::write(&file, policies).unwrap();
+    let service = Tidegate::start_in(
+        data,
+        &["--config", file.to_str().unwrap()],
+        &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"), ("TIDEGATE_HTTP_LEGACY_HEADERS", "true")],
+    );
     let ran = Command::new(python_tool("schemathesis"))
         .args(["run", &service.url("/openapi.json"), "--max-examples", "25", "--seed", "1"])
         .args([

@@ -1,4 +1,5 @@
-//! The examples of `deploy/` do what they say: a real nginx asks the built binary.
+//! The examples of `deploy/` do what they say: a real nginx asks the built binary, which accepts the
+//! environment of the units and the compose files.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod support;
@@ -7,7 +8,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Tidegate, agent};
+use support::{Tidegate, agent, binary};
+use tidegate_wire::yaml::{Node, Value, read};
 
 /// A running nginx, stopped when dropped.
 struct Nginx {
@@ -77,4 +79,114 @@ fn nginx_lets_through_what_tidegate_lets_through() {
 
     drop(tidegate);
     assert_eq!(ask().status(), 503, "nobody gets through when nobody decides");
+}
+
+/// A file of `deploy/`.
+fn deployed(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// A field of a YAML map.
+fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
+    let Value::Map(entries) = &node.value else { return None };
+    entries.iter().find(|(key, _, _)| key == name).map(|(_, _, value)| value)
+}
+
+/// `${NAME:?why}` with a value of its own, `${NAME:-value}` with that one, as compose fills them in.
+fn filled_in(text: &str) -> String {
+    let Some(inner) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) else {
+        return text.to_owned();
+    };
+    match inner.split_once(":-") {
+        Some((_, value)) => value.to_owned(),
+        None => "sixteen-letters-and-more".to_owned(),
+    }
+}
+
+/// Fails unless every variable is a setting's and has a value that the server accepts.
+fn accepted(what: &str, environment: &[(String, String)]) {
+    let reference = binary().args(["config", "reference"]).output().unwrap().stdout;
+    let reference = String::from_utf8(reference).unwrap();
+    for (name, _) in environment {
+        assert!(reference.contains(&format!("`{name}`")), "{what}: {name} is no setting");
+    }
+    let variables = environment.iter().map(|(name, value)| (name, value));
+    let explained = binary().args(["config", "explain"]).envs(variables).output().unwrap();
+    assert!(explained.status.success(), "{what}: {}", String::from_utf8_lossy(&explained.stdout));
+}
+
+#[test]
+fn the_compose_files_start_nodes_with_settings_that_the_server_accepts() {
+    for (file, nodes) in [("compose.yaml", 1), ("compose-cluster.yaml", 3)] {
+        let root = read(deployed(file).as_bytes()).unwrap();
+        let Value::Map(services) = &field(&root, "services").unwrap().value else { panic!("{file}") };
+        let mut found = 0;
+        for (name, _, service) in services {
+            let Some(Value::Map(variables)) = field(service, "environment").map(|it| &it.value) else {
+                continue;
+            };
+            if !variables.iter().any(|(name, _, _)| name.starts_with("TIDEGATE_")) {
+                continue;
+            }
+            let text = |node: &Node| match &node.value {
+                Value::Text(text) => filled_in(text),
+                other => panic!("{file}: {name}: {}", other.kind()),
+            };
+            let environment: Vec<_> =
+                variables.iter().map(|(name, _, value)| (name.clone(), text(value))).collect();
+            accepted(file, &environment);
+            found += 1;
+        }
+        assert_eq!(found, nodes, "{file}");
+    }
+}
+
+#[test]
+fn the_image_is_built_as_this_repository_is_and_keeps_its_data_on_the_volumes() {
+    let image = deployed("Dockerfile");
+    let variables = image.lines().filter_map(|line| line.strip_prefix("ENV ")?.split_once('='));
+    let variables: Vec<_> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    accepted("Dockerfile", &variables);
+    let [(_, data)] = &variables[..] else { panic!("{variables:?}") };
+    for file in ["compose.yaml", "compose-cluster.yaml"] {
+        let mounts = deployed(file).matches(&format!(":{data}\"]")).count();
+        assert!(mounts > 0, "{file}: nothing is mounted at {data}");
+    }
+    let toolchain = include_str!("../../../rust-toolchain.toml");
+    let version = toolchain.split_once("channel = \"").unwrap().1.split_once('"').unwrap().0;
+    let minor = version.rsplitn(2, '.').last().unwrap();
+    assert!(image.contains(&format!("FROM rust:{minor}")), "{version} is not the image's");
+}
+
+#[test]
+fn the_units_have_settings_that_the_server_accepts_and_systemd_accepts_the_units() {
+    let (unit, cluster) = (deployed("tidegate.service"), deployed("tidegate.service.d/cluster.conf"));
+    let environment = |text: &str| -> Vec<(String, String)> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("Environment="));
+        lines.map(|line| line.split_once('=').unwrap()).map(|(n, v)| (n.to_owned(), v.to_owned())).collect()
+    };
+    accepted("tidegate.service", &environment(&unit));
+    let secrets = ["TIDEGATE_ADMIN_TOKEN", "TIDEGATE_RESP_PASSWORD"];
+    let secrets = secrets.map(|name| (name.to_owned(), "sixteen-letters-and-more".to_owned()));
+    accepted("cluster.conf", &[environment(&unit), environment(&cluster), secrets.to_vec()].concat());
+    // The examples in its header.
+    for name in ["TIDEGATE_STORE", "TIDEGATE_CONTROL"] {
+        let mut urls = cluster.lines().filter_map(|line| line.split_once(&format!("#   {name}=")));
+        accepted("cluster.conf's header", &[(name.to_owned(), urls.next().unwrap().1.to_owned())]);
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("tidegate.service");
+    std::fs::write(&place, unit.replace("/usr/local/bin/tidegate", env!("CARGO_BIN_EXE_tidegate"))).unwrap();
+    std::fs::create_dir(folder.path().join("tidegate.service.d")).unwrap();
+    std::fs::write(folder.path().join("tidegate.service.d/cluster.conf"), cluster).unwrap();
+    let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&place).output();
+    match verified {
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "systemd is not installed"),
+        Ok(verified) => {
+            let said = String::from_utf8_lossy(&verified.stderr);
+            assert!(verified.status.success() && !said.contains("tidegate"), "{said}");
+        }
+    }
 }

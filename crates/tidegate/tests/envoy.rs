@@ -12,6 +12,30 @@ use std::thread;
 
 use support::{Tidegate, agent};
 
+/// Rules of the reference service, for descriptors that the routes of `envoy.yaml` make.
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - key: client
+        rate_limit: {name: free, unit: day, requests_per_unit: 2}
+      - key: client
+        value: staff
+        rate_limit: {unlimited: true}
+      - key: client
+        value: trial-*
+        rate_limit: {unit: day, requests_per_unit: 1}
+      - key: client
+        value: watched
+        shadow_mode: true
+        rate_limit: {unit: day, requests_per_unit: 1}
+  - key: order
+    value: express
+    rate_limit: {unit: day, requests_per_unit: 4, replaces: [{name: free}]}
+";
+
 const POLICIES: &str = r#"
 [[policy]]
 name = "per-client"
@@ -67,10 +91,11 @@ impl Envoy {
         Self { address, child }
     }
 
-    /// The status of a request and one of its headers.
+    /// The status of a request and one of its headers; an order may follow the client.
     fn get(&self, path: &str, client: &str, header: &str) -> (u16, String) {
         let url = format!("http://{}{path}", self.address);
-        let reply = agent().get(&url).header("x-client", client).call().unwrap();
+        let (client, order) = client.split_once(' ').unwrap_or((client, "usual"));
+        let reply = agent().get(&url).header("x-client", client).header("x-order", order).call().unwrap();
         let value = reply.headers().get(header).map_or("", |value| value.to_str().unwrap());
         (reply.status().as_u16(), value.to_owned())
     }
@@ -142,4 +167,31 @@ fn envoy_is_limited_and_goes_on_when_tidegate_is_stopped() {
     tidegate.signal("TERM");
     assert!(tidegate.wait().output.contains("drained"));
     assert_eq!(envoy.statuses("/limited", "a"), [200, 200, 200, 200, 200]);
+}
+
+#[test]
+fn envoy_is_limited_by_imported_rules_as_the_reference_service_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rules, file) = (folder.path().join("rules.yaml"), folder.path().join("tidegate.toml"));
+    fs::write(&rules, RULES).unwrap();
+    let imported =
+        support::binary().args(["import", "envoy"]).arg(&rules).arg("--output").arg(&file).output();
+    assert!(imported.unwrap().status.success());
+    let tidegate = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+    let envoy = Envoy::start(folder.path(), tidegate.grpc, stub());
+
+    // Each client has a counter of its own; the header has the limit of the rule that was asked.
+    assert_eq!(envoy.get("/imported", "a", "x-ratelimit-remaining"), (200, "1".into()));
+    assert_eq!(envoy.statuses("/imported", "a"), [200, 429]);
+    assert_eq!(envoy.statuses("/imported", "b"), [200, 200, 429]);
+    // The more specific rule only, whether it has more or less to give.
+    assert_eq!(envoy.statuses("/imported", "trial-1"), [200, 429]);
+    assert_eq!(envoy.statuses("/imported", "trial-2"), [200, 429]);
+    assert_eq!(envoy.statuses("/imported", "staff"), [200; 5]);
+    assert_eq!(envoy.statuses("/imported", "watched"), [200; 5]);
+    // A descriptor that ends before the rule does, is not the rule's.
+    assert_eq!(envoy.statuses("/limited", "a"), [200; 3]);
+    // One rule instead of another: `a` has used up the other, and it is not asked.
+    assert_eq!(envoy.statuses("/imported", "a express"), [200, 200, 200, 200, 429]);
+    assert_eq!(envoy.statuses("/imported", "a"), [429]);
 }

@@ -44,6 +44,7 @@ impl Bench for Pool {
             response: times.clone(),
             service: times.clone(),
             connect: latency(),
+            handshake: latency(),
             first_byte: times,
             denied_response: latency(),
             mean_in_flight: connections,

@@ -112,8 +112,8 @@ fn a_built_in_scenario_is_one_command_and_its_thresholds_set_the_status() {
     let output = load(&[&stub.url(), "-s", "baseline"]);
     let text = String::from_utf8_lossy(&output.stdout);
     // The stub's body says nothing of an admitted request: no reply is good.
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("FailedCheck 1000") && text.contains("errors < 1%: BROKEN"), "{text}");
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("FailedCheck 1000") && text.contains("errors < 1%: MISSED"), "{text}");
 }
 
 #[test]
@@ -136,4 +136,39 @@ fn a_scenario_with_mistakes_names_them_all() {
     for part in ["name: 1 to 100 bytes", "request[0]: path", "step[0].connections: 0 is outside"] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
+}
+
+#[test]
+fn a_target_where_nothing_listens_is_said_in_a_sentence() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for command in ["load", "saturate"] {
+        let url = format!("http://127.0.0.1:{port}/");
+        let output = binary().args([command, &url]).env("RUST_BACKTRACE", "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(!said.contains("backtrace"), "{said}");
+        let sentence = format!("nothing listens at 127.0.0.1:{port}: start the server, or mend the address");
+        assert!(said.contains(&sentence), "{said}");
+    }
+}
+
+/// 100 a second against 50 a second, turn by turn; and one against itself.
+#[test]
+fn two_targets_are_compared_turn_by_turn() {
+    let (quick, slow) = (Stub::start(&["--delay-ms", "20"]), Stub::start(&["--delay-ms", "40"]));
+    let compare = |a: &Stub, b: &Stub| {
+        let flags = "--interleave --connections 2 --repeats 3 --step-seconds 0.6 --warmup-seconds 0.1 --fail-if-worse";
+        let output = binary().args(["compare", &a.url(), &b.url()]).args(flags.split(' ')).output().unwrap();
+        let said =
+            [&output.stderr[..], &output.stdout[..]].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        (output.status.code(), said)
+    };
+    let (code, [turns, verdict]) = compare(&quick, &slow);
+    assert_eq!(code, Some(3), "{turns}{verdict}");
+    assert!(verdict.starts_with("slower by ") && verdict.contains("3 repeats"), "{verdict}");
+    let order: String = turns.lines().filter(|line| line.contains(" step ")).map(|line| &line[..1]).collect();
+    assert_eq!(order, "ABBAAB", "{turns}");
+    let (code, [turns, verdict]) = compare(&quick, &quick);
+    assert_eq!(code, Some(0), "{turns}{verdict}");
+    assert!(verdict.starts_with("throughput unchanged"), "{verdict}");
 }

@@ -3,9 +3,11 @@
 
 mod support;
 
-use std::process::Command;
+use std::process::{Command, Output};
 
-use support::{Tidegate, binary};
+use support::{Tidegate, agent, binary};
+use tidegate_testkit::postgres::PostgresServer;
+use tidegate_testkit::redis::RedisServer;
 
 /// The fenced block that follows `marker` in the README.
 fn block_after(marker: &str) -> String {
@@ -38,4 +40,58 @@ fn the_file_that_the_readme_shows_is_good() {
         .unwrap();
     let checked = binary().arg("check").arg(&file).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+}
+
+/// A shell in a scratch folder that finds the built binary under the name that people install it by.
+fn shell(script: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = folder.path().join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), programs.join("tidegate")).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    Command::new("bash").args(["-ec", script]).env("PATH", path).current_dir(folder.path()).output().unwrap()
+}
+
+#[test]
+fn redis_cli_is_answered_as_the_readme_says() {
+    let service = Tidegate::start(&[], &[]);
+    let script = block_after("tests/readme.rs: redis -->").replace("6380", &service.resp.port().to_string());
+    let ran = shell(&script);
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "0\n3\n2\n-1\n20\n");
+}
+
+#[test]
+fn the_rules_of_the_readme_are_imported() {
+    let ran = shell(&block_after("tests/readme.rs: envoy -->"));
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(
+        ran.status.success() && said.ends_with("tidegate.toml: good (policies: 1, overrides: 0)\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_stores_of_the_readme_count_for_two_processes_at_once() {
+    let (redis, postgres) = (RedisServer::start(&[]), PostgresServer::start(&[]));
+    for line in block_after("tests/readme.rs: stores -->").lines() {
+        let (store, command) = line.split_once(' ').unwrap();
+        assert_eq!(command, "tidegate serve");
+        let url = store.strip_prefix("TIDEGATE_STORE=").unwrap();
+        let url = url.replace("127.0.0.1:6379", &format!("127.0.0.1:{}", redis.port));
+        let url = if url.starts_with("postgres:") {
+            format!("postgres://postgres@127.0.0.1:{}/postgres", postgres.port)
+        } else {
+            url
+        };
+        let environment = [("TIDEGATE_STORE", url.as_str()), ("TIDEGATE_SHARED_DEADLINE", "1s")];
+        let nodes = [Tidegate::start(&[], &environment), Tidegate::start(&[], &environment)];
+        let remaining: Vec<u64> = [0, 1, 0, 1].map(|node: usize| remaining(&nodes[node])).to_vec();
+        assert_eq!(remaining, [99, 98, 97, 96], "{line}");
+    }
+}
+
+fn remaining(service: &Tidegate) -> u64 {
+    let body = serde_json::json!({"client_id": "user123", "resource": "api"});
+    let mut reply = agent().post(service.url("/api/v1/ratelimit")).send_json(&body).unwrap();
+    reply.body_mut().read_json::<serde_json::Value>().unwrap()["remaining"].as_u64().unwrap()
 }

@@ -3,10 +3,13 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use support::Tidegate;
+use support::{Tidegate, agent};
+use tidegate_testkit::redis::RedisServer;
 
 /// What a client says, with `TIDEGATE_PORT` set.
 fn ask(service: &Tidegate, program: &str, arguments: &[&str]) -> String {
@@ -66,6 +69,61 @@ fn redis_benchmark_pipelines_and_every_reply_is_counted() {
         "60",
     ];
     assert!(ask(&service, "redis-benchmark", &load).contains("requests per second"));
+    let metrics =
+        || agent().get(service.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
+    // A pipeline is counted after its replies were written, so the last ones may be missing for a moment.
+    let all = r#"tidegate_resp_commands_total{server="resp",command="cl.throttle",outcome="answered"} 20000"#;
+    let page = (0..1_000).map(|_| metrics()).find(|page| page.contains(all)).unwrap();
+    for line in [
+        r#"tidegate_resp_command_duration_seconds_count{server="resp",command="cl.throttle"} 20000"#,
+        r#"tidegate_resp_commands_in_flight{server="resp"} 0"#,
+    ] {
+        assert!(page.contains(&format!("{line}\n")), "{line} is not in\n{page}");
+    }
+    assert!(page.contains(r#"tidegate_connections_accepted_total{server="resp"} 2"#), "{page}");
+}
+
+/// The replies to throttle commands that are sent at once: (limited, remaining) of each.
+fn pipeline(service: &Tidegate, keys: &[String]) -> Vec<(u8, i64)> {
+    let mut stream = TcpStream::connect(service.resp).unwrap();
+    let commands = keys.iter().map(|key| format!("CL.THROTTLE {key} 4 5 3600\r\n"));
+    stream.write_all(commands.collect::<String>().as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    let reply = |reply: &str| {
+        let numbers: Vec<i64> = reply.lines().filter_map(|it| it.strip_prefix(':')?.parse().ok()).collect();
+        (u8::try_from(numbers[0]).unwrap(), numbers[2])
+    };
+    said.split("*5").skip(1).map(reply).collect()
+}
+
+#[test]
+fn a_pipeline_is_decided_by_redis_in_batches_and_in_order() {
+    let redis = RedisServer::start(&[]);
+    let store = format!("redis://127.0.0.1:{}", redis.port);
+    let environment = [("TIDEGATE_STORE", store.as_str()), ("TIDEGATE_SHARED_DEADLINE", "1s")];
+    let service = Tidegate::start(&[], &environment);
+    pipeline(&service, &["warm".to_owned()]);
+    let scripts = || {
+        let stats = redis.command(&["INFO", "commandstats"]);
+        let calls = stats.split_once("cmdstat_evalsha:calls=").unwrap().1;
+        calls.split_once(',').unwrap().0.parse::<u32>().unwrap()
+    };
+    let before = scripts();
+    let keys: Vec<String> = (0..60).map(|key| format!("key-{key}")).collect();
+    assert_eq!(pipeline(&service, &keys), [(0, 4); 60]);
+    let ran = scripts() - before;
+    assert!((1..=12).contains(&ran), "{ran} scripts for 60 commands");
+
+    // The same key is decided in the order of its commands, among others of which each has its own.
+    let mixed: Vec<String> =
+        (0..40).map(|at| if at % 4 == 0 { "hot".to_owned() } else { format!("cold-{at}") }).collect();
+    let told = pipeline(&service, &mixed);
+    let hot: Vec<(u8, i64)> = told.iter().step_by(4).copied().collect();
+    let expected = [(0, 4), (0, 3), (0, 2), (0, 1), (0, 0), (1, 0), (1, 0), (1, 0), (1, 0), (1, 0)];
+    assert_eq!(hot, expected);
+    assert!(told.iter().enumerate().all(|(at, told)| at % 4 == 0 || *told == (0, 4)), "{told:?}");
 }
 
 #[test]

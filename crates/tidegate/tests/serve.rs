@@ -74,6 +74,36 @@ fn a_restart_hands_nobody_a_fresh_window() {
     assert_eq!(spend_one(&again)["remaining"], 97);
 }
 
+/// Asks until the counters' snapshot has been replaced; that is once in `memory.snapshot_interval`, so
+/// this ends.
+fn until_saved_anew(service: &Tidegate) {
+    use std::os::unix::fs::MetadataExt;
+    let path = service.path().join("tidegate-data/counters.snapshot");
+    let inode = || fs::metadata(&path).ok().map(|file| file.ino());
+    let before = inode();
+    for _ in 0..200_000 {
+        if inode() != before {
+            return;
+        }
+        agent().get(service.url("/livez")).call().unwrap();
+    }
+    panic!("the counters are not saved");
+}
+
+#[test]
+fn a_kill_loses_what_was_spent_since_the_last_save_and_no_more() {
+    let service = Tidegate::start(&[], &[("TIDEGATE_MEMORY_SNAPSHOT_INTERVAL", "1s")]);
+    assert_eq!(spend_one(&service)["remaining"], 99);
+    // The first save from here on may have begun before that.
+    until_saved_anew(&service);
+    until_saved_anew(&service);
+    // From here on the next save is a minute away.
+    let again = restarted(service, "KILL");
+    assert_eq!(spend_one(&again)["remaining"], 98, "what was saved is there");
+    let last = restarted(again, "KILL");
+    assert_eq!(spend_one(&last)["remaining"], 98, "what was not saved is there to be spent again");
+}
+
 #[test]
 fn fault_08_the_civil_clock_jumps_and_nobody_is_refilled_or_locked_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,6 +206,18 @@ fn fault_45_a_public_bind_without_a_token_does_not_start() {
 }
 
 #[test]
+fn a_data_directory_that_cannot_be_made_is_named_with_the_way_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let refused = binary().args(["serve", "--data-dir"]).arg(&file).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(said.contains(&*file.to_string_lossy()) && said.contains("--data-dir"), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+}
+
+#[test]
 fn an_address_in_use_is_named() {
     let service = Tidegate::start(&[], &[]);
     let folder = tempfile::tempdir().unwrap();
@@ -188,6 +230,7 @@ fn an_address_in_use_is_named() {
     assert_eq!(second.status.code(), Some(1));
     let said = String::from_utf8_lossy(&second.stdout).into_owned();
     assert!(said.contains(&service.http.to_string()) && said.contains("in use"), "{said}");
+    assert!(said.contains("--http-listen"), "{said}");
 }
 
 #[test]

@@ -108,9 +108,13 @@ pub enum DecisionBodies<'a> {
 /// Reads a body.
 ///
 /// # Errors
-/// [`BodyError::Syntax`] for what is not JSON, [`BodyError::Field`] for what is not a `T`.
+/// [`BodyError::Syntax`] for what is not JSON in UTF-8 (RFC 8259, 8.1), fields that nobody asks for
+/// included; [`BodyError::Field`] for what is not a `T`.
 pub fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, BodyError> {
-    serde_json::from_slice(body).map_err(|_| explain::<T>(body))
+    let text = std::str::from_utf8(body).map_err(|error| {
+        BodyError::Syntax(format!("the body is not UTF-8 from byte {} on", error.valid_up_to()))
+    })?;
+    serde_json::from_str(text).map_err(|_| explain::<T>(body))
 }
 
 /// Reads the body of `POST /v1/decisions`.
@@ -263,6 +267,13 @@ mod tests {
     fn field(pointer: &str, detail: &str) -> BodyError {
         let (pointer, detail) = (pointer.to_owned(), detail.to_owned());
         BodyError::Field(FieldError { pointer, detail, accepted: String::new() })
+    }
+
+    #[test]
+    fn fault_13_bytes_that_are_not_utf8_are_refused_wherever_they_are() {
+        let body = b"{\"client_id\":\"a\",\"resource\":\"b\",\"other\":\"\xff\"}";
+        let error = read::<RateLimitBody<'_>>(body).unwrap_err();
+        assert!(matches!(&error, BodyError::Syntax(text) if text.ends_with("from byte 41 on")), "{error:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Parsers and encoders: bytes in, values out, no input and output of its own.
 
 pub mod bodies;
+pub mod envoy_limits;
 pub mod http1;
 pub mod path;
 pub mod problem;
@@ -8,3 +9,5 @@ pub mod rate_limit_fields;
 pub mod resp;
 pub mod rls;
 pub mod trace_context;
+pub mod x509;
+pub mod yaml;

@@ -9,8 +9,6 @@
 //!   never exceeds the policy's own rate;
 //! - `pk` is never sent: it would show clients how others are told apart.
 
-use std::fmt::Write;
-
 /// What one policy's two items say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
@@ -39,35 +37,26 @@ pub enum Unit {
     ConcurrentRequests,
 }
 
-/// The value of `RateLimit-Policy`.
-#[must_use]
-pub fn policy_field(items: &[Item<'_>]) -> String {
-    let mut field = String::with_capacity(items.len() * 32);
-    for item in items {
-        separate(&mut field);
-        let Item { policy, quota, window_seconds, .. } = item;
-        push(&mut field, format_args!("\"{policy}\";q={quota}"));
+/// Appends the value of `RateLimit-Policy`.
+pub fn put_policy<'a>(field: &mut Vec<u8>, items: impl Iterator<Item = Item<'a>>) {
+    for (index, item) in items.enumerate() {
+        put_name(field, index, item.policy);
+        put_number(field, ";q=", item.quota);
         if item.unit == Unit::ConcurrentRequests {
-            field.push_str(";qu=\"concurrent-requests\"");
+            field.extend_from_slice(b";qu=\"concurrent-requests\"");
         }
-        push(&mut field, format_args!(";w={window_seconds}"));
+        put_number(field, ";w=", item.window_seconds);
     }
-    field
 }
 
-/// The value of `RateLimit`.
-#[must_use]
-pub fn limit_field(items: &[Item<'_>]) -> String {
-    let mut field = String::with_capacity(items.len() * 32);
-    for item in items {
-        separate(&mut field);
-        let (remaining, seconds) = match item.wait_seconds {
-            Some(wait) => (0, wait.max(1)),
-            None => (item.remaining, effective_window(item)),
-        };
-        push(&mut field, format_args!("\"{}\";r={remaining};t={seconds}", item.policy));
+/// Appends the value of `RateLimit`.
+pub fn put_limit<'a>(field: &mut Vec<u8>, items: impl Iterator<Item = Item<'a>>) {
+    for (index, item) in items.enumerate() {
+        let (remaining, seconds) = available(&item);
+        put_name(field, index, item.policy);
+        put_number(field, ";r=", remaining);
+        put_number(field, ";t=", seconds);
     }
-    field
 }
 
 /// Whole seconds for `Retry-After`: rounded up, at least 1, so that a client which obeys it is never
@@ -77,21 +66,41 @@ pub fn whole_seconds(nanos: u64) -> u64 {
     nanos.div_ceil(1_000_000_000).max(1)
 }
 
+/// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for one policy, from before there was a draft: the
+/// same quota, and the reset as seconds from now, as Envoy sends it. They cannot tell two policies.
+#[must_use]
+pub fn legacy_fields(item: &Item<'_>) -> [u64; 3] {
+    let (remaining, seconds) = available(item);
+    [item.quota, remaining, seconds]
+}
+
+/// `r` and `t`.
+fn available(item: &Item<'_>) -> (u64, u64) {
+    match item.wait_seconds {
+        Some(wait) => (0, wait.max(1)),
+        None => (item.remaining, effective_window(item)),
+    }
+}
+
 fn effective_window(item: &Item<'_>) -> u64 {
     let spread = (u128::from(item.remaining) * u128::from(item.window_seconds))
         .div_ceil(u128::from(item.quota.max(1)));
     u64::try_from(spread).unwrap_or(u64::MAX).max(1)
 }
 
-fn separate(field: &mut String) {
-    if !field.is_empty() {
-        field.push(',');
+fn put_name(field: &mut Vec<u8>, index: usize, policy: &str) {
+    if index > 0 {
+        field.push(b',');
     }
+    field.push(b'"');
+    field.extend_from_slice(policy.as_bytes());
+    field.push(b'"');
 }
 
-fn push(field: &mut String, text: std::fmt::Arguments<'_>) {
-    // Invariant: writing to a String cannot fail.
-    field.write_fmt(text).unwrap_or_default();
+/// Not by `format!`: these fields are in every reply.
+fn put_number(field: &mut Vec<u8>, key: &str, number: u64) {
+    field.extend_from_slice(key.as_bytes());
+    field.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]
@@ -106,17 +115,26 @@ mod tests {
     #[test]
     fn fields_read_as_the_draft_has_them() {
         let permits = Item { unit: Unit::ConcurrentRequests, policy: "slots", ..item(3, None) };
-        let items = [item(99, None), permits];
-        assert_eq!(
-            policy_field(&items),
-            "\"default\";q=100;w=60,\"slots\";q=100;qu=\"concurrent-requests\";w=60"
-        );
-        assert_eq!(limit_field(&items), "\"default\";r=99;t=60,\"slots\";r=3;t=2");
+        let items = || [item(99, None), permits].into_iter();
+        let (mut policy, mut limit) = (Vec::new(), Vec::new());
+        put_policy(&mut policy, items());
+        put_limit(&mut limit, items());
+        let expected = "\"default\";q=100;w=60,\"slots\";q=100;qu=\"concurrent-requests\";w=60";
+        assert_eq!(policy, expected.as_bytes());
+        assert_eq!(limit, b"\"default\";r=99;t=60,\"slots\";r=3;t=2");
     }
 
     #[test]
     fn a_denial_says_how_long() {
-        assert_eq!(limit_field(&[item(7, Some(45))]), "\"default\";r=0;t=45");
+        let mut limit = Vec::new();
+        put_limit(&mut limit, std::iter::once(item(7, Some(45))));
+        assert_eq!(limit, b"\"default\";r=0;t=45");
+    }
+
+    #[test]
+    fn the_legacy_fields_describe_the_same_quota() {
+        assert_eq!(legacy_fields(&item(99, None)), [100, 99, 60]);
+        assert_eq!(legacy_fields(&item(7, Some(45))), [100, 0, 45]);
     }
 
     #[test]

@@ -215,6 +215,13 @@ pub fn decode<M: Message + Default>(body: &[u8]) -> Result<M, FrameError> {
     }
 }
 
+/// Bytes of the frame that `received` begins with, once its head is there.
+#[must_use]
+pub fn frame_bytes(received: &[u8]) -> Option<usize> {
+    let [_flag, length @ ..] = *received.first_chunk::<HEAD_BYTES>()?;
+    Some(HEAD_BYTES + usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX - HEAD_BYTES))
+}
+
 /// A message in its frame.
 #[must_use]
 pub fn encode<M: Message>(message: &M) -> Vec<u8> {
@@ -222,7 +229,7 @@ pub fn encode<M: Message>(message: &M) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEAD_BYTES + length);
     bytes.push(0);
     bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-    bytes.extend_from_slice(&message.encode_to_vec());
+    message.encode(&mut bytes).expect("a vector grows");
     bytes
 }
 

@@ -17,7 +17,8 @@ pub(crate) struct Case {
     pub(crate) folder: PathBuf,
     /// What is measured and why, in a sentence or two; stands above the table.
     pub(crate) what: String,
-    /// Who is measured, in the order of the table's columns.
+    /// Who is measured, in the order of the table's columns; nobody, if a script says what it measures.
+    #[serde(default)]
     pub(crate) subjects: Vec<Subject>,
     /// A configuration file in the case's folder for Tidegate; none: its defaults.
     pub(crate) tidegate_config: Option<String>,
@@ -40,6 +41,8 @@ pub(crate) enum Subject {
     Throttlecrab,
     /// redis-server with a rate limit in Lua, driven by redis-benchmark.
     RedisLua,
+    /// redis-server and its GET, which decides nothing: what its protocol costs at least.
+    RedisGet,
 }
 
 impl Subject {
@@ -50,6 +53,7 @@ impl Subject {
             Self::Nginx => "nginx",
             Self::Throttlecrab => "throttlecrab",
             Self::RedisLua => "redis + Lua",
+            Self::RedisGet => "redis GET",
         }
     }
 }
@@ -86,6 +90,54 @@ pub(crate) enum Load {
         /// How many requests.
         requests: u32,
     },
+    /// The same, spread over several nodes that count in one Redis; the case's configuration has the limit.
+    OneKeyOnRedis {
+        /// How many nodes.
+        nodes: u32,
+        /// How many requests.
+        requests: u32,
+    },
+    /// Commands of Redis clients, keys at random.
+    Resp {
+        /// Connections.
+        connections: u32,
+        /// Commands that each sends at once, a level each.
+        pipelines: Vec<u32>,
+        /// Length of one run, roughly: commands are counted, not seconds.
+        seconds: u32,
+        /// Runs per subject and level; the median counts.
+        repeats: u32,
+        /// Keys.
+        keys: u32,
+    },
+    /// A program of the case's folder measures, and prints its own table and ranges.
+    Script {
+        /// Its file name.
+        run: String,
+        /// What it is given.
+        #[serde(default)]
+        arguments: Vec<String>,
+    },
+    /// Unary calls of gRPC, all for one client: the generator repeats its message.
+    Grpc {
+        /// Connections, and calls at once on each; the level is their product.
+        shapes: Vec<[u32; 2]>,
+        /// Length of one run.
+        seconds: u32,
+        /// Runs per subject and shape; the median counts.
+        repeats: u32,
+    },
+}
+
+impl Load {
+    /// What its levels are levels of.
+    pub(crate) fn levels(&self) -> &'static str {
+        match self {
+            Self::Resp { .. } => "pipeline",
+            Self::Grpc { .. } => "calls at once",
+            _ => "connections",
+        }
+    }
 }
 
 /// A range in which a figure, or its ratio to another subject's, is expected.
@@ -188,6 +240,10 @@ mod tests {
         let cases = load(&root.join("regression"), None).unwrap();
         assert!(!cases.is_empty());
         for case in cases {
+            if let Load::Script { run, .. } = &case.load {
+                assert!(case.folder.join(run).is_file(), "{} has no {run}", case.name);
+                continue;
+            }
             assert!(!case.expect.is_empty(), "{} expects nothing", case.name);
             let bounded = |e: &Expect| e.at_least.is_some() || e.at_most.is_some();
             assert!(case.expect.iter().all(bounded), "{} has a range without an end", case.name);

@@ -10,7 +10,7 @@ use super::server::Server;
 use crate::chore::{capture, find};
 
 /// Threads of a generator. The servers share the same cores, as in every figure we compare with.
-const THREADS: u32 = 2;
+pub(super) const THREADS: u32 = 2;
 /// redis-benchmark counts requests, not seconds; about this many are answered in a second.
 const REDIS_REQUESTS_PER_SECOND: u32 = 60_000;
 
@@ -21,7 +21,7 @@ pub(crate) struct Run {
     pub(crate) throughput: f64,
     /// Good replies in all.
     pub(crate) replies: f64,
-    /// 99th percentile of the service time, in milliseconds.
+    /// 99th percentile of the service time, in milliseconds; not a number if the generator does not say.
     pub(crate) p99_ms: f64,
     /// Failed connections, requests without a reply, replies with another status.
     pub(crate) errors: f64,
@@ -39,7 +39,7 @@ pub(crate) fn load(
     clients: u32,
 ) -> anyhow::Result<Run> {
     match server.subject {
-        Subject::RedisLua => redis_benchmark(server, connections, seconds, clients),
+        Subject::RedisLua | Subject::RedisGet => redis_benchmark(server, connections, seconds, clients),
         Subject::Tidegate | Subject::Nginx | Subject::Throttlecrab => {
             wrk(root, server, connections, seconds, clients)
         }
@@ -67,7 +67,7 @@ fn wrk(root: &Path, server: &Server, connections: u32, seconds: u32, clients: u3
 pub(crate) fn path_of(subject: Subject) -> &'static str {
     match subject {
         Subject::Throttlecrab => "/throttle",
-        Subject::Tidegate | Subject::Nginx | Subject::RedisLua => "/api/v1/ratelimit",
+        Subject::Tidegate | Subject::Nginx | Subject::RedisLua | Subject::RedisGet => "/api/v1/ratelimit",
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn path_of(subject: Subject) -> &'static str {
 pub(crate) fn body_of(subject: Subject) -> &'static str {
     match subject {
         Subject::Throttlecrab => r#"{"key":"CLIENT","max_burst":100,"count_per_period":100,"period":60}"#,
-        Subject::Tidegate | Subject::Nginx | Subject::RedisLua => {
+        Subject::Tidegate | Subject::Nginx | Subject::RedisLua | Subject::RedisGet => {
             r#"{"client_id":"CLIENT","resource":"api"}"#
         }
     }
@@ -119,7 +119,7 @@ fn redis_benchmark(server: &Server, connections: u32, seconds: u32, clients: u32
 }
 
 /// The last line: `"EVALSHA ...","rps","avg","min","p50","p95","p99","max"`.
-fn read_redis_benchmark(printed: &str, requests: u32) -> Option<Run> {
+pub(super) fn read_redis_benchmark(printed: &str, requests: u32) -> Option<Run> {
     let cells: Vec<&str> = printed.lines().last()?.rsplit(',').map(|cell| cell.trim_matches('"')).collect();
     let throughput = cells.get(6)?.parse().ok()?;
     let p99_ms = cells.get(1)?.parse().ok()?;

@@ -5,6 +5,7 @@
 //! repeats counts. Before the load a few replies are read, so that a server which answers fast and
 //! wrong has no figure at all; denials and errors are told apart from admitted requests.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::bail;
@@ -12,6 +13,7 @@ use anyhow::bail;
 use super::case::{Case, Load, Quantity, Subject};
 use super::client::{Connection, decision, post};
 use super::generator::{self, Run};
+use super::protocols;
 use super::server::Server;
 
 /// Replies that are read before a load.
@@ -80,6 +82,12 @@ pub(crate) fn case(root: &Path, case: &Case) -> anyhow::Result<Vec<Figure>> {
             let figures = subjects.map(|subject| one_key(&start(*subject)?, limit, requests));
             Ok(figures.collect::<Result<Vec<_>, _>>()?.concat())
         }
+        Load::OneKeyOnRedis { nodes, requests } => protocols::one_key_on_redis(root, case, nodes, requests),
+        Load::Resp { connections, ref pipelines, seconds, repeats, keys } => {
+            protocols::resp(root, case, &protocols::Resp { connections, seconds, repeats, keys }, pipelines)
+        }
+        Load::Script { .. } => bail!("a script has no figures but those that it prints"),
+        Load::Grpc { ref shapes, seconds, repeats } => protocols::grpc(root, case, shapes, seconds, repeats),
     }
 }
 
@@ -106,8 +114,19 @@ fn check(server: &Server) -> anyhow::Result<()> {
 }
 
 fn throughput(root: &Path, servers: &[Server], connections: u32, plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+    let load = |server: &Server| generator::load(root, server, connections, plan.seconds, plan.clients);
+    turns(servers, connections, plan.repeats, load)
+}
+
+/// Loads the servers in turn, alternating the order; the figures of level `connections`.
+pub(super) fn turns(
+    servers: &[Server],
+    connections: u32,
+    repeats: u32,
+    load: impl Fn(&Server) -> anyhow::Result<Run>,
+) -> anyhow::Result<Vec<Figure>> {
     let mut runs: Vec<Vec<(Run, f64)>> = vec![Vec::new(); servers.len()];
-    for repeat in 0..plan.repeats {
+    for repeat in 0..repeats {
         let mut turns: Vec<usize> = (0..servers.len()).collect();
         if repeat % 2 == 1 {
             turns.reverse();
@@ -115,10 +134,10 @@ fn throughput(root: &Path, servers: &[Server], connections: u32, plan: &Plan) ->
         for turn in turns {
             let server = &servers[turn];
             let before = server.cpu_seconds();
-            let run = generator::load(root, server, connections, plan.seconds, plan.clients)?;
+            let run = load(server)?;
             let cpu = (server.cpu_seconds() - before) / (run.replies.max(1.0) / 1e6);
             println!(
-                "  {:12} {connections:6} connections: {:9.0} replies/s, p99 {:8.2} ms, {:.0} errors",
+                "  {:12} at {connections:6}: {:9.0} replies/s, p99 {:8.2} ms, {:.0} errors",
                 server.subject.name(),
                 run.throughput,
                 run.p99_ms,
@@ -138,7 +157,10 @@ fn throughput(root: &Path, servers: &[Server], connections: u32, plan: &Plan) ->
             ));
         };
         add(Quantity::Throughput, |(run, _)| run.throughput);
-        add(Quantity::P99, |(run, _)| run.p99_ms);
+        // Not every generator says.
+        if runs.iter().all(|(run, _)| run.p99_ms.is_finite()) {
+            add(Quantity::P99, |(run, _)| run.p99_ms);
+        }
         add(Quantity::Cpu, |(_, cpu)| *cpu);
         // The worst repeat is the one to know.
         let errors = runs.iter().map(|(run, _)| run.errors).fold(0.0, f64::max);
@@ -205,8 +227,18 @@ fn one_key(server: &Server, limit: u32, requests: u32) -> anyhow::Result<Vec<Fig
             bail!("configure answers {}: {}", reply.status, reply.body);
         }
     }
-    let request = decision(server.subject, "one");
-    let opened = (0..requests).map(|_| Connection::open(server.address));
+    one_key_at(server.subject, &[server.address], requests)
+}
+
+/// The same for nodes that were configured already, the requests dealt out in turn.
+pub(super) fn one_key_at(
+    subject: Subject,
+    nodes: &[SocketAddr],
+    requests: u32,
+) -> anyhow::Result<Vec<Figure>> {
+    let request = decision(subject, "one");
+    let turns = nodes.iter().cycle().take(requests as usize);
+    let opened = turns.map(|node| Connection::open(*node));
     let mut connections = opened.collect::<Result<Vec<_>, _>>()?;
     for connection in &mut connections {
         connection.send(&request)?;
@@ -220,9 +252,9 @@ fn one_key(server: &Server, limit: u32, requests: u32) -> anyhow::Result<Vec<Fig
         }
     }
     Ok(vec![
-        Figure::single(Quantity::Admitted, server.subject, admitted),
-        Figure::single(Quantity::Denied, server.subject, denied / f64::from(requests) * 100.0),
-        Figure::single(Quantity::Errors, server.subject, errors),
+        Figure::single(Quantity::Admitted, subject, admitted),
+        Figure::single(Quantity::Denied, subject, denied / f64::from(requests) * 100.0),
+        Figure::single(Quantity::Errors, subject, errors),
     ])
 }
 

@@ -12,6 +12,7 @@ mod client;
 mod generator;
 mod machine;
 mod measure;
+mod protocols;
 mod report;
 mod server;
 
@@ -24,7 +25,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub(crate) use case::Subject;
 pub(crate) use server::Server;
 
-use crate::chore::run;
+use crate::chore::{capture, cargo, run};
 use crate::setup;
 
 /// Descriptors for 10,000 connections on either side.
@@ -36,8 +37,8 @@ Written by `make bench`; not edited by hand. Ratios within one run are what to r
 measured turn by turn with the others on the machine below, so absolute figures move with the machine
 and ratios hardly do. The load generator shares the cores with the server. Figures are medians of the
 repeats, their range in brackets; only replies with status 200 count. throttlecrab-server is 0.4.40
-from crates.io. redis-server is driven by redis-benchmark, not wrk, and speaks no HTTP: it is a
-reference, not a like-for-like peer.
+from crates.io. redis-server is driven by redis-benchmark, not wrk, and speaks no HTTP: beside HTTP it is
+a reference, not a like-for-like peer. gRPC is driven by h2load, which does not report percentiles.
 ";
 
 /// Runs the case named, or all.
@@ -56,17 +57,32 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     build(root)?;
 
     let mut text = format!("{INTRODUCTION}\n{}", machine::describe());
+    let mut failed = Vec::new();
     for case in &cases {
         println!("{}", case.name);
-        let figures = measure::case(root, case).with_context(|| format!("case {}", case.name))?;
-        let section = report::section(case, &figures);
+        let section = section(root, case).unwrap_or_else(|error| {
+            failed.push(case.name.as_str());
+            report::not_measured(case, &error)
+        });
         println!("{section}");
         text.push_str(&section);
+        // After each case: a run that is cut short leaves what it has measured.
+        if only.is_none() {
+            std::fs::write(root.join("docs/benchmarks.md"), &text).context("docs/benchmarks.md")?;
+        }
     }
-    if only.is_none() {
-        std::fs::write(root.join("docs/benchmarks.md"), text).context("docs/benchmarks.md")?;
+    if !failed.is_empty() {
+        bail!("not measured: {}", failed.join(", "));
     }
     Ok(())
+}
+
+fn section(root: &Path, case: &case::Case) -> anyhow::Result<String> {
+    if let case::Load::Script { run, arguments } = &case.load {
+        let printed = capture(Command::new(case.folder.join(run)).args(arguments).current_dir(&case.folder))?;
+        return Ok(report::printed(case, &printed));
+    }
+    Ok(report::section(case, &measure::case(root, case)?))
 }
 
 /// Builds Tidegate as it is shipped.
@@ -74,7 +90,7 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
 /// # Errors
 /// When it does not build.
 pub(crate) fn build(root: &Path) -> anyhow::Result<()> {
-    run(Command::new("cargo").args(["build", "--release", "--package", "tidegate"]).current_dir(root))
+    run(cargo().args(["build", "--release", "--package", "tidegate"]).current_dir(root))
 }
 
 /// The release build of Tidegate.

@@ -14,13 +14,23 @@ pub(crate) fn section(case: &Case, figures: &[Figure]) -> String {
     text
 }
 
+/// The section of a case whose script prints its own table.
+pub(crate) fn printed(case: &Case, text: &str) -> String {
+    format!("\n## {}\n\n{}\n\n```text\n{}\n```\n", case.name, case.what.trim(), text.trim_end())
+}
+
+/// The section of a case that could not be run.
+pub(crate) fn not_measured(case: &Case, error: &anyhow::Error) -> String {
+    format!("\n## {}\n\n{}\n\n**Not measured**: {error:#}\n", case.name, case.what.trim())
+}
+
 fn table(case: &Case, figures: &[Figure]) -> String {
     let rows: BTreeSet<(u32, Quantity)> = figures.iter().map(|f| (f.connections, f.quantity)).collect();
     let levels = rows.iter().any(|(connections, _)| *connections > 0);
     let names: Vec<&str> = case.subjects.iter().map(|subject| subject.name()).collect();
     let mut text = format!(
         "| {}figure | {} |\n|{}---|{}\n",
-        if levels { "connections | " } else { "" },
+        if levels { format!("{} | ", case.load.levels()) } else { String::new() },
         names.join(" | "),
         if levels { "---:|" } else { "" },
         "---:|".repeat(names.len())

@@ -37,6 +37,17 @@ pub(crate) struct Server {
     _scratch: Scratch,
 }
 
+/// What a server is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1
+    Http,
+    /// That of Redis.
+    Resp,
+    /// gRPC, or HTTP/2 where a server has no gRPC.
+    Grpc,
+}
+
 /// A folder that is removed when dropped.
 struct Scratch(PathBuf);
 
@@ -53,15 +64,30 @@ impl Server {
     /// # Errors
     /// When it is not installed, does not start, or does not listen within 20 s.
     pub(crate) fn start(root: &Path, subject: Subject, config: Option<&Path>) -> anyhow::Result<Self> {
+        Self::start_speaking(root, subject, config, Protocol::Http, &[])
+    }
+
+    /// The same on the subject's listener for `protocol`, with further environment.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) fn start_speaking(
+        root: &Path,
+        subject: Subject,
+        config: Option<&Path>,
+        protocol: Protocol,
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let port = free_port()?;
         let folder = std::env::temp_dir().join(format!("tidegate-bench-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let mut command = match subject {
-            Subject::Tidegate => tidegate(root, &folder, port, config)?,
-            Subject::Nginx => nginx(&folder, port)?,
-            Subject::Throttlecrab => throttlecrab(root, port),
-            Subject::RedisLua => redis(&folder, port)?,
+            Subject::Tidegate => tidegate(root, &folder, port, config, protocol)?,
+            Subject::Nginx => nginx(&folder, port, protocol)?,
+            Subject::Throttlecrab => throttlecrab(root, port, protocol),
+            Subject::RedisLua | Subject::RedisGet => redis(&folder, port)?,
         };
+        command.envs(environment.iter().copied());
         let log = std::fs::File::create(folder.join("log.txt")).context("log.txt")?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(&folder);
         let child = command.spawn().with_context(|| format!("{} does not start", subject.name()))?;
@@ -156,22 +182,33 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-fn tidegate(root: &Path, folder: &Path, port: u16, config: Option<&Path>) -> anyhow::Result<Command> {
+fn tidegate(
+    root: &Path,
+    folder: &Path,
+    port: u16,
+    config: Option<&Path>,
+    protocol: Protocol,
+) -> anyhow::Result<Command> {
     let mut command = Command::new(super::binary(root));
     command.arg("serve");
     if let Some(config) = config {
         command.arg("--config").arg(config);
     }
-    command
-        .env("TIDEGATE_HTTP_LISTEN", format!("127.0.0.1:{port}"))
-        .env("TIDEGATE_GRPC_LISTEN", format!("127.0.0.1:{}", free_port()?))
-        .env("TIDEGATE_RESP_LISTEN", format!("127.0.0.1:{}", free_port()?))
-        .env("TIDEGATE_INGEST_LISTEN", format!("127.0.0.1:{}", free_port()?))
-        .env("TIDEGATE_DATA_DIR", folder);
+    for (name, of) in [
+        ("TIDEGATE_HTTP_LISTEN", Some(Protocol::Http)),
+        ("TIDEGATE_GRPC_LISTEN", Some(Protocol::Grpc)),
+        ("TIDEGATE_RESP_LISTEN", Some(Protocol::Resp)),
+        ("TIDEGATE_INGEST_LISTEN", None),
+    ] {
+        let port = if of == Some(protocol) { port } else { free_port()? };
+        command.env(name, format!("127.0.0.1:{port}"));
+    }
+    command.env("TIDEGATE_DATA_DIR", folder);
     Ok(command)
 }
 
-fn nginx(folder: &Path, port: u16) -> anyhow::Result<Command> {
+fn nginx(folder: &Path, port: u16, protocol: Protocol) -> anyhow::Result<Command> {
+    let http2 = if protocol == Protocol::Grpc { " http2" } else { "" };
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path {}/{kind};\n", folder.display()))
         .concat();
@@ -179,7 +216,7 @@ fn nginx(folder: &Path, port: u16) -> anyhow::Result<Command> {
         "daemon off;\nworker_processes auto;\nworker_rlimit_nofile 20000;\npid {folder}/pid;\n\
          error_log {folder}/error.log crit;\nevents {{ worker_connections 16000; }}\nhttp {{\n{temporary}    \
          access_log off;\n    keepalive_requests 1000000000;\n    keepalive_timeout 600s;\n    \
-         default_type application/json;\n    server {{\n        listen 127.0.0.1:{port} reuseport backlog=16384;\n        \
+         default_type application/json;\n    server {{\n        listen 127.0.0.1:{port}{http2} reuseport backlog=16384;\n        \
          location / {{ return 200 '{REPLY}'; }}\n    }}\n}}\n",
         folder = folder.display(),
     );
@@ -190,11 +227,24 @@ fn nginx(folder: &Path, port: u16) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn throttlecrab(root: &Path, port: u16) -> Command {
+fn throttlecrab(root: &Path, port: u16, protocol: Protocol) -> Command {
+    let name = match protocol {
+        Protocol::Http => "--http",
+        Protocol::Resp => "--redis",
+        Protocol::Grpc => "--grpc",
+    };
     let mut command = Command::new(root.join(".tools/bin/throttlecrab-server"));
     command
-        .args(["--http", "--http-host", "127.0.0.1", "--log-level", "error", "--store-capacity", "200000"])
-        .arg("--http-port")
+        .args([
+            name,
+            &format!("{name}-host"),
+            "127.0.0.1",
+            "--log-level",
+            "error",
+            "--store-capacity",
+            "200000",
+        ])
+        .arg(format!("{name}-port"))
         .arg(port.to_string());
     command
 }

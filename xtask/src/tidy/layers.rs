@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-control", 2),
     ("tidegate-net", 2),
     ("tidegate-testkit", 1),
+    ("tidegate-postgres", 1),
     ("tidegate-limiter", 3),
     ("tidegate-gateway", 3),
     ("tidegate-edge", 3),
@@ -30,7 +31,7 @@ const LAYERS: &[(&str, u8)] = &[
 
 /// What the pure crates may use, and what only their tests may use.
 const PURE: &[(&str, &[&str])] = &[
-    ("tidegate-algorithms", &["jiff", "serde", "serde_json", "thiserror"]),
+    ("tidegate-algorithms", &["jiff", "serde", "serde_json", "strsim", "thiserror"]),
     (
         "tidegate-wire",
         &[
@@ -41,6 +42,7 @@ const PURE: &[(&str, &[&str])] = &[
             "memchr",
             "ppp",
             "prost",
+            "saphyr-parser",
             "serde",
             "serde_json",
             "serde_path_to_error",

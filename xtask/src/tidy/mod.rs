@@ -20,6 +20,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
+use crate::chore::cargo;
 use crate::source::Source;
 
 /// Dependencies are judged as they are built here; what only Windows needs is not ours to keep tidy.
@@ -100,8 +101,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(sources.iter().flat_map(style::check));
     findings.extend(dead::check(&sources, &dead::roots(&metadata, root)?));
     findings.extend(links::check(&files, |path| root.join(path).exists()));
-    findings
-        .extend(references::check(&files, &references::Known::read(root)?, |path| root.join(path).exists()));
+    findings.extend(references::check(&files, &references::Known::read(root, &files)?, |path| {
+        root.join(path).exists()
+    }));
     findings.extend(faults::check(&sources));
     findings.sort();
     findings.dedup();
@@ -117,7 +119,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
 }
 
 fn metadata(root: &Path) -> anyhow::Result<Metadata> {
-    let output = Command::new("cargo")
+    let output = cargo()
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", PLATFORM])
         .current_dir(root)
         .output()

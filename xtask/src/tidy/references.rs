@@ -1,7 +1,9 @@
-//! What documents and comments point at: files of this repository, `make` targets, chores.
+//! What documents and comments point at: files of this repository, `make` targets, chores, tests.
 //!
 //! A path is checked when it is written as `code` in Markdown, or in a Rust, TOML or Make comment,
 //! and begins with a folder of ours; a name with a placeholder (`NNNN`, `<name>`, `*`) is not.
+//! A test is a name of four words or more in the `code` of Markdown, as documents state what they
+//! promise beside the test that checks it; metrics' names look the same and begin with our own.
 //! `CHANGELOG.md` tells of the past and is left alone.
 
 use std::collections::BTreeSet;
@@ -18,25 +20,27 @@ const FOLDERS: &[&str] =
 /// Folders below them that only exist after a run.
 const MADE: &[&str] = &["fuzz/artifacts", "fuzz/corpus", "fuzz/target"];
 
-/// The names that `make` and `cargo xtask` answer to.
+/// The names that `make` and `cargo xtask` answer to, and those of all functions.
 pub(super) struct Known {
     targets: BTreeSet<String>,
     chores: BTreeSet<String>,
+    functions: BTreeSet<String>,
 }
 
 impl Known {
-    /// Reads the `Makefile`'s targets.
-    pub(super) fn read(root: &Path) -> anyhow::Result<Self> {
+    /// Reads the `Makefile`'s targets, and the functions of `files`.
+    pub(super) fn read(root: &Path, files: &[TextFile]) -> anyhow::Result<Self> {
         let makefile = std::fs::read_to_string(root.join("Makefile")).context("Makefile")?;
-        Ok(Self::new(&makefile, crate::CHORES))
+        Ok(Self::new(&makefile, crate::CHORES, files))
     }
 
-    fn new(makefile: &str, chores: &[(&str, &str)]) -> Self {
+    fn new(makefile: &str, chores: &[(&str, &str)], files: &[TextFile]) -> Self {
         let rules = makefile.lines().filter(|line| !line.starts_with(['\t', '#', '.', ' ']));
         let targets = rules.filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned());
         Self {
             targets: targets.collect(),
             chores: chores.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            functions: files.iter().filter(|file| file.path.ends_with(".rs")).flat_map(functions).collect(),
         }
     }
 }
@@ -45,8 +49,10 @@ impl Known {
 pub(super) fn check(files: &[TextFile], known: &Known, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.path != "CHANGELOG.md") {
+        let is_document = file.path.ends_with(".md");
         for (line, mention) in mentions(file) {
-            findings.extend(missing(&mention, known, &exists).map(|why| Finding::at(&file.path, line, why)));
+            let why = missing(&mention, known, is_document, &exists);
+            findings.extend(why.map(|why| Finding::at(&file.path, line, why)));
         }
     }
     findings
@@ -69,7 +75,25 @@ fn mentions(file: &TextFile) -> Vec<(usize, String)> {
         .collect()
 }
 
-fn missing(mention: &str, known: &Known, exists: &impl Fn(&str) -> bool) -> Option<String> {
+fn functions(file: &TextFile) -> impl Iterator<Item = String> + '_ {
+    let names = file.text.split("fn ").skip(1);
+    names.map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect())
+}
+
+/// Whether a word is what only a test is called: four words or more, and no metric.
+fn is_test(word: &str) -> bool {
+    let parts: Vec<_> = word.split('_').collect();
+    let plain =
+        |part: &&str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    parts.len() >= 4 && parts[0] != "tidegate" && parts.iter().all(plain)
+}
+
+fn missing(
+    mention: &str,
+    known: &Known,
+    is_document: bool,
+    exists: &impl Fn(&str) -> bool,
+) -> Option<String> {
     let mut words = mention.split_whitespace();
     match (words.next()?, words.next()) {
         ("make", Some(target)) if is_name(target) && !known.targets.contains(target) => {
@@ -83,6 +107,9 @@ fn missing(mention: &str, known: &Known, exists: &impl Fn(&str) -> bool) -> Opti
         }
         (_, Some(_)) => return None,
         _ => {}
+    }
+    if is_document && is_test(mention) && !known.functions.contains(mention) {
+        return Some(format!("there is no test `{mention}`: mend the name or write it"));
     }
     let ours = FOLDERS.iter().any(|folder| mention.starts_with(folder) && mention.len() > folder.len());
     let made = MADE.iter().any(|made| mention.starts_with(made));
@@ -101,7 +128,8 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        let known = Known::new("run: setup ## x\n\tcargo build\n.PHONY: a\n", &[("tidy", "")]);
+        let test = TextFile { path: "t.rs".to_owned(), text: "fn a_test_that_is_there() {}".to_owned() };
+        let known = Known::new("run: setup ## x\n\tcargo build\n.PHONY: a\n", &[("tidy", "")], &[test]);
         let files = [TextFile { path: path.to_owned(), text: text.to_owned() }];
         check(&files, &known, |path| path == "docs/a.md").into_iter().map(|finding| finding.line).collect()
     }
@@ -118,5 +146,13 @@ mod tests {
     fn a_command_that_is_not_there_is_found() {
         let text = "`make run`\n`make cake`\n`cargo xtask tidy`\n`cargo xtask cake`\n`make sure it is`\n";
         assert_eq!(lines("README.md", text), [2, 4, 5]);
+    }
+
+    #[test]
+    fn a_test_that_is_not_there_is_found() {
+        let text =
+            "`a_test_that_is_there`\n`a_test_that_is_not`\n`too_few_words`\n`tidegate_a_long_metric`\n";
+        assert_eq!(lines("docs/a.md", text), [2]);
+        assert_eq!(lines("x.rs", "// As in a_test_that_is_not.\n"), Vec::<usize>::new());
     }
 }

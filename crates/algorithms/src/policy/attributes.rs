@@ -4,7 +4,7 @@
 //! (fault 13). A key is built with the length before each value, so that no choice of values can
 //! make two different requests share a counter.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What is known of a request: a handful of (name, value) pairs, looked up by scanning.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +21,13 @@ pub enum Pattern {
     Exact(String),
     /// This prefix, then anything: `"/v1/*"`.
     Prefix(String),
+    /// These parts in this order, with anything between them, the first at the start and the last at
+    /// the end: `{ like = "/v1/*/edit" }`. One part is the whole value.
+    Like(Vec<String>),
     /// Any of these.
     AnyOf(Vec<Self>),
+    /// The first, but none of the others: `{ not = ["a", "b*"] }`.
+    Except(Box<Self>, Vec<Self>),
 }
 
 impl<'a> Attributes<'a> {
@@ -52,7 +57,11 @@ impl Pattern {
             Self::Present => true,
             Self::Exact(text) => text.as_bytes() == value,
             Self::Prefix(text) => value.starts_with(text.as_bytes()),
+            Self::Like(parts) => like(parts, value),
             Self::AnyOf(patterns) => patterns.iter().any(|pattern| pattern.matches(value)),
+            Self::Except(pattern, others) => {
+                pattern.matches(value) && !others.iter().any(|other| other.matches(value))
+            }
         }
     }
 
@@ -66,6 +75,12 @@ impl Pattern {
         }
     }
 
+    /// Reads `text` with every `*` standing for anything.
+    #[must_use]
+    pub fn like(text: &str) -> Self {
+        Self::Like(text.split('*').map(str::to_owned).collect())
+    }
+
     /// The document form.
     #[must_use]
     pub fn document(&self) -> Value {
@@ -73,9 +88,31 @@ impl Pattern {
             Self::Present => Value::from("*"),
             Self::Exact(text) => Value::from(text.as_str()),
             Self::Prefix(text) => Value::from(format!("{text}*")),
+            Self::Like(parts) => json!({ "like": parts.join("*") }),
             Self::AnyOf(patterns) => patterns.iter().map(Self::document).collect(),
+            Self::Except(pattern, others) => {
+                let not: Value = others.iter().map(Self::document).collect();
+                match &**pattern {
+                    Self::Like(parts) => json!({ "like": parts.join("*"), "not": not }),
+                    _ => json!({ "not": not }),
+                }
+            }
         }
     }
+}
+
+/// Whether `value` is the parts in their order with anything between them. Taking the first place of
+/// each inner part is enough: a later one leaves less for the parts after it.
+fn like(parts: &[String], value: &[u8]) -> bool {
+    let Some((first, rest)) = parts.split_first() else { return false };
+    let Some(value) = value.strip_prefix(first.as_bytes()) else { return false };
+    let Some((last, inner)) = rest.split_last() else { return value.is_empty() };
+    let Some(mut value) = value.strip_suffix(last.as_bytes()) else { return false };
+    for part in inner.iter().map(String::as_bytes).filter(|part| !part.is_empty()) {
+        let Some(at) = value.windows(part.len()).position(|window| window == part) else { return false };
+        value = &value[at + part.len()..];
+    }
+    true
 }
 
 /// Appends the bytes that name the counter of `policy` for these attributes to `key`: the policy's
@@ -134,6 +171,38 @@ mod tests {
         ] {
             assert_eq!(Pattern::from_text(pattern).matches(value.as_bytes()), expected, "{pattern} {value}");
         }
+    }
+
+    #[test]
+    fn a_star_anywhere_stands_for_anything() {
+        for (pattern, value, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("*", "a", true),
+            ("**", "a", true),
+            ("a", "a", true),
+            ("a*", "ab", true),
+            ("*b", "ab", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("/api/*/edit", "/api/7/edit", true),
+            ("/api/*/edit", "/api/7/8/edit", true),
+            ("/api/*/edit", "/api/7/see", false),
+            ("/api/*/edit", "/api/edit", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*bc*c", "abcc", true),
+            ("a*bc*c", "abc", false),
+        ] {
+            assert_eq!(Pattern::like(pattern).matches(value.as_bytes()), expected, "{pattern} {value}");
+        }
+    }
+
+    #[test]
+    fn an_exception_takes_its_values_out() {
+        let pattern = Pattern::Except(Box::new(Pattern::like("a*")), vec![Pattern::from_text("ab")]);
+        let matched = ["a", "ab", "abc", "b"].map(|value| pattern.matches(value.as_bytes()));
+        assert_eq!(matched, [true, false, true, false]);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! [`crate::limit`] cannot overflow; the bounds are the constants below, in the docs by name.
 
 mod attributes;
+mod nearest;
 mod parse;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::limit::calendar::Period;
 use crate::limit::{Bucket, Calendar, FixedWindow, Limit, SlidingCounter, SlidingLog, Slots};
 use crate::time::SECOND;
 pub use attributes::{Attributes, Pattern, first_value, key_of};
+pub use nearest::{nearest, unknown_key};
 pub use parse::{MAX_MISTAKES, Mistake, parse, parse_quota};
 
 /// Largest limit, burst and cost: a billion units.
@@ -40,6 +42,8 @@ pub const MAX_SPAN: u64 = 1 << 53;
 pub const MAX_LEASE_SECONDS: u64 = 86_400;
 /// Most attributes that one policy matches or is keyed on.
 pub const MAX_ATTRIBUTES: usize = 16;
+/// Most policies that one policy replaces.
+pub const MAX_REPLACED: usize = 16;
 /// Longest name of a policy or an attribute, in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 /// Longest value of an attribute, in bytes (fault 12).
@@ -60,6 +64,8 @@ pub struct Policy {
     pub mode: Mode,
     /// What to answer when the store cannot.
     pub on_store_failure: OnStoreFailure,
+    /// Names of policies that are left out of a request to which this one applies.
+    pub replaces: Vec<String>,
 }
 
 /// The numbers of a policy, or of a client's override of one.
@@ -197,6 +203,7 @@ impl Policy {
             quota: Quota { limit: spec.limit(jiff::tz::TimeZone::UTC), spec },
             mode: Mode::Enforce,
             on_store_failure: OnStoreFailure::Local,
+            replaces: Vec::new(),
         }
     }
 

@@ -112,9 +112,15 @@ fn the_stated_window_is_in_seconds() {
 pub(crate) fn any_document() -> impl Strategy<Value = Value> {
     let pattern = || {
         let text = prop::sample::select(vec!["", "*", "GET", "/v1/*", "a*b", "**", "\u{e9}"]);
+        let like = text.clone().prop_map(|text| json!({ "like": text }));
+        let one = prop_oneof![text.clone().prop_map(Value::from), like.clone()];
+        let several = || prop::collection::vec(one.clone(), 1..4).prop_map(Value::from);
         prop_oneof![
             text.clone().prop_map(Value::from),
-            prop::collection::vec(text, 1..4).prop_map(Value::from)
+            several(),
+            like,
+            several().prop_map(|not| json!({ "not": not })),
+            (text, several()).prop_map(|(like, not)| json!({ "like": like, "not": not })),
         ]
     };
     let numbers = prop_oneof![
@@ -139,8 +145,11 @@ pub(crate) fn any_document() -> impl Strategy<Value = Value> {
     ];
     let matches = prop::collection::btree_map("[a-z/~]{1,8}", pattern(), 0..4);
     let key = prop::option::of(prop::collection::vec("[a-z_]{1,8}", 0..4));
-    let modes = (prop::option::of(any::<bool>()), prop::option::of(0..3_usize));
-    (numbers, matches, key, modes).prop_map(|(mut document, matches, key, (shadow, failure))| {
+    let modes = (prop::option::of(any::<bool>()), prop::option::of(0..3_usize), 0..3_usize);
+    (numbers, matches, key, modes).prop_map(|(mut document, matches, key, (shadow, failure, replaced))| {
+        if replaced > 0 {
+            document["replaces"] = Value::from(vec!["another"; replaced]);
+        }
         document["name"] = Value::from("p.1");
         document["match"] = json!(matches);
         if let Some(key) = key {

@@ -45,7 +45,7 @@ fn all_mistakes_are_reported_at_once_and_in_order() {
         "on_store_failure": 1, "algorithm": "magic", "limit": -1, "window_seconds": 0, "burst": 0,
         "lease_seconds": 0, "period": "year", "time_zone": "Mars/Olympus", "a/b~c": 1, "rate": 5,
     });
-    let known = "name, match, key, mode, on_store_failure, algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone";
+    let known = "name, match, key, mode, on_store_failure, replaces, algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone";
     refuses(
         &document,
         &[
@@ -113,7 +113,24 @@ fn patterns_are_strings_or_short_lists_of_them() {
         (json!(["method"]), format!("/match is a list {object}")),
         (json!(many), format!("/match has 17 attributes {object}")),
         (json!({"method": null}), format!("/match/method is null {text}")),
-        (json!({"method": {"not": "GET"}}), format!("/match/method is an object {text}")),
+        (
+            json!({"method": {"not": "GET"}}),
+            "/match/method/not is \"GET\" (accepted: a list of 1 to 256)".to_owned(),
+        ),
+        (json!({"method": {}}), "/match/method is empty (accepted: like, not, or both)".to_owned()),
+        (
+            json!({"method": {"is": 1, "like": "*"}}),
+            "/match/method/is is not a known key (accepted: like, not)".to_owned(),
+        ),
+        (json!({"method": {"like": 5}}), format!("/match/method/like is 5 {text}")),
+        (
+            json!({"method": {"not": []}}),
+            "/match/method/not has 0 alternatives (accepted: a string, or a list of 1 to 256)".to_owned(),
+        ),
+        (
+            json!({"method": {"not": ["a", {"not": ["b"]}]}}),
+            format!("/match/method/not/1 is an object {text}"),
+        ),
         (json!({"method": []}), format!("/match/method has 0 alternatives {list}")),
         (json!({"method": vec!["GET"; 65]}), format!("/match/method has 65 alternatives {list}")),
         (json!({"method": ["GET", 5]}), format!("/match/method/1 is 5 {text}")),
@@ -122,6 +139,19 @@ fn patterns_are_strings_or_short_lists_of_them() {
         (json!({"": "x"}), "/match/ has a name of 0 bytes (accepted: a string of 1 to 64 bytes)".to_owned()),
     ] {
         refuses(&with(json!({"match": matches})), &[&expected]);
+    }
+}
+
+#[test]
+fn a_policy_replaces_others_and_not_itself() {
+    let list = "(accepted: a list of up to 16 names of other policies)";
+    for (replaces, expected) in [
+        (json!("other"), format!("/replaces is \"other\" {list}")),
+        (json!(["Other"]), format!("/replaces/0 is \"Other\" {list}")),
+        (json!(["other", "p"]), format!("/replaces/1 is \"p\" {list}")),
+        (json!(vec!["q"; 17]), format!("/replaces is a list {list}")),
+    ] {
+        refuses(&with(json!({"replaces": replaces})), &[&expected]);
     }
 }
 

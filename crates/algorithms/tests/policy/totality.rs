@@ -8,12 +8,13 @@ use tidegate_algorithms::time::{Now, SECOND};
 
 use crate::accepted::any_document;
 
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 14] = [
     "name",
     "match",
     "key",
     "mode",
     "on_store_failure",
+    "replaces",
     "algorithm",
     "limit",
     "window_seconds",

@@ -10,7 +10,7 @@ use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::policy::{Attributes, Mode, OnStoreFailure};
 use tidegate_store::{Answer, Charge, Intent};
 
-use super::{Engine, applying, check};
+use super::{Engine, check, matching};
 use crate::ad_hoc::AdHoc;
 use crate::decision::{Decision, Part};
 use crate::error::AskError;
@@ -56,7 +56,7 @@ impl Engine {
         for demand in demands {
             check(&demand.attributes, demand.cost)?;
         }
-        let set = self.set.load_full();
+        let set = self.set.load();
         let mut keys = Vec::with_capacity(64 * demands.len());
         let shares = shares(&set, demands, &mut keys);
         let charges: Vec<Charge<'_>> = shares
@@ -129,7 +129,8 @@ impl OwnLimit<'_> {
     }
 }
 
-/// Every limit that is to be charged, with its key in `keys`.
+/// Every limit that is to be charged, with its key in `keys`. A policy that applies to one demand
+/// replaces others in all of them: they are one request.
 fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>) -> Vec<Share<'a>> {
     let mut shares = Vec::with_capacity(demands.len());
     for (index, demand) in demands.iter().enumerate() {
@@ -144,8 +145,8 @@ fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>)
             }
             shares.push(Share { demand: index, policy: None, limit: &own.limit, key: start..keys.len() });
         } else {
-            let applying = applying(set, &demand.attributes, keys);
-            shares.extend(applying.into_iter().map(|applies| Share {
+            let matching = matching(set, &demand.attributes, keys);
+            shares.extend(matching.into_iter().map(|applies| Share {
                 demand: index,
                 policy: Some(applies.index),
                 limit: applies.limit,
@@ -153,5 +154,6 @@ fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>)
             }));
         }
     }
+    set.leave_out_replaced(&mut shares, |share| share.policy);
     shares
 }

@@ -1,7 +1,10 @@
 //! What a rate-limit request of Envoy means, and how its answer is told.
 //!
-//! A descriptor's entries are attributes, and `domain` is one more, before them; the policies that match
-//! them apply. A descriptor to which no policy applies is within its limits and has none to show.
+//! A descriptor's entries are attributes, a repeated key's second one as `key#2`; the policies that match
+//! them apply. Two more stand before them: `domain`, and `descriptor_keys`, which is the entries' keys in
+//! their order with a `/` between them: by it a policy is about descriptors of this shape and no other,
+//! as a rule of the reference service is. A descriptor to which no policy applies is within its limits
+//! and has none to show.
 //!
 //! | in the request | meaning |
 //! |---|---|
@@ -20,7 +23,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tidegate_algorithms::limit::{Calendar, FixedWindow, Limit, calendar::Period};
-use tidegate_algorithms::policy::{Attributes, MAX_UNITS};
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES};
 use tidegate_algorithms::time::SECOND;
 use tidegate_wire::path::normal_form;
 use tidegate_wire::rls::{self, CurrentLimit, Descriptor, Duration, Override, Request, Response, Unit};
@@ -57,8 +60,8 @@ impl RateLimits {
         let pairs: Vec<Vec<(&str, &[u8])>> = values
             .iter()
             .map(|values| {
-                let entries = values.iter().map(|(name, value)| (*name, &**value));
-                std::iter::once(("domain", request.domain.as_bytes())).chain(entries).collect()
+                let values = values.iter().map(|(name, value)| (&**name, &**value));
+                std::iter::once(("domain", request.domain.as_bytes())).chain(values).collect()
             })
             .collect();
         let mut demands = Vec::with_capacity(request.descriptors.len());
@@ -111,20 +114,37 @@ fn check(request: &Request) -> Result<(), Status> {
     Ok(())
 }
 
-/// An entry's name and value.
-type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
+/// The name of the attribute that says which keys a descriptor has, in which order.
+const KEYS: &str = "descriptor_keys";
 
-/// A descriptor's entries; the one called `path` in its one normal form (fault 54).
+/// An attribute's name and value.
+type NamedValue<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
+
+/// A descriptor's keys and entries; the one called `path` in its one normal form (fault 54).
 fn values(descriptor: &Descriptor) -> Result<Vec<NamedValue<'_>>, AskError> {
-    descriptor
-        .entries
-        .iter()
-        .map(|entry| {
-            let value = entry.value.as_bytes();
-            let value = if entry.key == "path" { normal_form(value)? } else { Cow::Borrowed(value) };
-            Ok((entry.key.as_str(), value))
-        })
-        .collect()
+    let mut values: Vec<NamedValue<'_>> = Vec::with_capacity(1 + descriptor.entries.len());
+    // No policy can match a longer text, so it is of no use.
+    values.extend(keys(descriptor).filter(|it| it.len() <= MAX_VALUE_BYTES).map(|it| (KEYS.into(), it)));
+    for (index, entry) in descriptor.entries.iter().enumerate() {
+        let value = entry.value.as_bytes();
+        let value = if entry.key == "path" { normal_form(value)? } else { Cow::Borrowed(value) };
+        let before = descriptor.entries[..index].iter().filter(|other| other.key == entry.key).count();
+        let name = match before {
+            0 => Cow::Borrowed(entry.key.as_str()),
+            _ => Cow::Owned(format!("{}#{}", entry.key, before + 1)),
+        };
+        values.push((name, value));
+    }
+    Ok(values)
+}
+
+fn keys(descriptor: &Descriptor) -> Option<Cow<'_, [u8]>> {
+    let (first, rest) = descriptor.entries.split_first()?;
+    if rest.is_empty() {
+        return Some(Cow::Borrowed(first.key.as_bytes()));
+    }
+    let keys: Vec<&str> = descriptor.entries.iter().map(|entry| entry.key.as_str()).collect();
+    Some(Cow::Owned(keys.join("/").into_bytes()))
 }
 
 fn code(allowed: bool) -> i32 {

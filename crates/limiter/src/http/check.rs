@@ -32,13 +32,13 @@ use crate::policy_set::CLIENT_ID;
     params(("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too")),
     responses(
         (status = 204, description = "let it through"),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn check(shared: &Shared, head: &Parts, peer: SocketAddr) -> Reply {
     match decide(shared, head, peer).await {
-        Ok(decision) => reply_to(&decision),
+        Ok(decision) => reply_to(shared, &decision),
         Err(refusal) => refuse(refusal),
     }
 }
@@ -74,7 +74,7 @@ async fn decide(shared: &Shared, head: &Parts, peer: SocketAddr) -> Result<Decis
     Ok(shared.engine.decide(&Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false }).await?)
 }
 
-fn reply_to(decision: &Decision) -> Reply {
+fn reply_to(shared: &Shared, decision: &Decision) -> Reply {
     let mut reply = if decision.allowed {
         reply::no_content()
     } else {
@@ -86,7 +86,7 @@ fn reply_to(decision: &Decision) -> Reply {
             ..Problem::new(429, "Quota Exceeded", "the quota of a policy is used up")
         })
     };
-    describe(decision, reply.headers_mut());
+    describe(shared, decision, reply.headers_mut());
     reply
 }
 

@@ -9,18 +9,23 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use bytes::Bytes;
-use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_algorithms::policy::{Attributes, Policy};
 use tidegate_control::{Author, Change, Kind};
 use tidegate_net::clock;
+use tidegate_net::http::{Answered, Plain, Unwritten};
+use tidegate_net::stats::Route;
 use tidegate_wire::bodies::{ConfigureBody, ConfigureClientBody, RateLimitBody, read};
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::reply::{JsonBytes, Refusal, Reply, bytes, describe, expect_json, refuse};
+use super::reply::{
+    JSON, JsonBytes, Refusal, Reply, bytes, describe, expect_json, is_json, put_number, refuse,
+};
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::error::ChangeError;
@@ -81,13 +86,17 @@ pub(super) async fn health() -> Json<Health> {
     post, path = "/api/v1/ratelimit", tag = "simple", request_body = RateLimitBody<'_>,
     responses(
         (status = 200, body = RateLimitReply),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn rate_limit(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
     match decide(shared, head, body).await {
-        Ok(decision) => reply_to(&decision),
+        Ok(decision) => {
+            let mut reply = bytes(200, Bytes::from(text_of(&decision)));
+            describe(shared, &decision, reply.headers_mut());
+            reply
+        }
         Err(refusal) => refuse(refusal),
     }
 }
@@ -98,14 +107,41 @@ async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Decision, 
     if body.client_id.is_empty() {
         return Err(client_id_refusal("/client_id", ""));
     }
-    let pairs = [(CLIENT_ID, body.client_id.as_bytes()), ("resource", body.resource.as_bytes())];
-    let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false };
-    Ok(shared.engine.decide(&ask).await?)
+    Ok(shared.engine.decide(&ask(&attributes(&body))).await?)
 }
 
-/// Written by hand: this is the most frequent reply of all, and three fields.
-fn reply_to(decision: &Decision) -> Reply {
-    let mut number = itoa::Buffer::new();
+/// As [`rate_limit`], from the buffer that the request was read into to the one that the reply leaves
+/// from: this is the most frequent request of all. `None`, without a trace, for everything but a decision.
+pub(super) fn rate_limit_at_once(
+    shared: &Shared,
+    request: &Plain<'_>,
+    reply: Unwritten<'_>,
+    route: Route,
+) -> Option<Answered> {
+    if !is_json(request.field("content-type"), request.field("content-encoding")) {
+        return None;
+    }
+    let body: RateLimitBody<'_> = read(request.body()).ok()?;
+    if body.client_id.is_empty() {
+        return None;
+    }
+    let decision = shared.engine.decide_at_once(&ask(&attributes(&body)))?;
+    let mut head = reply.head(StatusCode::OK);
+    head.field(&CONTENT_TYPE, |value| value.extend_from_slice(JSON.as_bytes()));
+    describe(shared, &decision, &mut head);
+    Some(head.end(&text_of(&decision), route))
+}
+
+fn attributes<'a>(body: &'a RateLimitBody<'_>) -> [(&'a str, &'a [u8]); 2] {
+    [(CLIENT_ID, body.client_id.as_bytes()), ("resource", body.resource.as_bytes())]
+}
+
+fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
+    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false }
+}
+
+/// [`RateLimitReply`], written by hand.
+fn text_of(decision: &Decision) -> Vec<u8> {
     let mut text = Vec::with_capacity(64);
     text.extend_from_slice(if decision.allowed {
         b"{\"allowed\":true,\"remaining\":"
@@ -113,16 +149,13 @@ fn reply_to(decision: &Decision) -> Reply {
         b"{\"allowed\":false,\"remaining\":"
     });
     // No policy applies: nothing limits the client.
-    let remaining = decision.deciding().map_or(u64::from(u32::MAX), |part| part.verdict.remaining);
-    text.extend_from_slice(number.format(remaining).as_bytes());
+    put_number(&mut text, decision.deciding().map_or(u64::from(u32::MAX), |part| part.verdict.remaining));
     if let Some(seconds) = decision.retry_after_seconds() {
         text.extend_from_slice(b",\"retry_after\":");
-        text.extend_from_slice(number.format(seconds).as_bytes());
+        put_number(&mut text, seconds);
     }
     text.push(b'}');
-    let mut reply = bytes(200, Bytes::from(text));
-    describe(decision, reply.headers_mut());
-    reply
+    text
 }
 
 /// `POST /api/v1/configure`
@@ -131,7 +164,7 @@ fn reply_to(decision: &Decision) -> Reply {
     security((), ("admin" = [])),
     responses(
         (status = 200, body = Changed),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn configure(
@@ -163,7 +196,7 @@ pub(super) async fn configure(
     security((), ("admin" = [])),
     responses(
         (status = 200, body = Changed),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn configure_client(
@@ -186,7 +219,7 @@ pub(super) async fn configure_client(
     params(("client_id" = String, Path, min_length = 1, max_length = 512)),
     responses(
         (status = 200, body = ClientConfig),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn client_config(
@@ -213,7 +246,7 @@ pub(super) async fn client_config(
     security((), ("admin" = [])),
     responses(
         (status = 200, body = Changed),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn delete_client_config(

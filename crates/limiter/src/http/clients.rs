@@ -19,7 +19,7 @@ use super::reply::{JsonBytes, Refusal};
     params(("client_id" = String, Path, min_length = 1, max_length = 512)),
     responses(
         (status = 200, body = Object, headers(("etag" = String))),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn read(
@@ -39,11 +39,11 @@ pub(super) async fn read(
 #[utoipa::path(
     put, path = "/v1/clients/{client_id}/limits", tag = "configuration", security((), ("admin" = [])),
     params(("client_id" = String, Path, min_length = 1, max_length = 512), ("if-match" = Option<String>, Header)),
-    request_body = super::openapi::ClientLimits,
+    request_body = super::schema::ClientLimits,
     responses(
         (status = 200, body = Object, headers(("etag" = String))),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn put(
@@ -73,8 +73,8 @@ pub(super) async fn put(
     params(("client_id" = String, Path, min_length = 1, max_length = 512), ("if-match" = Option<String>, Header)),
     responses(
         (status = 204, description = "the client has everyone's limits again"),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn delete(

@@ -114,8 +114,8 @@ pub(super) struct RefundReply {
     post, path = "/v1/decisions", tag = "decisions", request_body = DecisionRequests,
     responses(
         (status = 200, body = DecisionReplies),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
@@ -133,7 +133,7 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
             let decision = decide_one(shared, &body).await?;
             let answer = DecisionReply::new(shared, &decision, &body.attributes);
             let mut reply = json(&DecisionReplies::One(Box::new(answer)));
-            describe(&decision, reply.headers_mut());
+            describe(shared, &decision, reply.headers_mut());
             Ok(reply)
         }
         DecisionBodies::Batch(mut batch) => {
@@ -191,7 +191,7 @@ pub(super) async fn decide_one(shared: &Shared, body: &DecisionBody<'_>) -> Resu
     post, path = "/v1/refunds", tag = "decisions", request_body = DecisionBody<'_>,
     responses(
         (status = 200, body = RefundReply),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn refund(

@@ -10,7 +10,10 @@ use axum::extract::{RawQuery, State};
 use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
+use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::policy::Attributes;
+use tidegate_store::Counters;
+use tidegate_store::lease::Bounds;
 use utoipa::ToSchema;
 
 use super::Shared;
@@ -43,7 +46,8 @@ struct PolicyExplanation {
     /// `built-in`, `file` or `stored`.
     #[schema(value_type = String)]
     origin: &'static str,
-    /// Whether it applies to the request.
+    /// Whether it applies to the request. It has no verdict if it applies and another that applies
+    /// replaces it.
     applies: bool,
     /// The attribute that is absent or does not match, if it does not apply.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,9 +56,27 @@ struct PolicyExplanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     own_limits: Option<Value>,
+    /// What taking units ahead can cost under these numbers, where leases are on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<LeaseExplanation>,
     /// What it would say.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<PartReply>,
+}
+
+/// What taking units of a policy ahead can cost, over all nodes.
+#[derive(Debug, Serialize, ToSchema)]
+struct LeaseExplanation {
+    /// Nodes that share the limit, as configured.
+    nodes: u64,
+    /// Most units that a node takes at once; 1: none are taken ahead.
+    units: u64,
+    /// How long they can be spent, in milliseconds.
+    lifetime_ms: u64,
+    /// Most units above the limit in any one window.
+    over_admission: u64,
+    /// Most units that are not spent although nobody can spend them.
+    stranded: u64,
 }
 
 /// `GET /v1/explain`
@@ -66,7 +88,7 @@ struct PolicyExplanation {
     ),
     responses(
         (status = 200, body = Explanation),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn explain(
@@ -102,6 +124,7 @@ pub(super) async fn explain(
             applies: because_of.is_none(),
             because_of,
             own_limits: own.then(|| serde_json::to_value(&quota.spec).unwrap_or_default()),
+            lease: lease(shared.engine.counters(), &quota.limit),
             verdict: part.map(PartReply::new),
         }
     });
@@ -111,6 +134,13 @@ pub(super) async fn explain(
         degraded: decision.degraded.map(degraded_word),
         policies: policies.collect(),
     }))
+}
+
+fn lease(counters: &Counters, limit: &Limit) -> Option<LeaseExplanation> {
+    let Counters::Leased(leases) = counters else { return None };
+    let Bounds { units, lifetime, over_admission, stranded } = leases.bounds(limit);
+    let nodes = leases.config().instances;
+    Some(LeaseExplanation { nodes, units, lifetime_ms: lifetime / 1_000_000, over_admission, stranded })
 }
 
 /// The word for where a policy comes from.

@@ -22,6 +22,7 @@ mod openapi;
 mod permits;
 mod policies;
 mod reply;
+mod schema;
 mod service;
 
 use std::net::SocketAddr;
@@ -34,6 +35,9 @@ use axum::middleware::Next;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
+
+use tidegate_net::http::{Answered, Plain, Unwritten};
+use tidegate_net::stats::Route;
 
 use crate::configuration::Configuration;
 pub use crate::credential::Credential as AdminToken;
@@ -49,6 +53,8 @@ pub struct ApiSettings {
     /// How many proxies in front of this service are trusted to append to `X-Forwarded-For`
     /// (fault 48). 0: the header is ignored.
     pub trusted_hops: usize,
+    /// Whether replies also carry `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub legacy_headers: bool,
 }
 
 /// The decision API.
@@ -93,12 +99,29 @@ impl Api {
             }
             (_, CHECK) => (CHECK, ApiReply::Whole(check::check(shared, &head, peer).await)),
             _ => {
-                let reply = self.route(Request::from_parts(head, Body::from(body))).await;
+                // In a box: the hot routes carry no room for a router.
+                let reply = Box::pin(self.route(Request::from_parts(head, Body::from(body)))).await;
                 let matched = reply.extensions().get::<MatchedPath>();
                 let template =
                     TEMPLATES.iter().find(|known| matched.is_some_and(|path| path.as_str() == **known));
                 (template.unwrap_or(&OTHER), ApiReply::Routed(reply))
             }
+        }
+    }
+
+    /// As [`Api::respond`], at once and into `reply`, for the most frequent request; `None`: `respond` is to
+    /// be asked. `route` is what a route's template counts as.
+    pub fn respond_at_once(
+        &self,
+        request: &Plain<'_>,
+        reply: Unwritten<'_>,
+        route: impl FnOnce(&str) -> Route,
+    ) -> Option<Answered> {
+        match (request.method(), request.target()) {
+            ("POST", RATELIMIT) => {
+                classic::rate_limit_at_once(&self.shared, request, reply, route(RATELIMIT))
+            }
+            _ => None,
         }
     }
 
@@ -156,6 +179,9 @@ fn router(shared: Arc<Shared>) -> Router {
     use axum::routing::{delete, get, post};
     Router::new()
         .route("/api/v1/health", get(classic::health))
+        // POST is answered before the router is asked; here so that other methods get 405 and `Allow`.
+        .route(RATELIMIT, post(reply::no_such_path))
+        .route(DECISIONS, post(reply::no_such_path))
         .route("/api/v1/configure", post(classic::configure))
         .route("/api/v1/configure-client", post(classic::configure_client))
         .route(

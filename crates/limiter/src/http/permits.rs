@@ -35,7 +35,7 @@ pub(super) struct Renewed {
     post, path = "/v1/permits", tag = "permits", request_body = DecisionBody<'_>,
     responses(
         (status = 200, body = DecisionReply),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn acquire(
@@ -62,7 +62,7 @@ pub(super) async fn acquire(
     post, path = "/v1/permits/{permit}/renew", tag = "permits", params(("permit" = String, Path)),
     responses(
         (status = 200, body = Renewed),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn renew(
@@ -82,7 +82,7 @@ pub(super) async fn renew(
     delete, path = "/v1/permits/{permit}", tag = "permits", params(("permit" = String, Path)),
     responses(
         (status = 204),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn release(

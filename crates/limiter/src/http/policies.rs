@@ -89,7 +89,7 @@ pub(super) struct DeniedClient {
     get, path = "/v1/denied-clients", tag = "decisions", security((), ("admin" = [])),
     responses(
         (status = 200, body = Vec<DeniedClient>),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn denied_clients(
@@ -110,7 +110,7 @@ pub(super) async fn denied_clients(
     get, path = "/v1/policies", tag = "configuration", security((), ("admin" = [])),
     responses(
         (status = 200, body = PolicyList),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn list(
@@ -134,7 +134,7 @@ pub(super) async fn list(
     params(("name" = String, Path)),
     responses(
         (status = 200, body = Object, headers(("etag" = String))),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn read_policy(
@@ -152,11 +152,11 @@ pub(super) async fn read_policy(
 #[utoipa::path(
     put, path = "/v1/policies/{name}", tag = "configuration", security((), ("admin" = [])),
     params(("name" = String, Path), ("if-match" = Option<String>, Header)),
-    request_body = super::openapi::PolicyDocument,
+    request_body = super::schema::PolicyDocument,
     responses(
         (status = 200, body = Object, headers(("etag" = String))),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn put(
@@ -190,8 +190,8 @@ pub(super) async fn put(
     params(("name" = String, Path), ("if-match" = Option<String>, Header)),
     responses(
         (status = 204, description = "it is gone; a policy of the file or the built-in one of the same name is in force again"),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn delete(
@@ -217,7 +217,7 @@ pub(super) async fn delete(
     ),
     responses(
         (status = 200, body = Vec<AuditEntry>),
-        (status = "4XX", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn audit(

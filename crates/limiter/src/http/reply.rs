@@ -7,22 +7,32 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW
 use http::{HeaderMap, HeaderName, Response, StatusCode};
 use serde::Serialize;
 use tidegate_algorithms::policy::Mistake;
+use tidegate_net::http::Head;
 use tidegate_store::Degraded;
 use tidegate_wire::bodies::BodyError;
 use tidegate_wire::problem::{self, FieldError, Problem};
 use tidegate_wire::rate_limit_fields::{self, Item, Unit};
 
-use crate::decision::Decision;
+use super::Shared;
+use crate::decision::{Decision, Part};
 use crate::error::{AskError, ChangeError};
 
 /// A reply whose body is whole.
 pub(super) type Reply = Response<Bytes>;
+
+/// The media type of replies that are not problems.
+pub(super) const JSON: &str = "application/json";
 
 /// Most policies that a reply's headers describe.
 const MAX_DESCRIBED: usize = 8;
 
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const LEGACY: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
 
 /// Why a request gets no answer of its own kind.
 #[derive(Debug)]
@@ -175,7 +185,7 @@ pub(super) fn bytes(status: u16, body: Bytes) -> Reply {
     let mut reply = Response::new(body);
     // Invariant: statuses here are constants between 200 and 599.
     *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     reply
 }
 
@@ -192,39 +202,64 @@ pub(super) fn no_content() -> Reply {
     reply
 }
 
-/// Says in headers what a decision means for the client's quota.
-pub(super) fn describe(decision: &Decision, headers: &mut HeaderMap) {
-    let items: Vec<Item<'_>> = decision
-        .described()
-        .take(MAX_DESCRIBED)
-        .map(|part| Item {
-            policy: &part.policy,
-            quota: part.quota,
-            window_seconds: part.window_seconds,
-            unit: if part.concurrent { Unit::ConcurrentRequests } else { Unit::Requests },
-            remaining: part.verdict.remaining,
-            wait_seconds: if decision.allowed {
-                None
-            } else {
-                part.wait().map(rate_limit_fields::whole_seconds)
-            },
-        })
-        .collect();
-    if items.is_empty() {
-        return;
-    }
-    insert(headers, RATE_LIMIT_POLICY, rate_limit_fields::policy_field(&items));
-    insert(headers, RATE_LIMIT, rate_limit_fields::limit_field(&items));
-    if let Some(seconds) = decision.retry_after_seconds() {
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+/// Where a reply's header fields go.
+pub(super) trait Fields {
+    /// Adds a field, whose value `write` appends: printable ASCII.
+    fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>));
+}
+
+impl Fields for HeaderMap {
+    fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut value = Vec::with_capacity(64);
+        write(&mut value);
+        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
+            self.insert(name, value);
+        }
     }
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: String) {
-    // Invariant: policy names and numbers are printable ASCII.
-    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
-        headers.insert(name, value);
+impl Fields for Head<'_> {
+    fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        self.field(&name, write);
     }
+}
+
+/// Says in header fields what a decision means for the client's quota.
+pub(super) fn describe(shared: &Shared, decision: &Decision, fields: &mut impl Fields) {
+    // Policy names and numbers are printable ASCII.
+    let items = || decision.described().take(MAX_DESCRIBED).map(|part| item(part, decision.allowed));
+    if items().next().is_none() {
+        return;
+    }
+    if shared.settings.legacy_headers
+        && let Some(part) = decision.deciding()
+    {
+        let values = rate_limit_fields::legacy_fields(&item(part, decision.allowed));
+        for (name, value) in LEGACY.into_iter().zip(values) {
+            fields.add(name, |field| put_number(field, value));
+        }
+    }
+    fields.add(RATE_LIMIT_POLICY, |field| rate_limit_fields::put_policy(field, items()));
+    fields.add(RATE_LIMIT, |field| rate_limit_fields::put_limit(field, items()));
+    if let Some(seconds) = decision.retry_after_seconds() {
+        fields.add(RETRY_AFTER, |field| put_number(field, seconds));
+    }
+}
+
+fn item(part: &Part, allowed: bool) -> Item<'_> {
+    Item {
+        policy: &part.policy,
+        quota: part.quota,
+        window_seconds: part.window_seconds,
+        unit: if part.concurrent { Unit::ConcurrentRequests } else { Unit::Requests },
+        remaining: part.verdict.remaining,
+        wait_seconds: if allowed { None } else { part.wait().map(rate_limit_fields::whole_seconds) },
+    }
+}
+
+/// Appends a number in decimal.
+pub(super) fn put_number(text: &mut Vec<u8>, number: u64) {
+    text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// The word for how a decision was degraded.
@@ -236,13 +271,20 @@ pub(super) fn degraded_word(degraded: Degraded) -> &'static str {
     }
 }
 
-/// Whether the headers announce a plain JSON body. Asking for the exact media type is also what
-/// keeps other origins' pages out: a browser sends it cross-origin only after a preflight.
+/// Refuses a body that the headers do not announce as plain JSON.
 pub(super) fn expect_json(headers: &HeaderMap) -> Result<(), Refusal> {
-    let media_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let field = |name| headers.get(name).map(HeaderValue::as_bytes);
+    let json = is_json(field(CONTENT_TYPE), field(CONTENT_ENCODING));
+    if json { Ok(()) } else { Err(Refusal::NotJson) }
+}
+
+/// Whether these fields announce a plain JSON body. Asking for the exact media type is also what
+/// keeps other origins' pages out: a browser sends it cross-origin only after a preflight.
+pub(super) fn is_json(content_type: Option<&[u8]>, content_encoding: Option<&[u8]>) -> bool {
+    let media_type = content_type.unwrap_or_default();
     let essence = media_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    let plain = headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
-    if essence.eq_ignore_ascii_case(b"application/json") && plain { Ok(()) } else { Err(Refusal::NotJson) }
+    let plain = content_encoding.is_none_or(|encoding| encoding == b"identity");
+    essence.eq_ignore_ascii_case(b"application/json") && plain
 }
 
 /// The bytes of a JSON body, for the cold routes.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{Request, Response};
-use tidegate_net::http::{Body, BodyError, Peer, Reply, RequestBody};
+use tidegate_net::http::{Answered, Body, BodyError, Peer, Plain, Reply, RequestBody, Unwritten};
 use tidegate_net::stats::Route;
 use tidegate_wire::problem::Problem;
 
@@ -28,13 +28,21 @@ impl Service {
         let (head, body) = request.into_parts();
         let (template, reply) = match body.bytes(self.max_body_bytes).await {
             Ok(body) => self.api.respond(head, body, peer.address).await,
-            Err(error) => ("", ApiReply::Whole(refuse(&error))),
+            Err(error) => return Reply::new(Route::OTHER, refuse(&error).map(Body::Full)).last(),
         };
         let response = match reply {
             ApiReply::Whole(reply) => reply.map(Body::Full),
             ApiReply::Routed(reply) => reply.map(Body::streamed),
         };
         Reply::new(self.route(template), response)
+    }
+
+    /// Answers at once, if it can; see [`tidegate_net::http::Handle::answer_at_once`].
+    pub fn answer_at_once(&self, request: &Plain<'_>, reply: Unwritten<'_>) -> Option<Answered> {
+        if request.body().len() > self.max_body_bytes {
+            return None;
+        }
+        self.api.respond_at_once(request, reply, |template| self.route(template))
     }
 
     fn route(&self, template: &str) -> Route {

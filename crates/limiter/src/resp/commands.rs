@@ -3,11 +3,12 @@
 use tidegate_net::stats::Route;
 use tidegate_wire::resp::Encoder;
 
+use super::throttle::Dialect;
+
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    ClThrottle,
-    Throttle,
+    Throttle(Dialect),
     Ping,
     Hello,
     Auth,
@@ -37,8 +38,8 @@ const fn spec(kind: Kind, name: &'static str, arity: i64) -> Spec {
 
 /// In the order of expected use, since it is searched from the front.
 static COMMANDS: [Spec; 10] = [
-    Spec { keyed: true, ..spec(Kind::ClThrottle, "cl.throttle", -1) },
-    Spec { keyed: true, ..spec(Kind::Throttle, "throttle", -1) },
+    Spec { keyed: true, ..spec(Kind::Throttle(Dialect::Cell), "cl.throttle", -1) },
+    Spec { keyed: true, ..spec(Kind::Throttle(Dialect::Crab), "throttle", -1) },
     spec(Kind::Ping, "ping", -1),
     Spec { open: true, ..spec(Kind::Hello, "hello", -1) },
     Spec { open: true, ..spec(Kind::Auth, "auth", -2) },

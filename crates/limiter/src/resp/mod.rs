@@ -1,8 +1,9 @@
 //! The decision service for clients of Redis: `CL.THROTTLE` and `THROTTLE` over RESP2 and RESP3.
 //!
 //! ```text
-//!   accept -> server: bytes, deadlines, drain -> session: who it is -> throttle -> AdHoc -> store
-//!             one read, one write a pipeline     command by command    numbers, replies
+//!   accept -> server: bytes, deadlines, drain -> session: who it is -> batch -> AdHoc -> store
+//!             one read, one write a pipeline     command by command    a pipeline's decisions together
+//!                                                                      -> throttle: numbers, replies
 //! ```
 //!
 //! | bound | default | what the client sees |
@@ -20,10 +21,12 @@
 //!
 //! Deliberately absent: data commands, databases other than 0, pub/sub, scripts, transactions.
 
+mod batch;
 mod commands;
 mod server;
 mod session;
 mod throttle;
+mod wait;
 
 pub use commands::TEMPLATES;
 pub use server::{RespConfig, Server};

@@ -1,43 +1,47 @@
 //! Sockets to sessions: one task a connection, one read and one write a pipeline, every wait bounded.
 //!
 //! ```text
-//!   read ──> scan ─> answer ─> scan ─> answer ... ──> write all replies at once ──> read
-//!            while whole commands are there
+//!   read ──> scan ─> session ─> batch, while whole commands are there ──> decide ──> write all at once ──> read
 //! ```
 //!
 //! Memory per connection: the input never holds more than one command within its limits and one read,
 //! because commands are answered before more is read; the output is written whenever it passes
-//! [`FLUSH_BYTES`], so it never holds more than that and one reply.
+//! [`FLUSH_BYTES`], so it never holds more than that and the replies of one batch.
 //!
-//! All commands of a pipeline are decided at one time, its arrival's, and each is counted with the
-//! time that the whole pipeline took, which is what its client waited.
+//! A pipeline's throttle commands are decided together: see [`super::batch`]. All are decided at one time,
+//! the pipeline's arrival, and each is counted with the time that the whole pipeline took, which is what its
+//! client waited.
 //!
-//! One timer a connection, moved only when it fires or must fire earlier: see [`passed`].
+//! One timer a connection: see [`super::wait`].
 
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bytes::BufMut;
+use tidegate_algorithms::time::Now;
 use tidegate_net::accept::{Gate, Held, accept};
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::Stage;
 use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::{CoreStats, Cut, Route};
+use tidegate_net::tls::Tls;
 use tidegate_wire::resp::{CommandError, Encoder, Protocol, Scanner};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Sleep, sleep_until, timeout};
+use tokio::net::TcpStream;
+use tokio::time::{sleep_until, timeout};
 
-use super::session::{Outcome, Session, Shared};
+use super::batch::Batch;
+use super::session::{Answered, Outcome, Session, Shared};
+use super::wait::{Event, READ_BYTES, Waits};
 use crate::credential::Credential;
 use crate::engine::Engine;
 
-/// Bytes that one read takes at most.
-const READ_BYTES: usize = 16 << 10;
 /// Bytes of replies after which they are written before the pipeline ends.
 const FLUSH_BYTES: usize = 64 << 10;
 /// Bytes that are read and dropped after the last reply, so that closing does not reset it away.
@@ -91,17 +95,27 @@ impl Server {
 
     /// Serves `listeners` until the drain ends: socket `i` on core `i`.
     pub fn start(&self, cores: &Cores, listeners: Listeners) {
-        let address = listeners.address();
+        let (address, tls) = (listeners.address(), listeners.tls().cloned());
         for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
-            let server = self.clone();
+            let (server, tls) = (self.clone(), tls.clone());
             cores.spawn_on(core, async move {
                 let serve = |stream, peer, held| {
-                    drop(tokio::spawn(server.clone().serve_stream(stream, peer, core, held)));
+                    let server = server.clone();
+                    drop(match tls.clone() {
+                        None => tokio::spawn(server.serve_stream(stream, peer, core, held)),
+                        Some(tls) => tokio::spawn(server.serve_tls(tls, stream, peer, core, held)),
+                    });
                 };
                 if let Err(error) = accept(socket, &server.inner.gate, core, serve).await {
                     tracing::error!(%address, %error, "cannot watch a listening socket");
                 }
             });
+        }
+    }
+
+    async fn serve_tls(self, tls: Tls, stream: TcpStream, peer: SocketAddr, core: usize, held: Held) {
+        if let Some(stream) = tls.handshake(stream, peer, &self.inner.gate, core).await {
+            self.serve_stream(stream, peer, core, held).await;
         }
     }
 
@@ -121,7 +135,8 @@ impl Server {
             scanner: Scanner::default(),
             input: Vec::new(),
             output: Vec::new(),
-            answered: Vec::new(),
+            batch: Batch::default(),
+            answered: Answered::default(),
             opened,
             waiting_since: opened,
         };
@@ -151,8 +166,10 @@ struct Connection<'a, S> {
     /// What was received and not yet answered.
     input: Vec<u8>,
     output: Vec<u8>,
+    /// Commands of the present pipeline that are yet to be decided and answered.
+    batch: Batch,
     /// The commands of the present pipeline, to be counted at its end.
-    answered: Vec<(Route, Outcome)>,
+    answered: Answered,
     opened: Instant,
     /// When the present wait began: an incomplete command's first byte, or the last reply.
     waiting_since: Instant,
@@ -161,23 +178,22 @@ struct Connection<'a, S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Reads and answers until the client leaves, has said the last word, or the drain is over.
     async fn converse(mut self, sessions: &Shared) -> Result<(), End> {
-        let mut timer = std::pin::pin!(sleep_until((self.opened + self.config.command_timeout).into()));
-        let mut sweeping = std::pin::pin!(self.gate.drain.sweeping());
+        let gate = self.gate;
+        let timer = pin!(sleep_until((self.opened + self.config.command_timeout).into()));
+        let sweeping = pin!(gate.drain.sweeping());
+        let mut waits = Waits::new(timer, sweeping, &gate.drain);
         loop {
-            let swept = self.gate.drain.stage() >= Stage::Sweeping;
+            let swept = gate.drain.stage() >= Stage::Sweeping;
             if swept && self.input.is_empty() {
                 return self.leave().await;
             }
             let (deadline, cause) = self.deadline();
-            let received = tokio::select! {
-                biased;
-                received = receive(&mut self.stream, &mut self.input) => received?,
-                () = passed(timer.as_mut(), deadline) => return Err(self.cut(cause)),
-                () = sweeping.as_mut(), if !swept => continue,
+            let received = match waits.receive(&mut self.stream, &mut self.input, deadline, swept).await? {
+                Event::Received(0) => return Ok(()),
+                Event::Received(bytes) => bytes,
+                Event::Late => return Err(self.cut(cause)),
+                Event::Swept => continue,
             };
-            if received == 0 {
-                return Ok(());
-            }
             let arrived = monotonic();
             let mut outcome = self.answer_all(received, arrived, sessions).await;
             if let Ok(answered) = outcome {
@@ -210,27 +226,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         sessions: &Shared,
     ) -> Result<Outcome, End> {
         let now = sessions.now();
-        let mut at = 0;
-        let mut last = Outcome::Done;
+        let (mut at, mut last, mut unreadable) = (0, Outcome::Done, None);
         while last != Outcome::Over {
             let command = match self.scanner.scan(&self.input[at..], self.session.limits()) {
                 Ok(Some(command)) => command,
                 Ok(None) => break,
                 Err(error) => {
-                    last = self.give_up(error);
+                    unreadable = Some(error);
                     break;
                 }
             };
             at += command.length();
-            if command.arguments() > 0 {
-                self.stats.started.fetch_add(1, Relaxed);
-                let (route, outcome) = self.session.answer(now, command, &mut self.output).await;
-                self.answered.push((route, outcome));
-                last = outcome;
+            if command.arguments() == 0 {
+                continue;
             }
-            if self.output.len() >= FLUSH_BYTES {
-                self.flush().await?;
+            last = self.session.answer(command, &mut self.batch);
+            if self.batch.is_full() {
+                self.settle(now, sessions).await;
+                if self.output.len() >= FLUSH_BYTES {
+                    self.flush().await?;
+                }
             }
+        }
+        self.settle(now, sessions).await;
+        if let Some(error) = unreadable {
+            last = self.give_up(error);
         }
         if at > 0 || self.input.len() == received {
             self.waiting_since = arrived;
@@ -242,11 +262,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         Ok(last)
     }
 
+    /// Answers the commands of the batch.
+    async fn settle(&mut self, now: Now, sessions: &Shared) {
+        if self.batch.is_empty() {
+            return;
+        }
+        self.stats.started.fetch_add(self.batch.len() as u64, Relaxed);
+        self.batch.settle(sessions, now, &mut self.output, &mut self.answered).await;
+    }
+
     /// Where the next command would begin is unknown, so this is the end.
     fn give_up(&mut self, error: CommandError) -> Outcome {
         Encoder::new(&mut self.output, Protocol::Resp2).error(&format_args!("ERR {error}"));
         self.stats.started.fetch_add(1, Relaxed);
-        self.answered.push((Route::OTHER, Outcome::Refused));
+        self.answered.push(Route::OTHER, Outcome::Refused);
         Outcome::Over
     }
 
@@ -254,9 +283,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         if self.output.is_empty() {
             return Ok(());
         }
-        match timeout(self.config.write_timeout, self.stream.write_all(&self.output)).await {
-            Ok(written) => written?,
-            Err(_) => return Err(self.cut(Cut::Write)),
+        let mut writing = pin!(async {
+            self.stream.write_all(&self.output).await?;
+            // TLS may have taken bytes without sending them.
+            self.stream.flush().await
+        });
+        // Nearly always the kernel takes it at once, and no timer is needed.
+        match poll_fn(|cx| Poll::Ready(writing.as_mut().poll(cx))).await {
+            Poll::Ready(written) => written?,
+            Poll::Pending => match timeout(self.config.write_timeout, writing).await {
+                Ok(written) => written?,
+                Err(_) => return Err(self.cut(Cut::Write)),
+            },
         }
         self.output.clear();
         self.output.shrink_to(FLUSH_BYTES);
@@ -266,11 +304,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Counts the commands of a pipeline with the time that their client waited for all of them.
     fn count(&mut self, written: bool, arrived: Instant) {
         let took = monotonic().duration_since(arrived);
-        for (route, outcome) in self.answered.drain(..) {
+        for (route, outcome, count) in self.answered.drain() {
             if written {
-                self.stats.answered(route, outcome.status(), took);
+                self.stats.answered_together(route, outcome.status(), took, count);
             } else {
-                self.stats.abandoned.fetch_add(1, Relaxed);
+                self.stats.abandoned.fetch_add(count, Relaxed);
             }
         }
     }
@@ -287,26 +325,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         // Running out of patience is one way to end this.
         drop(timeout(self.config.linger, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await);
         Ok(())
-    }
-}
-
-/// Reads what is there, at most [`READ_BYTES`], to the end of `input`. 0: the client has left.
-async fn receive<S: AsyncRead + Unpin>(stream: &mut S, input: &mut Vec<u8>) -> io::Result<usize> {
-    input.reserve(READ_BYTES);
-    stream.read_buf(&mut input.limit(READ_BYTES)).await
-}
-
-/// Waits until `deadline`. The timer is moved only when it is set for later, or has fired too early.
-async fn passed(mut timer: Pin<&mut Sleep>, deadline: Instant) {
-    let deadline = deadline.into();
-    if timer.is_elapsed() || timer.deadline() > deadline {
-        timer.as_mut().reset(deadline);
-    }
-    loop {
-        timer.as_mut().await;
-        if timer.deadline() >= deadline {
-            return;
-        }
-        timer.as_mut().reset(deadline);
     }
 }

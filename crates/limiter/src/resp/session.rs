@@ -8,17 +8,21 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use tidegate_algorithms::time::Now;
 use tidegate_net::stats::Route;
+use tidegate_store::memory::Memory;
 use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
 
+use super::batch::Batch;
 use super::commands::{self, Kind, Spec};
 use super::throttle::{Dialect, ThrottleError};
-use crate::ad_hoc::{AdHoc, Scratch};
+use crate::ad_hoc::AdHoc;
 use crate::credential::Credential;
 use crate::engine::Engine;
-use crate::error::AskError;
 
 /// Wrong passwords after which a connection ends.
 const MAX_FAILED_AUTH: u32 = 8;
+
+/// What a client is told that has yet to say who it is.
+const UNAUTHENTICATED: &str = "NOAUTH Authentication required.";
 
 /// What all sessions share.
 #[derive(Debug)]
@@ -37,6 +41,19 @@ impl Shared {
             password,
             sessions: AtomicI64::new(0),
         }
+    }
+
+    /// The counters of a dialect.
+    pub(super) fn counters(&self, dialect: Dialect) -> &AdHoc {
+        match dialect {
+            Dialect::Cell => &self.cell,
+            Dialect::Crab => &self.crab,
+        }
+    }
+
+    /// The store, if it need not be waited for.
+    pub(super) fn memory(&self) -> Option<&Memory> {
+        self.cell.memory()
     }
 
     /// The clock by which commands are decided.
@@ -69,6 +86,35 @@ impl Outcome {
     }
 }
 
+/// The commands of a pipeline that were answered, in runs of the same.
+#[derive(Debug, Default)]
+pub(super) struct Answered {
+    runs: Vec<(Route, Outcome, u64)>,
+}
+
+impl Answered {
+    /// One more.
+    pub(super) fn push(&mut self, route: Route, outcome: Outcome) {
+        match self.runs.last_mut() {
+            Some((last, how, count)) if (*last, *how) == (route, outcome) => *count += 1,
+            _ => self.runs.push((route, outcome, 1)),
+        }
+    }
+
+    /// All of them: what, how, and how many.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Route, Outcome, u64)> {
+        self.runs.drain(..)
+    }
+}
+
+impl ThrottleError {
+    /// Answers with the error.
+    pub(super) fn answer(&self, out: &mut Encoder<'_>) -> Outcome {
+        out.error(self);
+        if matches!(self, Self::Store(_)) { Outcome::Failed } else { Outcome::Refused }
+    }
+}
+
 /// A client's conversation.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -77,21 +123,13 @@ pub(super) struct Session {
     protocol: Protocol,
     authenticated: bool,
     failed_auth: u32,
-    scratch: Scratch,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let id = shared.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let authenticated = shared.password.is_none();
-        Self {
-            shared,
-            id,
-            protocol: Protocol::Resp2,
-            authenticated,
-            failed_auth: 0,
-            scratch: Scratch::default(),
-        }
+        Self { shared, id, protocol: Protocol::Resp2, authenticated, failed_auth: 0 }
     }
 
     /// Whether the client has yet to say who it is.
@@ -104,33 +142,32 @@ impl Session {
         if self.authenticated { &Limits::OPEN } else { &Limits::BEFORE_AUTH }
     }
 
-    /// Answers one command, which has at least a name, at the end of `out`.
-    pub(super) async fn answer(
-        &mut self,
-        now: Now,
-        command: Command<'_>,
-        out: &mut Vec<u8>,
-    ) -> (Route, Outcome) {
+    /// Adds one command, which has at least a name, to `batch`.
+    pub(super) fn answer(&mut self, command: Command<'_>, batch: &mut Batch) -> Outcome {
         let name = command.argument(0).unwrap_or_default();
-        let mut out = Encoder::new(out, self.protocol);
-        let Some((spec, route)) = Spec::find(name) else {
-            return (Route::OTHER, self.unknown(name, &mut out));
-        };
-        let outcome = if !self.authenticated && !spec.open {
-            refuse(&mut out, "NOAUTH Authentication required.")
-        } else if !spec.takes(command.arguments()) {
-            refuse(&mut out, format_args!("ERR wrong number of arguments for '{}' command", spec.name()))
-        } else {
-            self.run(spec.kind, now, command, &mut out).await
-        };
-        (route, outcome)
+        let found = Spec::find(name);
+        if let Some((Spec { kind: Kind::Throttle(dialect), .. }, route)) = found
+            && self.authenticated
+        {
+            batch.throttle(route, *dialect, &self.shared, command);
+            return Outcome::Done;
+        }
+        batch.answer(self.protocol, |out| match found {
+            Some((spec, route)) => (route, self.run(spec, command, out)),
+            None => (Route::OTHER, self.unknown(name, out)),
+        })
     }
 
-    async fn run(&mut self, kind: Kind, now: Now, command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+    /// Answers a command that nothing need be decided for.
+    fn run(&mut self, spec: &Spec, command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
         let argument = |index| command.argument(index).unwrap_or_default();
-        match kind {
-            Kind::ClThrottle => self.throttle(Dialect::Cell, now, command, out).await,
-            Kind::Throttle => self.throttle(Dialect::Crab, now, command, out).await,
+        match spec.kind {
+            _ if self.is_closed() && !spec.open => refuse(out, UNAUTHENTICATED),
+            _ if !spec.takes(command.arguments()) => {
+                refuse(out, format_args!("ERR wrong number of arguments for '{}' command", spec.name()))
+            }
+            // Those that may be answered are in the batch.
+            Kind::Throttle(_) => refuse(out, UNAUTHENTICATED),
             Kind::Ping => ping(command, out),
             Kind::Hello => self.hello(command, out),
             Kind::Auth => match command.arguments() {
@@ -156,29 +193,6 @@ impl Session {
                 done(out)
             }
             Kind::Client => refuse(out, "ERR only CLIENT SETINFO and CLIENT SETNAME are known"),
-        }
-    }
-
-    async fn throttle(
-        &mut self,
-        dialect: Dialect,
-        now: Now,
-        command: Command<'_>,
-        out: &mut Encoder<'_>,
-    ) -> Outcome {
-        let counters = match dialect {
-            Dialect::Cell => &self.shared.cell,
-            Dialect::Crab => &self.shared.crab,
-        };
-        match dialect.throttle(counters, now, command, &mut self.scratch, out).await {
-            Ok(()) => Outcome::Done,
-            Err(error) => {
-                out.error(&error);
-                match error {
-                    ThrottleError::Ask(AskError::Store(_)) => Outcome::Failed,
-                    _ => Outcome::Refused,
-                }
-            }
         }
     }
 
@@ -260,7 +274,7 @@ impl Session {
             return Outcome::Over;
         }
         if self.is_closed() {
-            return refuse(out, "NOAUTH Authentication required.");
+            return refuse(out, UNAUTHENTICATED);
         }
         let shown = &name[..name.len().min(64)];
         refuse(out, format_args!("ERR unknown command '{}'", shown.escape_ascii()))

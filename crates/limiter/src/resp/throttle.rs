@@ -18,10 +18,11 @@
 
 use thiserror::Error;
 use tidegate_algorithms::limit::{Limit, Verdict, Wait};
-use tidegate_algorithms::time::{Now, SECOND};
+use tidegate_algorithms::time::SECOND;
+use tidegate_store::StoreError;
 use tidegate_wire::resp::{Command, Encoder};
 
-use crate::ad_hoc::{AdHoc, BadBucket, Scratch, bucket};
+use crate::ad_hoc::{BadBucket, bucket};
 use crate::error::AskError;
 
 /// Whose words to use.
@@ -52,36 +53,30 @@ pub(super) enum ThrottleError {
     Bucket(#[from] BadBucket),
     #[error("ERR {0}")]
     Ask(#[from] AskError),
+    #[error("ERR {0}")]
+    Store(#[from] StoreError),
 }
 
 /// A throttle command's arguments, checked.
-struct Request<'a> {
-    key: &'a [u8],
-    limit: Limit,
-    period: u64,
-    quantity: u64,
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) limit: Limit,
+    pub(super) period: u64,
+    pub(super) quantity: u64,
 }
 
 impl Dialect {
-    /// Decides and answers.
-    pub(super) async fn throttle(
-        self,
-        counters: &AdHoc,
-        now: Now,
-        command: Command<'_>,
-        scratch: &mut Scratch,
-        out: &mut Encoder<'_>,
-    ) -> Result<(), ThrottleError> {
-        let request = self.request(command)?;
-        let verdict = counters.decide(now, request.key, &request.limit, request.quantity, scratch).await?;
+    /// Answers with a verdict on a request whose period this is.
+    pub(super) fn reply(self, verdict: &Verdict, period: u64, out: &mut Encoder<'_>) {
         match self {
-            Self::Cell => cell_reply(&verdict, out),
-            Self::Crab => crab_reply(&verdict, request.period, out),
+            Self::Cell => cell_reply(verdict, out),
+            Self::Crab => crab_reply(verdict, period, out),
         }
-        Ok(())
     }
 
-    fn request(self, command: Command<'_>) -> Result<Request<'_>, ThrottleError> {
+    /// A command's arguments.
+    pub(super) fn request(self, command: Command<'_>) -> Result<Request<'_>, ThrottleError> {
         let (5 | 6, Some(key)) = (command.arguments(), command.argument(1)) else { return Err(self.usage()) };
         let burst = self.number(command, 2, "max_burst")?;
         let count = self.number(command, 3, "count_per_period")?;

@@ -22,7 +22,7 @@ use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, Stage};
-use tidegate_net::http::{Handle, HttpConfig, Peer, Reply, RequestBody, Server};
+use tidegate_net::http::{Answered, Handle, HttpConfig, Peer, Plain, Reply, RequestBody, Server, Unwritten};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
@@ -57,6 +57,10 @@ impl Handle for Only {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         self.0.answer(request, peer).await
     }
+
+    fn answer_at_once(&self, request: &Plain<'_>, _peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
+        self.0.answer_at_once(request, reply)
+    }
 }
 
 /// Starts a service with the built-in policy.
@@ -74,7 +78,8 @@ pub fn start_with(file: FileLayer, token: Option<&'static str>) -> Running {
     let memory = Memory::new(16 << 20);
     let engine = Arc::new(Engine::new(set, tallies, Counters::Memory(memory), Clock::start()));
     let configuration = Configuration::new(engine.clone(), control, file);
-    let settings = ApiSettings { admin_token: token.map(AdminToken::new), trusted_hops: 0 };
+    let settings =
+        ApiSettings { admin_token: token.map(AdminToken::new), trusted_hops: 0, legacy_headers: true };
     let service = Service::new(Api::new(engine.clone(), configuration, settings), 1, 64 * 1024);
 
     let one = NonZeroUsize::MIN;

@@ -47,7 +47,18 @@ impl BodyError {
 
 /// The body of a request, as it comes in.
 #[derive(Debug)]
-pub struct RequestBody {
+pub struct RequestBody(Source);
+
+#[derive(Debug)]
+enum Source {
+    Arriving(Arriving),
+    /// It came with its head.
+    Whole(Option<Bytes>),
+}
+
+/// A body that hyper reads, and how long it may take.
+#[derive(Debug)]
+struct Arriving {
     incoming: Incoming,
     pace: BodyPace,
     received: u64,
@@ -62,7 +73,11 @@ struct Wait {
 
 impl RequestBody {
     pub(super) fn new(incoming: Incoming, pace: BodyPace) -> Self {
-        Self { incoming, pace, received: 0, wait: None }
+        Self(Source::Arriving(Arriving { incoming, pace, received: 0, wait: None }))
+    }
+
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        Self(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     /// The whole body, at most `limit` bytes. A body that arrived in one piece is not copied, and
@@ -96,7 +111,9 @@ impl RequestBody {
         }
         Ok(whole.freeze())
     }
+}
 
+impl Arriving {
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
         let Self { pace, received, wait, .. } = self;
         let allowance = pace.rate.allowance(*received).min(pace.deadline);
@@ -120,22 +137,33 @@ impl HttpBody for RequestBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        match Pin::new(&mut this.incoming).poll_frame(cx) {
+        let body = match &mut self.get_mut().0 {
+            Source::Arriving(body) => body,
+            Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+        };
+        match Pin::new(&mut body.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                this.received += frame.data_ref().map_or(0, Bytes::len) as u64;
+                body.received += frame.data_ref().map_or(0, Bytes::len) as u64;
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(end) => Poll::Ready(end.map(|frame| frame.map_err(BodyError::Broken))),
-            Poll::Pending => this.poll_too_slow(cx).map(|error| Some(Err(error))),
+            Poll::Pending => body.poll_too_slow(cx).map(|error| Some(Err(error))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        match &self.0 {
+            Source::Arriving(body) => body.incoming.is_end_stream(),
+            Source::Whole(bytes) => bytes.is_none(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        match &self.0 {
+            Source::Arriving(body) => body.incoming.size_hint(),
+            Source::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+        }
     }
 }

@@ -1,15 +1,14 @@
-//! One server: its sockets, its bounds, and the life of each connection.
+//! The life of a connection: what its requests share, and how each is answered and counted.
 //!
-//! Per connection there is one task; per request nothing is allocated that hyper does not
-//! allocate. A request reaches the service through its connection's own reference count: counting
+//! Per connection there is one task. A request reaches the service through its connection's own reference count: counting
 //! on the server's would make every request of every core write the same cache line.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Context;
 
 use http::{Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -20,130 +19,49 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::activity::{Activity, Phase};
 use super::deadline::DeadlineIo;
+use super::encode::Unwritten;
+use super::plain::Plain;
 use super::reply::Outgoing;
-use super::{Handle, HttpConfig, Peer, Reply, RequestBody};
-use crate::accept::{Gate, Held, accept};
+use super::{Body, Handle, HttpConfig, Peer, Reply, RequestBody};
+use crate::accept::Gate;
 use crate::clock::monotonic;
-use crate::drain::Stage;
-use crate::listen::Listeners;
-use crate::runtime::Cores;
+use crate::drain::{Drain, Stage};
 use crate::stats::CoreStats;
 
-/// The smallest buffer that hyper accepts.
-const SMALLEST_BUFFER: usize = 8192;
-
-/// An HTTP/1.1 server for one service; clones share it.
+/// What all connections of a server share.
 #[derive(Debug)]
-pub struct Server<H> {
-    shared: Arc<Shared<H>>,
+pub(super) struct Shared<H> {
+    pub(super) handler: H,
+    pub(super) config: Arc<HttpConfig>,
+    pub(super) protocol: http1::Builder,
+    pub(super) gate: Gate,
 }
 
-#[derive(Debug)]
-struct Shared<H> {
-    handler: H,
-    config: Arc<HttpConfig>,
-    protocol: http1::Builder,
-    gate: Gate,
+/// Tells a connection when the drain closes idle ones.
+pub(super) struct Sweep {
+    drain: Drain,
+    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    swept: bool,
 }
 
-impl<H> Clone for Server<H> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
-    }
-}
-
-impl<H: Handle> Server<H> {
-    /// A server for `handler`, bounded by `config` and `gate`.
-    #[must_use]
-    pub fn new(handler: H, config: HttpConfig, gate: Gate) -> Self {
-        let mut protocol = http1::Builder::new();
-        protocol
-            // `DeadlineIo` times the head; the header of `http.rs` says why.
-            .header_read_timeout(None)
-            .max_header_size(config.max_head_bytes)
-            .max_buf_size(config.max_head_bytes.max(SMALLEST_BUFFER))
-            // One buffer per reply: for short bodies a copy is cheaper than a second slice.
-            .writev(false);
-        Self { shared: Arc::new(Shared { handler, config: Arc::new(config), protocol, gate }) }
+impl Sweep {
+    pub(super) fn new(drain: Drain) -> Self {
+        Self { drain, waiting: None, swept: false }
     }
 
-    /// Serves `listeners` until the drain ends: socket `i` on core `i`.
-    pub fn start(&self, cores: &Cores, listeners: Listeners) {
-        let address = listeners.address();
-        for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
-            let server = self.clone();
-            cores.spawn_on(core, async move {
-                if let Err(error) = server.accept(socket, core).await {
-                    tracing::error!(%address, %error, "cannot watch a listening socket");
-                }
+    /// Whether that time has come. The drain's future is polled once, which leaves the task's waker
+    /// there, and again when it has.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        let watching = self.waiting.is_some();
+        if !self.swept && (!watching || self.drain.stage() >= Stage::Sweeping) {
+            let drain = &self.drain;
+            let waiting = self.waiting.get_or_insert_with(|| {
+                let drain = drain.clone();
+                Box::pin(async move { drain.sweeping().await })
             });
+            self.swept = waiting.as_mut().poll(cx).is_ready();
         }
-    }
-
-    pub(super) fn gate(&self) -> &Gate {
-        &self.shared.gate
-    }
-
-    pub(super) fn config(&self) -> &HttpConfig {
-        &self.shared.config
-    }
-
-    async fn accept(&self, socket: std::net::TcpListener, core: usize) -> io::Result<()> {
-        accept(socket, &self.shared.gate, core, |stream, address, held| {
-            drop(tokio::spawn(self.serve_stream(stream, Peer { address, core }, held)));
-        })
-        .await
-    }
-
-    /// Serves one connection over any byte stream, such as one that TLS was taken off. The future
-    /// ends with the connection.
-    pub fn serve_stream<S>(
-        &self,
-        stream: S,
-        peer: Peer,
-        held: Held,
-    ) -> impl Future<Output = ()> + Send + 'static + use<S, H>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let Shared { config, protocol, gate, .. } = &*self.shared;
-        let activity = Arc::new(Activity::new(monotonic(), Arc::clone(&gate.stats), peer.core));
-        let io = DeadlineIo::new(stream, Arc::clone(&activity), Arc::clone(config));
-        let drain = gate.drain.clone();
-        let mut sweep = Box::pin({
-            let drain = drain.clone();
-            async move { drain.sweeping().await }
-        });
-        let connection = Arc::new(Connection::new(self, Arc::clone(&activity), peer));
-        let service = service_fn(move |request| {
-            connection.activity.enter(Phase::Busy);
-            Arc::clone(&connection).answer(request)
-        });
-        let mut protocol = protocol.serve_connection(TokioIo::new(io), service);
-
-        // A future written by hand, because an async block would hold a second copy of the
-        // protocol's state. The drain's future is polled once, which leaves the task's waker
-        // there, and again when its time has come.
-        let mut watching = false;
-        let mut swept = false;
-        poll_fn(move |cx| {
-            if !swept && (!watching || drain.stage() >= Stage::Sweeping) {
-                watching = true;
-                swept = sweep.as_mut().poll(cx).is_ready();
-                // A request whose head is on its way is still served; its reply says close.
-                if swept && activity.phase() != Phase::Head {
-                    activity.leave_if_idle();
-                    Pin::new(&mut protocol).graceful_shutdown();
-                }
-            }
-            Pin::new(&mut protocol).poll(cx).map(|end| {
-                if let Err(error) = end {
-                    tracing::debug!(%error, peer = %peer.address, "connection ended early");
-                }
-                // Named here so that the closure owns it until the connection ends.
-                let _: &Held = &held;
-            })
-        })
+        self.swept
     }
 }
 
@@ -155,14 +73,58 @@ pub(super) struct Connection<H> {
 }
 
 impl<H: Handle> Connection<H> {
-    pub(super) fn new(server: &Server<H>, activity: Arc<Activity>, peer: Peer) -> Self {
-        Self { server: Arc::clone(&server.shared), activity, peer }
+    pub(super) fn new(server: Arc<Shared<H>>, activity: Arc<Activity>, peer: Peer) -> Self {
+        Self { server, activity, peer }
     }
 
-    pub(super) async fn answer(
+    /// What it shared with the others.
+    pub(super) fn into_shared(self) -> Arc<Shared<H>> {
+        self.server
+    }
+
+    /// Serves what the short way leaves: HTTP/1.1 in all its forms, until the connection ends.
+    pub(super) async fn serve_with_hyper<S>(self, io: DeadlineIo<S>, mut sweep: Sweep)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = Arc::new(self);
+        let (activity, peer) = (Arc::clone(&connection.activity), connection.peer);
+        let protocol = connection.server.protocol.clone();
+        let service = service_fn(move |request| {
+            connection.activity.enter(Phase::Busy);
+            Arc::clone(&connection).answer_incoming(request)
+        });
+        let mut protocol = pin!(protocol.serve_connection(TokioIo::new(io), service));
+        let mut told = false;
+        let end = poll_fn(|cx| {
+            if !told && sweep.poll(cx) {
+                told = true;
+                // A request whose head is on its way is still served; its reply says close.
+                if activity.phase() != Phase::Head {
+                    activity.leave_if_idle();
+                    protocol.as_mut().graceful_shutdown();
+                }
+            }
+            protocol.as_mut().poll(cx)
+        });
+        if let Err(error) = end.await {
+            tracing::debug!(%error, peer = %peer.address, "connection ended early");
+        }
+    }
+
+    /// [`Connection::answer`] in hyper's types.
+    pub(super) async fn answer_incoming(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<Outgoing>, Infallible> {
+        let pace = self.server.config.body;
+        let reply = self.answer(request.map(|incoming| RequestBody::new(incoming, pace))).await;
+        Ok(reply.map(|body| Outgoing::new(body, &self.activity)))
+    }
+
+    /// Has the service answer, and counts. The connection is idle when this is over, or at the end of
+    /// a streamed body.
+    pub(super) async fn answer(&self, request: Request<RequestBody>) -> Response<Body> {
         let started = monotonic();
         let in_flight = InFlight::begin(self.activity.stats());
         let Shared { handler, config, gate, .. } = &*self.server;
@@ -174,21 +136,48 @@ impl<H: Handle> Connection<H> {
             }
             refusal
         } else {
-            let request = request.map(|incoming| RequestBody::new(incoming, config.body));
             handler.handle(request, &self.peer).await
         };
-        if is_http1 && gate.drain.is_draining() {
+        if is_http1 && (reply.last || gate.drain.is_draining()) {
             reply.close();
         }
         let now = monotonic();
         in_flight.end();
-        let status = reply.response.status().as_u16();
+        let status = reply.counted_as.unwrap_or(reply.response.status().as_u16());
         self.activity.stats().answered(reply.route, status, now.duration_since(started));
-        let response = reply.response.map(|body| Outgoing::new(body, &self.activity));
-        if !response.body().is_streaming() {
+        if !matches!(reply.response.body(), Body::Streamed(_)) {
             self.activity.idle_from(now);
         }
-        Ok(response)
+        reply.response
+    }
+
+    /// Has the service answer at once, and counts; false if it does not. While draining it is not asked:
+    /// those replies say close.
+    pub(super) fn answer_at_once(&self, request: &Plain<'_>, reply: Unwritten<'_>) -> bool {
+        let Shared { handler, gate, .. } = &*self.server;
+        if gate.drain.is_draining() {
+            return false;
+        }
+        let started = monotonic();
+        let Some(answered) = handler.answer_at_once(request, &self.peer, reply) else { return false };
+        let now = monotonic();
+        let stats = self.activity.stats();
+        stats.started.fetch_add(1, Relaxed);
+        stats.answered(answered.route(), answered.status().as_u16(), now.duration_since(started));
+        self.activity.idle_from(now);
+        true
+    }
+
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(super) fn config(&self) -> &HttpConfig {
+        &self.server.config
     }
 }
 

@@ -15,20 +15,25 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
 use super::activity::{Activity, Phase};
 use super::config::HttpConfig;
+use super::preface::Prefixed;
 use crate::clock::monotonic;
 use crate::stats::Cut;
 
 /// Bytes that are read and dropped after the half-close.
 const LINGER_BYTES: usize = 1024 * 1024;
 
+/// The most that TLS takes without having sent it; a peer that reads at its pace gets the time for it.
+const HELD_BY_TLS: u64 = 64 * 1024;
+
 /// A stream, its deadlines and its one timer.
 pub(super) struct DeadlineIo<S> {
-    stream: S,
+    stream: Prefixed<S>,
     activity: Arc<Activity>,
     config: Arc<HttpConfig>,
     timer: LazyTimer,
@@ -57,7 +62,7 @@ struct Linger {
 impl<S> DeadlineIo<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>, config: Arc<HttpConfig>) -> Self {
         Self {
-            stream,
+            stream: Prefixed::new(stream),
             activity,
             config,
             timer: LazyTimer::default(),
@@ -66,6 +71,16 @@ impl<S> DeadlineIo<S> {
             input_over: false,
             linger: None,
         }
+    }
+
+    /// The stream itself.
+    pub(super) fn into_inner(self) -> Prefixed<S> {
+        self.stream
+    }
+
+    /// Puts bytes back: the next reads find them first.
+    pub(super) fn unread(&mut self, bytes: Bytes) {
+        self.stream.put_back(bytes);
     }
 
     /// The deadline of the present wait, and what its passing means.
@@ -187,7 +202,14 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
     /// where the idle deadline is armed.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        match Pin::new(&mut this.stream).poll_flush(cx) {
+            Poll::Ready(flushed) => flushed?,
+            Poll::Pending => {
+                this.stuck_write
+                    .get_or_insert_with(|| StuckWrite { since: monotonic(), written: HELD_BY_TLS });
+                return this.poll_deadline(cx).map(Err);
+            }
+        }
         this.stuck_write = None;
         if this.activity.phase() == Phase::Idle
             && let Poll::Ready(error) = this.poll_deadline(cx)

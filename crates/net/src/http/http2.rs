@@ -15,27 +15,28 @@
 //!
 //! Deliberately absent: server push, CONNECT, and upgrading from HTTP/1.1 (RFC 9113 dropped it).
 
-use std::io;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep_until;
 
 use super::activity::Activity;
-use super::connection::{Connection, Server};
+use super::connection::Connection;
+use super::server::Server;
+use super::turn::{Collect, Turn};
 use super::{Handle, Peer};
-use crate::accept::{Held, accept};
+use crate::accept::Held;
 use crate::clock::monotonic;
 use crate::drain::Stage;
-use crate::listen::Listeners;
-use crate::runtime::Cores;
 use crate::stats::Cut;
 
-const MAX_STREAMS: u32 = 256;
+/// Most requests at once on a connection.
+pub(super) const MAX_STREAMS: u32 = 256;
 const MAX_HEADER_LIST_BYTES: u32 = 16 << 10;
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_PROVOKED_RESETS: usize = 64;
@@ -44,8 +45,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a client that was told to go may take to do so.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-fn builder() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn builder(executor: Collect) -> http2::Builder<Collect> {
+    let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
@@ -59,27 +60,6 @@ fn builder() -> http2::Builder<TokioExecutor> {
 }
 
 impl<H: Handle> Server<H> {
-    /// Serves `listeners` until the drain ends, to clients that speak HTTP/2 from the first byte (prior
-    /// knowledge), as gRPC's do.
-    pub fn start_http2(&self, cores: &Cores, listeners: Listeners) {
-        let address = listeners.address();
-        for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
-            let server = self.clone();
-            cores.spawn_on(core, async move {
-                if let Err(error) = server.accept_http2(socket, core).await {
-                    tracing::error!(%address, %error, "cannot watch a listening socket");
-                }
-            });
-        }
-    }
-
-    async fn accept_http2(&self, socket: std::net::TcpListener, core: usize) -> io::Result<()> {
-        accept(socket, self.gate(), core, |stream, address, held| {
-            drop(tokio::spawn(self.clone().serve_http2_stream(stream, Peer { address, core }, held)));
-        })
-        .await
-    }
-
     /// Serves one connection over any byte stream, such as one on which TLS has agreed on `h2`.
     pub async fn serve_http2_stream<S>(self, stream: S, peer: Peer, held: Held)
     where
@@ -87,10 +67,14 @@ impl<H: Handle> Server<H> {
     {
         let gate = self.gate();
         let activity = Arc::new(Activity::new(monotonic(), Arc::clone(&gate.stats), peer.core));
-        let connection = Arc::new(Connection::new(&self, Arc::clone(&activity), peer));
+        let connection = Arc::new(Connection::new(Arc::clone(&self.shared), Arc::clone(&activity), peer));
         let answering = Arc::downgrade(&connection);
-        let service = service_fn(move |request| Arc::clone(&connection).answer(request));
-        let mut protocol = std::pin::pin!(builder().serve_connection(TokioIo::new(stream), service));
+        // In a box: hyper hands this future on several times before it is first polled, and what a
+        // request holds while it is answered, some kilobytes, would be copied each time.
+        let service = service_fn(move |request| Box::pin(Arc::clone(&connection).answer_incoming(request)));
+        let mut turn = Turn::default();
+        let protocol = builder(turn.executor()).serve_connection(TokioIo::new(stream), service);
+        let mut protocol = std::pin::pin!(protocol);
         let mut closed = std::pin::pin!(gate.drain.reached(Stage::Closed));
         let idle_timeout = self.config().idle_timeout;
         let mut timer = std::pin::pin!(sleep_until((activity.idle_since() + idle_timeout).into()));
@@ -98,7 +82,13 @@ impl<H: Handle> Server<H> {
         loop {
             tokio::select! {
                 biased;
-                end = protocol.as_mut() => {
+                end = poll_fn(|cx| {
+                    let end = protocol.as_mut().poll(cx);
+                    if end.is_pending() {
+                        turn.answer();
+                    }
+                    end
+                }) => {
                     if let Err(error) = end {
                         tracing::debug!(%error, peer = %peer.address, "HTTP/2 connection ended early");
                     }
@@ -113,8 +103,9 @@ impl<H: Handle> Server<H> {
                         break;
                     }
                     let now = monotonic();
-                    // Each request that is being answered holds the connection, and so does the service.
-                    let busy = answering.strong_count() > 1;
+                    // Each request that is being answered holds the connection, and so does the service;
+                    // each reply that is being streamed holds its activity, and so do the two of us.
+                    let busy = answering.strong_count() > 1 || Arc::strong_count(&activity) > 2;
                     let since = if busy { now } else { activity.idle_since() };
                     idle = since + idle_timeout <= now;
                     if idle {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::activity::Activity;
@@ -16,7 +16,7 @@ use crate::stats::Route;
 /// short rather than one that looks complete.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A reply's body. The first two kinds allocate nothing.
+/// A reply's body. Those that are not streamed allocate nothing.
 #[derive(Default)]
 pub enum Body {
     /// No bytes.
@@ -24,6 +24,8 @@ pub enum Body {
     Empty,
     /// All bytes at once.
     Full(Bytes),
+    /// All bytes at once, then trailers, which are made when they are sent; HTTP/1.1 leaves them out.
+    Trailed(Bytes, fn() -> HeaderMap),
     /// Bytes as they come.
     Streamed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>),
 }
@@ -44,6 +46,7 @@ impl std::fmt::Debug for Body {
         match self {
             Self::Empty => formatter.write_str("Empty"),
             Self::Full(bytes) => write!(formatter, "Full({} bytes)", bytes.len()),
+            Self::Trailed(bytes, _) => write!(formatter, "Trailed({} bytes)", bytes.len()),
             Self::Streamed(_) => formatter.write_str("Streamed"),
         }
     }
@@ -80,13 +83,32 @@ pub struct Reply {
     pub response: Response<Body>,
     /// The route template for the metrics.
     pub route: Route,
+    /// The status for the metrics, where it is not the response's.
+    pub(super) counted_as: Option<u16>,
+    /// Whether a connection of HTTP/1.1 ends with it.
+    pub(super) last: bool,
 }
 
 impl Reply {
     /// A reply that counts under `route`.
     #[must_use]
     pub fn new(route: Route, response: Response<Body>) -> Self {
-        Self { response, route }
+        Self { response, route, counted_as: None, last: false }
+    }
+
+    /// Counts under `status`: for protocols whose failures are a 200 on the wire.
+    #[must_use]
+    pub fn counted_as(mut self, status: u16) -> Self {
+        self.counted_as = Some(status);
+        self
+    }
+
+    /// Ends a connection of HTTP/1.1 and says so: for requests whose body was not read to its end, after
+    /// which there is nowhere to go on.
+    #[must_use]
+    pub fn last(mut self) -> Self {
+        self.last = true;
+        self
     }
 
     /// A short plain-text reply under [`Route::OTHER`], for requests refused before routing.
@@ -96,7 +118,7 @@ impl Reply {
         *response.status_mut() = status;
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, plain);
-        Self { response, route: Route::OTHER }
+        Self { response, route: Route::OTHER, counted_as: None, last: false }
     }
 
     /// Ends the connection after this reply.
@@ -107,7 +129,7 @@ impl Reply {
 
 impl From<Response<Body>> for Reply {
     fn from(response: Response<Body>) -> Self {
-        Self { response, route: Route::OTHER }
+        Self { response, route: Route::OTHER, counted_as: None, last: false }
     }
 }
 
@@ -115,17 +137,13 @@ impl From<Response<Body>> for Reply {
 /// other kinds have ended before hyper sees them.
 pub(super) struct Outgoing {
     body: Body,
-    streaming: Option<Streaming>,
+    _streaming: Option<Streaming>,
 }
 
 impl Outgoing {
     pub(super) fn new(body: Body, activity: &Arc<Activity>) -> Self {
         let streaming = matches!(body, Body::Streamed(_)).then(|| Streaming(Arc::clone(activity)));
-        Self { body, streaming }
-    }
-
-    pub(super) fn is_streaming(&self) -> bool {
-        self.streaming.is_some()
+        Self { body, _streaming: streaming }
     }
 }
 
@@ -152,6 +170,14 @@ impl HttpBody for Outgoing {
                 self.body = Body::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
+            Body::Trailed(bytes, _) if !bytes.is_empty() => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            }
+            Body::Trailed(_, trailers) => {
+                let trailers = trailers();
+                self.body = Body::Empty;
+                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+            }
             Body::Streamed(body) => body.as_mut().poll_frame(cx),
         }
     }
@@ -160,6 +186,7 @@ impl HttpBody for Outgoing {
         match &self.body {
             Body::Empty => true,
             Body::Full(bytes) => bytes.is_empty(),
+            Body::Trailed(..) => false,
             Body::Streamed(body) => body.is_end_stream(),
         }
     }
@@ -168,6 +195,8 @@ impl HttpBody for Outgoing {
         match &self.body {
             Body::Empty => SizeHint::with_exact(0),
             Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            // An exact length would be announced in the head, which nobody needs before the trailers.
+            Body::Trailed(..) => SizeHint::default(),
             Body::Streamed(body) => body.size_hint(),
         }
     }

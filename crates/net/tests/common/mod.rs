@@ -2,22 +2,30 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
+pub mod tls;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use hyper::body::{Frame, SizeHint};
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
-use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
+use tidegate_net::http::{
+    Answered, Body, Handle, HttpConfig, Peer, Plain, Reply, RequestBody, Server, Unwritten,
+};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::{Route, Stats};
+use tidegate_net::tls::Tls;
 use tokio::sync::Semaphore;
 
 /// Longer than anything here should take; a test that waits this long has failed.
@@ -26,7 +34,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The most that `/echo` accepts.
 pub const BODY_LIMIT: usize = 64 * 1024;
 
-/// `/`, `/echo` (the request's body), `/large` (16 MiB) and `/held` (answers when released).
+/// `/`, `/echo` (the request's body), `/large` (16 MiB), `/streamed`, `/nothing` and `/held` (answers when
+/// released).
 pub struct Routes {
     release: Arc<Semaphore>,
     large: Bytes,
@@ -41,6 +50,9 @@ impl Handle for Routes {
                 Err(error) => return status(error.status()),
             },
             "/large" => Body::Full(self.large.clone()),
+            "/streamed" => Body::streamed(Pieces(vec!["two", "one"], None)),
+            "/streamed-known" => Body::streamed(Pieces(vec!["two", "one"], Some(6))),
+            "/nothing" => return status(StatusCode::NO_CONTENT),
             "/held" => {
                 self.release.acquire().await.unwrap().forget();
                 Body::from("held")
@@ -48,6 +60,31 @@ impl Handle for Routes {
             _ => Body::from("ok"),
         };
         Reply::new(Route::new(1), Response::new(body))
+    }
+
+    /// `/echo`, if nothing keeps it waiting.
+    fn answer_at_once(&self, request: &Plain<'_>, _peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
+        let echo = request.target() == "/echo" && request.body().len() <= BODY_LIMIT;
+        echo.then(|| reply.head(StatusCode::OK).end(request.body(), Route::new(1)))
+    }
+}
+
+/// A body in pieces, with or without a length that is known before.
+struct Pieces(Vec<&'static str>, Option<u64>);
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.0.pop().map(|piece| Ok(Frame::data(Bytes::from(piece)))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.1.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
@@ -63,12 +100,13 @@ pub struct Options {
     pub cores: usize,
     pub connections: usize,
     pub listen: ListenConfig,
+    pub tls: Option<Tls>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let listen = ListenConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)), NonZeroUsize::MIN);
-        Self { http: HttpConfig::default(), cores: 2, connections: 10_000, listen }
+        Self { http: HttpConfig::default(), cores: 2, connections: 10_000, listen, tls: None }
     }
 }
 
@@ -95,6 +133,7 @@ impl TestServer {
         let sockets = NonZeroUsize::new(options.cores).unwrap();
         let cores = Cores::start(sockets).unwrap();
         let listeners = Listeners::bind(&ListenConfig { sockets, ..options.listen }).unwrap();
+        let listeners = listeners.with_tls(options.tls);
         let address = listeners.address();
         let stats = Arc::new(Stats::new(cores.count(), &["other", "routes"]));
         let drain = Drain::new();
@@ -153,13 +192,13 @@ pub fn read_to_end(stream: &mut TcpStream) -> String {
 }
 
 /// One keep-alive request. The head of the reply, or why there is none.
-pub fn request(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
+pub fn request(stream: &mut (impl Read + Write), path: &str) -> std::io::Result<String> {
     write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")?;
     read_reply(stream)
 }
 
 /// Reads one reply with a length, and returns its head.
-pub fn read_reply(stream: &mut TcpStream) -> std::io::Result<String> {
+pub fn read_reply(stream: &mut impl Read) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {

@@ -11,7 +11,7 @@ use tidegate_store::{Answer, Charge, Intent};
 
 use crate::alternatives::{Decides, Hashbrown, Keyed};
 use crate::workload::{
-    Random, START, key, nanos, on_processor, resident, sliding_log, token_bucket, uniform, zipf,
+    Clock, Random, START, key, nanos, on_processor, resident, sliding_log, token_bucket, uniform, zipf,
 };
 
 /// A cap that no case but `flood` reaches.
@@ -22,6 +22,9 @@ const DECISIONS: usize = 1_000_000;
 fn print(name: &str, value: u64, unit: &str) {
     println!("{name}\t{value}\t{unit}");
 }
+
+/// Decisions of one pipeline.
+const TOGETHER: usize = 16;
 
 /// Processor time per decision, keys present.
 pub(crate) fn speed(clients: u64) {
@@ -35,6 +38,10 @@ pub(crate) fn speed(clients: u64) {
     let store = Memory::new(AMPLE);
     decisions("memory store", &store, &bucket, clients, &one);
     decisions("memory store", &store, &bucket, clients, &two);
+    for (popularity, load) in &two {
+        let name = format!("memory store, {TOGETHER} at once: {popularity}, 2 threads");
+        print(&name, per_decision(load, |now, clients| together(&store, &bucket, now, clients)), "ns");
+    }
     print("memory store, two limits: uniform, 1 thread", per_pair(&store, &bucket, &one[0].1[0]), "ns");
     decisions("memory store, sliding log", &Memory::new(AMPLE), &log, clients, &two);
     decisions("hashbrown, 22,000 locks", &Hashbrown::new(22_000), &bucket, clients, &two);
@@ -52,7 +59,8 @@ fn decisions(
     fill(store, limit, clients);
     for (popularity, load) in loads {
         let name = format!("{name}: {popularity}, {} threads", load.len());
-        print(&name, per_decision(store, limit, load), "ns");
+        let spent = per_decision(load, |now, clients| one_by_one(store, limit, now, clients));
+        print(&name, spent, "ns");
     }
 }
 
@@ -63,15 +71,12 @@ fn fill(store: &impl Decides, limit: &Limit, clients: u64) {
     }
 }
 
-/// The mean over the threads, each of which works through its own list.
-fn per_decision(store: &impl Decides, limit: &Limit, clients: &[Vec<u32>]) -> u64 {
+/// The mean over the threads, each of which works through its own list, so many at a time.
+fn per_decision(clients: &[Vec<u32>], decide: impl Fn(Now, &[u32]) + Sync) -> u64 {
     let work = |clients: &[u32]| {
-        let mut answer = Answer::default();
         let before = on_processor();
-        for (tick, client) in (0_u64..).zip(clients) {
-            let now = Now::at(START + 1_000_000 + tick * 100);
-            store.decide(now, limit, &key(u64::from(*client)), &mut answer);
-            black_box(&answer);
+        for (tick, clients) in (0_u64..).zip(clients.chunks(TOGETHER)) {
+            decide(Now::at(START + 1_000_000 + tick * 1_600), clients);
         }
         on_processor() - before
     };
@@ -80,6 +85,25 @@ fn per_decision(store: &impl Decides, limit: &Limit, clients: &[Vec<u32>]) -> u6
         threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
     });
     total / clients.iter().map(Vec::len).sum::<usize>() as u64
+}
+
+/// One decision after another.
+fn one_by_one(store: &impl Decides, limit: &Limit, now: Now, clients: &[u32]) {
+    let mut answer = Answer::default();
+    for client in clients {
+        store.decide(now, limit, &key(u64::from(*client)), &mut answer);
+        black_box(&answer);
+    }
+}
+
+/// Decisions as a pipeline of commands asks for them.
+fn together(store: &Memory, limit: &Limit, now: Now, clients: &[u32]) {
+    let keys: Vec<_> = clients.iter().map(|client| key(u64::from(*client))).collect();
+    let charge = |key| Charge { limit, key, cost: 1, binding: true, on_failure: OnStoreFailure::Local };
+    let charges: Vec<_> = keys.iter().map(|key| charge(&key[..])).collect();
+    let mut verdicts = Vec::with_capacity(charges.len());
+    store.decide_each(now, &charges, Intent::Spend(PermitId(0)), &mut verdicts);
+    black_box(&verdicts);
 }
 
 /// Requests that meet two limits: the client's, and one of a thousand tenants'.
@@ -126,29 +150,55 @@ fn per_key(name: &str, limit: &Limit, clients: u64) {
     }
 }
 
-/// Latency of each insert while the keys go in, beside that of doing nothing: what the machine
-/// itself interrupts.
-pub(crate) fn inserts(clients: u64) {
-    percentiles("nothing", &mut (0..clients).map(|_| nanos(|| {})).collect::<Vec<_>>());
-    for keys in [clients / 10, clients] {
-        percentiles(&format!("insert of {keys} keys"), &mut latencies(&Memory::new(AMPLE), |n| n, keys));
-    }
-    let tables = Hashbrown::new(1_024);
-    percentiles(&format!("hashbrown, 1,024 locks, {clients} keys"), &mut latencies(&tables, |n| n, clients));
+/// Latency of each insert while the keys go in, beside what the machine itself makes one wait for: doing
+/// nothing as often, and touching as many bytes of fresh memory, a page at a time. What another program
+/// took is in the elapsed time and not in the processor's, which has all that the store, the allocator and
+/// the kernel did for an insert. One table per process and nothing large freed before it: an allocator that
+/// gives pages back does so within some later insert.
+pub(crate) fn inserts(clients: u64, clock: Clock) {
+    let mut latencies = Vec::with_capacity(usize::try_from(clients).expect("less than the address space"));
+    latencies.extend((0..clients).map(|_| nanos(clock, || {})));
+    percentiles(&format!("nothing, {clients} times{}", clock.label()), &mut latencies);
+    let store = Memory::new(AMPLE);
+    fill_timed(&store, clock, |number| number, clients, &mut latencies);
+    percentiles(&format!("insert of {clients} keys{}", clock.label()), &mut latencies);
+    touch_timed(store.stats().bytes, clock, &mut latencies);
+    percentiles(&format!("the bytes of {clients} keys touched{}", clock.label()), &mut latencies);
 }
 
-fn latencies(store: &impl Decides, mut number: impl FnMut(u64) -> u64, clients: u64) -> Vec<u64> {
+/// The first write to each page of so many bytes.
+fn touch_timed(bytes: u64, clock: Clock, latencies: &mut Vec<u64>) {
+    let mut fresh = vec![0_u8; usize::try_from(bytes).expect("less than the address space")];
+    latencies.clear();
+    latencies.extend(fresh.chunks_mut(4_096).map(|page| nanos(clock, || *black_box(&mut page[0]) = 1)));
+}
+
+/// The same over tables that grow as wholes.
+pub(crate) fn inserts_hashbrown(clients: u64, clock: Clock) {
+    let mut latencies = Vec::new();
+    fill_timed(&Hashbrown::new(1_024), clock, |number| number, clients, &mut latencies);
+    percentiles(&format!("hashbrown, 1,024 locks, {clients} keys{}", clock.label()), &mut latencies);
+}
+
+/// Puts the keys in, and each insert's latency in place of what is in `latencies`.
+fn fill_timed(
+    store: &impl Decides,
+    clock: Clock,
+    mut number: impl FnMut(u64) -> u64,
+    clients: u64,
+    latencies: &mut Vec<u64>,
+) {
     let (limit, mut answer) = (token_bucket(), Answer::default());
-    let mut decide = |client: u64| {
+    latencies.clear();
+    latencies.extend((0..clients).map(|client| {
         let key = key(number(client));
-        nanos(|| store.decide(Now::at(START), &limit, &key, &mut answer))
-    };
-    (0..clients).map(&mut decide).collect()
+        nanos(clock, || store.decide(Now::at(START), &limit, &key, &mut answer))
+    }));
 }
 
 fn percentiles(name: &str, latencies: &mut [u64]) -> u64 {
     latencies.sort_unstable();
-    let at = |share: usize| latencies[(latencies.len() - 1) / 10_000 * share];
+    let at = |share: usize| latencies[(latencies.len() - 1) * share / 10_000];
     print(&format!("{name}: median"), at(5_000), "ns");
     print(&format!("{name}: p99"), at(9_900), "ns");
     print(&format!("{name}: p99.99"), at(9_999), "ns");
@@ -189,12 +239,12 @@ pub(crate) fn flood(requests: u64) {
 
 /// Keys that collide under a hash without a secret, against random ones (fault 11).
 pub(crate) fn collisions(clients: u64) {
-    let mut random = Random::new(2);
-    let mut ordinary = latencies(&Memory::new(AMPLE), |_| random.next(), clients);
-    let ordinary = percentiles("random keys", &mut ordinary);
+    let (mut random, mut latencies) = (Random::new(2), Vec::new());
+    fill_timed(&Memory::new(AMPLE), Clock::Elapsed, |_| random.next(), clients, &mut latencies);
+    let ordinary = percentiles("random keys", &mut latencies);
     // Multiples of 2^32: equal in the low half of any hash that is linear in the key.
-    let mut crafted = latencies(&Memory::new(AMPLE), |number| number << 32, clients);
-    let crafted = percentiles("crafted keys", &mut crafted);
+    fill_timed(&Memory::new(AMPLE), Clock::Elapsed, |number| number << 32, clients, &mut latencies);
+    let crafted = percentiles("crafted keys", &mut latencies);
     print("crafted keys: p99, share of the random ones'", crafted * 100 / ordinary.max(1), "%");
 }
 
@@ -206,8 +256,9 @@ pub(crate) fn snapshot(clients: u64) {
     std::fs::create_dir_all(&folder).expect("a writable temporary folder");
     let path = folder.join("counters.snapshot");
     let (mut written, mut restored) = (None, None);
-    let wrote = nanos(|| written = snapshot::save(&store, &path, Now::at(START)).ok());
-    let read = nanos(|| restored = snapshot::load(AMPLE, &path, Now::at(START)).ok().flatten());
+    let wrote = nanos(Clock::Elapsed, || written = snapshot::save(&store, &path, Now::at(START)).ok());
+    let read =
+        nanos(Clock::Elapsed, || restored = snapshot::load(AMPLE, &path, Now::at(START)).ok().flatten());
     let (written, restored) = (written.expect("written"), restored.expect("whole"));
     assert_eq!((written.entries, restored.stats().entries), (clients, clients));
     std::fs::remove_dir_all(&folder).expect("made above");

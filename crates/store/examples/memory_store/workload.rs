@@ -1,7 +1,6 @@
 //! Keys, their popularity, and what is read from the operating system.
 
-use std::time::Instant;
-
+use rustix::time::{ClockId, clock_gettime};
 use tidegate_algorithms::limit::{Bucket, Limit, SlidingLog};
 use tidegate_algorithms::time::SECOND;
 
@@ -69,11 +68,38 @@ pub(crate) fn zipf(clients: u64, count: usize, seed: u64) -> Vec<u32> {
     (0..count).map(|_| draw()).collect()
 }
 
+/// What is read before and after.
+#[derive(Clone, Copy)]
+pub(crate) enum Clock {
+    /// The time of day goes on while other programs run.
+    Elapsed,
+    /// This thread's time on a processor does not. Reading it is a system call.
+    Processor,
+}
+
+impl Clock {
+    /// What follows a figure's name.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Elapsed => "",
+            Self::Processor => ", processor time",
+        }
+    }
+
+    fn read(self) -> u64 {
+        let time = clock_gettime(match self {
+            Self::Elapsed => ClockId::Monotonic,
+            Self::Processor => ClockId::ThreadCPUTime,
+        });
+        u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("after the start")
+    }
+}
+
 /// Nanoseconds that `act` took.
-pub(crate) fn nanos(act: impl FnOnce()) -> u64 {
-    let start = Instant::now();
+pub(crate) fn nanos(clock: Clock, act: impl FnOnce()) -> u64 {
+    let start = clock.read();
     act();
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    clock.read() - start
 }
 
 /// Nanoseconds that this thread has been on a processor: unlike elapsed time, not those that other

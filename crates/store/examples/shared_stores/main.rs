@@ -1,180 +1,235 @@
 //! Decisions per second of the shared stores, side by side in one run.
 //!
 //! ```text
-//!   cargo run --release -p tidegate-store --example shared_stores
+//!   cargo run --release -p tidegate-store --example shared_stores -- redis|leases|nodes|postgres
 //! ```
 //!
 //! 256 callers, each with one request under way; a token bucket each for 100,000 keys, drawn evenly
-//! or by Zipf(1.1). Starts its own Redis and PostgreSQL. The peer is redis-benchmark's best rate for
-//! the same script with one decision a call, at -P 1 and -P 16.
+//! or by Zipf(1.1). Starts its own Redis and PostgreSQL. The peer of `redis` is redis-benchmark's
+//! best rate for the same script with one decision a call, at -P 1 and -P 16. Subjects of a ratio
+//! take turns, so that a neighbour's load meets both. `regression/shared-stores/run.sh` runs all.
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
-use std::process::Command;
+mod load;
+mod peer;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_algorithms::limit::{Bucket, Limit, PermitId};
-use tidegate_algorithms::policy::OnStoreFailure;
-use tidegate_algorithms::time::{Now, SECOND};
+use load::{KEYS, Load, Node, cpu_seconds, draws};
+use tidegate_store::Counters;
 use tidegate_store::guard::{Guard, GuardConfig};
 use tidegate_store::lease::{LeaseConfig, Leases};
 use tidegate_store::postgres::{Durability, Postgres, PostgresConfig};
 use tidegate_store::redis::Redis;
 use tidegate_store::redis::config::RedisConfig;
 use tidegate_store::shared::Shared;
-use tidegate_store::{Answer, Charge, Counters, Intent};
 use tidegate_testkit::postgres::PostgresServer;
 use tidegate_testkit::redis::RedisServer;
-use tokio::time::Instant;
 
-const CALLERS: usize = 256;
-const KEYS: u64 = 100_000;
-const SPAN: Duration = Duration::from_secs(3);
+/// Each subject of a ratio is measured so often, in turns.
+const TURNS: usize = 3;
+/// The same, where a ratio of 0.9 is to be told from 1, and how long each turn is.
+const NODE_TURNS: usize = 24;
+const NODE_SPAN: Duration = Duration::from_millis(500);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    let redis = RedisServer::start(&[]);
-    let single = || Redis::start(RedisConfig::single("127.0.0.1", redis.port));
-    let even: Arc<[u32]> = draws(false).into();
-    let zipf: Arc<[u32]> = draws(true).into();
-    println!("{:<44} {:>12} {:>9} {:>9}", "store", "decisions/s", "p50 ms", "p99 ms");
-    let exact = measure("Redis exact, even", Counters::Shared(Shared::Redis(single())), &even).await;
-    measure("Redis exact, Zipf(1.1)", Counters::Shared(Shared::Redis(single())), &zipf).await;
-    for (pipeline, callers) in [("1", "256"), ("16", "64")] {
-        let best = redis_benchmark(&redis, pipeline, callers);
-        let name = format!("redis-benchmark, the same script, -P {pipeline}");
-        println!("{name:<44} {best:>12.0}   Redis exact is {:.2} x", exact / best);
+    let case = std::env::args().nth(1).unwrap_or_default();
+    match case.as_str() {
+        "redis" => redis().await,
+        "leases" => leases().await,
+        "nodes" => nodes().await,
+        "postgres" => postgres().await,
+        _ => println!("one of redis, leases, nodes, postgres"),
     }
-    let guard = Guard::new(
-        Shared::Redis(single()),
-        GuardConfig { deadline: Duration::from_secs(1), ..GuardConfig::default() },
+}
+
+fn client(server: &RedisServer) -> Shared {
+    let mut config = RedisConfig::single("127.0.0.1", server.port);
+    config.response_timeout = Duration::from_secs(5);
+    Shared::Redis(Redis::start(config))
+}
+
+fn exact(server: &RedisServer) -> Node {
+    Arc::new(Counters::Shared(client(server)))
+}
+
+fn leased(server: &RedisServer, instances: u64) -> Node {
+    let deadline = Duration::from_secs(5);
+    let guard = Guard::new(client(server), GuardConfig { deadline, instances, ..GuardConfig::default() });
+    Arc::new(Counters::Leased(Leases::new(guard, LeaseConfig { instances, ..LeaseConfig::default() })))
+}
+
+/// Exact counting against the best that one call per decision can do, and latency at half of it.
+async fn redis() {
+    let server = RedisServer::start(&[]);
+    let nodes = [exact(&server)];
+    let mut load = Load::new(draws(KEYS, false));
+    load.run(&nodes, None).await;
+    let (mut ours, mut peer) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        ours.push(load.run(&nodes, None).await.rate);
+        let best =
+            [("1", "256"), ("16", "64")].map(|(pipeline, callers)| peer::rate(&server, pipeline, callers));
+        println!(
+            "  exact {:.0}/s; redis-benchmark -P 1 {:.0}/s, -P 16 {:.0}/s",
+            ours[ours.len() - 1],
+            best[0],
+            best[1]
+        );
+        peer.push(best[0].max(best[1]));
+    }
+    let (ours, peer) = (median(ours), median(peer));
+    figure(
+        "redis-exact",
+        ours / peer,
+        "x redis-benchmark's best rate for one decision a call",
+        "at least 1.5",
     );
-    let leases = Leases::new(guard, LeaseConfig { max_keys: 262_144, ..LeaseConfig::default() });
-    let leased = measure("leases on Redis, Zipf(1.1)", Counters::Leased(leases), &zipf).await;
-    println!("{:<44} {:>12}   {:.2} x Redis exact", "", "", leased / exact);
-    drop(redis);
+    let half = load.run(&nodes, Some(ours / 2.0)).await;
+    figure("redis-exact-p99", half.p99_ms, &format!("ms at half load, {:.0}/s", half.rate), "below 3");
+}
+
+/// Leases against exact counting, both on Zipf(1.1): where there is room for all, and where the
+/// hottest keys ask for several times their limit, so that the store is asked whether it has come back.
+async fn leases() {
+    for (name, limit) in [("leases-zipf", 100_000_000), ("leases-zipf-denied", 1_000_000)] {
+        let server = RedisServer::start(&[]);
+        let (exact, leased) = ([exact(&server)], [leased(&server, 1)]);
+        let mut load = Load::new(draws(KEYS, true)).with_limit(limit);
+        load.run(&exact, None).await;
+        load.run(&leased, None).await;
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            without.push(load.run(&exact, None).await.rate);
+            let before = asked(&leased[0]);
+            with.push(load.run(&leased, None).await.rate);
+            let after = asked(&leased[0]);
+            let share = (after.1 - before.1) as f64 / ((after.0 - before.0) + (after.1 - before.1)) as f64;
+            let (with, without) = (with[with.len() - 1], without[without.len() - 1]);
+            println!(
+                "  exact {without:.0}/s; leases {with:.0}/s, {:.1} % of them asked the store",
+                share * 100.0
+            );
+        }
+        let ratio = median(with) / median(without);
+        figure(name, ratio, &format!("x Redis exact, Zipf(1.1), {limit} a minute and key"), "at least 5");
+    }
+}
+
+/// One, two and three nodes with leases on one Redis: decisions per second of their processor time,
+/// where all keys are hot, and by Zipf's law, where each node more sees less of each key. Turns are
+/// short and many, since what a processor yields in a second differs by half within seconds.
+async fn nodes() {
+    for (name, keys) in
+        [("1,000 hot keys", draws(1_000, false)), ("Zipf(1.1) over 100,000", draws(KEYS, true))]
+    {
+        let server = RedisServer::start(&[]);
+        let load = Load::new(keys).with_span(NODE_SPAN);
+        let mut sets: Vec<(Vec<Node>, Load)> = (1..=3_u64)
+            .map(|count| ((0..count).map(|_| leased(&server, count)).collect(), load.clone()))
+            .collect();
+        for (nodes, load) in &mut sets {
+            // Until leases have their size and the first of them have lapsed.
+            while load.time().as_nanos() < u128::from(LeaseConfig::default().lifetime) {
+                load.run(nodes, None).await;
+            }
+        }
+        let mut found = [Usage::default(), Usage::default(), Usage::default()];
+        for _ in 0..NODE_TURNS {
+            for ((nodes, load), found) in sets.iter_mut().zip(&mut found) {
+                found.add(&server, nodes, load).await;
+            }
+        }
+        found.iter().zip(1..).for_each(|(found, count)| found.print(&format!("{name}, {count} nodes")));
+        for count in [2, 3] {
+            let ratio = found[count - 1].per_cpu_second() / found[0].per_cpu_second();
+            let what = format!("x one node's decisions per CPU-second, {name}");
+            figure(&format!("nodes-{count}"), ratio, &what, "at least 0.9");
+        }
+    }
+}
+
+/// What some nodes did, over all turns.
+#[derive(Default)]
+struct Usage {
+    decisions: u64,
+    calls: u64,
+    seconds: f64,
+    /// Processor time of the nodes and of redis-server.
+    nodes_cpu: f64,
+    server_cpu: f64,
+}
+
+impl Usage {
+    async fn add(&mut self, server: &RedisServer, nodes: &[Node], load: &mut Load) {
+        let cpu = || (cpu_seconds(std::process::id()), cpu_seconds(server.server.pid()));
+        let calls = || nodes.iter().map(|node| asked(node).1).sum::<u64>();
+        let (before, earlier) = (cpu(), calls());
+        let run = load.run(nodes, None).await;
+        let after = cpu();
+        self.decisions += run.decisions;
+        self.calls += calls() - earlier;
+        self.seconds += run.decisions as f64 / run.rate;
+        self.nodes_cpu += after.0 - before.0;
+        self.server_cpu += after.1 - before.1;
+    }
+
+    fn per_cpu_second(&self) -> f64 {
+        self.decisions as f64 / self.nodes_cpu
+    }
+
+    fn print(&self, name: &str) {
+        let decisions = self.decisions as f64;
+        println!(
+            "  {name}: {:.0}/s, {:.0} per CPU-second; {:.2} % asked the store, whose CPU took {:.0} % beside",
+            decisions / self.seconds,
+            self.per_cpu_second(),
+            self.calls as f64 / decisions * 100.0,
+            self.server_cpu / self.nodes_cpu * 100.0,
+        );
+    }
+}
+
+async fn postgres() {
     for durability in [Durability::Unlogged, Durability::Asynchronous, Durability::Synchronous] {
-        let server = PostgresServer::start(&["fsync=on", "shared_buffers=256MB"]);
+        let server = PostgresServer::start(&["fsync=on", "shared_buffers=256MB", "max_wal_size=4GB"]);
         let mut config = PostgresConfig::parse(&server.connection_string()).expect("a connection string");
         config.durability = durability;
+        if let Some(connections) = std::env::args().nth(2) {
+            config.connections = connections.parse().expect("a number of connections");
+        }
         config.response_timeout = Duration::from_secs(5);
-        let store = Counters::Shared(Shared::Postgres(Postgres::start(config)));
-        measure(&format!("PostgreSQL, {durability:?}, even"), store, &even).await;
+        let nodes = [Arc::new(Counters::Shared(Shared::Postgres(Postgres::start(config))))];
+        // Every key has its row before it is measured, at whatever pace.
+        let mut each_once = Load::new((0..u32::try_from(KEYS).expect("100,000")).collect());
+        let mut asked = 0;
+        while asked < KEYS {
+            asked += each_once.run(&nodes, None).await.decisions;
+        }
+        let mut load = Load::new(draws(KEYS, false));
+        load.run(&nodes, None).await;
+        let run = load.run(&nodes, None).await;
+        let name = format!("postgres-{durability:?}").to_lowercase();
+        let goal = if durability == Durability::Synchronous { "no goal" } else { "at least 100" };
+        figure(&name, run.rate / 1e3, &format!("k decisions/s, p99 {:.1} ms", run.p99_ms), goal);
     }
 }
 
-/// A million keys in the order in which they are asked for.
-fn draws(zipf: bool) -> Vec<u32> {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut uniform = move || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random >> 11) as f64 / (1_u64 << 53) as f64
-    };
-    let weights = (1..=KEYS).map(|rank| if zipf { (rank as f64).powf(-1.1) } else { 1.0 });
-    let mut sums: Vec<f64> = weights
-        .scan(0.0, |sum, weight| {
-            *sum += weight;
-            Some(*sum)
-        })
-        .collect();
-    let whole = sums[sums.len() - 1];
-    sums.iter_mut().for_each(|sum| *sum /= whole);
-    let draw = |_| {
-        let at = uniform();
-        u32::try_from(sums.partition_point(|sum| *sum < at)).expect("100,000 keys")
-    };
-    (0..1_000_000).map(draw).collect()
-}
-
-async fn measure(name: &str, store: Counters, keys: &Arc<[u32]>) -> f64 {
-    let store = Arc::new(store);
-    let next = Arc::new(AtomicU64::new(0));
-    let limit = Arc::new(Limit::TokenBucket(Bucket::new(1_000_000, 1_000_000, 60 * SECOND)));
-    // Warm: connections, script or schema, and every key once.
-    run(&store, keys, &next, &limit, SPAN).await;
-    let start = Instant::now();
-    let mut times = run(&store, keys, &next, &limit, SPAN).await;
-    let rate = times.len() as f64 / start.elapsed().as_secs_f64();
-    times.sort_unstable();
-    let at = |share: usize| times[times.len() * share / 100] as f64 / 1e6;
-    println!("{name:<44} {rate:>12.0} {:>9.2} {:>9.2}", at(50), at(99));
-    rate
-}
-
-/// Nanoseconds of each decision.
-async fn run(
-    store: &Arc<Counters>,
-    keys: &Arc<[u32]>,
-    next: &Arc<AtomicU64>,
-    limit: &Arc<Limit>,
-    span: Duration,
-) -> Vec<u32> {
-    let mut callers = tokio::task::JoinSet::new();
-    let start = Instant::now();
-    for _ in 0..CALLERS {
-        let (store, keys, next, limit) = (store.clone(), keys.clone(), next.clone(), limit.clone());
-        callers.spawn(async move {
-            let mut times = Vec::with_capacity(65_536);
-            let mut answer = Answer::default();
-            let mut before = start.elapsed();
-            while before < span {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let key = keys[usize::try_from(number).expect("small") % keys.len()].to_be_bytes();
-                let charges = [Charge {
-                    limit: &limit,
-                    key: &key,
-                    cost: 1,
-                    binding: true,
-                    on_failure: OnStoreFailure::Local,
-                }];
-                let now = Now::at(
-                    1_767_225_600 * SECOND + u64::try_from(before.as_nanos()).expect("a few seconds"),
-                );
-                store
-                    .decide(now, &charges, Intent::Spend(PermitId(number)), &mut answer)
-                    .await
-                    .expect("the store answers");
-                assert!(answer.degraded.is_none(), "the store itself answers");
-                let after = start.elapsed();
-                times.push(u32::try_from((after - before).as_nanos()).unwrap_or(u32::MAX));
-                before = after;
-                tokio::task::consume_budget().await;
-            }
-            times
-        });
+/// Requests that a leasing node answered itself, and for which it asked the store.
+fn asked(node: &Node) -> (u64, u64) {
+    match &**node {
+        Counters::Leased(leases) => (leases.stats().local, leases.stats().remote),
+        _ => (0, 0),
     }
-    callers.join_all().await.concat()
 }
 
-/// Calls per second of the batch script with one decision, random keys.
-fn redis_benchmark(redis: &RedisServer, pipeline: &str, callers: &str) -> f64 {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/decide.lua");
-    let script = std::fs::read_to_string(script).expect("the script is beside");
-    // One token bucket of a million per minute, one spend of one unit, as `wire.rs` packs them.
-    let mut batch = vec![1, 0, 1];
-    for number in [60_000.0_f64, 1_000_000.0, 0.0, 0.0, 0.0] {
-        batch.extend(number.to_le_bytes());
-    }
-    batch.extend([1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 1]);
-    // redis-benchmark's arguments cannot hold a NUL, so the batch is a constant of the script.
-    let constant: String = batch.iter().map(|byte| format!("\\{byte:03}")).collect();
-    let script = script.replacen("batch, at = ARGV[1], 1", &format!("batch, at = '{constant}', 1"), 1);
-    let name = redis.command(&["SCRIPT", "LOAD", &script]);
-    let output = Command::new("redis-benchmark")
-        .args(["-p", &redis.port.to_string(), "-n", "400000", "-r", "100000", "-c", callers, "-P", pipeline])
-        .args(["-q", "EVALSHA", name.trim(), "1", "tg:{00}:__rand_int__"])
-        .output()
-        .expect("redis-benchmark runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let rate = |line: &str| {
-        line.split(": ").nth(1)?.split(" requests per second").next()?.trim().parse::<f64>().ok()
-    };
-    text.split(['\r', '\n'])
-        .filter(|line| line.contains("requests per second"))
-        .filter_map(rate)
-        .next_back()
-        .unwrap_or(f64::NAN)
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn figure(name: &str, value: f64, what: &str, goal: &str) {
+    println!("{name:<22} {value:>8.2} {what} (goal: {goal})");
 }

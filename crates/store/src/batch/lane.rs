@@ -30,13 +30,13 @@ const IN_FLIGHT: usize = 2;
 
 /// Runs batches on one connection.
 pub(crate) trait Executor: Send + Sync + 'static {
-    /// Runs operations as one batch and returns a reply to each, in order. `at` is the caller's
+    /// Runs operations as one batch and returns what came of each, in order. `at` is the caller's
     /// time, if that decides.
     fn execute(
         &self,
         operations: &[Operation],
         at: Option<Now>,
-    ) -> impl Future<Output = Result<Vec<Reply>, Failure>> + Send;
+    ) -> impl Future<Output = Vec<Result<Reply, Failure>>> + Send;
 }
 
 /// An operation and who waits for it.
@@ -128,10 +128,7 @@ async fn send(executor: &Arc<impl Executor>, drained: Vec<Job>) {
 async fn run(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) {
     let (operations, waiting): (Vec<_>, Vec<_>) =
         jobs.into_iter().map(|job| (job.operation, job.reply)).unzip();
-    let answers: Vec<Result<Reply, Failure>> = match executor.execute(&operations, at).await {
-        Ok(replies) => replies.into_iter().map(Ok).collect(),
-        Err(failure) => vec![Err(failure); operations.len()],
-    };
+    let answers = executor.execute(&operations, at).await;
     // Fewer answers than operations leave the rest to be told that their sender is gone.
     for (reply, answer) in waiting.into_iter().zip(answers) {
         // The caller may have given up meanwhile.

@@ -103,6 +103,11 @@ impl WireLimit {
         Self { kind, numbers, quota: limit.quota() }
     }
 
+    /// Whether its state is a few numbers, to which equal charges just add: no log, no permits.
+    pub(crate) fn is_plain(&self) -> bool {
+        !matches!(self.kind, SLIDING_LOG | CONCURRENCY)
+    }
+
     /// Length of a sliding counter's window in nanoseconds; 0 for the others, which never need it.
     pub(crate) fn window(&self) -> u64 {
         if self.kind == SLIDING_COUNTER { self.numbers[1].saturating_mul(SECOND) } else { 0 }

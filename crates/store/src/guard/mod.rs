@@ -170,9 +170,14 @@ impl Guard {
 
     /// Gives back units, to the store or to this node's share.
     pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) {
-        if self.ask(now, self.inner.store.refund(now, charges)).await.is_none() {
+        if !self.attempt_refund(now, charges).await {
             self.inner.with_shares(charges, |charges| self.inner.fallback.refund(now, charges));
         }
+    }
+
+    /// Gives back units to the store. False if it did not answer.
+    pub(crate) async fn attempt_refund(&self, now: Now, charges: &[Charge<'_>]) -> bool {
+        self.ask(now, self.inner.store.refund(now, charges)).await.is_some()
     }
 
     /// Extends the lease of a permit, wherever it was given. False if it is not held.
@@ -225,6 +230,11 @@ impl Guard {
         inner.counts.failures.fetch_add(1, Ordering::Relaxed);
         if hold(&inner.breaker).failed(now.tick) == Change::Opened {
             inner.counts.opened.fetch_add(1, Ordering::Relaxed);
+            let why = outcome.map_or_else(
+                |_| format!("no answer within {:?}", inner.config.deadline),
+                |answer| answer.err().map(|error| error.to_string()).unwrap_or_default(),
+            );
+            tracing::warn!(%why, "the counters' store fails: each policy's `on_store_failure` decides");
         }
         None
     }
@@ -236,6 +246,7 @@ impl Guard {
         tokio::spawn(async move {
             let over = outage.over_admitted(&inner.store, now).await;
             inner.counts.over_admitted.fetch_add(over, Ordering::Relaxed);
+            tracing::info!(over_admitted_units = over, "the counters' store answers again");
         });
     }
 }

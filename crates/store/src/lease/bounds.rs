@@ -4,10 +4,15 @@ use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::limit::calendar::Period;
 use tidegate_algorithms::time::SECOND;
 
+/// All nodes together hold at most what comes back in this part of a lease's lifetime. The two are
+/// apart because they cost different things: what is held can be spent above the limit, and how
+/// long it is held costs nobody anything, since the store's count of it falls at its own pace.
+const PART: u64 = 10;
+
 /// How leases are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseConfig {
-    /// Longest that units are held unspent, in nanoseconds; a tenth of the window if that is less.
+    /// Longest that units are held unspent, in nanoseconds; the window if that is less.
     pub lifetime: u64,
     /// Most units in one lease.
     pub max_units: u64,
@@ -22,7 +27,7 @@ pub struct LeaseConfig {
 pub struct Bounds {
     /// Most units in one lease, n. 1: the limit is not leased, and the other figures are 0.
     pub units: u64,
-    /// How long a lease lasts, T, in nanoseconds.
+    /// How long a lease lasts, in nanoseconds.
     pub lifetime: u64,
     /// Most units above a full quota in any one window: `nodes x (n - 1)`; 0 for fixed and calendar
     /// windows, whose leases end with their window.
@@ -32,16 +37,23 @@ pub struct Bounds {
     pub stranded: u64,
 }
 
+impl Bounds {
+    /// T, in nanoseconds: all nodes together hold at most what comes back in it.
+    pub(super) fn turn(&self) -> u64 {
+        self.lifetime / PART
+    }
+}
+
 impl Default for LeaseConfig {
     fn default() -> Self {
-        Self { lifetime: SECOND, max_units: 1_000, instances: 1, max_keys: 131_072 }
+        Self { lifetime: 10 * SECOND, max_units: 1_000_000, instances: 1, max_keys: 131_072 }
     }
 }
 
 /// The bounds under which `limit` is leased.
 ///
-/// The lease is so small that all nodes together hold at most what comes back in one lifetime:
-/// `nodes x (n - 1) <= limit x T / window`. Permits are never leased, since they are given back one
+/// The lease is so small that all nodes together hold at most what comes back in T, a tenth of its
+/// lifetime: `nodes x (n - 1) <= limit x T / window`. Permits are never leased, since they are given back one
 /// by one, and neither are leaky buckets, since each request waits for its turn.
 #[must_use]
 pub fn bounds(limit: &Limit, config: &LeaseConfig) -> Bounds {
@@ -57,9 +69,9 @@ pub fn bounds(limit: &Limit, config: &LeaseConfig) -> Bounds {
         }
         Limit::LeakyBucket(_) | Limit::Concurrency(_) => return NOT_LEASED,
     };
-    let lifetime = config.lifetime.min(window / 10);
+    let lifetime = config.lifetime.min(window);
     let nodes = u128::from(config.instances.max(1));
-    let back = u128::from(quota) * u128::from(lifetime) / (u128::from(window.max(1)) * nodes);
+    let back = u128::from(quota) * u128::from(lifetime / PART) / (u128::from(window.max(1)) * nodes);
     let units = u64::try_from(back).unwrap_or(u64::MAX).saturating_add(1).min(config.max_units.max(1));
     if units == 1 {
         return NOT_LEASED;
@@ -83,16 +95,16 @@ mod tests {
         assert_eq!(bounds(&log(100), &config).units, 1);
         let large = bounds(&log(3_600), &config);
         assert_eq!((large.units, large.over_admission, large.stranded), (21, 60, 60));
-        assert!(large.over_admission <= 3_600 * large.lifetime / (60 * SECOND));
+        assert!(large.over_admission <= 3_600 * large.turn() / (60 * SECOND));
         let window = Limit::FixedWindow(FixedWindow { limit: 3_600, seconds: 60 });
         assert_eq!(bounds(&window, &config), Bounds { over_admission: 0, ..large });
     }
 
     #[test]
-    fn a_lease_lasts_at_most_a_tenth_of_the_window() {
+    fn a_lease_lasts_at_most_the_window() {
         let bucket = Limit::TokenBucket(Bucket::new(1_000, 1_000, SECOND));
         let bounds = bounds(&bucket, &LeaseConfig::default());
-        assert_eq!((bounds.lifetime, bounds.units), (SECOND / 10, 101));
+        assert_eq!((bounds.lifetime, bounds.turn(), bounds.units), (SECOND, SECOND / 10, 101));
     }
 
     #[test]

@@ -12,13 +12,16 @@
 //! units above a full quota, which is at most `limit x T / window`; 0 for fixed and calendar
 //! windows. [`bounds()`] computes it per limit; `simulation.rs` reaches it and never passes it.
 //!
-//! A lease doubles while it is used up within half its lifetime T, and is halved or dropped as
-//! demand goes. Units not spent within T are given up: the store counts them as spent until they
-//! come back by themselves. (Returning them late could return what time already has.) On drain what
-//! is held is returned. A lost grant, a crash: those units are never spent.
+//! A lease is as large as what its key's demand spends in its lifetime, and at most twice the one
+//! before. Units not spent within it are given up: the store counts them as spent until they come
+//! back by themselves. (Returning them late could return what time already has.) That is why a
+//! lease lasts long, up to a window: the bound is by what is held and not by how long, and each
+//! lease that lapses is a call and some units lost. On drain what is held is returned. A lost grant,
+//! a crash: those units are never spent.
 //!
-//! A denial is remembered until its wait is over, a lifetime at most, so that a key without room
-//! costs the store little. It may keep denying that long after units were returned elsewhere.
+//! A denial is remembered until its wait is over, T at most, and beyond that while one request asks
+//! whether it still stands, so that a key without room costs the store little. It may keep denying
+//! that long after units were returned elsewhere.
 //!
 //! While the store is away, what is held is spent; then the guard's rule applies.
 //!
@@ -27,19 +30,22 @@
 
 mod bounds;
 mod holding;
+mod shard;
 #[cfg(test)]
 mod simulation;
+mod taking;
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_algorithms::limit::{Limit, PermitId, Verdict};
 use tidegate_algorithms::time::{Now, Tick};
 
 pub use self::bounds::{Bounds, LeaseConfig, bounds};
-use self::holding::{Ask, Holding};
+use self::holding::Ask;
+use self::shard::Shard;
+use self::taking::{Plan, Taking};
 use crate::guard::Guard;
 use crate::{Answer, Charge, Intent};
 
@@ -68,34 +74,12 @@ pub struct Leases {
     config: LeaseConfig,
     shards: Vec<Mutex<Shard>>,
     hasher: RandomState,
+    /// Whether the node is about to stop: no further leases are taken.
+    draining: AtomicBool,
     local: AtomicU64,
     remote: AtomicU64,
     taken: AtomicU64,
     returned: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    keys: HashMap<Box<[u8]>, Entry>,
-    swept: Tick,
-}
-
-#[derive(Debug)]
-struct Entry {
-    holding: Holding,
-    limit: Limit,
-    bounds: Bounds,
-}
-
-/// How one charge of a request is met.
-#[derive(Clone, Copy, Debug)]
-enum Plan {
-    /// From what was held; it is spent already.
-    Covered(Verdict),
-    /// By a lease of so many units.
-    Take(u64),
-    /// By the store, at its own cost.
-    Exact,
 }
 
 impl Leases {
@@ -109,6 +93,7 @@ impl Leases {
             config,
             shards,
             hasher: RandomState::new(),
+            draining: AtomicBool::default(),
             local: count(),
             remote: count(),
             taken: count(),
@@ -118,28 +103,37 @@ impl Leases {
 
     /// Decides one request: from what is held, or by the store.
     pub async fn decide(&self, now: Now, charges: &[Charge<'_>], intent: Intent, answer: &mut Answer) {
-        let Intent::Spend(_) = intent else {
-            self.remote.fetch_add(1, Ordering::Relaxed);
-            self.guard.decide(now, charges, intent, answer).await;
-            return;
-        };
-        let plans = match self.plan(now.tick, charges) {
-            Ok(plans) => plans,
-            Err(denied) => {
-                self.local.fetch_add(1, Ordering::Relaxed);
-                *answer = Answer { allowed: false, verdicts: vec![denied], degraded: None };
+        let plans = match (intent, charges) {
+            (Intent::Peek, _) => {
+                self.remote.fetch_add(1, Ordering::Relaxed);
+                self.guard.decide(now, charges, intent, answer).await;
                 return;
             }
+            // The usual request meets one limit, and takes no memory while a lease covers it.
+            (Intent::Spend(_), [charge]) => match self.plan_one(now.tick, charge, true) {
+                Ok(Plan::Covered(verdict)) => return self.answer_here(&[verdict], true, answer),
+                Err(denied) => return self.answer_here(&[denied], false, answer),
+                Ok(plan) => vec![plan],
+            },
+            (Intent::Spend(_), _) => self.plan(now.tick, charges),
         };
-        if plans.iter().all(|plan| matches!(plan, Plan::Covered(_))) {
-            self.local.fetch_add(1, Ordering::Relaxed);
-            answer.allowed = true;
-            answer.degraded = None;
-            self.compose(&plans, answer);
-        } else {
-            self.remote.fetch_add(1, Ordering::Relaxed);
-            self.decide_there(now, charges, plans, intent, answer).await;
+        let covered: Option<Vec<_>> = plans.iter().map(Plan::covered).collect();
+        match covered {
+            Some(verdicts) => self.answer_here(&verdicts, true, answer),
+            None => {
+                self.remote.fetch_add(1, Ordering::Relaxed);
+                self.decide_there(now, charges, plans, intent, answer).await;
+            }
         }
+    }
+
+    /// Answers without the store.
+    fn answer_here(&self, verdicts: &[Verdict], allowed: bool, answer: &mut Answer) {
+        self.local.fetch_add(1, Ordering::Relaxed);
+        answer.allowed = allowed;
+        answer.degraded = None;
+        answer.verdicts.clear();
+        answer.verdicts.extend_from_slice(verdicts);
     }
 
     /// Gives back units, to the store.
@@ -157,8 +151,29 @@ impl Leases {
         self.guard.release(now, limit, key, permit).await
     }
 
-    /// Returns everything that is held: the node is about to stop.
+    /// What leasing `limit` can cost here.
+    #[must_use]
+    pub fn bounds(&self, limit: &Limit) -> Bounds {
+        bounds(limit, &self.config)
+    }
+
+    /// How leases are made.
+    #[must_use]
+    pub fn config(&self) -> &LeaseConfig {
+        &self.config
+    }
+
+    /// The guarded store.
+    #[must_use]
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Returns everything that is held and takes no further leases: the node is about to stop.
+    /// Requests still come meanwhile and are decided by the store. Call it again when they have
+    /// ended, for a lease that was being taken when it was called first.
     pub async fn drain(&self, now: Now) {
+        self.draining.store(true, Ordering::Relaxed);
         let mut returned = Vec::new();
         for shard in &self.shards {
             for (key, mut entry) in std::mem::take(&mut hold(shard).keys) {
@@ -182,9 +197,10 @@ impl Leases {
                     on_failure: Default::default(),
                 })
                 .collect();
-            self.guard.refund(now, &charges).await;
-            let units = batch.iter().map(|(_, _, units)| units).sum();
-            self.returned.fetch_add(units, Ordering::Relaxed);
+            if self.guard.attempt_refund(now, &charges).await {
+                let units = batch.iter().map(|(_, _, units)| units).sum();
+                self.returned.fetch_add(units, Ordering::Relaxed);
+            }
         }
     }
 
@@ -200,24 +216,22 @@ impl Leases {
         }
     }
 
-    /// How to meet each charge. What is covered is spent at once, so that nobody else spends it.
-    ///
-    /// # Errors
-    /// The verdict of a denial that still stands; nothing is spent then.
-    fn plan(&self, now: Tick, charges: &[Charge<'_>]) -> Result<Vec<Plan>, Verdict> {
-        if let [charge] = charges {
-            return Ok(vec![self.plan_one(now, charge, true)?]);
-        }
-        let mut plans = Vec::with_capacity(charges.len());
-        for (index, charge) in charges.iter().enumerate() {
+    /// How to meet each of several charges.
+    fn plan(&self, now: Tick, charges: &[Charge<'_>]) -> Vec<Plan> {
+        let plan = |(index, charge): (usize, &Charge<'_>)| {
             let twice =
                 charges.iter().enumerate().any(|(other, that)| other != index && that.key == charge.key);
-            plans.push(if twice { Plan::Exact } else { self.plan_one(now, charge, false)? });
-        }
-        Ok(plans)
+            let alone = if twice { None } else { self.plan_one(now, charge, false).ok() };
+            alone.unwrap_or(Plan::Exact)
+        };
+        charges.iter().enumerate().map(plan).collect()
     }
 
-    /// `alone`: the request meets no other limit, so a denial that still stands answers it.
+    /// How to meet a charge. What is covered is spent at once, so that nobody else spends it. `alone`:
+    /// the request meets no other limit, so a denial that still stands answers it.
+    ///
+    /// # Errors
+    /// The verdict of that denial; nothing is spent then.
     fn plan_one(&self, now: Tick, charge: &Charge<'_>, alone: bool) -> Result<Plan, Verdict> {
         let mut shard = hold(self.shard(charge.key));
         if let Some(entry) = shard.keys.get_mut(charge.key)
@@ -227,7 +241,8 @@ impl Leases {
             return Ok(Plan::Covered(entry.holding.spend(now, charge.cost, charge.limit.quota())));
         }
         let bounds = bounds(charge.limit, &self.config);
-        if bounds.units <= 1 || charge.cost == 0 || !charge.binding {
+        let unleased = bounds.units <= 1 || charge.cost == 0 || !charge.binding;
+        if unleased || self.draining.load(Ordering::Relaxed) {
             return Ok(Plan::Exact);
         }
         let Some(entry) = shard.entry(now, charge, bounds, self.config.max_keys / SHARDS) else {
@@ -245,14 +260,15 @@ impl Leases {
         &self,
         now: Now,
         charges: &[Charge<'_>],
-        mut plans: Vec<Plan>,
+        plans: Vec<Plan>,
         intent: Intent,
         answer: &mut Answer,
     ) {
+        let mut taking = Taking::new(self, charges, plans);
         loop {
             let asked: Vec<Charge<'_>> = charges
                 .iter()
-                .zip(&plans)
+                .zip(taking.plans())
                 .filter_map(|(charge, plan)| match plan {
                     Plan::Covered(_) => None,
                     Plan::Take(units) => Some(Charge { cost: *units, ..*charge }),
@@ -260,18 +276,18 @@ impl Leases {
                 })
                 .collect();
             let heard = self.guard.attempt(now, &asked, intent, answer).await;
-            let leases = plans.iter().any(|plan| matches!(plan, Plan::Take(_)));
-            if heard && (answer.allowed || !leases) {
-                self.note(now.tick, charges, &plans, answer);
+            if heard && (answer.allowed || !taking.has_leases()) {
+                self.note(now.tick, charges, taking.plans(), answer);
                 break;
             }
-            self.give_up_leases(charges, &mut plans);
+            taking.give_up_leases();
             if !heard {
-                let own: Vec<Charge<'_>> = uncovered(charges, &plans);
+                let own: Vec<Charge<'_>> = uncovered(charges, taking.plans());
                 self.guard.decide_blindly(now, &own, intent, answer);
                 break;
             }
         }
+        let mut plans = taking.settled();
         if !answer.allowed {
             self.give_back(now.tick, charges, &mut plans);
         }
@@ -293,19 +309,7 @@ impl Leases {
                     self.taken.fetch_add(*units, Ordering::Relaxed);
                     verdict.remaining = verdict.remaining.saturating_add(units - charge.cost);
                 }
-                _ => entry.holding.answered(now, charge.cost, *verdict, entry.bounds.lifetime),
-            }
-        }
-    }
-
-    /// Turns the leases of a plan into plain costs.
-    fn give_up_leases(&self, charges: &[Charge<'_>], plans: &mut [Plan]) {
-        for (charge, plan) in charges.iter().zip(plans) {
-            if matches!(plan, Plan::Take(_)) {
-                *plan = Plan::Exact;
-                if let Some(entry) = hold(self.shard(charge.key)).keys.get_mut(charge.key) {
-                    entry.holding.not_granted();
-                }
+                _ => entry.holding.answered(now, charge.cost, *verdict, entry.bounds.turn()),
             }
         }
     }
@@ -337,30 +341,6 @@ impl Leases {
     fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
         let hash = self.hasher.hash_one(key);
         &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
-    }
-}
-
-impl Shard {
-    /// The entry of a charge's key, made if there is room; anew if the limit has changed.
-    fn entry(&mut self, now: Tick, charge: &Charge<'_>, bounds: Bounds, most: usize) -> Option<&mut Entry> {
-        if self.keys.get(charge.key).is_some_and(|entry| entry.limit != *charge.limit) {
-            self.keys.remove(charge.key);
-        }
-        if self.keys.len() >= most && !self.keys.contains_key(charge.key) {
-            if now.since(self.swept) < bounds.lifetime {
-                return None;
-            }
-            self.swept = now;
-            self.keys.retain(|_, entry| !entry.holding.is_idle(now, entry.bounds.lifetime));
-            if self.keys.len() >= most {
-                return None;
-            }
-        }
-        if !self.keys.contains_key(charge.key) {
-            let entry = Entry { holding: Holding::default(), limit: charge.limit.clone(), bounds };
-            self.keys.insert(charge.key.into(), entry);
-        }
-        self.keys.get_mut(charge.key)
     }
 }
 

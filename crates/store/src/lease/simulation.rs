@@ -93,7 +93,7 @@ impl World {
     fn delay(&mut self) -> Option<u64> {
         match self.draw(20) {
             0 => None,
-            1 => Some(self.draw(3 * self.bounds.lifetime)),
+            1 => Some(self.draw(3 * self.bounds.turn())),
             _ => Some(self.draw(5 * MILLI)),
         }
     }
@@ -173,7 +173,7 @@ impl World {
             holding.granted(asked, call.units, call.cost, verdict, lifetime);
             self.leases += 1;
         } else {
-            holding.answered(asked, call.cost, verdict, self.bounds.lifetime);
+            holding.answered(asked, call.cost, verdict, self.bounds.turn());
         }
         if verdict.allowed {
             // The request's own cost is spent when the store decides, as it is without leases.
@@ -204,8 +204,9 @@ fn random_world(seed: u64, limit: Limit) -> World {
     let mut world = World::new(seed, limit, 3);
     let mut at = 0;
     for _ in 0..1_500 {
-        at += match world.draw(12) {
+        at += match world.draw(240) {
             0 => world.draw(2 * world.bounds.lifetime),
+            1..20 => world.draw(2 * world.bounds.turn()),
             _ => world.draw(8 * MILLI),
         };
         let node = usize::try_from(world.draw(3)).expect("small");
@@ -268,10 +269,11 @@ fn the_bound_is_reached() {
             let verdict = Holding::default().verdict(Tick(START), limit.limit);
             for step in 0..12 {
                 let now = Tick(START - 11 * SECOND + step);
-                if let Ask::Take(units) = holding.ask(now, 1, &world.bounds) {
-                    holding.granted(now, units, 1, verdict, lifetime);
-                    holding.surrender(now);
+                match holding.ask(now, 1, &world.bounds) {
+                    Ask::Take(units) => holding.granted(now, units, 1, verdict, lifetime),
+                    Ask::Exact | Ask::Denied(_) => holding.answered(now, 1, verdict, lifetime),
                 }
+                holding.surrender(now);
             }
         }
         let mut store = |at: u64, units: u64| {

@@ -33,11 +33,13 @@ mod shard;
 pub mod snapshot;
 mod table;
 
+use std::hint::black_box;
+
 use tidegate_algorithms::limit::{Limit, PermitId, State, Verdict};
 use tidegate_algorithms::time::Now;
 
 use self::identity::Identity;
-use self::lock::{Mutex, MutexGuard, hold};
+use self::lock::{Mutex, MutexGuard, approach, hold};
 use self::shard::{BUDGET, Census, Reserve, Shard};
 use crate::{Answer, Charge, Intent};
 pub use identity::HashKey;
@@ -120,13 +122,26 @@ impl Memory {
         answer.degraded = None;
         answer.verdicts.clear();
         if let [charge] = charges {
-            let (allowed, verdict) = self.decide_one(now, charge, intent);
-            answer.allowed = allowed;
+            let verdict = self.decide_one(now, charge, intent);
+            answer.allowed = verdict.allowed || !charge.binding;
             answer.verdicts.push(verdict);
         } else {
             let mut held = Held::lock(self, charges);
             answer.allowed = held.check(now, charges, &mut answer.verdicts);
             held.conclude(now, charges, intent, answer);
+        }
+    }
+
+    /// Decides requests of one limit each, in their order, and appends a verdict for each. They share
+    /// their cache misses, which makes many together twice as fast as one by one.
+    pub fn decide_each(&self, now: Now, charges: &[Charge<'_>], intent: Intent, verdicts: &mut Vec<Verdict>) {
+        if let [charge] = charges {
+            verdicts.push(self.decide_one(now, charge, intent));
+        } else {
+            let mut held = Held::lock(self, charges);
+            verdicts.extend(charges.iter().enumerate().map(|(index, charge)| {
+                held.with_state(index, now, |state| spend(charge, state, now, intent))
+            }));
         }
     }
 
@@ -175,15 +190,10 @@ impl Memory {
     }
 
     /// The common request: one lock, one probe.
-    fn decide_one(&self, now: Now, charge: &Charge<'_>, intent: Intent) -> (bool, Verdict) {
+    fn decide_one(&self, now: Now, charge: &Charge<'_>, intent: Intent) -> Verdict {
         let hash = self.identity.of(charge.key);
-        hold(self.shard(hash)).with_state(hash, now, &self.reserve, |state| {
-            let verdict = charge.limit.check(state, now, charge.cost);
-            if let (true, Intent::Spend(permit)) = (verdict.allowed, intent) {
-                charge.limit.charge(state, now, charge.cost, permit);
-            }
-            (verdict.allowed || !charge.binding, verdict)
-        })
+        let act = |state: &mut State| spend(charge, state, now, intent);
+        hold(self.shard(hash)).with_state(hash, now, &self.reserve, act)
     }
 
     fn with_known<R>(&self, now: Now, key: &[u8], act: impl FnOnce(&mut State) -> R) -> Option<R> {
@@ -205,7 +215,20 @@ impl Memory {
     }
 }
 
-/// The shards of one request, locked, and where in them its charges lie.
+/// Spends one limit's charge if there is room.
+fn spend(charge: &Charge<'_>, state: &mut State, now: Now, intent: Intent) -> Verdict {
+    let verdict = charge.limit.check(state, now, charge.cost);
+    if let (true, Intent::Spend(permit)) = (verdict.allowed, intent) {
+        charge.limit.charge(state, now, charge.cost, permit);
+    }
+    verdict
+}
+
+/// The shards of several charges, locked, and where in them these lie.
+///
+/// Nearly all of a decision's time is waiting for two cache lines: the shard's, with its lock, and the
+/// entry's. A lock waits for every read before it, so one charge after another would wait for each line by
+/// itself. Hence all the shards' lines are read before the first lock, and all the entries' after the last.
 struct Held<'a> {
     reserve: &'a Reserve,
     shards: Vec<MutexGuard<'a, Shard>>,
@@ -217,13 +240,16 @@ impl<'a> Held<'a> {
     fn lock(memory: &'a Memory, charges: &[Charge<'_>]) -> Self {
         let hashes = charges.iter().map(|charge| memory.identity.of(charge.key));
         let mut places: Vec<_> = hashes.map(|hash| (hash, memory.shard_index(hash))).collect();
+        let slots = places.iter().map(|(_, index)| &memory.shards[*index].0);
+        black_box(slots.filter(|lock| approach(lock)).count());
         let mut indices: Vec<_> = places.iter().map(|(_, index)| *index).collect();
         indices.sort_unstable();
         indices.dedup();
         for (_, index) in &mut places {
             *index = indices.partition_point(|other| other < index);
         }
-        let shards = indices.iter().map(|index| hold(&memory.shards[*index].0)).collect();
+        let shards: Vec<_> = indices.iter().map(|index| hold(&memory.shards[*index].0)).collect();
+        black_box(places.iter().filter(|(hash, shard)| shards[*shard].approach(*hash)).count());
         Self { reserve: &memory.reserve, shards, places }
     }
 

@@ -108,6 +108,11 @@ impl Shard {
         result
     }
 
+    /// Reads from where an operation on `hash` will begin. The value says nothing.
+    pub(super) fn approach(&self, hash: u64) -> bool {
+        self.table.is_home_taken(hash)
+    }
+
     /// Runs `act` on the state of `hash` if there is one.
     pub(super) fn with_known<R>(
         &mut self,

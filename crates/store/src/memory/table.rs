@@ -106,6 +106,12 @@ impl Table {
         None
     }
 
+    /// Whether the slot in which a search for `hash` begins is occupied: reads what [`Table::find`] will
+    /// read first.
+    pub(super) fn is_home_taken(&self, hash: u64) -> bool {
+        self.slots > 0 && self.slot(self.home(hash)).hash != 0
+    }
+
     /// The entry in slot `at`, `None` if the slot is empty or does not exist.
     pub(super) fn entry(&self, at: usize) -> Option<&Entry> {
         (at < self.slots).then(|| self.slot(at)).filter(|entry| entry.hash != 0)

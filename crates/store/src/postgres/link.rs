@@ -1,24 +1,33 @@
-//! One connection, opened when it is needed, and the statement that runs batches on it.
+//! One connection, opened when it is needed, and the statements that run batches on it.
+//!
+//! ```text
+//!   batch --> plain part --------> plain.sql, set-wise --> replies
+//!         |                          | a state is strange
+//!         `-> the others, and these -'--> tidegate.decide, charge by charge --> replies
+//! ```
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate_algorithms::limit::{Verdict, Wait};
 use tidegate_algorithms::time::Now;
+use tidegate_postgres::types::ToSql;
+use tidegate_postgres::{Client, Error, Schema, SqlState, Statement, migrate, text};
 use tokio::sync::Mutex;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error, NoTls, Statement};
 
-use super::{Durability, PostgresConfig};
-use crate::batch::{Executor, Failure, Kind, Operation, Reply, WireLimit};
+use super::function::{Batch, DECIDE, read};
+use super::plain::{PLAIN, Plain, Said};
+use super::{Durability, PostgresConfig, signed};
+use crate::batch::{Executor, Failure, Operation, Reply};
 
 /// Version of the schema; a change of `decide.sql` raises it.
 const VERSION: i32 = 1;
 const SCHEMA: &str = include_str!("decide.sql");
-/// Name of the advisory lock under which the schema changes: "tidegate" as a number.
-const MIGRATION_LOCK: i64 = 0x7469_6465_6761_7465;
-const DECIDE: &str = "SELECT tidegate.decide($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-                      $15, $16)";
+/// How often rows are made anew that a sweep took before they were used.
+const MAX_ROUNDS: usize = 3;
+/// How often a question that changed nothing is put in all, and the pause before the next time, which
+/// grows by itself each time.
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(2);
 /// Rows that say nothing any more are deleted once in so many batches, and at most so many.
 const SWEEP_EVERY: u64 = 1_024;
 const SWEEP_ROWS: i32 = 4_096;
@@ -38,6 +47,7 @@ struct Slot {
 
 struct Live {
     client: Client,
+    plain: Statement,
     decide: Statement,
     register: Statement,
 }
@@ -46,22 +56,6 @@ impl std::fmt::Debug for Live {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Live").finish_non_exhaustive()
     }
-}
-
-/// A batch as the function takes it.
-#[derive(Debug, Default)]
-struct Batch<'o> {
-    keys: Vec<&'o [u8]>,
-    limit_kinds: Vec<i32>,
-    limit_numbers: [Vec<i64>; 5],
-    kinds: Vec<i32>,
-    permits: Vec<i64>,
-    counts: Vec<i32>,
-    charge_limits: Vec<i32>,
-    charge_keys: Vec<i32>,
-    costs: Vec<i64>,
-    binding: Vec<bool>,
-    at: Option<Now>,
 }
 
 impl Link {
@@ -107,11 +101,12 @@ impl Link {
         }
     }
 
-    async fn run(&self, batch: &Batch<'_>) -> Result<Vec<i64>, Failure> {
-        let mut repeated = false;
+    /// Puts a question to the server; again, if it certainly changed nothing.
+    async fn run<Q: Question>(&self, question: &Q) -> Result<Q::Reply, Failure> {
+        let mut attempts = 1;
         loop {
             let live = self.live().await?;
-            let answer = tokio::time::timeout(self.config.response_timeout, live.decide(batch)).await;
+            let answer = tokio::time::timeout(self.config.response_timeout, question.put_to(&live)).await;
             let failure = match answer {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(error)) => classify(&error),
@@ -120,137 +115,136 @@ impl Link {
             if failure.ends_connection() {
                 self.forget(&live).await;
             }
-            if repeated || !matches!(failure, Failure::RolledBack | Failure::Elsewhere(_)) {
+            if attempts == ATTEMPTS || !matches!(failure, Failure::RolledBack | Failure::Elsewhere(_)) {
                 return Err(failure);
             }
-            repeated = true;
+            // At once, it could take again what the transaction it was rolled back for waits for.
+            tokio::time::sleep(PAUSE * attempts).await;
+            attempts += 1;
         }
+    }
+
+    /// Has the function decide operations of any kind.
+    async fn decide(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
+        let batch = Batch::new(operations);
+        let numbers = self.run(&AnyKind { batch, at }).await?;
+        let mut rest = &numbers[..];
+        let replies = operations.iter().map(|operation| read(operation, &mut rest)).collect::<Option<_>>();
+        replies.ok_or_else(|| Failure::Lost("the function's answer is too short".to_owned()))
     }
 }
 
 impl Executor for Link {
-    async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
-        let batch = Batch::new(operations, at);
-        let numbers = self.run(&batch).await?;
-        let mut rest = &numbers[..];
-        operations
-            .iter()
-            .map(|operation| read(operation, &mut rest))
-            .collect::<Option<_>>()
-            .ok_or_else(|| Failure::Lost("the function's answer is too short".to_owned()))
+    async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Vec<Result<Reply, Failure>> {
+        // Each place is answered below, unless rows vanish as fast as they are made.
+        let unanswered = Failure::Refused("the counter's row is gone again".to_owned());
+        let mut replies = vec![Err(unanswered); operations.len()];
+        let (mut plain, mut others) = Plain::split(operations);
+        for _ in 0..MAX_ROUNDS {
+            if plain.is_empty() {
+                break;
+            }
+            match self.run(&PlainKind { plain: &plain, operations, at }).await {
+                Ok(said) => {
+                    said.decided.into_iter().for_each(|(place, reply)| replies[place] = Ok(reply));
+                    others.extend(said.strange);
+                    plain = said.missing;
+                }
+                Err(failure) => {
+                    plain.places().for_each(|place| replies[place] = Err(failure.clone()));
+                    break;
+                }
+            }
+            // Apart from deciding, so that repeating it repeats no charge.
+            if !plain.is_empty()
+                && let Err(failure) = self.run(&NewRows(plain.keys())).await
+            {
+                plain.places().for_each(|place| replies[place] = Err(failure.clone()));
+                break;
+            }
+        }
+        if !others.is_empty() {
+            others.sort_unstable();
+            let asked: Vec<_> = others.iter().map(|place| operations[*place].clone()).collect();
+            let decided = self.decide(&asked, at).await;
+            for (index, place) in others.into_iter().enumerate() {
+                replies[place] =
+                    decided.as_ref().map(|replies| replies[index].clone()).map_err(Failure::clone);
+            }
+        }
+        replies
     }
 }
 
-impl Live {
-    /// Runs the batch; keys that have no row get one first, in a transaction of their own.
-    async fn decide(&self, batch: &Batch<'_>) -> Result<Vec<i64>, Error> {
+/// A batch, as it is put to the server; again, where that changes nothing.
+trait Question: Sync {
+    type Reply: Send;
+
+    fn put_to(&self, live: &Live) -> impl Future<Output = Result<Self::Reply, Error>> + Send;
+}
+
+/// Operations of any kind. Keys that have no row get one first, in a transaction of their own.
+struct AnyKind<'o> {
+    batch: Batch<'o>,
+    at: Option<Now>,
+}
+
+/// The plain part of a batch.
+struct PlainKind<'p, 'o> {
+    plain: &'p Plain<'o>,
+    operations: &'o [Operation],
+    at: Option<Now>,
+}
+
+/// Keys that are to have rows.
+struct NewRows<'o>(Vec<&'o [u8]>);
+
+impl Question for AnyKind<'_> {
+    type Reply = Vec<i64>;
+
+    async fn put_to(&self, live: &Live) -> Result<Vec<i64>, Error> {
+        let (tick, wall) = times(self.at);
+        let parameters: Vec<&(dyn ToSql + Sync)> =
+            self.batch.columns().into_iter().chain([&tick as &(dyn ToSql + Sync), &wall]).collect();
         loop {
-            let [a, b, c, d, e] = &batch.limit_numbers;
-            let (tick, wall) =
-                (batch.at.map(|now| signed(now.tick.0)), batch.at.map(|now| signed(now.wall.0)));
-            let row = self
-                .client
-                .query_one(
-                    &self.decide,
-                    &[
-                        &batch.keys,
-                        &batch.limit_kinds,
-                        a,
-                        b,
-                        c,
-                        d,
-                        e,
-                        &batch.kinds,
-                        &batch.permits,
-                        &batch.counts,
-                        &batch.charge_limits,
-                        &batch.charge_keys,
-                        &batch.costs,
-                        &batch.binding,
-                        &tick,
-                        &wall,
-                    ],
-                )
-                .await?;
+            let row = live.client.query_one(&live.decide, &parameters).await?;
             match row.try_get(0)? {
                 Some(reply) => return Ok(reply),
                 // A sweep may take a row again in between; the caller's timeout bounds the rounds.
-                None => self.client.execute(&self.register, &[&batch.keys]).await?,
+                None => live.client.execute(&live.register, &[&self.batch.keys]).await?,
             };
         }
     }
 }
 
-impl<'o> Batch<'o> {
-    fn new(operations: &'o [Operation], at: Option<Now>) -> Self {
-        let mut batch = Self { at, ..Self::default() };
-        let charges = || operations.iter().flat_map(|operation| &operation.charges);
-        batch.keys = charges().map(|charge| &*charge.key).collect();
-        batch.keys.sort_unstable();
-        batch.keys.dedup();
-        let places: HashMap<&[u8], i32> = batch.keys.iter().copied().zip(1..).collect();
-        let mut limits: Vec<&WireLimit> = Vec::new();
-        for operation in operations {
-            let (kind, permit) = operation.kind.code_and_permit();
-            batch.kinds.push(kind.into());
-            batch.permits.push(permit.cast_signed());
-            batch.counts.push(index(operation.charges.len()));
-            for charge in &operation.charges {
-                let limit = limits.iter().position(|other| **other == charge.limit).unwrap_or_else(|| {
-                    limits.push(&charge.limit);
-                    limits.len() - 1
-                });
-                batch.charge_limits.push(index(limit + 1));
-                batch.charge_keys.push(places.get(&*charge.key).copied().unwrap_or(0));
-                batch.costs.push(charge.cost.into());
-                batch.binding.push(charge.binding);
-            }
-        }
-        for limit in limits {
-            batch.limit_kinds.push(limit.kind.into());
-            for (column, number) in batch.limit_numbers.iter_mut().zip(limit.numbers) {
-                column.push(signed(number));
-            }
-        }
-        batch
+impl<'o> Question for PlainKind<'_, 'o> {
+    type Reply = Said<'o>;
+
+    async fn put_to(&self, live: &Live) -> Result<Said<'o>, Error> {
+        let (tick, wall) = times(self.at);
+        let columns = self.plain.columns();
+        let parameters: Vec<&(dyn ToSql + Sync)> =
+            columns.parameters().into_iter().chain([&tick as &(dyn ToSql + Sync), &wall]).collect();
+        let rows = live.client.query(&live.plain, &parameters).await?;
+        self.plain.read(&rows, self.operations)
     }
 }
 
-/// Reads the part of a reply that belongs to an operation.
-fn read(operation: &Operation, rest: &mut &[i64]) -> Option<Reply> {
-    if operation.kind == Kind::Refund {
-        return Some(Reply { yes: true, verdicts: Vec::new() });
+impl Question for NewRows<'_> {
+    type Reply = ();
+
+    async fn put_to(&self, live: &Live) -> Result<(), Error> {
+        live.client.execute(&live.register, &[&self.0]).await.map(drop)
     }
-    let (yes, after) = rest.split_first()?;
-    *rest = after;
-    let mut reply = Reply { yes: *yes == 1, verdicts: Vec::new() };
-    if matches!(operation.kind, Kind::Spend(_) | Kind::Peek) {
-        for charge in &operation.charges {
-            let ([allowed, remaining, wait, reset, delay], after) = rest.split_first_chunk()?;
-            *rest = after;
-            let wait = match (*allowed == 1, *wait) {
-                (true, _) => Wait::None,
-                (false, -1) => Wait::Never,
-                (false, nanos) => Wait::For(nanos.max(1).unsigned_abs()),
-            };
-            let natural = |number: &i64| u64::try_from(*number).unwrap_or(0);
-            reply.verdicts.push(Verdict {
-                allowed: *allowed == 1,
-                limit: charge.limit.quota,
-                remaining: natural(remaining),
-                wait,
-                reset: natural(reset),
-                delay: natural(delay),
-            });
-        }
-    }
-    Some(reply)
+}
+
+/// The caller's times, if these decide.
+fn times(at: Option<Now>) -> (Option<i64>, Option<i64>) {
+    (at.map(|now| signed(now.tick.0)), at.map(|now| signed(now.wall.0)))
 }
 
 async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
-    let (client, connection) = config.connection.connect(NoTls).await?;
-    // Ends with the client, or with the connection, whose error every later call reports.
-    tokio::spawn(async move { connection.await.unwrap_or_default() });
+    let client = config.place.connect(|| {}).await?;
     let commit = if config.durability == Durability::Synchronous { "on" } else { "off" };
     client
         .batch_execute(&format!(
@@ -258,37 +252,20 @@ async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
              SET enable_seqscan = off; SET search_path = pg_catalog; SET client_min_messages = warning"
         ))
         .await?;
-    migrate(&client, config.durability).await?;
+    migrate(&client, &schema(config.durability)).await?;
+    let plain = client.prepare(PLAIN).await?;
     let decide = client.prepare(DECIDE).await?;
     let register = client.prepare("SELECT tidegate.register($1)").await?;
-    Ok(Live { client, decide, register })
+    Ok(Live { client, plain, decide, register })
 }
 
-/// Brings the schema up to date, one node at a time.
-async fn migrate(client: &Client, durability: Durability) -> Result<(), Error> {
-    let known = client.query_one("SELECT to_regclass('tidegate.migrations') IS NOT NULL", &[]).await?;
-    let is_current = "SELECT EXISTS (SELECT FROM tidegate.migrations WHERE version >= $1)";
-    if known.try_get(0)? && client.query_one(is_current, &[&VERSION]).await?.try_get(0)? {
-        return Ok(());
-    }
-    client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).await?;
-    client
-        .batch_execute(
-            "CREATE SCHEMA IF NOT EXISTS tidegate; CREATE TABLE IF NOT EXISTS tidegate.migrations \
-             (version int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())",
-        )
-        .await?;
-    if !client.query_one(is_current, &[&VERSION]).await?.try_get::<_, bool>(0)? {
-        let unlogged = durability == Durability::Unlogged;
-        let schema = if unlogged {
-            SCHEMA.replace("CREATE TABLE", "CREATE UNLOGGED TABLE")
-        } else {
-            SCHEMA.to_owned()
-        };
-        client.batch_execute(&schema).await?;
-        client.execute("INSERT INTO tidegate.migrations (version) VALUES ($1)", &[&VERSION]).await?;
-    }
-    client.batch_execute("COMMIT").await
+fn schema(durability: Durability) -> Schema {
+    let sql = if durability == Durability::Unlogged {
+        SCHEMA.replace("CREATE TABLE", "CREATE UNLOGGED TABLE").into()
+    } else {
+        SCHEMA.into()
+    };
+    Schema { name: "tidegate", version: VERSION, sql }
 }
 
 /// What an error says of the charge.
@@ -303,22 +280,4 @@ fn classify(error: &Error) -> Failure {
         return Failure::Elsewhere(text(error));
     }
     Failure::Refused(text(error))
-}
-
-/// The server's own words, which `tokio_postgres` leaves to the source.
-fn text(error: &Error) -> String {
-    match error.as_db_error() {
-        Some(said) => format!("{}: {}", said.code().code(), said.message()),
-        None => error.to_string(),
-    }
-}
-
-/// Times and numbers of limits fit: policies bound them, and 2^63 ns is in the year 2262.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Invariant: a batch has a few thousand charges at most.
-fn index(of: usize) -> i32 {
-    i32::try_from(of).unwrap_or(i32::MAX)
 }

@@ -6,6 +6,10 @@
 //! whoever comes meanwhile uses its result. A call that was certainly not charged is then repeated
 //! once; any other is not.
 //!
+//! A refresh is a task of its own. Callers give up after milliseconds, and a refresh that ended with
+//! the one that began it would never come past a server that does not answer, nor through a slow
+//! TLS handshake.
+//!
 //! The `redis` crate has a Cluster client of its own. It retries by itself, and cannot tell a call
 //! that was charged from one that was not; hence this one.
 
@@ -28,10 +32,17 @@ const MAX_SERVERS: usize = 256;
 /// The servers of a Cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
+    map: Arc<Map>,
+}
+
+/// What is known of them.
+#[derive(Debug)]
+struct Map {
     config: Arc<RedisConfig>,
     seeds: Vec<Address>,
     known: Mutex<Known>,
-    refreshing: tokio::sync::Mutex<()>,
+    /// Held while the map is being learnt.
+    learning: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +56,7 @@ struct Known {
 
 impl Cluster {
     pub(super) fn new(config: Arc<RedisConfig>, seeds: Vec<Address>) -> Self {
-        Self { config, seeds, known: Mutex::default(), refreshing: tokio::sync::Mutex::default() }
+        Self { map: Arc::new(Map { config, seeds, known: Mutex::default(), learning: Arc::default() }) }
     }
 
     /// Has the owner of `tag` run an operation whose counters all carry it.
@@ -55,11 +66,11 @@ impl Cluster {
         at: Option<Now>,
         operation: Operation,
     ) -> Result<Reply, Failure> {
-        let (lane, version) = match self.lane(tag) {
+        let (lane, version) = match self.map.lane(tag) {
             (Some(lane), version) => (lane, version),
             (None, version) => {
                 self.refresh(version).await?;
-                let (lane, version) = self.lane(tag);
+                let (lane, version) = self.map.lane(tag);
                 (lane.ok_or_else(|| Failure::Unsent("no server has this slot".to_owned()))?, version)
             }
         };
@@ -68,10 +79,31 @@ impl Cluster {
             outcome => return outcome,
         };
         self.refresh(version).await?;
-        let (lane, _) = self.lane(tag);
+        let (lane, _) = self.map.lane(tag);
         lane.ok_or(failure)?.call(operation, Some(tag), at).await
     }
 
+    /// Learns the map, unless that was done since `version`.
+    async fn refresh(&self, version: u64) -> Result<(), Failure> {
+        let map = Arc::clone(&self.map);
+        let Ok(turn) = Arc::clone(&map.learning).try_lock_owned() else {
+            drop(map.learning.lock().await);
+            let learnt = map.known().version != version;
+            return if learnt { Ok(()) } else { Err(Failure::Unsent("no server says its slots".to_owned())) };
+        };
+        if map.known().version != version {
+            return Ok(());
+        }
+        let learning = tokio::spawn(async move {
+            let outcome = map.learn().await;
+            drop(turn);
+            outcome
+        });
+        learning.await.unwrap_or_else(|_| Err(Failure::Unsent("the task that learns ended".to_owned())))
+    }
+}
+
+impl Map {
     fn lane(&self, tag: u8) -> (Option<Lane>, u64) {
         let mut known = self.known();
         let version = known.version;
@@ -90,12 +122,7 @@ impl Cluster {
         (Some(lanes[usize::from(tag) % lanes.len()].clone()), version)
     }
 
-    /// Learns the map, unless that was done since `version`.
-    async fn refresh(&self, version: u64) -> Result<(), Failure> {
-        let _one_at_a_time = self.refreshing.lock().await;
-        if self.known().version != version {
-            return Ok(());
-        }
+    async fn learn(&self) -> Result<(), Failure> {
         let mut places: Vec<Address> = self.known().lanes.keys().cloned().collect();
         places.extend(self.seeds.iter().cloned());
         let mut last = Failure::Unsent("no seed is configured".to_owned());

@@ -138,7 +138,16 @@ impl Link {
 }
 
 impl Executor for Link {
-    async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
+    async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Vec<Result<Reply, Failure>> {
+        match self.decide(operations, at).await {
+            Ok(replies) => replies.into_iter().map(Ok).collect(),
+            Err(failure) => vec![Err(failure); operations.len()],
+        }
+    }
+}
+
+impl Link {
+    async fn decide(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
         let (packed, keys) = wire::encode(operations.iter());
         let bytes = self.run(&Batch { packed, keys, at }).await?;
         let mut rest = &bytes[..];

@@ -31,8 +31,6 @@ mod wire;
 
 use std::sync::Arc;
 
-use tidegate_algorithms::limit::{Limit, PermitId};
-use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::Now;
 
 use self::cluster::Cluster;
@@ -40,8 +38,8 @@ pub use self::config::RedisConfig;
 use self::config::{DecidingClock, Topology};
 use self::link::{Link, Target};
 pub use self::url::UrlError;
+use crate::Charge;
 use crate::batch::{Failure, Kind, Lane, Operation, Reply};
-use crate::{Answer, Charge, Intent, StoreError};
 
 /// Most connections to one server.
 pub const MAX_CONNECTIONS: usize = 16;
@@ -83,69 +81,12 @@ impl Redis {
         Self { route, clock }
     }
 
-    /// Decides one request over all its limits.
+    /// Runs an operation.
     ///
     /// # Errors
     /// When Redis does not answer or refuses.
-    pub async fn decide(
-        &self,
-        now: Now,
-        charges: &[Charge<'_>],
-        intent: Intent,
-        answer: &mut Answer,
-    ) -> Result<(), StoreError> {
-        let reply = self.call(intent.into(), now, charges).await?;
-        *answer = Answer { allowed: reply.yes, verdicts: reply.verdicts, ..Answer::default() };
-        Ok(())
-    }
-
-    /// Gives back units.
-    ///
-    /// # Errors
-    /// When Redis does not answer or refuses.
-    pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
-        self.call(Kind::Refund, now, charges).await?;
-        Ok(())
-    }
-
-    /// Extends the lease of a permit. False if it is not held.
-    ///
-    /// # Errors
-    /// When Redis does not answer or refuses.
-    pub async fn renew(
-        &self,
-        now: Now,
-        limit: &Limit,
-        key: &[u8],
-        permit: PermitId,
-    ) -> Result<bool, StoreError> {
-        self.permit(Kind::Renew(permit), now, limit, key).await
-    }
-
-    /// Gives a permit back. False if it is not held.
-    ///
-    /// # Errors
-    /// When Redis does not answer or refuses.
-    pub async fn release(
-        &self,
-        now: Now,
-        limit: &Limit,
-        key: &[u8],
-        permit: PermitId,
-    ) -> Result<bool, StoreError> {
-        self.permit(Kind::Release(permit), now, limit, key).await
-    }
-
-    async fn permit(&self, kind: Kind, now: Now, limit: &Limit, key: &[u8]) -> Result<bool, StoreError> {
-        if !matches!(limit, Limit::Concurrency(_)) {
-            return Ok(false);
-        }
-        let charge = Charge { limit, key, cost: 0, binding: true, on_failure: OnStoreFailure::Local };
-        Ok(self.call(kind, now, &[charge]).await?.yes)
-    }
-
-    async fn call(&self, kind: Kind, now: Now, charges: &[Charge<'_>]) -> Result<Reply, Failure> {
-        let Some(first) = charges.first() else { return Ok(Reply { yes: true, verdicts: Vec::new() }) };
+    pub(crate) async fn call(&self, kind: Kind, now: Now, charges: &[Charge<'_>]) -> Result<Reply, Failure> {
+        let Some(first) = charges.first() else { return Ok(Reply::default()) };
         let tag = keys::tag_of(first.key);
         let cluster = matches!(self.route, Route::Cluster(_));
         if cluster && charges.iter().any(|charge| keys::tag_of(charge.key) != tag) {

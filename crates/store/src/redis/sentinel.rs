@@ -1,23 +1,28 @@
 //! Finding the master that Sentinels watch.
 
 use redis::cmd;
+use tokio::time::timeout;
 
 use super::config::{Address, RedisConfig};
 use super::link::{open, unsent};
 use crate::batch::Failure;
 
-/// Asks each Sentinel in turn. A Sentinel that lags behind a failover may name the old master: it
-/// will answer `READONLY` or not at all, and the next connection asks again.
+/// Asks each Sentinel in turn, each for its share of the time to connect, so that one that does not
+/// answer leaves time for the others and for the master. A Sentinel that lags behind a failover may
+/// name the old master: it will answer `READONLY` or not at all, and the next connection asks again.
 pub(super) async fn resolve(
     config: &RedisConfig,
     sentinels: &[Address],
     master: &str,
 ) -> Result<Address, Failure> {
     let mut last = Failure::Unsent("no Sentinel is configured".to_owned());
+    let shares = u32::try_from(sentinels.len()).unwrap_or(u32::MAX).saturating_add(1);
     for sentinel in sentinels {
-        match ask(config, sentinel, master).await {
-            Ok(address) => return Ok(address),
-            Err(failure) => last = failure,
+        let asking = timeout(config.connect_timeout / shares, ask(config, sentinel, master)).await;
+        match asking {
+            Ok(Ok(address)) => return Ok(address),
+            Ok(Err(failure)) => last = failure,
+            Err(_) => last = Failure::Unsent(format!("{sentinel} does not answer")),
         }
     }
     Err(last)

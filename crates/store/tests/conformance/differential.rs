@@ -10,9 +10,8 @@ use proptest::prelude::*;
 use tidegate_algorithms::limit::{Limit, PermitId, State};
 use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND, Tick, Wall};
-use tidegate_store::{Answer, Charge, Intent};
+use tidegate_store::{Answer, Charge, Counters, Intent};
 
-use crate::Subject;
 use crate::suite::{START, every_limit};
 
 /// The store contract over a map.
@@ -120,10 +119,9 @@ fn stretched(limit: Limit, by: u64) -> Limit {
 }
 
 /// Performs `step` on both and compares every answer.
-pub(crate) async fn compare(subject: &impl Subject, model: &mut Model, step: &Step) {
+pub(crate) async fn compare(store: &Counters, model: &mut Model, step: &Step) {
     model.advance(step);
-    let now = subject.at(model.now).await;
-    let store = subject.counters();
+    let now = model.now;
     match &step.operation {
         Operation::Decide { charges, spends, permit } => {
             let keys = keys(charges);

@@ -5,67 +5,59 @@ use tidegate_algorithms::time::Now;
 use tidegate_store::memory::{HashKey, Memory};
 use tidegate_store::{Answer, Counters, Intent};
 
+use crate::block_on;
 use crate::differential::{self, Model, Step};
 use crate::suite::{self, charge};
-use crate::{Subject, block_on};
 
-struct InMemory(Counters);
-
-impl InMemory {
-    fn new(max_bytes: usize) -> Self {
-        Self(Counters::Memory(Memory::with_key(max_bytes, HashKey([7; 16]))))
-    }
-}
-
-impl Subject for InMemory {
-    fn counters(&self) -> &Counters {
-        &self.0
-    }
-
-    async fn at(&self, now: Now) -> Now {
-        now
-    }
+fn store(max_bytes: usize) -> Counters {
+    Counters::Memory(Memory::with_key(max_bytes, HashKey([7; 16])))
 }
 
 macro_rules! cases {
-    ($($case:ident),+ $(,)?) => {$(
+    ($($case:ident)+) => {$(
         #[test]
         fn $case() {
-            block_on(suite::$case(&InMemory::new(1 << 20)));
+            block_on(suite::$case(&store(1 << 20)));
         }
     )+};
 }
 
-cases! {
-    admits_the_quota_and_again_after_the_promised_wait,
-    fault_16_all_or_nothing,
-    a_denial_shows_what_remains_without_it,
-    shadow_is_charged_and_never_denies,
-    a_peek_spends_nothing,
-    a_cost_above_the_quota_is_never_admissible,
-    a_quota_of_zero_denies_everything,
-    a_refund_restores,
-    permits_are_held_renewed_released_and_lapse,
-    charges_of_one_key_are_one_spend,
-    a_request_without_limits_is_allowed,
-    a_changed_limit_keeps_what_was_used,
-    fault_08_a_clock_that_jumps_back_neither_locks_out_nor_refills,
-    fault_13_keys_are_opaque_bytes,
-}
+every_case!(cases);
 
 proptest! {
     /// Time may jump back. Few keys in many shards: nothing is swept, so not even a state that
     /// expired before the jump may differ.
     #[test]
     fn agrees_with_the_pure_functions(steps in differential::steps(6, true)) {
-        block_on(compare(InMemory::new(1 << 30), steps));
+        block_on(compare(store(1 << 30), steps));
     }
 
     /// Time only advances. More keys in few shards: expired entries are swept all along, and that
     /// may not show.
     #[test]
     fn agrees_while_sweeping(steps in differential::steps(40, false)) {
-        block_on(compare(InMemory::new(1 << 20), steps));
+        block_on(compare(store(1 << 20), steps));
+    }
+
+    /// Requests that are decided together get the verdicts of the same one after another.
+    #[test]
+    fn together_is_as_one_by_one(runs in prop::collection::vec(prop::collection::vec((0..20_u8, 0..4_u64), 1..40), 1..8)) {
+        let [together, one_by_one] = [(); 2].map(|()| Memory::with_key(1 << 20, HashKey([7; 16])));
+        let limit = suite::token_bucket(5, 1);
+        let intent = Intent::Spend(Default::default());
+        for (number, run) in (0..).zip(&runs) {
+            let now = Now::at(suite::START + number * 300_000_000);
+            let charges: Vec<_> =
+                run.iter().map(|(key, cost)| charge(&limit, std::slice::from_ref(key), *cost)).collect();
+            let (mut verdicts, mut answer) = (Vec::new(), Answer::default());
+            together.decide_each(now, &charges, intent, &mut verdicts);
+            prop_assert_eq!(verdicts.len(), charges.len());
+            for (charge, verdict) in charges.iter().zip(&verdicts) {
+                one_by_one.decide(now, &[*charge], intent, &mut answer);
+                prop_assert_eq!(&answer.verdicts[0], verdict);
+            }
+        }
+        prop_assert_eq!(together.stats(), one_by_one.stats());
     }
 
     /// A restart in between, into another number of shards, does not show: every kind of state is
@@ -73,11 +65,11 @@ proptest! {
     #[test]
     fn agrees_after_a_restart(before in differential::steps(40, false), after in differential::steps(40, false)) {
         block_on(async {
-            let (subject, mut model) = (InMemory::new(1 << 20), Model::default());
+            let (stopped, mut model) = (store(1 << 20), Model::default());
             for step in before {
-                differential::compare(&subject, &mut model, &step).await;
+                differential::compare(&stopped, &mut model, &step).await;
             }
-            let restarted = restart(&subject, model.now());
+            let restarted = restart(&stopped, model.now());
             for step in after {
                 differential::compare(&restarted, &mut model, &step).await;
             }
@@ -85,18 +77,18 @@ proptest! {
     }
 }
 
-fn restart(subject: &InMemory, now: Now) -> InMemory {
-    let Counters::Memory(memory) = &subject.0 else { panic!("the memory store") };
+fn restart(store: &Counters, now: Now) -> Counters {
+    let Counters::Memory(memory) = store else { panic!("the memory store") };
     let mut bytes = Vec::new();
     memory.snapshot(&mut bytes, now).expect("a vector takes everything");
     let restored = Memory::restore(3 << 20, &mut bytes.as_slice(), now).expect("just written");
-    InMemory(Counters::Memory(restored))
+    Counters::Memory(restored)
 }
 
-async fn compare(subject: InMemory, steps: Vec<Step>) {
+async fn compare(store: Counters, steps: Vec<Step>) {
     let mut model = Model::default();
     for step in steps {
-        differential::compare(&subject, &mut model, &step).await;
+        differential::compare(&store, &mut model, &step).await;
     }
 }
 

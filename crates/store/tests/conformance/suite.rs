@@ -6,9 +6,7 @@ use tidegate_algorithms::limit::{
 };
 use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND, Tick, Wall};
-use tidegate_store::{Answer, Charge, Intent};
-
-use crate::Subject;
+use tidegate_store::{Answer, Charge, Counters, Intent};
 
 /// A moment on a boundary of every window used here, in nanoseconds: midnight of 2026-01-01 UTC.
 pub(crate) const START: u64 = 1_767_225_600 * SECOND;
@@ -46,42 +44,41 @@ fn key(case: &str, name: &str) -> Vec<u8> {
     format!("{case}/{name}").into_bytes()
 }
 
-async fn decide(subject: &impl Subject, now: Now, charges: &[Charge<'_>], intent: Intent) -> Answer {
-    let now = subject.at(now).await;
+async fn decide(store: &Counters, now: Now, charges: &[Charge<'_>], intent: Intent) -> Answer {
     let mut answer = Answer::default();
-    subject.counters().decide(now, charges, intent, &mut answer).await.expect("the store is up");
+    store.decide(now, charges, intent, &mut answer).await.expect("the store is up");
     assert_eq!(answer.verdicts.len(), charges.len());
     assert_eq!(answer.degraded, None);
     answer
 }
 
-async fn spend(subject: &impl Subject, nanos: u64, charges: &[Charge<'_>]) -> Answer {
-    decide(subject, Now::at(nanos), charges, Intent::Spend(PermitId(nanos))).await
+async fn spend(store: &Counters, nanos: u64, charges: &[Charge<'_>]) -> Answer {
+    decide(store, Now::at(nanos), charges, Intent::Spend(PermitId(nanos))).await
 }
 
-async fn remaining(subject: &impl Subject, nanos: u64, limit: &Limit, key: &[u8]) -> u64 {
-    decide(subject, Now::at(nanos), &[charge(limit, key, 0)], Intent::Peek).await.verdicts[0].remaining
+async fn remaining(store: &Counters, nanos: u64, limit: &Limit, key: &[u8]) -> u64 {
+    decide(store, Now::at(nanos), &[charge(limit, key, 0)], Intent::Peek).await.verdicts[0].remaining
 }
 
-pub(crate) async fn admits_the_quota_and_again_after_the_promised_wait(subject: &impl Subject) {
+pub(crate) async fn admits_the_quota_and_again_after_the_promised_wait(store: &Counters) {
     for (name, limit) in every_limit(5) {
         let key = key("quota", name);
         for left in (0..5).rev() {
-            let answer = spend(subject, START, &[charge(&limit, &key, 1)]).await;
+            let answer = spend(store, START, &[charge(&limit, &key, 1)]).await;
             assert!(answer.allowed, "{name}");
             assert_eq!(answer.verdicts[0].remaining, left, "{name}");
         }
-        let answer = spend(subject, START, &[charge(&limit, &key, 1)]).await;
+        let answer = spend(store, START, &[charge(&limit, &key, 1)]).await;
         assert!(!answer.allowed, "{name}");
         let Wait::For(wait) = answer.verdicts[0].wait else { panic!("{name} has no wait") };
-        let early = spend(subject, START + wait - 1, &[charge(&limit, &key, 1)]).await;
+        let early = spend(store, START + wait - 1, &[charge(&limit, &key, 1)]).await;
         assert!(!early.allowed, "{name} before the promised instant");
-        let punctual = spend(subject, START + wait, &[charge(&limit, &key, 1)]).await;
+        let punctual = spend(store, START + wait, &[charge(&limit, &key, 1)]).await;
         assert!(punctual.allowed, "{name} at the promised instant");
     }
 }
 
-pub(crate) async fn fault_16_all_or_nothing(subject: &impl Subject) {
+pub(crate) async fn fault_16_all_or_nothing(store: &Counters) {
     let narrow = token_bucket(1, 60);
     for (name, wide) in every_limit(5) {
         for narrow_first in [true, false] {
@@ -91,174 +88,174 @@ pub(crate) async fn fault_16_all_or_nothing(subject: &impl Subject) {
             if !narrow_first {
                 charges.reverse();
             }
-            assert!(spend(subject, START, &charges).await.allowed, "{name}");
-            assert!(!spend(subject, START, &charges).await.allowed, "{name}");
-            assert_eq!(remaining(subject, START, &wide, &one).await, 3, "{name} was charged by a denial");
+            assert!(spend(store, START, &charges).await.allowed, "{name}");
+            assert!(!spend(store, START, &charges).await.allowed, "{name}");
+            assert_eq!(remaining(store, START, &wide, &one).await, 3, "{name} was charged by a denial");
         }
     }
 }
 
-pub(crate) async fn a_denial_shows_what_remains_without_it(subject: &impl Subject) {
+pub(crate) async fn a_denial_shows_what_remains_without_it(store: &Counters) {
     for (name, wide) in every_limit(5) {
         let nothing = token_bucket(0, 60);
         let (one, other) = (key("without", name), key("without none", name));
-        let answer = spend(subject, START, &[charge(&wide, &one, 2), charge(&nothing, &other, 1)]).await;
+        let answer = spend(store, START, &[charge(&wide, &one, 2), charge(&nothing, &other, 1)]).await;
         assert!(!answer.allowed);
         assert_eq!(answer.verdicts[0].remaining, 5, "{name}");
         assert!(answer.verdicts[0].allowed, "{name} had room");
     }
 }
 
-pub(crate) async fn shadow_is_charged_and_never_denies(subject: &impl Subject) {
+pub(crate) async fn shadow_is_charged_and_never_denies(store: &Counters) {
     for (name, limit) in every_limit(2) {
         let (bound, free) = (key("bound", name), key("shadow", name));
         let wide = token_bucket(100, 60);
         let charges = [charge(&wide, &bound, 1), shadow(&limit, &free, 1)];
         for round in 0..4 {
-            let answer = spend(subject, START, &charges).await;
+            let answer = spend(store, START, &charges).await;
             assert!(answer.allowed, "{name}");
             assert_eq!(answer.verdicts[1].allowed, round < 2, "{name}");
         }
-        assert_eq!(remaining(subject, START, &wide, &bound).await, 96, "{name}");
-        let alone = spend(subject, START, &[shadow(&limit, &free, 1)]).await;
+        assert_eq!(remaining(store, START, &wide, &bound).await, 96, "{name}");
+        let alone = spend(store, START, &[shadow(&limit, &free, 1)]).await;
         assert!(alone.allowed && !alone.verdicts[0].allowed, "{name}");
     }
 }
 
-pub(crate) async fn a_peek_spends_nothing(subject: &impl Subject) {
+pub(crate) async fn a_peek_spends_nothing(store: &Counters) {
     for (name, limit) in every_limit(5) {
         let key = key("peek", name);
         for _ in 0..3 {
-            let answer = decide(subject, Now::at(START), &[charge(&limit, &key, 4)], Intent::Peek).await;
+            let answer = decide(store, Now::at(START), &[charge(&limit, &key, 4)], Intent::Peek).await;
             assert!(answer.allowed, "{name}");
             assert_eq!(answer.verdicts[0].remaining, 1, "{name}");
         }
-        let free = spend(subject, START, &[charge(&limit, &key, 0)]).await;
+        let free = spend(store, START, &[charge(&limit, &key, 0)]).await;
         assert_eq!(free.verdicts[0].remaining, 5, "{name}");
     }
 }
 
-pub(crate) async fn a_cost_above_the_quota_is_never_admissible(subject: &impl Subject) {
+pub(crate) async fn a_cost_above_the_quota_is_never_admissible(store: &Counters) {
     for (name, limit) in every_limit(5) {
         let key = key("above", name);
-        let answer = spend(subject, START, &[charge(&limit, &key, 6)]).await;
+        let answer = spend(store, START, &[charge(&limit, &key, 6)]).await;
         assert!(!answer.allowed, "{name}");
         assert_eq!(answer.verdicts[0].wait, Wait::Never, "{name}");
-        assert_eq!(remaining(subject, START, &limit, &key).await, 5, "{name}");
+        assert_eq!(remaining(store, START, &limit, &key).await, 5, "{name}");
     }
 }
 
-pub(crate) async fn a_quota_of_zero_denies_everything(subject: &impl Subject) {
+pub(crate) async fn a_quota_of_zero_denies_everything(store: &Counters) {
     for (name, limit) in every_limit(0) {
         let key = key("zero", name);
-        let answer = spend(subject, START, &[charge(&limit, &key, 1)]).await;
+        let answer = spend(store, START, &[charge(&limit, &key, 1)]).await;
         assert!(!answer.allowed, "{name}");
         assert_eq!(answer.verdicts[0].wait, Wait::Never, "{name}");
     }
 }
 
-pub(crate) async fn a_refund_restores(subject: &impl Subject) {
+pub(crate) async fn a_refund_restores(store: &Counters) {
     for (name, limit) in every_limit(5) {
         if matches!(limit, Limit::Concurrency(_)) {
             continue;
         }
         let key = key("refund", name);
-        spend(subject, START, &[charge(&limit, &key, 4)]).await;
-        let now = subject.at(Now::at(START)).await;
-        subject.counters().refund(now, &[charge(&limit, &key, 3)]).await.expect("the store is up");
-        assert_eq!(remaining(subject, START, &limit, &key).await, 4, "{name}");
+        spend(store, START, &[charge(&limit, &key, 4)]).await;
+        let now = Now::at(START);
+        store.refund(now, &[charge(&limit, &key, 3)]).await.expect("the store is up");
+        assert_eq!(remaining(store, START, &limit, &key).await, 4, "{name}");
         let unknown = [key.as_slice(), b"?"].concat();
-        subject.counters().refund(now, &[charge(&limit, &unknown, 3)]).await.expect("the store is up");
-        assert_eq!(remaining(subject, START, &limit, &unknown).await, 5, "{name}: a gift");
+        store.refund(now, &[charge(&limit, &unknown, 3)]).await.expect("the store is up");
+        assert_eq!(remaining(store, START, &limit, &unknown).await, 5, "{name}: a gift");
     }
 }
 
-pub(crate) async fn permits_are_held_renewed_released_and_lapse(subject: &impl Subject) {
+pub(crate) async fn permits_are_held_renewed_released_and_lapse(store: &Counters) {
     let limit = Limit::Concurrency(Slots { limit: 2, lease: 10 * SECOND });
-    let (store, key) = (subject.counters(), key("permits", ""));
+    let key = key("permits", "");
     let (first, second) = (PermitId(1), PermitId(2));
     for permit in [first, second] {
-        let answer = decide(subject, Now::at(START), &[charge(&limit, &key, 1)], Intent::Spend(permit)).await;
+        let answer = decide(store, Now::at(START), &[charge(&limit, &key, 1)], Intent::Spend(permit)).await;
         assert!(answer.allowed);
     }
-    assert!(!spend(subject, START, &[charge(&limit, &key, 1)]).await.allowed);
+    assert!(!spend(store, START, &[charge(&limit, &key, 1)]).await.allowed);
 
-    let now = subject.at(Now::at(START + 5 * SECOND)).await;
+    let now = Now::at(START + 5 * SECOND);
     assert!(store.renew(now, &limit, &key, first).await.expect("up"));
     assert!(store.release(now, &limit, &key, second).await.expect("up"));
     assert!(!store.release(now, &limit, &key, second).await.expect("up"), "released twice");
     assert!(!store.renew(now, &limit, &key, second).await.expect("up"), "renewed after release");
     assert!(!store.renew(now, &limit, b"nobody", first).await.expect("up"));
     assert!(!store.release(now, &token_bucket(1, 1), &key, first).await.expect("up"), "no permits there");
-    assert_eq!(remaining(subject, START + 5 * SECOND, &limit, &key).await, 1);
+    assert_eq!(remaining(store, START + 5 * SECOND, &limit, &key).await, 1);
 
-    assert_eq!(remaining(subject, START + 15 * SECOND - 1, &limit, &key).await, 1, "renewed until 15 s");
-    assert_eq!(remaining(subject, START + 15 * SECOND, &limit, &key).await, 2, "lapsed at 15 s");
-    let now = subject.at(Now::at(START + 15 * SECOND)).await;
+    assert_eq!(remaining(store, START + 15 * SECOND - 1, &limit, &key).await, 1, "renewed until 15 s");
+    assert_eq!(remaining(store, START + 15 * SECOND, &limit, &key).await, 2, "lapsed at 15 s");
+    let now = Now::at(START + 15 * SECOND);
     assert!(!store.renew(now, &limit, &key, first).await.expect("up"), "renewed after it lapsed");
 }
 
-pub(crate) async fn charges_of_one_key_are_one_spend(subject: &impl Subject) {
+pub(crate) async fn charges_of_one_key_are_one_spend(store: &Counters) {
     for (name, limit) in every_limit(5) {
         let key = key("twice", name);
         let twice = [charge(&limit, &key, 3), charge(&limit, &key, 3)];
-        let denied = spend(subject, START, &twice).await;
+        let denied = spend(store, START, &twice).await;
         assert!(!denied.allowed, "{name}: each has room, both have not");
         assert!(denied.verdicts[0].allowed && !denied.verdicts[1].allowed, "{name}");
-        assert_eq!(remaining(subject, START, &limit, &key).await, 5, "{name}");
+        assert_eq!(remaining(store, START, &limit, &key).await, 5, "{name}");
 
-        let both = spend(subject, START, &[charge(&limit, &key, 3), charge(&limit, &key, 2)]).await;
+        let both = spend(store, START, &[charge(&limit, &key, 3), charge(&limit, &key, 2)]).await;
         assert!(both.allowed, "{name}");
         assert_eq!(both.verdicts[1].remaining, 0, "{name}");
-        assert_eq!(remaining(subject, START, &limit, &key).await, 0, "{name}");
+        assert_eq!(remaining(store, START, &limit, &key).await, 0, "{name}");
     }
 }
 
-pub(crate) async fn a_request_without_limits_is_allowed(subject: &impl Subject) {
-    assert!(spend(subject, START, &[]).await.allowed);
+pub(crate) async fn a_request_without_limits_is_allowed(store: &Counters) {
+    assert!(spend(store, START, &[]).await.allowed);
 }
 
-pub(crate) async fn a_changed_limit_keeps_what_was_used(subject: &impl Subject) {
+pub(crate) async fn a_changed_limit_keeps_what_was_used(store: &Counters) {
     for ((name, narrow), (_, wide)) in every_limit(5).into_iter().zip(every_limit(8)) {
         let key = key("changed", name);
         for _ in 0..4 {
-            assert!(spend(subject, START, &[charge(&narrow, &key, 1)]).await.allowed, "{name}");
+            assert!(spend(store, START, &[charge(&narrow, &key, 1)]).await.allowed, "{name}");
         }
-        let left = remaining(subject, START, &wide, &key).await;
+        let left = remaining(store, START, &wide, &key).await;
         assert!((3..=5).contains(&left), "{name}: {left} of 8 after 4 of 5 were used");
     }
 }
 
-pub(crate) async fn fault_08_a_clock_that_jumps_back_neither_locks_out_nor_refills(subject: &impl Subject) {
+pub(crate) async fn fault_08_a_clock_that_jumps_back_neither_locks_out_nor_refills(store: &Counters) {
     const HOUR: u64 = 3_600 * SECOND;
     for (name, limit) in every_limit(2) {
         let key = key("back", name);
         let late = START + 12 * HOUR;
         for _ in 0..2 {
-            assert!(spend(subject, late, &[charge(&limit, &key, 1)]).await.allowed, "{name}");
+            assert!(spend(store, late, &[charge(&limit, &key, 1)]).await.allowed, "{name}");
         }
         let back = late - HOUR;
-        let answer = spend(subject, back, &[charge(&limit, &key, 1)]).await;
+        let answer = spend(store, back, &[charge(&limit, &key, 1)]).await;
         assert!(!answer.allowed, "{name}: a refill by going back");
         let Wait::For(wait) = answer.verdicts[0].wait else { panic!("{name} has no wait") };
         let longest = if matches!(limit, Limit::Calendar(_)) { 24 * HOUR } else { 2 * 60 * SECOND };
         assert!(wait <= longest, "{name}: locked out for {wait} ns");
-        assert!(spend(subject, back + wait, &[charge(&limit, &key, 1)]).await.allowed, "{name}");
+        assert!(spend(store, back + wait, &[charge(&limit, &key, 1)]).await.allowed, "{name}");
     }
     // The civil clock alone jumps: the other algorithms do not notice.
     let (limit, key) = (token_bucket(1, 60), key("back", "civil"));
-    assert!(spend(subject, START, &[charge(&limit, &key, 1)]).await.allowed);
+    assert!(spend(store, START, &[charge(&limit, &key, 1)]).await.allowed);
     let jumped = Now { tick: Tick(START), wall: Wall(START + 48 * HOUR) };
-    let answer = decide(subject, jumped, &[charge(&limit, &key, 1)], Intent::Peek).await;
+    let answer = decide(store, jumped, &[charge(&limit, &key, 1)], Intent::Peek).await;
     assert!(!answer.allowed, "a refill by the civil clock");
 }
 
-pub(crate) async fn fault_13_keys_are_opaque_bytes(subject: &impl Subject) {
+pub(crate) async fn fault_13_keys_are_opaque_bytes(store: &Counters) {
     let limit = token_bucket(1, 60);
     let keys: [&[u8]; 8] =
         [b"", b"\0", b"\0\0", b"a\r\nb", b"a\nb", b"\xff\xfe", "\u{e9}".as_bytes(), "e\u{301}".as_bytes()];
     for key in keys {
-        assert!(spend(subject, START, &[charge(&limit, key, 1)]).await.allowed, "{key:?} shares a counter");
-        assert!(!spend(subject, START, &[charge(&limit, key, 1)]).await.allowed, "{key:?} has no counter");
+        assert!(spend(store, START, &[charge(&limit, key, 1)]).await.allowed, "{key:?} shares a counter");
+        assert!(!spend(store, START, &[charge(&limit, key, 1)]).await.allowed, "{key:?} has no counter");
     }
 }

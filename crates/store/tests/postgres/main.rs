@@ -1,5 +1,7 @@
 //! The PostgreSQL store against a real server: exactness, and fault 7 really produced.
 
+mod plain;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,7 +117,7 @@ async fn fault_07_a_terminated_connection_is_replaced() {
 
 /// Another transaction holds the row and then wants one that the batch holds: a real deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fault_07_a_deadlock_is_repeated_once_and_charged_once() {
+async fn fault_07_a_deadlock_is_repeated_and_charged_once() {
     let server = Arc::new(PostgresServer::start(&["deadlock_timeout=50ms"]));
     let store = bare(config(&server));
     let limit = hourly(100);

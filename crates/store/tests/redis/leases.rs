@@ -103,3 +103,24 @@ async fn fault_16_a_denial_gives_back_what_was_held() {
     assert!(left + 50 >= 1_000_000, "{left} left: a denial charged someone");
     assert_eq!(remaining(&bare(config()), &clock, &narrow, b"narrow").await, 1_000);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_goes_away_keeps_no_key_from_being_leased() {
+    let server = RedisServer::start(&[]);
+    let node = leased(patient(RedisConfig::single("127.0.0.1", server.port)), 1);
+    let clock = Clock::start();
+    let limit = Limit::TokenBucket(Bucket::new(1_000_000, 1_000_000, 60 * SECOND));
+    let charges = [charge(&limit, b"hot", 1)];
+    let mut answer = Answer::default();
+    node.decide(clock.now(), &charges, Intent::Spend(PermitId(0)), &mut answer).await;
+    server.server.freeze();
+    // This one would take a lease, and is not waited for.
+    let gone = node.decide(clock.now(), &charges, Intent::Spend(PermitId(1)), &mut answer);
+    assert!(tokio::time::timeout(Duration::from_millis(50), gone).await.is_err());
+    server.server.thaw();
+    for number in 2..50 {
+        node.decide(clock.now(), &charges, Intent::Spend(PermitId(number)), &mut answer).await;
+        assert!(answer.allowed && answer.degraded.is_none());
+    }
+    assert!(node.stats().local > 20, "{:?}", node.stats());
+}

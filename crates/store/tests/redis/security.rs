@@ -1,45 +1,43 @@
-//! TLS, mTLS and an ACL user that may do only what the store needs.
+//! TLS, mTLS and an ACL user that may do only what the store needs: one server, Sentinels, a Cluster.
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use tidegate_store::StoreError;
-use tidegate_store::redis::config::{RedisConfig, Secret, TlsConfig};
+use tidegate_store::guard::GuardConfig;
+use tidegate_store::redis::config::{RedisConfig, Secret, TlsConfig, Topology};
 use tidegate_testkit::certificates::Certificates;
-use tidegate_testkit::free_port;
-use tidegate_testkit::redis::RedisServer;
+use tidegate_testkit::redis::{RedisCluster, RedisServer, SentinelTrio};
 
-use crate::node::{Clock, bare, hourly, patient, remaining, spend};
+use crate::failover::{follows_a_moved_slot, local, spans_slots_all_or_nothing, until_answered};
+use crate::node::{Clock, bare, guarded, hourly, patient, recovery, remaining, spend};
 
-/// What the script calls, and the two commands that run it.
-const RIGHTS: &str = "on >correct-horse ~tg:* +evalsha +script|load +time +get +set +setrange +pexpire +del";
+/// The user's name and password.
+const USER: (&str, &str) = ("tidegate", "correct-horse");
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mutual_tls_and_an_acl_user() {
-    let certificates = Certificates::make();
-    let port = free_port();
-    let path = |path: std::path::PathBuf| path.display().to_string();
-    let server = RedisServer::start(&[
-        "--tls-port",
-        &port.to_string(),
-        "--tls-ca-cert-file",
-        &path(certificates.authority()),
-        "--tls-cert-file",
-        &path(certificates.certificate()),
-        "--tls-key-file",
-        &path(certificates.key()),
-    ]);
-    let set = [&["ACL", "SETUSER", "tidegate"][..], &RIGHTS.split(' ').collect::<Vec<_>>()].concat();
-    assert_eq!(server.command(&set).trim(), "OK");
-    let clock = Clock::start();
-    let limit = hourly(100);
-    let read = |path: std::path::PathBuf| std::fs::read(path).unwrap();
-    let key = Secret(String::from_utf8(read(certificates.key())).unwrap());
-    let mut config = patient(RedisConfig::single("127.0.0.1", port));
-    config.username = Some("tidegate".to_owned());
-    config.password = Some(Secret("correct-horse".to_owned()));
+/// A node of that user with the first pair as its own.
+fn secured(topology: Topology, certificates: &Certificates) -> RedisConfig {
+    let read = |path: PathBuf| std::fs::read(path).expect("a scratch file");
+    let key = Secret(String::from_utf8(read(certificates.key())).expect("PEM is text"));
+    let mut config = patient(RedisConfig::new(topology));
+    config.username = Some(USER.0.to_owned());
+    config.password = Some(Secret(USER.1.to_owned()));
     config.tls = Some(TlsConfig {
         root: Some(read(certificates.authority())),
         client: Some((read(certificates.certificate()), key)),
     });
-    assert!(!format!("{config:?}").contains("correct-horse"), "a secret does not show");
+    config
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mutual_tls_and_an_acl_user() {
+    let certificates = Certificates::make();
+    let server = RedisServer::start_with_tls(&certificates, &[]);
+    server.add_user(USER.0, USER.1);
+    let clock = Clock::start();
+    let limit = hourly(100);
+    let config = secured(Topology::Single(local(server.public_port())), &certificates);
+    assert!(!format!("{config:?}").contains(USER.1), "a secret does not show");
 
     let store = bare(config.clone());
     spend(&store, &clock, &limit, b"client").await.unwrap();
@@ -52,10 +50,56 @@ async fn mutual_tls_and_an_acl_user() {
     let error =
         spend(&bare(RedisConfig { tls: Some(anonymous), ..config.clone() }), &clock, &limit, b"client").await;
     assert!(error.is_err(), "a client without a certificate");
-    let stranger =
-        TlsConfig { root: Some(read(Certificates::make().authority())), ..config.tls.clone().unwrap() };
+    let stranger = TlsConfig {
+        root: Some(std::fs::read(Certificates::make().authority()).unwrap()),
+        ..config.tls.clone().unwrap()
+    };
     let error = spend(&bare(RedisConfig { tls: Some(stranger), ..config }), &clock, &limit, b"client")
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Unreachable(_)), "{error}");
+}
+
+/// The first Sentinel that is asked does not answer, and the master changes under open connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_over_mutual_tls_are_followed_through_a_failover() {
+    let certificates = Certificates::make();
+    let trio = SentinelTrio::start_with_tls(&certificates);
+    for server in [&trio.master, &trio.replica] {
+        server.add_user(USER.0, USER.1);
+    }
+    trio.processes[2].freeze();
+    let sentinels = trio.sentinels.iter().rev().map(|port| local(*port)).collect();
+    let topology = Topology::Sentinel { sentinels, master: "mymaster".to_owned() };
+    let mut config = secured(topology, &certificates);
+    config.connect_timeout = Duration::from_secs(2);
+    let (clock, limit, store) = (Clock::start(), hourly(100), bare(config));
+    spend(&store, &clock, &limit, b"client").await.unwrap();
+    trio.fail_over();
+    until_answered(&store, &clock, &limit, b"client").await;
+    assert_eq!(remaining(&store, &clock, &limit, b"client").await, 98, "charged once on either");
+    assert_eq!(trio.replica.command(&["DBSIZE"]).trim(), "1");
+}
+
+/// The first server that is asked for the slots does not answer, and callers wait for 10 ms only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_over_mutual_tls_is_found_past_a_server_that_does_not_answer() {
+    let certificates = Certificates::make();
+    let cluster = RedisCluster::start_with_tls(3, &certificates);
+    cluster.servers.iter().for_each(|server| server.add_user(USER.0, USER.1));
+    let seeds = cluster.servers.iter().rev().map(|server| local(server.public_port())).collect();
+    let config = secured(Topology::Cluster { seeds }, &certificates);
+    // A replica, so that every slot has its master all the same.
+    cluster.servers[5].server.freeze();
+    let mut hasty = config.clone();
+    hasty.connect_timeout = Duration::from_millis(500);
+    let (node, _) = guarded(hasty, GuardConfig::default());
+    let clock = Clock::start();
+    let waited = recovery(&node, &clock, &hourly(1_000_000)).await;
+    assert!(waited < Duration::from_secs(5), "{waited:?}");
+    cluster.servers[5].server.thaw();
+
+    let node = bare(config);
+    spans_slots_all_or_nothing(&node).await;
+    follows_a_moved_slot(&cluster, &node).await;
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    load::{EngineError, Exchange, Options, Progress, Scheme, Target},
+    load::{EngineError, Options, Progress, Target, Trust},
     measurement::StepPlan,
     scenario::{Scenario, ScenarioError},
 };
@@ -41,6 +41,10 @@ pub struct Job {
     pub scenario: String,
     /// Text of its data file, if it names one.
     pub data: Option<String>,
+    /// HTTP/2 where the URL says HTTP, whatever the scenario says.
+    pub http2: bool,
+    /// Whom to trust beside the scenario's word.
+    pub trust: Trust,
     /// Threads of each process, at least 1.
     pub threads: u32,
     /// Local addresses; empty: the scenario's, or the kernel's choice.
@@ -73,26 +77,39 @@ pub enum ClusterError {
 }
 
 impl Job {
+    /// A job for one thread, with everything else at its default.
+    #[must_use]
+    pub fn new(url: String, scenario: String, data: Option<String>, seed: u64) -> Self {
+        Self {
+            url,
+            scenario,
+            data,
+            http2: false,
+            trust: Trust::default(),
+            threads: 1,
+            sources: Vec::new(),
+            max_connecting: 512,
+            seed,
+            profile_of_step: None,
+            share: (0, 1),
+        }
+    }
+
     /// The scenario and the engine's options.
     ///
     /// # Errors
     /// When the scenario or the target is not valid.
     pub fn resolve(&self) -> Result<(Scenario, Options), ScenarioError> {
-        let scenario = Scenario::parse(&self.scenario, |_| {
+        let mut scenario = Scenario::parse(&self.scenario, |_| {
             self.data.clone().ok_or_else(|| std::io::ErrorKind::NotFound.into())
         })?;
         let target = Target::parse(&self.url)?;
-        let mut options = match target.scheme {
-            Scheme::Http => scenario.options(&target)?,
-            Scheme::Tcp if target.path == "/echo" => {
-                Options::new(target.resolve()?, Exchange::TcpEcho { bytes: 64 })
-            }
-            Scheme::Tcp => Options::new(target.resolve()?, Exchange::TcpConnect),
-            Scheme::Resp => {
-                let command = ["PING".to_owned()].into();
-                Options::new(target.resolve()?, Exchange::Resp { command })
-            }
-        };
+        scenario.http2 |= self.http2;
+        scenario.trust.anyone |= self.trust.anyone;
+        if self.trust.authorities.is_some() {
+            scenario.trust.authorities.clone_from(&self.trust.authorities);
+        }
+        let mut options = scenario.options(&target)?;
         options.threads = self.threads;
         options.seed = self.seed;
         options.share = self.share;

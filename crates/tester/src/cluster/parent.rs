@@ -58,9 +58,22 @@ impl Cluster {
         self.stop.clone()
     }
 
+    /// Listens to this handle in place of its own.
+    pub fn stop_with(&mut self, stop: Stop) {
+        self.stop = stop;
+    }
+
     /// Follows the changing rate of this step of the scenario from now on.
     pub fn follow_profile(&mut self, step: Option<usize>) {
         self.job.profile_of_step = step;
+    }
+
+    /// Gives each process one more thread, unless that makes more threads than this machine has cores.
+    pub fn add_thread(&mut self) -> bool {
+        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        let free = u64::from(self.job.threads + 1) * u64::from(self.processes) <= cores;
+        self.job.threads += u32::from(free);
+        free
     }
 
     fn run_here(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {

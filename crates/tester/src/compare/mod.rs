@@ -10,10 +10,13 @@
 //! between runs, and two runs of one binary commonly differ by a few percent. Everything else is
 //! "unchanged", with the interval that says how much could hide in it.
 
+mod interleave;
 mod resample;
 
 #[cfg(test)]
 mod tests;
+
+pub use interleave::{OnStep, Side, interleave};
 
 use std::fmt::Write;
 

@@ -10,9 +10,10 @@
 //! that lacks the evidence it needs says nothing, so with little to see the answer is `unknown`: a
 //! wrong cause is a defect, no cause is not. Rules are independent of each other except for one
 //! table of consequences ([`explains`]): a full descriptor table also fills the accept queue, and the
-//! queue is then not reported as the cause.
+//! queue is then not reported as the cause. What a machine's host did to it is nobody's cause ([`host`]).
 
 pub mod evidence;
+pub mod host;
 mod rules;
 
 #[cfg(test)]
@@ -119,6 +120,9 @@ impl Cause {
 #[must_use]
 pub fn diagnose(evidence: &Evidence) -> Vec<Cause> {
     let mut found: Vec<Cause> = rules::ALL.iter().filter_map(|rule| rule(evidence)).collect();
+    if host::taken(evidence).is_some_and(|share| share > host::TAKEN) {
+        found.retain(|cause| !host::looks_like(cause.name));
+    }
     let names: Vec<CauseName> = found.iter().map(|c| c.name).collect();
     found.retain(|c| c.confidence >= NAMED_FROM && !names.iter().any(|&n| explains(n, c.name)));
     found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.name.cmp(&b.name)));
@@ -157,6 +161,14 @@ fn unknown(evidence: &Evidence) -> Cause {
     let focus = evidence.at_focus();
     if evidence.knee.is_none() && focus.iter().all(|s| s.step.error_ratio() < 0.01) {
         cause = cause.saw("no knee was reached: nothing need be saturated yet");
+    }
+    if let Some(share) = host::taken(evidence).filter(|share| *share > host::TAKEN) {
+        cause = cause
+            .saw(format!(
+                "the machine's host took up to {:.0} % of its cores' time: a plateau, a stall or a drift is not the service's to answer for",
+                share * 100.0
+            ))
+            .number("stolen", share);
     }
     if focus.iter().all(|s| s.server.is_none()) {
         cause = cause.saw("the server itself was not seen: name its process with --pid or its metrics page");

@@ -442,6 +442,25 @@ fn a_generator_that_gains_nothing_from_a_worker_is_not_the_limit() {
     assert_ne!(diagnose(&evidence)[0].name, CauseName::GeneratorCpu);
 }
 
+/// A pool stays a pool while its machine has its cores; a host that takes them could look like it.
+#[test]
+fn what_a_host_could_have_done_is_no_cause() {
+    let (mut pool, _) = evidence(Planted::new(Service::new(16, 5_000.0)), 256.0);
+    assert_eq!((diagnose(&pool)[0].name, host::gate(&pool)), (CauseName::FixedConcurrency, None));
+    let mut taken = |share| {
+        pool.steps[0].kernel.as_mut().unwrap().stolen = Some(share);
+        let cause = diagnose(&pool).remove(0);
+        (cause.name, cause.numbers.get("stolen").copied(), host::gate(&pool).unwrap().passed)
+    };
+    assert_eq!(taken(0.05), (CauseName::FixedConcurrency, None, true));
+    assert_eq!(taken(0.2), (CauseName::Unknown, Some(0.2), false));
+    let busy = Planted { cpu_us: 2_000.0, ..Planted::new(Service::new(1_000, 2_000.0)) };
+    let (mut busy, _) = evidence(busy, 64.0);
+    busy.steps.iter_mut().for_each(|step| step.kernel.as_mut().unwrap().stolen = Some(0.2));
+    let cause = diagnose(&busy).remove(0);
+    assert_eq!((cause.name, cause.numbers["stolen"]), (CauseName::ServerCpu, 0.2), "counted, not timed");
+}
+
 #[test]
 fn noise_is_neither_a_stall_nor_a_drift() {
     for seed in 0..6 {

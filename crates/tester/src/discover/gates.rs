@@ -1,9 +1,11 @@
 //! The gates that a step passes before its figure stands as the server's.
 //!
-//! (a) Generator-bound: the generator's sends were late by its own doing while it was short of CPU,
-//! or one of its threads had no idle time left. A busy generator that sends on time is no limit, and
-//! late sends with an idle generator are the service's stall seen from outside: both signs together.
-//! (b) Little's law in a closed loop, within 10 %.
+//! (a) Generator-bound: while it was short of CPU, the generator's sends were late by its own doing or its
+//! connections stood idle by it; or one of its threads had no idle time left. A busy generator that
+//! sends on time is no limit, and late sends with an idle generator are the service's stall seen from
+//! outside: both signs together.
+//! (b) Little's law in a closed loop, within 10 %. In a step that lasts few latencies the requests cut
+//! off at its edges alone break it: the search makes such steps longer, and their line says so.
 //! (c) At least 5 s, for an interval to mean something.
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +15,9 @@ use crate::record::{Refusal, StepRecord};
 
 /// Shortest step whose figure stands without a remark, in seconds.
 pub const SHORTEST_SECONDS: f64 = 5.0;
+/// Mean latencies that a closed step has to hold: a connection ends whole requests only, so that
+/// what is cut off at the step's edges alone may pass the 10 % of gate (b) in a shorter one.
+pub const LATENCIES: f64 = 10.0;
 /// Send lag from which the generator is late, in microseconds (99th percentile).
 pub const LATE_US: u64 = 1_000;
 /// Share of a core from which a generator thread is busy.
@@ -49,7 +54,25 @@ pub fn run_delay(record: &StepRecord) -> f64 {
 pub fn generator_bound(record: &StepRecord) -> bool {
     let g = &record.generator;
     let short_of_cpu = g.busiest_thread >= BUSY || run_delay(record) >= STARVED;
-    g.busiest_thread >= EXHAUSTED || (g.send_lag_p99_us >= LATE_US && short_of_cpu)
+    let late = g.send_lag_p99_us >= LATE_US || idle_by_own_doing(record);
+    g.busiest_thread >= EXHAUSTED || (late && short_of_cpu)
+}
+
+/// Closed loop: all connections were there and nothing failed, yet rate x latency falls short of them.
+/// What is missing passed between a reply and the next send, and that is the generator's own time.
+fn idle_by_own_doing(record: &StepRecord) -> bool {
+    is_closed(&record.plan)
+        && record.established >= record.plan.connections
+        && record.error_count() == 0
+        && record.little.deviation < 0.0
+        && !record.little.holds()
+}
+
+/// How many of its own mean latencies a step lasted, if that is too few for gate (b) to be fair.
+#[must_use]
+pub fn too_few_latencies(record: &StepRecord) -> Option<f64> {
+    let lasted = record.seconds * 1e6 / record.response.mean_us;
+    (is_closed(&record.plan) && lasted < LATENCIES).then_some(lasted)
 }
 
 /// Writes the refusals into a record.

@@ -59,6 +59,9 @@ pub enum Stop {
     Interrupted,
 }
 
+/// How many times the length asked for a step may be, so that it holds enough latencies.
+const MOST_TIMES_LONGER: u64 = 4;
+
 /// What the search wants next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Move {
@@ -104,12 +107,25 @@ impl Discovery {
             }
         };
         match decided {
-            Move::Measure(load) => Some(self.settings.plan(load)),
+            Move::Measure(load) => Some(self.long_enough(self.settings.plan(load), load)),
             Move::Done(stop) => {
                 self.stop = Some(stop);
                 None
             }
         }
+    }
+
+    /// Lengthens a closed step that would hold too few latencies for Little's law to be checked: at
+    /// most [`MOST_TIMES_LONGER`] times, and within the search's time.
+    fn long_enough(&self, plan: StepPlan, load: f64) -> StepPlan {
+        let seen = self.steps.iter().filter(|step| step.load() <= load).map(|step| step.response.mean_us);
+        let wanted_ms = (gates::LATENCIES * seen.fold(0.0, f64::max) / 1e3) as u64;
+        let left_ms = self.settings.max_total_ms.saturating_sub(self.spent_ms + plan.warmup_ms);
+        let most_ms = plan.measure_ms.saturating_mul(MOST_TIMES_LONGER).min(left_ms);
+        if !is_closed(&plan) || most_ms <= plan.measure_ms {
+            return plan;
+        }
+        StepPlan { measure_ms: wanted_ms.clamp(plan.measure_ms, most_ms), ..plan }
     }
 
     /// Takes in the result of the step that [`Discovery::next_step`] asked for.

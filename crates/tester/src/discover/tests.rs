@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::zones::Zone;
 use super::*;
+use crate::measurement::Bench;
 use crate::simulated::Service;
 
 fn run(mut service: Service, settings: Settings) -> (Outcome, usize) {
@@ -67,6 +68,23 @@ fn a_generator_bound_step_is_never_the_servers_figure() {
     assert!(capacity.throughput < 4_900.0, "{capacity:?}");
     assert!(outcome.knee.is_none());
     assert!(outcome.levels.iter().any(Level::generator_bound));
+}
+
+/// Recorded: 64 connections, 41 in flight by rate x latency, sends 0.7 ms late: a thread that is busy and
+/// capped at 95 % of its core looks at replies while the connections wait for it.
+#[test]
+fn connections_that_idle_by_a_busy_generator_are_its_limit() {
+    let measured = Service::new(100, 10_000.0).run(&crate::simulated::closed(64)).unwrap();
+    let mut record = StepRecord::of(&measured);
+    record.little.deviation = -0.36;
+    record.generator.send_lag_p99_us = 700;
+    for (busy, bound) in [(0.94, true), (0.50, false)] {
+        record.generator.busiest_thread = busy;
+        assert_eq!(gates::generator_bound(&record), bound, "{busy} busy");
+    }
+    record.generator.busiest_thread = 0.94;
+    record.established = 41;
+    assert!(!gates::generator_bound(&record), "the connections were not there");
 }
 
 #[test]
@@ -150,4 +168,22 @@ proptest! {
             prop_assert!(capacity.interval.contains(capacity.throughput));
         }
     }
+}
+
+#[test]
+fn steps_that_hold_few_latencies_are_lengthened_within_a_bound() {
+    let settings = Settings { levels: vec![8.0, 64.0], repeats: 2, measure_ms: 5_000, ..quick() };
+    let mut discovery = Discovery::new(settings.clone());
+    let mut bench = Service::new(8, 1_000_000.0);
+    let mut lengths = Vec::new();
+    while let Some(plan) = discovery.next_step() {
+        lengths.push(plan.measure_ms);
+        let measurement = bench.run(&plan).unwrap();
+        discovery.observe(&measurement);
+    }
+    assert_eq!(lengths[0], 5_000, "nothing is known before the first step");
+    assert!(lengths[1..].iter().all(|ms| (5_001..=20_000).contains(ms)), "{lengths:?}");
+    assert_eq!(lengths.last(), Some(&20_000), "8 s of waiting ask for more than the bound");
+    let asked = |levels: Vec<f64>| Discovery::new(Settings { levels, ..settings }).next_step().unwrap();
+    assert_eq!(asked(vec![64.0]).measure_ms, 5_000);
 }

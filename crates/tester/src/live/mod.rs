@@ -5,10 +5,14 @@
 //! call, so that a log of a run reads like a table.
 
 use crate::discover::{Level, Mode};
+use crate::load::Progress;
 use crate::report::format::{count, percent, time};
+use crate::threshold::Metric;
 
-/// Levels shown at a time: the ladder's latest, so that the view keeps its height.
+/// Levels shown at a time, the ladder's latest, where the terminal has the rows for them.
 const LEVELS_SHOWN: usize = 12;
+/// Rows that the view needs beside its levels, the cursor's included.
+const OTHER_ROWS: usize = 9;
 /// Narrowest terminal that is laid out for, in columns.
 const NARROWEST: usize = 40;
 /// Widest bar, in columns.
@@ -76,20 +80,46 @@ pub fn plain(view: &View<'_>) -> String {
     )
 }
 
-/// The whole view for a terminal `columns` wide: at most [`LEVELS_SHOWN`] + 6 lines, none of them
-/// wider than the terminal. Text from outside loses its control characters.
+impl Running {
+    /// A step's progress, where its load is not shown.
+    #[must_use]
+    pub fn of(now: &Progress) -> Self {
+        Self {
+            load: 0.0,
+            elapsed_seconds: now.elapsed_seconds,
+            planned_seconds: now.planned_seconds,
+            throughput: now.throughput,
+            p50_us: now.p50_us as f64,
+            p99_us: now.p99_us as f64,
+            in_flight: now.in_flight,
+            denied: now.denied,
+            errors: now.errors,
+        }
+    }
+}
+
+/// The running step alone, for a terminal of (columns, rows).
 #[must_use]
-pub fn screen(view: &View<'_>, columns: usize, colour: bool) -> Vec<String> {
+pub fn step(running: &Running, (columns, _): (usize, usize)) -> Vec<String> {
     let columns = columns.max(NARROWEST);
+    self::running(running, columns).into_iter().map(|line| cut(&line, columns)).collect()
+}
+
+/// The whole view for a terminal of (columns, rows): no line is wider than it, and it is no higher
+/// where there is room for one level. Text from outside loses its control characters.
+#[must_use]
+pub fn screen(view: &View<'_>, (columns, rows): (usize, usize), colour: bool) -> Vec<String> {
+    let columns = columns.max(NARROWEST);
+    let shown = rows.saturating_sub(OTHER_ROWS).clamp(1, LEVELS_SHOWN);
     let target: String = view.target.chars().filter(|c| !c.is_control()).collect();
     let mut lines = vec![bold(cut(&format!("tidegate saturate {target}"), columns), colour)];
-    lines.push(cut(
-        &format!("{} steps of at most {}; load in {}", view.steps, view.max_steps, unit(view.mode)),
-        columns,
-    ));
+    lines.push(cut(&format!("{} steps of at most {}", view.steps, view.max_steps), columns));
     lines.push(String::new());
+    if !view.levels.is_empty() || view.running.is_some() {
+        lines.push(cut(&heading(view.mode, columns), columns));
+    }
     let best = view.levels.iter().filter_map(|l| Some(l.throughput()?.mean)).fold(1.0, f64::max);
-    for level in view.levels.iter().skip(view.levels.len().saturating_sub(LEVELS_SHOWN)) {
+    for level in view.levels.iter().skip(view.levels.len().saturating_sub(shown)) {
         lines.push(cut(&row(level, best, columns), columns));
     }
     if let Some(r) = &view.running {
@@ -106,32 +136,61 @@ fn unit(mode: Mode) -> &'static str {
     }
 }
 
+/// Narrow terminals have no room for bars.
+fn is_narrow(columns: usize) -> bool {
+    columns < 60
+}
+
+fn heading(mode: Mode, columns: usize) -> String {
+    let load = match mode {
+        Mode::Closed { .. } => "conns",
+        Mode::Open { .. } => "offered/s",
+    };
+    columns_of(load, "good/s", "p50", "p99", "errors", columns)
+}
+
+/// The columns of a level and of the running step; a narrow terminal's are set closer.
+fn columns_of(load: &str, good: &str, p50: &str, p99: &str, errors: &str, columns: usize) -> String {
+    if is_narrow(columns) {
+        format!("{load:>9} {good:>9} {p99:>8} {errors:>7}")
+    } else {
+        format!("{load:>9} {good:>10} {p50:>8} {p99:>8} {errors:>7}")
+    }
+}
+
 fn row(level: &Level, best: f64, columns: usize) -> String {
     let done = level.throughput().map(|t| t.mean);
-    let p99 = level.figure(crate::threshold::Metric::P99);
-    let text = format!(
-        "{:>9} {:>10}/s p99 {:>8} {:>7}",
-        count(level.load),
-        done.map_or("refused".to_owned(), count),
-        time(p99),
-        if level.error_ratio() > 0.0 { percent(level.error_ratio()) } else { String::new() },
+    let shown = |metric| Some(level.figure(metric)).filter(|us| us.is_finite()).map_or("-".to_owned(), time);
+    let errors = level.error_ratio();
+    let text = columns_of(
+        &count(level.load),
+        &done.map_or("refused".to_owned(), count),
+        &shown(Metric::P50),
+        &shown(Metric::P99),
+        &if errors > 0.0 { percent(errors) } else { String::new() },
+        columns,
     );
+    if is_narrow(columns) {
+        return text;
+    }
     let room = columns.saturating_sub(text.chars().count() + 1).min(WIDEST_BAR);
     format!("{text} {}", bar(done.unwrap_or(0.0) / best, room))
 }
 
-fn running(r: &Running, columns: usize) -> [String; 2] {
+fn running(r: &Running, columns: usize) -> Vec<String> {
     let share = if r.planned_seconds > 0.0 { r.elapsed_seconds / r.planned_seconds } else { 0.0 };
-    let now = format!(
-        "{:>9} {:>10}/s p50 {} p99 {}",
-        count(r.load),
-        count(r.throughput),
-        time(r.p50_us),
-        time(r.p99_us)
-    );
+    let now = format!("{}/s, p50 {}, p99 {}", count(r.throughput), time(r.p50_us), time(r.p99_us));
     let rest = format!("{} in flight, {} denied, {} errors", r.in_flight, r.denied, r.errors);
-    let room = columns.saturating_sub(rest.chars().count() + 12).min(WIDEST_BAR);
-    [now, format!("{:>9} {} {rest}", format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0)), bar(share, room))]
+    let load = if r.load > 0.0 { count(r.load) } else { String::new() };
+    let done = format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
+    let room = columns.saturating_sub(22).min(WIDEST_BAR);
+    let of = format!("{:.0}/{:.0} s", r.elapsed_seconds.clamp(0.0, 1e6), r.planned_seconds.clamp(0.0, 1e6));
+    let indent = if is_narrow(columns) { "" } else { "          " };
+    vec![
+        format!("{load:>9} {} {done} {of}", bar(share, room)),
+        format!("{indent}{now}"),
+        format!("{indent}{rest}"),
+    ]
 }
 
 /// A bar of `room` columns of which `share` is full.
@@ -190,7 +249,8 @@ mod tests {
     #[test]
     fn both_forms() {
         let levels = levels();
-        let mut shown = screen(&view(&levels, Some(now())), 80, false);
+        let mut shown = screen(&view(&levels, Some(now())), (80, 24), false);
+        shown.extend(screen(&view(&levels, Some(now())), (40, 13), false));
         shown.push(plain(&view(&levels, Some(now()))));
         shown.push(plain(&view(&levels, None)));
         insta::assert_snapshot!(shown.join("\n"));
@@ -201,11 +261,13 @@ mod tests {
 
         #[test]
         fn no_line_is_wider_than_the_terminal_and_none_moves_its_cursor(
-            columns in 0_usize..200, load in 0.0_f64..1e9, share in -1.0_f64..3.0, errors: u64,
+            columns in 0_usize..200, rows in 10_usize..60, load in 0.0_f64..1e9, share in -1.0_f64..3.0, errors: u64,
         ) {
             let levels = levels();
             let running = Running { load, elapsed_seconds: share * 6.0, errors, ..now() };
-            for line in screen(&view(&levels, Some(running)), columns, false) {
+            let lines = screen(&view(&levels, Some(running)), (columns, rows), false);
+            prop_assert!(lines.len() < rows, "{} lines in {rows} rows", lines.len());
+            for line in lines {
                 prop_assert!(line.chars().count() <= columns.max(NARROWEST), "{}", line);
                 let still = !line.contains('\u{1b}');
                 prop_assert!(still);

@@ -37,7 +37,7 @@ impl<P: Protocol> Worker<P> {
             let slot = &self.slots[id];
             let age = now.saturating_sub(slot.since);
             match slot.phase {
-                Phase::Connecting if age > connect => {
+                Phase::Connecting | Phase::Handshaking if age > connect => {
                     self.connect_failed(id as u32, now, ErrorClass::Timeout)
                 }
                 Phase::Busy if age > request => self.request_failed(id as u32, now, ErrorClass::Timeout),

@@ -54,13 +54,28 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
+    /// TCP's part of a connection is done.
     fn established(&mut self, id: u32, now: u64) {
+        let slot = &mut self.slots[id as usize];
+        self.task.tally.connect_took(now.saturating_sub(slot.since));
+        if P::CONVERSES {
+            slot.established = now;
+            slot.phase = Phase::Handshaking;
+            let at_once = self.protocol.open(&mut slot.state);
+            if !self.answer(id, now) || !at_once {
+                return;
+            }
+        }
+        self.ready(id, now);
+    }
+
+    /// The connection takes requests from now on.
+    fn ready(&mut self, id: u32, now: u64) {
         self.connecting -= 1;
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Idle;
         slot.failures = 0;
-        self.task.tally.connected(now.saturating_sub(slot.since));
-        let slot = &mut self.slots[id as usize];
+        self.task.tally.connected();
         if !slot.pending {
             return self.free(id, now);
         }
@@ -89,6 +104,7 @@ impl<P: Protocol> Worker<P> {
         }
         slot.phase = Phase::Closed;
         slot.generation = slot.generation.wrapping_add(1);
+        slot.unsent.clear();
         let again = now + slot.backoff();
         if std::mem::take(&mut slot.pending) {
             self.pending -= 1;
@@ -138,6 +154,14 @@ impl<P: Protocol> Worker<P> {
         let Some(fd) = &slot.fd else {
             return;
         };
+        if P::CONVERSES {
+            if bytes.is_empty() {
+                return self.request_failed(id, now, ErrorClass::Reset);
+            }
+            if !slot.unsent.is_empty() {
+                return slot.unsent.extend_from_slice(bytes);
+            }
+        }
         match send(fd, bytes, SendFlags::NOSIGNAL) {
             Ok(taken) if taken == bytes.len() => {}
             Ok(taken) => slot.unsent.extend_from_slice(&bytes[taken..]),
@@ -163,7 +187,7 @@ impl<P: Protocol> Worker<P> {
                 }
             }
             Phase::Connecting => {}
-            Phase::Idle | Phase::Busy => {
+            Phase::Handshaking | Phase::Idle | Phase::Busy => {
                 if ready.writable && !slot.unsent.is_empty() {
                     self.flush(id, now);
                 }
@@ -184,8 +208,20 @@ impl<P: Protocol> Worker<P> {
                 slot.unsent.drain(..taken);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => self.request_failed(id, now, classify(error)),
+            Err(error) => self.broke(id, now, classify(error)),
         }
+    }
+
+    /// Sends what the protocol has to say by itself; whether the connection is still there.
+    fn answer(&mut self, id: u32, now: u64) -> bool {
+        let slot = &mut self.slots[id as usize];
+        let waiting = !slot.unsent.is_empty();
+        self.protocol.answer(&mut slot.state, &mut slot.unsent);
+        // What waits already is sent when the socket says that it has room.
+        if !waiting && !slot.unsent.is_empty() {
+            self.flush(id, now);
+        }
+        self.slots[id as usize].fd.is_some()
     }
 
     /// Reads what is there. An edge is reported once, so reading goes on until a read comes back
@@ -206,7 +242,7 @@ impl<P: Protocol> Worker<P> {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                Err(error) => return self.request_failed(id, now, classify(error)),
+                Err(error) => return self.broke(id, now, classify(error)),
             }
         }
         self.hot.push((id, hung_up));
@@ -216,22 +252,38 @@ impl<P: Protocol> Worker<P> {
     fn took(&mut self, id: u32, now: u64, length: usize, hung_up: bool) -> bool {
         self.task.tally.received(now, length);
         let slot = &mut self.slots[id as usize];
-        if slot.phase != Phase::Busy {
+        if !P::CONVERSES && slot.phase != Phase::Busy {
             // Nobody asked.
             self.request_failed(id, now, ErrorClass::Protocol);
             return false;
         }
-        if slot.first_byte == 0 {
-            slot.first_byte = now;
+        let reply = self.protocol.receive(&mut slot.state, &self.buffer[..length]);
+        if P::CONVERSES && !self.answer(id, now) {
+            return false;
         }
-        match self.protocol.receive(&mut slot.state, &self.buffer[..length]) {
-            Reply::More => true,
-            Reply::Done { verdict, status, reusable } => {
+        let slot = &mut self.slots[id as usize];
+        match (reply, slot.phase) {
+            (Reply::Aside, _) => true,
+            (Reply::Ready, Phase::Handshaking) => {
+                self.task.tally.handshake_took(now.saturating_sub(slot.established));
+                self.ready(id, now);
+                self.slots[id as usize].fd.is_some()
+            }
+            (Reply::More, Phase::Busy) => {
+                slot.begin_reply(now);
+                true
+            }
+            (Reply::Done { verdict, status, reusable }, Phase::Busy) => {
+                slot.begin_reply(now);
                 self.finished(id, now, (verdict, status, reusable && !hung_up));
                 false
             }
-            Reply::Broken => {
-                self.request_failed(id, now, ErrorClass::Protocol);
+            (Reply::Reset, _) => {
+                self.broke(id, now, ErrorClass::Reset);
+                false
+            }
+            (Reply::Broken | Reply::Ready | Reply::More | Reply::Done { .. }, _) => {
+                self.broke(id, now, ErrorClass::Protocol);
                 false
             }
         }
@@ -243,9 +295,21 @@ impl<P: Protocol> Worker<P> {
             // Between two requests a peer may close as it likes; the next request opens anew.
             return self.disconnect(id);
         }
+        if slot.phase == Phase::Handshaking {
+            return self.connect_failed(id, now, ErrorClass::Reset);
+        }
         match self.protocol.closed(&mut slot.state) {
             Reply::Done { verdict, status, .. } => self.finished(id, now, (verdict, status, false)),
-            Reply::More | Reply::Broken => self.request_failed(id, now, ErrorClass::Reset),
+            _ => self.request_failed(id, now, ErrorClass::Reset),
+        }
+    }
+
+    /// The connection failed, in its handshake or later.
+    fn broke(&mut self, id: u32, now: u64, class: ErrorClass) {
+        if self.slots[id as usize].phase == Phase::Handshaking {
+            self.connect_failed(id, now, class);
+        } else {
+            self.request_failed(id, now, class);
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Engine --step--> run (threads start together) --> worker (event loop) --> tally --> Measurement
-//!                                                       |  protocol (http, raw): bytes only
+//!                                                       |  protocol (http, http2, resp, raw;
+//!                                                       |    each within tls or not): bytes only
 //!                                                       +- exchange: sockets
 //! ```
 //!
@@ -18,16 +19,22 @@
 mod edges;
 mod exchange;
 mod http;
+mod http2;
+mod judge;
 mod options;
 mod progress;
 mod protocol;
 mod raw;
+mod requests;
+mod resp;
 mod run;
 mod selfwatch;
 mod slot;
 pub(crate) mod socket;
 mod tally;
 mod target;
+mod tls;
+mod wire;
 mod worker;
 mod workload;
 
@@ -43,6 +50,7 @@ pub use progress::Progress;
 pub(crate) use run::share;
 pub(crate) use tally::add_timeline;
 pub use target::{Scheme, Target, TargetError};
+pub use tls::{Tls, TlsError, Trust};
 pub use workload::{Checks, HeaderCheck, Request, Rows, StatusSet, Workload};
 
 /// Why a step could not be run.
@@ -122,20 +130,37 @@ impl Engine {
             gate,
             progress: self.on_progress.as_mut().map(|callback| callback as &mut dyn FnMut(&Progress)),
         };
-        let (options, stop) = (&self.options, &self.stop);
-        let tallies = match &options.exchange {
-            Exchange::Http(workload) => run::run_step(options, plan, stop, hooks, |index, threads| {
-                http::Http::new(Arc::clone(workload), options.seed, index, threads)
-            }),
-            Exchange::TcpConnect => run::run_step(options, plan, stop, hooks, |_, _| raw::Connect),
-            Exchange::TcpEcho { bytes } => {
-                run::run_step(options, plan, stop, hooks, |_, _| raw::Echo::new(*bytes))
+        let step = (&self.options, plan, &self.stop);
+        let seed = self.options.seed;
+        let tallies = match self.options.exchange.clone() {
+            Exchange::Http(workload) => {
+                spoken(step, hooks, |i, n| http::Http::new(Arc::clone(&workload), seed, i, n))
             }
-            Exchange::Resp { command } => {
-                run::run_step(options, plan, stop, hooks, |_, _| raw::Resp::new(command))
+            Exchange::Http2 { workload, grpc } => {
+                let tls = self.options.tls.is_some();
+                spoken(step, hooks, |i, n| http2::Http2::new((Arc::clone(&workload), grpc, tls), seed, i, n))
+            }
+            Exchange::TcpConnect => spoken(step, hooks, |_, _| raw::Connect),
+            Exchange::TcpEcho { bytes } => spoken(step, hooks, |_, _| raw::Echo::new(bytes)),
+            Exchange::Resp(workload) => {
+                spoken(step, hooks, |i, n| resp::Resp::new(Arc::clone(&workload), seed, i, n))
             }
         }?;
         Ok(tally::measurement(plan, &tallies))
+    }
+}
+
+/// Runs a step in a protocol, within TLS if the options say so.
+fn spoken<P: protocol::Protocol>(
+    (options, plan, stop): (&Arc<Options>, &StepPlan, &Stop),
+    hooks: run::Hooks<'_>,
+    make: impl Fn(u32, u32) -> P,
+) -> Result<Vec<tally::Tally>, EngineError> {
+    match &options.tls {
+        None => run::run_step(options, plan, stop, hooks, make),
+        Some(tls) => {
+            run::run_step(options, plan, stop, hooks, |i, n| tls::Within::new(tls.clone(), make(i, n)))
+        }
     }
 }
 

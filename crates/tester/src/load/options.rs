@@ -11,13 +11,20 @@ use std::{
 
 use tidegate_algorithms::pacing::Profile;
 
-use super::workload::Workload;
+use super::{tls::Tls, workload::Workload};
 
 /// What is spoken to the target.
 #[derive(Clone, Debug)]
 pub enum Exchange {
     /// HTTP/1.1 requests of a workload.
     Http(Arc<Workload>),
+    /// Its requests over HTTP/2, one stream at a time on each connection.
+    Http2 {
+        /// The requests.
+        workload: Arc<Workload>,
+        /// Bodies are gRPC messages, and the verdict is that of `grpc-status`.
+        grpc: bool,
+    },
     /// A connection and nothing else: the time to connect is the response time.
     TcpConnect,
     /// So many bytes sent, and the same number awaited.
@@ -25,11 +32,8 @@ pub enum Exchange {
         /// 1 byte to 1 MiB.
         bytes: u32,
     },
-    /// A RESP command, rendered once; any reply that is no error is good.
-    Resp {
-        /// The command and its arguments.
-        command: Arc<[String]>,
-    },
+    /// The workload's commands to a RESP server.
+    Resp(Arc<Workload>),
 }
 
 /// Whether a connection carries more than one request.
@@ -49,6 +53,8 @@ pub struct Options {
     pub target: SocketAddr,
     /// What is spoken.
     pub exchange: Exchange,
+    /// What it is spoken within.
+    pub tls: Option<Tls>,
     /// Generator threads, 1 to 256; never more than connections.
     pub threads: u32,
     /// Local addresses, taken in turn; empty: the kernel's choice.
@@ -82,6 +88,7 @@ impl Options {
         Self {
             target,
             exchange,
+            tls: None,
             threads: std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
             sources: Vec::new(),
             reuse: Reuse::KeepAlive,
@@ -95,6 +102,22 @@ impl Options {
             profile: None,
             share: (0, 1),
         }
+    }
+}
+
+impl Options {
+    /// What made the load, in words for a report: the event loop is always this engine's own.
+    #[must_use]
+    pub fn engine(&self) -> String {
+        let spoken = match &self.exchange {
+            Exchange::Http(_) => "HTTP/1.1 by tidegate's own reader",
+            Exchange::Http2 { grpc: false, .. } => "HTTP/2 by h2, one stream per connection",
+            Exchange::Http2 { grpc: true, .. } => "unary gRPC over HTTP/2 by h2, one stream per connection",
+            Exchange::TcpConnect => "TCP connections only",
+            Exchange::TcpEcho { .. } => "TCP echo",
+            Exchange::Resp(_) => "RESP2",
+        };
+        if self.tls.is_some() { format!("{spoken}, within TLS by rustls") } else { spoken.to_owned() }
     }
 }
 

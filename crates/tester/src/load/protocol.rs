@@ -1,7 +1,14 @@
 //! The seam between the event loop and what is spoken over a connection.
 //!
 //! The loop is generic over [`Protocol`], so the calls are resolved when it is compiled and a
-//! request costs no dynamic dispatch. A protocol sees bytes only: no socket, no clock.
+//! request costs no dynamic dispatch. A protocol sees bytes only: no socket, no clock. So a library
+//! that is driven by bytes (rustls, h2 over a pair of buffers) is a protocol like any other, and its
+//! latencies are counted by the same code.
+//!
+//! ```text
+//!   connected --open--> (receive/answer)* --Ready--> request --> (receive/answer)* --Done--> request ...
+//!                \-- true: no handshake ----------/
+//! ```
 
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +26,12 @@ pub(crate) enum Verdict {
 /// What a protocol made of the bytes it received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// The reply is not complete.
+    /// The reply has begun and is not complete.
     More,
+    /// The bytes were about the connection (a handshake, a setting): no reply has begun by them.
+    Aside,
+    /// The handshake is over: the first request may be sent.
+    Ready,
     /// The reply is complete.
     Done {
         /// How it counts.
@@ -30,6 +41,8 @@ pub(crate) enum Reply {
         /// Whether the connection may carry another request.
         reusable: bool,
     },
+    /// The peer gave the request up, or the connection.
+    Reset,
     /// The bytes are not the protocol.
     Broken,
 }
@@ -39,17 +52,32 @@ pub(crate) trait Protocol: Send {
     /// What each connection carries.
     type State: Send;
 
-    /// Opening the connection is the whole exchange; nothing is sent.
+    /// Opening the connection, with its handshake, is the whole exchange; nothing is sent.
     const CONNECT_ONLY: bool = false;
 
-    /// The state of a connection that was just opened.
+    /// Connections have a life beside their requests: a handshake, bytes that nobody asked for,
+    /// answers to them. Where this is false such bytes break the connection, and `open` and `answer`
+    /// are not called.
+    const CONVERSES: bool = false;
+
+    /// The state of a connection that was not yet opened.
     fn fresh(&self) -> Self::State;
 
-    /// The next request's bytes; `state` is made ready for its reply.
+    /// A connection was made, `state` is of an older one or fresh. Whether a request may be sent at
+    /// once; if not, `receive` says [`Reply::Ready`] when it may.
+    fn open(&mut self, _state: &mut Self::State) -> bool {
+        true
+    }
+
+    /// The next request's bytes; `state` is made ready for its reply. Empty when the connection
+    /// cannot take a request any more.
     fn request<'a>(&'a mut self, state: &mut Self::State) -> &'a [u8];
 
     /// Takes what arrived.
     fn receive(&mut self, state: &mut Self::State, bytes: &[u8]) -> Reply;
+
+    /// Appends what is to be sent on the connection's own account, after `open` and `receive`.
+    fn answer(&mut self, _state: &mut Self::State, _out: &mut Vec<u8>) {}
 
     /// The peer closed: `Done` if that completes the reply, `More` if it tore it.
     fn closed(&mut self, state: &mut Self::State) -> Reply;

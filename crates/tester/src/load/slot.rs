@@ -9,6 +9,8 @@ pub(super) enum Phase {
     Closed,
     /// A connection is being made.
     Connecting,
+    /// The connection is there; what is spoken over it begins with an exchange of its own.
+    Handshaking,
     /// Connected, nothing in flight.
     Idle,
     /// A request is in flight.
@@ -27,6 +29,8 @@ pub(super) struct Slot<S> {
     pub(super) planned: u64,
     /// When connecting began, then when the request was sent.
     pub(super) since: u64,
+    /// When TCP's part of the connection was done, for the length of a handshake.
+    pub(super) established: u64,
     /// When the slot could take its present request.
     pub(super) free_since: u64,
     /// First byte of the present reply, 0 before it.
@@ -46,10 +50,18 @@ impl<S> Slot<S> {
             failures: 0,
             planned: 0,
             since: 0,
+            established: 0,
             free_since: 0,
             first_byte: 0,
             unsent: Vec::new(),
             state,
+        }
+    }
+
+    /// Notes the first byte of the present reply, once.
+    pub(super) fn begin_reply(&mut self, now: u64) {
+        if self.first_byte == 0 {
+            self.first_byte = now;
         }
     }
 

@@ -49,6 +49,7 @@ pub(crate) struct Tally {
     response: Latency,
     service: Latency,
     connect: Latency,
+    handshake: Latency,
     first_byte: Latency,
     denied_response: Latency,
     lag: Latency,
@@ -90,6 +91,7 @@ impl Tally {
             response: latency(),
             service: latency(),
             connect: latency(),
+            handshake: latency(),
             first_byte: latency(),
             denied_response: latency(),
             lag: latency(),
@@ -132,8 +134,16 @@ impl Tally {
         at >= self.start
     }
 
-    pub(crate) fn connected(&mut self, took: u64) {
+    pub(crate) fn connect_took(&mut self, took: u64) {
         self.connect.saturating_record(took / MICRO);
+    }
+
+    pub(crate) fn handshake_took(&mut self, took: u64) {
+        self.handshake.saturating_record((took / MICRO).max(1));
+    }
+
+    /// One more connection takes requests.
+    pub(crate) fn connected(&mut self) {
         self.alive += 1;
         self.alive_max = self.alive_max.max(self.alive);
     }
@@ -261,6 +271,7 @@ pub(crate) fn measurement(plan: &StepPlan, tallies: &[Tally]) -> Measurement {
             (&mut sum.response, &tally.response),
             (&mut sum.service, &tally.service),
             (&mut sum.connect, &tally.connect),
+            (&mut sum.handshake, &tally.handshake),
             (&mut sum.first_byte, &tally.first_byte),
             (&mut sum.denied_response, &tally.denied_response),
             (&mut lag, &tally.lag),
@@ -297,6 +308,7 @@ fn empty(plan: &StepPlan, seconds: f64, threads: u32) -> Measurement {
         response: latency(),
         service: latency(),
         connect: latency(),
+        handshake: latency(),
         first_byte: latency(),
         denied_response: latency(),
         mean_in_flight: 0.0,

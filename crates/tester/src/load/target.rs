@@ -12,6 +12,8 @@ use thiserror::Error;
 pub struct Target {
     /// What the URL asks to be spoken.
     pub scheme: Scheme,
+    /// Whether within TLS.
+    pub tls: bool,
     /// Host and port as the Host field has them.
     pub host: String,
     /// Host name or address, brackets removed.
@@ -25,19 +27,41 @@ pub struct Target {
 /// What is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// `http://`
+    /// `http://`, `https://`: HTTP/1.1, unless the scenario asks for HTTP/2.
     Http,
-    /// `tcp://`
+    /// `h2c://` (prior knowledge), `h2://` (TLS).
+    Http2,
+    /// `grpc://`, `grpcs://` (TLS); the path is `/Service/Method`.
+    Grpc,
+    /// `tcp://`, `tls://`
     Tcp,
-    /// `redis://` (RESP)
+    /// `redis://` or `resp://`, `rediss://` (TLS).
     Resp,
 }
+
+/// Prefix, what is spoken, whether within TLS, default port (0: there is none).
+const SCHEMES: [(&str, Scheme, bool, u16); 11] = [
+    ("http://", Scheme::Http, false, 80),
+    ("https://", Scheme::Http, true, 443),
+    ("h2c://", Scheme::Http2, false, 80),
+    ("h2://", Scheme::Http2, true, 443),
+    ("grpc://", Scheme::Grpc, false, 80),
+    ("grpcs://", Scheme::Grpc, true, 443),
+    ("tcp://", Scheme::Tcp, false, 0),
+    ("tls://", Scheme::Tcp, true, 0),
+    ("redis://", Scheme::Resp, false, 6379),
+    ("resp://", Scheme::Resp, false, 6379),
+    ("rediss://", Scheme::Resp, true, 6379),
+];
 
 /// Why a URL is no target.
 #[derive(Debug, Error)]
 pub enum TargetError {
     /// Another scheme.
-    #[error("{0:?} is not a target: http://, tcp:// or redis:// and a host are needed")]
+    #[error(
+        "{0:?} is not a target: http://, https://, h2c://, h2://, grpc://, grpcs://, tcp://, tls://, \
+         redis:// or rediss:// and a host are needed"
+    )]
     Scheme(String),
     /// The port is no number from 1 to 65535.
     #[error("{0:?} has no valid port (1 to 65535)")]
@@ -59,11 +83,10 @@ impl Target {
     /// When the scheme, the host or the port is not one.
     pub fn parse(url: &str) -> Result<Self, TargetError> {
         let bad = || TargetError::Scheme(url.to_owned());
-        let (scheme, default_port, rest) =
-            [("http://", Scheme::Http, 80), ("tcp://", Scheme::Tcp, 0), ("redis://", Scheme::Resp, 6379)]
-                .into_iter()
-                .find_map(|(prefix, scheme, port)| Some((scheme, port, url.strip_prefix(prefix)?)))
-                .ok_or_else(bad)?;
+        let (scheme, tls, default_port, rest) = SCHEMES
+            .iter()
+            .find_map(|&(prefix, scheme, tls, port)| Some((scheme, tls, port, url.strip_prefix(prefix)?)))
+            .ok_or_else(bad)?;
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (host, path) = rest.split_at(end);
@@ -90,7 +113,15 @@ impl Target {
             query if query.starts_with('?') => format!("/{query}"),
             path => path.to_owned(),
         };
-        Ok(Self { scheme, host: host.to_owned(), name: name.to_owned(), port, path })
+        Ok(Self { scheme, tls, host: host.to_owned(), name: name.to_owned(), port, path })
+    }
+
+    /// Bytes to be echoed, for a path of `/echo` (64) or `/echo?bytes=N`; none for any other.
+    #[must_use]
+    pub fn echo_bytes(&self) -> Option<u32> {
+        let rest = self.path.strip_prefix("/echo")?;
+        let bytes = rest.strip_prefix("?bytes=").map_or(Some(64), |number| number.parse().ok())?;
+        Some(u32::clamp(bytes, 1, 1 << 20))
     }
 
     /// The first address of the name, IPv4 preferred. It is looked up once: a run that resolved
@@ -123,11 +154,19 @@ mod tests {
         assert_eq!(parts("http://[::1]:9?q"), of("[::1]:9", "::1", 9, "/?q"));
         assert_eq!(parts("http://[::1]/"), of("[::1]", "::1", 80, "/"));
         assert_eq!(parts("redis://h").2, 6379);
+        assert_eq!(parts("grpcs://h/a.B/C"), of("h", "h", 443, "/a.B/C"));
+        let echo = |url: &str| Target::parse(url).unwrap().echo_bytes();
+        assert_eq!(
+            (echo("tcp://h:1/echo"), echo("tcp://h:1/echo?bytes=9"), echo("tcp://h:1")),
+            (Some(64), Some(9), None)
+        );
+        let tls = |url: &str| Target::parse(url).unwrap().tls;
+        assert!(tls("https://a") && tls("h2://a") && tls("rediss://a") && !tls("h2c://a"));
     }
 
     #[test]
     fn what_is_no_target_is_refused() {
-        for url in ["", "a", "https://a", "http://", "http://:80", "http://u@h"] {
+        for url in ["", "a", "ftp://a", "http://", "http://:80", "http://u@h"] {
             assert!(matches!(Target::parse(url), Err(TargetError::Scheme(_))), "{url}");
         }
         for url in ["http://a:0", "http://a:x", "http://a:70000", "tcp://a"] {

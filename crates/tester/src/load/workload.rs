@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tidegate_wire::http1::{RequestTemplate, Variable};
+use tidegate_wire::http1::{RequestTemplate, Text, Variable};
 
 /// Statuses, as a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,12 +95,21 @@ impl Checks {
 /// One kind of request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// What is sent.
+    /// What is sent over HTTP.
     pub template: RequestTemplate,
+    /// What is sent to a RESP server: the command and its arguments.
+    pub command: Vec<Text>,
     /// Its share among the workload's requests, above 0.
     pub weight: u32,
     /// How its replies count.
     pub checks: Checks,
+}
+
+impl Request {
+    /// All variables, of the template and of the command.
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.template.variables().chain(self.command.iter().flat_map(Text::variables))
+    }
 }
 
 /// A table of values for `{{row.column}}`.
@@ -136,17 +145,15 @@ impl Workload {
     /// When the path or the host are not valid HTTP/1.1.
     pub fn get(host: &str, path: &str) -> Result<Self, tidegate_wire::http1::TemplateError> {
         let template = RequestTemplate::compile("GET", host, path, &[], None)?;
-        let request = Request { template, weight: 1, checks: Checks::default() };
+        let request = Request { template, command: Vec::new(), weight: 1, checks: Checks::default() };
         Ok(Self { requests: vec![request], rows: Arc::default() })
     }
 
     /// Names of the columns that templates use but the data lacks.
     pub fn missing_columns(&self) -> impl Iterator<Item = &str> {
-        self.requests.iter().flat_map(|request| request.template.variables()).filter_map(|variable| {
-            match variable {
-                Variable::Column(name) if self.rows.column(name).is_none() => Some(name.as_str()),
-                _ => None,
-            }
+        self.requests.iter().flat_map(Request::variables).filter_map(|variable| match variable {
+            Variable::Column(name) if self.rows.column(name).is_none() => Some(name.as_str()),
+            _ => None,
         })
     }
 }

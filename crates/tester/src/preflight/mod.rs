@@ -10,6 +10,7 @@
 //!   cores         the generator's own limit                           -> say so
 //! ```
 
+mod contact;
 mod machine;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
+pub use contact::{Unreachable, contact};
 pub use machine::{Machine, raise_descriptors};
 
 /// Descriptors that a process needs for itself.

@@ -17,8 +17,8 @@ use crate::record::StepRecord;
 pub fn markdown(report: &Report) -> String {
     let mut out = String::new();
     // Invariant of every `write!` here: a String takes any text.
-    let parts: [fn(&Report, &mut String) -> std::fmt::Result; 7] =
-        [head, cause, levels, errors, fit, gates, machine];
+    let parts: [fn(&Report, &mut String) -> std::fmt::Result; 8] =
+        [head, cause, levels, parts, errors, fit, gates, machine];
     for part in parts {
         part(report, &mut out).expect("writing to a String cannot fail");
     }
@@ -85,10 +85,11 @@ fn head(report: &Report, out: &mut String) -> std::fmt::Result {
     writeln!(out, "# Saturation of {}\n", inline(&c.target))?;
     writeln!(
         out,
-        "Scenario {}, {}, tidegate {}.\n",
+        "Scenario {}, {}, tidegate {}. Load: {}.\n",
         inline(&c.scenario),
         inline(&c.started),
-        inline(&c.version)
+        inline(&c.version),
+        cell(&c.engine)
     )?;
     writeln!(out, "- {}", capacity_sentence(report))?;
     writeln!(out, "- {}", knee_sentence(report))?;
@@ -146,6 +147,24 @@ fn levels(report: &Report, out: &mut String) -> std::fmt::Result {
     writeln!(out, "|---:|---:|---|---:|---:|---:|---:|---:|---|---|")?;
     for row in &report.levels {
         writeln!(out, "{}", level(row))?;
+    }
+    Ok(())
+}
+
+/// Where the time of a request goes, at the load that stands for the run.
+fn parts(report: &Report, out: &mut String) -> std::fmt::Result {
+    let Some(step) = report.shown_step() else { return Ok(()) };
+    writeln!(out, "\n## Where the time goes\n\nAt {} {}.\n", count(step.load()), report.load_unit())?;
+    writeln!(out, "| part | p50 | p99 | largest | count |\n|---|---:|---:|---:|---:|")?;
+    for (name, t) in super::times(step) {
+        writeln!(
+            out,
+            "| {name} | {} | {} | {} | {} |",
+            time(t.p50_us as f64),
+            time(t.p99_us as f64),
+            time(t.max_us as f64),
+            count(t.count as f64)
+        )?;
     }
     Ok(())
 }

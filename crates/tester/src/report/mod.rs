@@ -26,11 +26,11 @@ pub use self::markdown::markdown;
 pub use machine::Machine;
 pub use verdict::{Verdict, evaluate};
 
-use crate::diagnose::{Cause, CauseName, Evidence, Observation, diagnose};
+use crate::diagnose::{Cause, CauseName, Evidence, Observation, diagnose, host};
 use crate::discover::gates::Gate;
 use crate::discover::zones::{self, Zone, ZoneSpan};
 use crate::discover::{Capacity, Discovery, Knee, Level, Outcome, Settings, Stop, UslFit};
-use crate::record::StepRecord;
+use crate::record::{LatencySummary, StepRecord};
 use crate::threshold::{Metric, Threshold};
 
 /// Name and version of the JSON schema.
@@ -44,6 +44,9 @@ const NOT_SATURATED: &str = "not-saturated";
 pub struct Context {
     /// What was tested: a URL or a name.
     pub target: String,
+    /// What made the load: what was spoken, and by which library.
+    #[serde(default)]
+    pub engine: String,
     /// The scenario's name.
     pub scenario: String,
     /// When the run began, RFC 3339.
@@ -52,6 +55,9 @@ pub struct Context {
     pub version: String,
     /// The machine that generated the load.
     pub machine: Machine,
+    /// Gain in throughput by one more generator thread, as a ratio; null when that was not tried.
+    #[serde(default)]
+    pub extra_worker_gain: Option<f64>,
 }
 
 /// All repeats of one load in one row.
@@ -144,12 +150,15 @@ impl Report {
         thresholds: &[Threshold],
     ) -> Self {
         let outcome = discovery.outcome();
-        let evidence = Evidence::of(discovery, &outcome, observations);
+        let mut evidence = Evidence::of(discovery, &outcome, observations);
+        evidence.extra_worker_gain = context.extra_worker_gain;
         let mut causes = diagnose(&evidence);
         let settings = discovery.settings().clone();
         let levels = rows(&settings, &outcome, &evidence);
         // Invariant: `diagnose` never gives an empty list.
         let cause = causes.remove(0);
+        let mut gates = outcome.gates;
+        gates.extend(host::gate(&evidence));
         let mut report = Self {
             schema: SCHEMA.to_owned(),
             context,
@@ -159,7 +168,7 @@ impl Report {
             knee: outcome.knee,
             zones: outcome.zones,
             usl: outcome.usl,
-            gates: outcome.gates,
+            gates,
             cause,
             other_causes: causes,
             levels,
@@ -212,11 +221,31 @@ impl Report {
         self.steps.iter().filter(move |s| s.load() == load)
     }
 
+    /// The step that stands for the run where only one can: the capacity's longest, else the last.
+    #[must_use]
+    pub fn shown_step(&self) -> Option<&StepRecord> {
+        let by_count = |s: &&StepRecord| s.response.count;
+        self.capacity_steps().into_iter().max_by_key(by_count).or_else(|| self.steps.last())
+    }
+
     /// The usable steps behind the capacity.
     #[must_use]
     pub fn capacity_steps(&self) -> Vec<&StepRecord> {
         self.capacity.map_or_else(Vec::new, |c| self.steps_at(c.load).filter(|s| s.usable()).collect())
     }
+}
+
+/// The parts of a request's time that a step has seen, each told apart.
+fn times(step: &StepRecord) -> impl Iterator<Item = (&'static str, &LatencySummary)> {
+    [
+        ("TCP connect", &step.connect),
+        ("TLS handshake", &step.handshake),
+        ("first byte, from the send", &step.first_byte),
+        ("whole reply, from the send (service)", &step.service),
+        ("whole reply, from the planned send (response)", &step.response),
+    ]
+    .into_iter()
+    .filter(|(_, times)| times.count > 0)
 }
 
 fn rows(settings: &Settings, outcome: &Outcome, evidence: &Evidence) -> Vec<LevelRow> {

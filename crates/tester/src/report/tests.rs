@@ -9,6 +9,7 @@ use crate::simulated::Service;
 fn context() -> Context {
     Context {
         target: "http://127.0.0.1:4000/<script>alert(1)</script>|`x`".to_owned(),
+        engine: "HTTP/1.1 by tidegate's own reader".to_owned(),
         scenario: "discover".to_owned(),
         started: "2026-11-20T12:00:00Z".to_owned(),
         version: "0.1.0".to_owned(),
@@ -20,6 +21,7 @@ fn context() -> Context {
             descriptor_limit: 20_000,
             port_range: "32768-60999".to_owned(),
         },
+        extra_worker_gain: None,
     }
 }
 

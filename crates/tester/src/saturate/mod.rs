@@ -91,6 +91,10 @@ pub trait Spectator<B> {
     fn begins(&mut self, bench: &mut B, number: usize, plan: &StepPlan, so_far: &Discovery);
     /// The last of `so_far`'s steps has just ended.
     fn ended(&mut self, so_far: &Discovery);
+    /// Gives the generator one more thread; false when this machine has no core for it.
+    fn add_thread(&mut self, _bench: &mut B) -> bool {
+        false
+    }
 }
 
 /// A run that is over.
@@ -100,6 +104,9 @@ pub struct Finished<E> {
     pub discovery: Discovery,
     /// What was seen around each step, in their order.
     pub observations: Vec<Observation>,
+    /// Gain in throughput by one more generator thread, as a ratio, where the generator was a limit
+    /// and a core was free for it.
+    pub extra_worker_gain: Option<f64>,
     /// Why it could not go on, when it could not.
     pub failure: Option<E>,
 }
@@ -108,6 +115,7 @@ impl<E> Finished<E> {
     /// The report; none when nothing was measured.
     #[must_use]
     pub fn report(&self, context: Context, thresholds: &[Threshold]) -> Option<Report> {
+        let context = Context { extra_worker_gain: self.extra_worker_gain, ..context };
         (!self.discovery.steps().is_empty())
             .then(|| Report::build(context, &self.discovery, &self.observations, thresholds))
     }
@@ -147,7 +155,27 @@ pub fn run<B: Bench>(
             }
         }
     }
+    let extra_worker_gain =
+        if failure.is_none() { one_more_thread(bench, &discovery, stop, spectator) } else { None };
     let mut observations = bench.take_observations();
     observations.truncate(discovery.steps().len());
-    Finished { discovery, observations, failure }
+    Finished { discovery, observations, extra_worker_gain, failure }
+}
+
+/// Whether the generator was the limit of its last refused step is settled by an experiment: the same
+/// step with one more thread. That step is no part of the report's curve.
+fn one_more_thread<B: Bench>(
+    bench: &mut Watched<B>,
+    discovery: &Discovery,
+    stop: &Stop,
+    spectator: &mut dyn Spectator<B>,
+) -> Option<f64> {
+    let bound = discovery.steps().iter().rev().find(|step| step.generator_bound())?;
+    let before = bound.throughput.mean;
+    if stop.is_stopped() || before <= 0.0 || !spectator.add_thread(bench.inner()) {
+        return None;
+    }
+    spectator.begins(bench.inner(), discovery.steps().len(), &bound.plan, discovery);
+    let again = bench.run(&bound.plan).ok()?;
+    (!stop.is_stopped() && again.seconds > 0.0).then(|| again.throughput() / before - 1.0)
 }

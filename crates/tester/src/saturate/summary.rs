@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use crate::diagnose::CauseName;
 use crate::discover::Stop;
+use crate::discover::gates::{LATENCIES, too_few_latencies};
 use crate::discover::zones::Zone;
 use crate::measurement::Loop;
 use crate::record::{Refusal, StepRecord};
@@ -22,7 +23,7 @@ pub fn step_line(number: usize, step: &StepRecord) -> String {
         Loop::Open { .. } => "requests/s offered",
     };
     let mut line = format!("step {number}: {} {unit}: ", count(step.load()));
-    if let Some(why) = step.refusals.iter().find_map(refused) {
+    if let Some(why) = step.refusals.iter().find_map(|refusal| refused(refusal, step)) {
         line.push_str(&why);
     } else {
         let response = &step.response;
@@ -42,7 +43,7 @@ pub fn step_line(number: usize, step: &StepRecord) -> String {
 }
 
 /// Why a step's figure is not the server's.
-fn refused(refusal: &Refusal) -> Option<String> {
+fn refused(refusal: &Refusal, step: &StepRecord) -> Option<String> {
     match refusal {
         Refusal::GeneratorBound { send_lag_p99_us, busiest_thread, run_delay } => Some(format!(
             "not counted: the generator was the limit (sends late by {} at p99, busiest thread {}, {} of its time without a core)",
@@ -51,11 +52,20 @@ fn refused(refusal: &Refusal) -> Option<String> {
             percent(*run_delay)
         )),
         Refusal::LittlesLaw { check } => Some(format!(
-            "not counted: rate x latency misses the stated concurrency by {}",
-            percent(check.deviation.abs())
+            "not counted: rate x latency misses the stated concurrency by {}{}",
+            percent(check.deviation.abs()),
+            too_short(step)
         )),
         Refusal::TooShort { .. } => None,
     }
+}
+
+/// What to do about a step too short for its latencies; nothing to say about others.
+fn too_short(step: &StepRecord) -> String {
+    too_few_latencies(step).map_or_else(String::new, |lasted| {
+        let seconds = (LATENCIES * step.response.mean_us / 1e6).ceil();
+        format!(" (it lasted only {lasted:.1} mean latencies: measure {seconds} s or more)")
+    })
 }
 
 /// The answer of a run: capacity, knee, zones, cause with its evidence, what to distrust.

@@ -112,3 +112,36 @@ fn a_step_that_the_generator_limited_is_not_given_as_the_servers() {
     let report = finished.report(context(), &[]).unwrap();
     assert_eq!((report.cause.name, report.capacity), (CauseName::GeneratorCpu, None));
 }
+
+/// A machine with a core to spare for the generator.
+struct Spare;
+
+impl Spectator<Service> for Spare {
+    fn begins(&mut self, _: &mut Service, _: usize, _: &StepPlan, _: &Discovery) {}
+
+    fn ended(&mut self, _: &Discovery) {}
+
+    fn add_thread(&mut self, bench: &mut Service) -> bool {
+        bench.generator_threads += 1;
+        true
+    }
+}
+
+/// One thread that needs 400 us for a request, then two: twice the throughput, and the report says so.
+#[test]
+fn one_more_thread_settles_whether_the_generator_was_the_limit() {
+    let mut service = Service::new(4_000, 1_000.0);
+    (service.generator_threads, service.generator_us) = (1, 400.0);
+    let mut bench = Watched::new(service, unseen());
+    let finished = run(&mut bench, &Course::Steps(vec![closed(256)]), &Stop::default(), &mut Spare);
+    assert_eq!((finished.discovery.steps().len(), finished.observations.len()), (1, 1));
+    let gain = finished.extra_worker_gain.unwrap();
+    assert!((gain - 1.0).abs() < 0.1, "{gain}");
+    let report = finished.report(context(), &[]).unwrap();
+    assert_eq!((report.context.extra_worker_gain, report.cause.name), (Some(gain), CauseName::GeneratorCpu));
+    assert!(report.cause.evidence.iter().any(|line| line.starts_with("one more worker adds ")));
+    // A server that is the limit itself is not asked.
+    let mut bench = Watched::new(Service::new(8, 10_000.0), unseen());
+    let finished = run(&mut bench, &Course::Steps(vec![closed(64)]), &Stop::default(), &mut Spare);
+    assert_eq!(finished.extra_worker_gain, None);
+}

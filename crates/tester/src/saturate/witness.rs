@@ -33,6 +33,7 @@ impl Seen {
         let probe = Probe {
             server_pid,
             server_port: local.then_some(target.port()),
+            target: Some(target),
             // Worker processes live for a step each; their descriptors are not looked at.
             client_pids: if processes == 1 { vec![std::process::id()] } else { Vec::new() },
             sources: Some(sources.len().max(1) as u64),

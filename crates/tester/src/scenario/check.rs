@@ -2,16 +2,15 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use tidegate_algorithms::pacing::{MAX_RATE, Profile};
+use tidegate_algorithms::pacing::MAX_RATE;
+use tidegate_wire::http1::Text;
 
-use super::{Mistake, RequestSpec, Scenario, Step, data, raw};
+use super::{Mistake, RequestSpec, Scenario, data, raw};
 use crate::{
-    load::{Checks, HeaderCheck, Reuse, Rows, StatusSet},
-    measurement::{Loop, StepPlan},
+    load::{Checks, HeaderCheck, Reuse, Rows, StatusSet, Trust},
     threshold::Threshold,
 };
 
-const MAX_CONNECTIONS: u64 = 1_000_000;
 const MAX_SECONDS: f64 = 86_400.0;
 const MAX_TIMEOUT_MS: u64 = 600_000;
 /// Most addresses that one scenario connects from.
@@ -19,7 +18,7 @@ const MAX_SOURCES: usize = 4_096;
 
 /// Collects mistakes while values are made.
 #[derive(Default)]
-struct Checker {
+pub(super) struct Checker {
     mistakes: Vec<Mistake>,
 }
 
@@ -69,6 +68,8 @@ pub(super) fn check(
         request_timeout,
         connect_rate: raw.connection.connect_rate,
         sources,
+        http2: raw.connection.http2,
+        trust: Trust { authorities: raw.connection.authorities, anyone: raw.connection.any_certificate },
         requests,
         rows,
         steps,
@@ -83,17 +84,17 @@ pub(super) fn check(
 }
 
 impl Checker {
-    fn mistake(&mut self, path: &str, problem: &str) {
+    pub(super) fn mistake(&mut self, path: &str, problem: &str) {
         self.mistakes.push(Mistake { path: path.to_owned(), problem: problem.to_owned() });
     }
 
-    fn within(&mut self, path: &str, value: u64, low: u64, high: u64, unit: &str) {
+    pub(super) fn within(&mut self, path: &str, value: u64, low: u64, high: u64, unit: &str) {
         if !(low..=high).contains(&value) {
             self.mistake(path, &format!("{value} is outside {low} to {high} {unit}"));
         }
     }
 
-    fn seconds(&mut self, path: &str, value: f64, low: f64) -> u64 {
+    pub(super) fn seconds(&mut self, path: &str, value: f64, low: f64) -> u64 {
         if !(low..=MAX_SECONDS).contains(&value) {
             self.mistake(path, &format!("{value} is outside {low} to {MAX_SECONDS} s"));
             return 1;
@@ -101,7 +102,7 @@ impl Checker {
         (value * 1e3).round() as u64
     }
 
-    fn rate(&mut self, path: &str, value: f64) {
+    pub(super) fn rate(&mut self, path: &str, value: f64) {
         if !(value > 0.0 && value <= MAX_RATE) {
             self.mistake(path, &format!("{value} is outside 0 (excluded) to {MAX_RATE} per second"));
         }
@@ -123,7 +124,7 @@ impl Checker {
         })
     }
 
-    fn thresholds(&mut self, path: &str, texts: &[String]) -> Vec<Threshold> {
+    pub(super) fn thresholds(&mut self, path: &str, texts: &[String]) -> Vec<Threshold> {
         let mut thresholds = Vec::new();
         for (index, text) in texts.iter().enumerate() {
             match text.parse::<Threshold>() {
@@ -163,23 +164,36 @@ impl Checker {
         self.within(&format!("{path}.weight"), weight.into(), 1, 1_000_000, "");
         let checks =
             self.checks(&path, raw.good.as_ref().unwrap_or(good), raw.denied.as_ref().unwrap_or(denied));
+        if raw.path.is_none() && raw.command.is_empty() {
+            self.mistake(&path, "a path, or a command for a RESP server, is needed");
+        }
+        if raw.body.is_some() && raw.body_hex.is_some() {
+            self.mistake(&path, "body and body_hex exclude each other");
+        }
+        let body_bytes = raw.body_hex.as_deref().map(|text| {
+            bytes_of_hex(text).unwrap_or_else(|| {
+                self.mistake(&format!("{path}.body_hex"), "pairs of hexadecimal digits are needed");
+                Vec::new()
+            })
+        });
+        // A RESP server is sent a PING where nothing else is asked for.
+        let command = if raw.command.is_empty() { vec!["PING".to_owned()] } else { raw.command };
+        for word in &command {
+            if let Err(error) = Text::parse(word) {
+                self.mistake(&format!("{path}.command"), &error.to_string());
+            }
+        }
         let spec = RequestSpec {
             weight,
             method: raw.method.unwrap_or_else(|| "GET".to_owned()),
-            path: raw.path,
+            path: raw.path.unwrap_or_else(|| "/".to_owned()),
             headers: raw.headers,
             body: raw.body,
+            body_bytes,
+            command,
             checks,
         };
-        let headers: Vec<(String, String)> = spec.headers.clone().into_iter().collect();
-        let compiled = tidegate_wire::http1::RequestTemplate::compile(
-            &spec.method,
-            "host",
-            &spec.path,
-            &headers,
-            spec.body.as_deref(),
-        );
-        if let Err(error) = compiled {
+        if let Err(error) = spec.template("host") {
             self.mistake(&path, &error.to_string());
         }
         spec
@@ -222,106 +236,23 @@ impl Checker {
         }
         set
     }
+}
 
-    fn step(&mut self, index: usize, raw: &raw::Step) -> Vec<Step> {
-        let path = format!("step[{index}]");
-        let measure_ms = self.seconds(&format!("{path}.duration_s"), raw.duration_s, 0.001);
-        let warmup_ms = self.seconds(&format!("{path}.warmup_s"), raw.warmup_s.unwrap_or(0.0), 0.0);
-        let think = raw.think_ms.unwrap_or(0.0);
-        if !(0.0..=3_600_000.0).contains(&think) {
-            self.mistake(&format!("{path}.think_ms"), &format!("{think} is outside 0 to 3600000 ms"));
-        }
-        if raw.requests.is_some() && raw.requests_per_connection.is_some() {
-            self.mistake(&path, "requests and requests_per_connection exclude each other");
-        }
-        let (rate, profile) = self.profile(&path, raw);
-        if rate.is_some() && raw.think_ms.is_some() {
-            self.mistake(&path, "think_ms belongs to a closed loop, a rate to an open one");
-        }
-        if rate.is_none() && raw.arrivals.is_some() {
-            self.mistake(&path, "arrivals need a rate");
-        }
-        let discipline = match rate {
-            Some(rate) => Loop::Open { rate, poisson: raw.arrivals == Some(raw::Arrivals::Poisson) },
-            None => Loop::Closed { think_us: (think * 1e3) as u64 },
-        };
-        let thresholds = self.thresholds(&format!("{path}.thresholds"), &raw.thresholds);
-        let levels = match &raw.connections {
-            raw::Levels::One(level) => vec![*level],
-            raw::Levels::Many(levels) => levels.clone(),
-        };
-        if levels.is_empty() || levels.len() > 1_000 {
-            self.mistake(&format!("{path}.connections"), "1 to 1000 levels");
-        }
-        let mut steps = Vec::new();
-        for &connections in &levels {
-            self.within(&format!("{path}.connections"), connections, 1, MAX_CONNECTIONS, "connections");
-            let per_connection = raw.requests_per_connection.map(|count| count.saturating_mul(connections));
-            let level = if levels.len() > 1 || raw.name.is_none() {
-                format!("{connections} connections")
-            } else {
-                String::new()
-            };
-            let name = [raw.name.as_deref().unwrap_or_default(), &level].join(" ").trim().to_owned();
-            steps.push(Step {
-                name,
-                plan: StepPlan {
-                    connections: u32::try_from(connections).unwrap_or(u32::MAX),
-                    discipline,
-                    warmup_ms,
-                    measure_ms,
-                    max_requests: raw.requests.or(per_connection).unwrap_or(0),
-                },
-                profile: profile.clone(),
-                thresholds: thresholds.clone(),
-            });
-        }
-        steps
-    }
-
-    /// The rate to state, and the profile if the rate changes.
-    fn profile(&mut self, path: &str, raw: &raw::Step) -> (Option<f64>, Option<Profile>) {
-        let seconds = raw.duration_s;
-        let profile = match (raw.rate, raw.ramp_to, raw.spike_to, &raw.rates) {
-            (None, None, None, None) => return (None, None),
-            (Some(rate), None, None, None) => {
-                self.rate(&format!("{path}.rate"), rate);
-                return (Some(rate), None);
-            }
-            (Some(rate), Some(to), None, None) => Profile::ramp(rate, to, seconds),
-            (Some(rate), None, Some(peak), None) => Profile::spike(rate, peak, [seconds / 3.0; 3]),
-            (None, None, None, Some(rates)) => {
-                let total: f64 = rates.iter().map(|(_, seconds)| seconds).sum();
-                if (total - seconds).abs() > 0.001 {
-                    let problem = format!("the lengths add up to {total} s, duration_s is {seconds}");
-                    self.mistake(&format!("{path}.rates"), &problem);
-                }
-                Profile::steps(rates)
-            }
-            _ => {
-                self.mistake(path, "one of: rate; rate and ramp_to; rate and spike_to; rates");
-                return (None, None);
-            }
-        };
-        match profile {
-            Ok(profile) if profile.total() > 0.0 => {
-                (Some(profile.total() / profile.seconds()), Some(profile))
-            }
-            Ok(_) => {
-                self.mistake(path, "the rate is 0 throughout");
-                (None, None)
-            }
-            Err(error) => {
-                self.mistake(path, &error.to_string());
-                (None, None)
-            }
-        }
-    }
+/// Pairs of hexadecimal digits, white space between them or not.
+fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect::<Option<_>>()?;
+    let pairs = digits.chunks_exact(2);
+    pairs.remainder().is_empty().then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measurement::Loop;
     use crate::scenario::ScenarioError;
     use proptest::prelude::*;
 
@@ -367,6 +298,27 @@ mod tests {
             1,
         );
         assert_eq!(mistakes(&text), ["request: {{row.none}} is no column of the data"]);
+    }
+
+    #[test]
+    fn bytes_and_commands_are_requests_too() {
+        let read = |text: &str| Scenario::parse(text, |_| unreachable!());
+        let scenario = read(&GOOD.replace("path = '/'", "path = '/'\nbody_hex = '0A ff'")).unwrap();
+        assert_eq!(scenario.requests[0].body_bytes.as_deref(), Some(&[0x0a, 0xff][..]));
+        assert_eq!(scenario.requests[0].command, ["PING"]);
+        let scenario = read(&GOOD.replace("path = '/'", "command = ['GET', 'k{{counter}}']")).unwrap();
+        assert_eq!((scenario.requests[0].path.as_str(), scenario.requests[0].command.len()), ("/", 2));
+        let text =
+            GOOD.replace("path = '/'", "body = 'a'\nbody_hex = '0'\n[[request]]\ncommand = ['{{no}}']");
+        let found = mistakes(&text);
+        for part in [
+            "request[0]: a path, or a command",
+            "request[0]: body and body_hex exclude",
+            "request[0].body_hex: pairs of hexadecimal digits",
+            "request[1].command: unknown variable",
+        ] {
+            assert!(found.iter().any(|mistake| mistake.starts_with(part)), "{part} is not in {found:#?}");
+        }
     }
 
     #[test]

@@ -10,15 +10,19 @@ mod builtin;
 mod check;
 pub mod data;
 mod raw;
+mod steps;
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tidegate_algorithms::pacing::Profile;
-use tidegate_wire::http1::{RequestTemplate, TemplateError};
+use tidegate_wire::http1::{RequestTemplate, TemplateError, Text};
 
 use crate::{
-    load::{Checks, Exchange, Options, Request, Reuse, Rows, Target, TargetError, Workload},
+    load::{
+        Checks, Exchange, Options, Request, Reuse, Rows, Scheme, Target, TargetError, Tls, TlsError, Trust,
+        Workload,
+    },
     measurement::StepPlan,
     threshold::Threshold,
 };
@@ -44,6 +48,10 @@ pub struct Scenario {
     pub connect_rate: Option<f64>,
     /// Local addresses.
     pub sources: Vec<IpAddr>,
+    /// HTTP/2 where the URL says HTTP.
+    pub http2: bool,
+    /// Whom to trust where the URL says TLS.
+    pub trust: Trust,
     /// Requests, at least one.
     pub requests: Vec<RequestSpec>,
     /// Data rows.
@@ -65,6 +73,10 @@ pub struct RequestSpec {
     pub headers: BTreeMap<String, String>,
     /// Body, with variables.
     pub body: Option<String>,
+    /// Body of bytes without variables, in its place.
+    pub body_bytes: Option<Vec<u8>>,
+    /// Command and arguments for a RESP server, with variables.
+    pub command: Vec<String>,
     /// What its replies must be.
     pub checks: Checks,
 }
@@ -109,9 +121,29 @@ pub enum ScenarioError {
     /// The target is none.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// TLS to the target cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A request is not valid with this target's host.
     #[error(transparent)]
     Template(#[from] TemplateError),
+}
+
+impl RequestSpec {
+    /// The HTTP request towards a host.
+    ///
+    /// # Errors
+    /// When the host, the path, a header or a variable is not valid.
+    pub fn template(&self, host: &str) -> Result<RequestTemplate, TemplateError> {
+        let headers: Vec<(String, String)> =
+            self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let body = self.body.as_deref();
+        let template = RequestTemplate::compile(&self.method, host, &self.path, &headers, body)?;
+        Ok(match &self.body_bytes {
+            Some(bytes) => template.with_body(bytes.clone()),
+            None => template,
+        })
+    }
 }
 
 impl Scenario {
@@ -132,11 +164,9 @@ impl Scenario {
     /// When the target's host makes a request invalid.
     pub fn workload(&self, host: &str) -> Result<Workload, TemplateError> {
         let compile = |spec: &RequestSpec| -> Result<Request, TemplateError> {
-            let headers: Vec<(String, String)> =
-                spec.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-            let template =
-                RequestTemplate::compile(&spec.method, host, &spec.path, &headers, spec.body.as_deref())?;
-            Ok(Request { template, weight: spec.weight, checks: spec.checks.clone() })
+            let template = spec.template(host)?;
+            let command = spec.command.iter().map(|word| Text::parse(word)).collect::<Result<_, _>>()?;
+            Ok(Request { template, command, weight: spec.weight, checks: spec.checks.clone() })
         };
         let requests = self.requests.iter().map(compile).collect::<Result<_, _>>()?;
         Ok(Workload { requests, rows: Arc::clone(&self.rows) })
@@ -147,13 +177,24 @@ impl Scenario {
     /// # Errors
     /// When the target cannot be resolved or makes a request invalid.
     pub fn options(&self, target: &Target) -> Result<Options, ScenarioError> {
-        let exchange = Exchange::Http(Arc::new(self.workload(&target.host)?));
+        let workload = Arc::new(self.workload(&target.host)?);
+        let (exchange, alpn): (_, &[u8]) = match target.scheme {
+            Scheme::Http if !self.http2 => (Exchange::Http(workload), b"http/1.1"),
+            Scheme::Http | Scheme::Http2 => (Exchange::Http2 { workload, grpc: false }, b"h2"),
+            Scheme::Grpc => (Exchange::Http2 { workload, grpc: true }, b"h2"),
+            Scheme::Tcp => {
+                (target.echo_bytes().map_or(Exchange::TcpConnect, |bytes| Exchange::TcpEcho { bytes }), b"")
+            }
+            Scheme::Resp => (Exchange::Resp(workload), b""),
+        };
+        let tls = target.tls.then(|| Tls::new(&target.name, alpn, &self.trust)).transpose()?;
         Ok(Options {
             reuse: self.reuse,
             connect_timeout: self.connect_timeout,
             request_timeout: self.request_timeout,
             connect_rate: self.connect_rate,
             sources: self.sources.clone(),
+            tls,
             ..Options::new(target.resolve()?, exchange)
         })
     }

@@ -34,6 +34,11 @@ pub(super) struct Connection {
     pub(super) connect_rate: Option<f64>,
     #[serde(default)]
     pub(super) sources: Vec<String>,
+    #[serde(default)]
+    pub(super) http2: bool,
+    pub(super) authorities: Option<std::path::PathBuf>,
+    #[serde(default)]
+    pub(super) any_certificate: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -48,10 +53,13 @@ pub(super) enum Reuse {
 pub(super) struct Request {
     pub(super) weight: Option<u32>,
     pub(super) method: Option<String>,
-    pub(super) path: String,
+    pub(super) path: Option<String>,
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
     pub(super) body: Option<String>,
+    pub(super) body_hex: Option<String>,
+    #[serde(default)]
+    pub(super) command: Vec<String>,
     pub(super) good: Option<Good>,
     pub(super) denied: Option<Denied>,
 }

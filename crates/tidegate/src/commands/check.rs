@@ -4,10 +4,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use tidegate_algorithms::policy::Policy;
+use tidegate_store::lease::{Bounds, LeaseConfig, bounds};
+
 use super::EXIT_MISTAKES;
 use crate::config::{Environment, Flags, Source};
+use crate::serve::lease_config;
 
-/// Checks a configuration file the way the server would, environment included.
+/// Checks a configuration file the way the server would, environment and TLS files included.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The file.
@@ -21,9 +25,10 @@ impl Check {
     /// If `out` cannot be written to.
     pub fn run(self, environment: Environment, out: &mut dyn Write) -> io::Result<ExitCode> {
         let source = Source { path: Some(self.file.clone()), environment, flags: Flags::default() };
-        match source.load() {
-            Ok(loaded) => {
-                for warning in &loaded.warnings {
+        let checked = source.load().and_then(|loaded| loaded.check_tls().map(|soon| (loaded, soon)));
+        match checked {
+            Ok((loaded, soon)) => {
+                for warning in loaded.warnings.iter().chain(&soon) {
                     writeln!(out, "warning: {warning}")?;
                 }
                 let (policies, overrides) =
@@ -33,6 +38,9 @@ impl Check {
                     "{}: good (policies: {policies}, overrides: {overrides})",
                     self.file.display()
                 )?;
+                if let Some(leases) = lease_config(&loaded.config.settings) {
+                    write_leases(&loaded.config.layer.policies, &leases, out)?;
+                }
                 Ok(ExitCode::SUCCESS)
             }
             Err(mistakes) => {
@@ -41,4 +49,26 @@ impl Check {
             }
         }
     }
+}
+
+/// What taking units ahead can cost under each policy, over all nodes.
+fn write_leases(policies: &[Policy], leases: &LeaseConfig, out: &mut dyn Write) -> io::Result<()> {
+    let nodes = leases.instances;
+    writeln!(out, "leases, with {nodes} nodes (shared.instances):")?;
+    let built_in = [Policy::default_per_client()];
+    for policy in if policies.is_empty() { &built_in } else { policies } {
+        let Bounds { units, lifetime, over_admission, stranded } = bounds(&policy.quota.limit, leases);
+        if units == 1 {
+            writeln!(out, "  {}: not leased, so counted exactly", policy.name)?;
+            continue;
+        }
+        let lifetime_ms = lifetime / 1_000_000;
+        writeln!(
+            out,
+            "  {}: up to {units} units for {lifetime_ms} ms at a node; in any window at most {over_admission} \
+             above the limit, and at most {stranded} stranded",
+            policy.name
+        )?;
+    }
+    Ok(())
 }

@@ -1,21 +1,28 @@
 //! `tidegate compare`: did it get faster, or is it noise.
+//!
+//! Two reports, or with `--interleave` two targets that are measured turn by turn. Exit status: 0; 1 when
+//! the two cannot be compared or a target cannot be measured; 2 when the machine does not allow the run;
+//! 3 when B is worse and `--fail-if-worse` was given.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use tidegate_tester::compare::{Change, compare};
 use tidegate_tester::report::Report;
 
+use super::interleave::Interleaved;
 use super::{EXIT_FINDING, EXIT_REFUSED, files};
 
-/// Compares two reports of the same work, with an interval on every difference.
+/// Compares two reports of the same work, or two targets, with an interval on every difference.
 #[derive(Debug, clap::Args)]
 pub struct Compare {
-    /// The report to compare with (JSON).
-    a: PathBuf,
-    /// The report that is judged (JSON).
-    b: PathBuf,
+    /// What to compare with: a report (JSON), or a URL with --interleave.
+    a: String,
+    /// What is judged: a report (JSON), or a URL with --interleave.
+    b: String,
+    #[command(flatten)]
+    interleaved: Interleaved,
     /// Print the comparison as JSON.
     #[arg(long)]
     json: bool,
@@ -28,19 +35,26 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// Compares, and prints the verdict. Exit code 0; 1 when the reports cannot be compared; 3 when B
-    /// is worse and that was asked.
+    /// Compares, and prints the verdict. Exit code 0; 1 when the two cannot be compared; 2 when the
+    /// machine does not allow to measure them; 3 when B is worse and that was asked.
     ///
     /// # Errors
-    /// If `out` cannot be written to.
-    pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
-        let (a, b) = match (report(&self.a), report(&self.b)) {
-            (Ok(a), Ok(b)) => (a, b),
-            (Err(refusal), _) | (_, Err(refusal)) => return refuse(out, &refusal),
+    /// When a target cannot be measured, or `out` cannot be written to.
+    pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        let (a, b) = if self.interleaved.asked() {
+            match self.interleaved.measure(&self.a, &self.b, self.seed)? {
+                Ok(both) => both,
+                Err(code) => return Ok(ExitCode::from(code)),
+            }
+        } else {
+            match (report(Path::new(&self.a)), report(Path::new(&self.b))) {
+                (Ok(a), Ok(b)) => (a, b),
+                (Err(refusal), _) | (_, Err(refusal)) => return Ok(refuse(out, &refusal)?),
+            }
         };
         let found = match compare(&a, &b, self.seed) {
             Ok(found) => found,
-            Err(why) => return refuse(out, &why.to_string()),
+            Err(why) => return Ok(refuse(out, &why.to_string())?),
         };
         if self.json {
             writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;

@@ -59,7 +59,7 @@ impl Decide {
                 })
             }
             Err(error) => {
-                writeln!(out, "{url}: {error}")?;
+                writeln!(out, "{url}: {error} (is `tidegate serve` running there? --server names another)")?;
                 Ok(ExitCode::from(EXIT_NO_DECISION))
             }
         }

@@ -1,7 +1,8 @@
 //! `tidegate load`: runs a scenario, or one step given by flags, and prints what it measured.
 //!
-//! This is load without judgement: no search, no diagnosis (that is `tidegate saturate`). It exits
-//! with 1 when a threshold of the scenario is broken, with 2 when the machine does not allow the run.
+//! This is load without judgement: no search, no diagnosis (that is `tidegate saturate`). Exit status:
+//! 0; 1 when nothing could be measured; 2 when the machine does not allow the run; 3 when a threshold
+//! of the scenario is missed: the same as of `tidegate saturate`.
 
 use std::{
     fs,
@@ -9,16 +10,24 @@ use std::{
     net::IpAddr,
     path::Path,
     process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::Context as _;
 use tidegate_tester::{
     cluster::{Cluster, Job, run_worker},
-    load::Target,
+    live::{self, Running},
+    load::OnProgress,
     measurement::{Bench as _, Latency, Measurement},
     preflight::{self, Machine, Need, Severity},
     record::StepRecord,
     scenario::{self, Scenario, Step},
+};
+
+use super::{
+    EXIT_FINDING, EXIT_MISTAKES,
+    request::RequestFlags,
+    terminal::{self, Canvas},
 };
 
 /// Name of the hidden command that a generator process is started with.
@@ -27,8 +36,11 @@ pub const WORKER: &str = "saturate-worker";
 /// Puts load on a target: a scenario, or one step given by flags.
 #[derive(Debug, clap::Args)]
 pub struct Load {
-    /// Where to: http://host:port/path, tcp://host:port (connect), tcp://host:port/echo, redis://host:port.
+    /// Where to: http://, https://, h2c://, h2://, grpc://, grpcs://HOST:PORT/PATH; tcp://, tls://HOST:PORT
+    /// (connect), tcp://HOST:PORT/echo; redis://, rediss://HOST:PORT.
     url: String,
+    #[command(flatten)]
+    request: RequestFlags,
     /// A scenario: a built-in name or a file. Without it, one step of GET requests to the URL.
     #[arg(short, long)]
     scenario: Option<String>,
@@ -80,11 +92,11 @@ pub struct Load {
 }
 
 impl Load {
-    /// Runs all steps and prints what each measured. Exit code 0: all thresholds were kept, 1: one
-    /// was broken, 2: the machine does not allow the run.
+    /// Runs all steps and prints what each measured. Exit code 0: all thresholds were met, 2: the
+    /// machine does not allow the run, 3: a threshold was missed.
     ///
     /// # Errors
-    /// When the target or the scenario is not valid, or the load cannot be run.
+    /// When the target or the scenario is not valid, nothing listens there, or the load cannot be run.
     pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         run(self, out)
     }
@@ -93,38 +105,53 @@ impl Load {
 fn run(args: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let (text, data) = scenario_text(args)?;
     let mut job = Job {
-        url: args.url.clone(),
-        scenario: text,
-        data,
-        threads: 1,
+        http2: args.request.http2(),
+        trust: args.request.trust()?,
         sources: args.sources.clone(),
         max_connecting: args.max_connecting,
-        seed: args.seed,
-        profile_of_step: None,
-        share: (0, 1),
+        ..Job::new(args.url.clone(), text, data, args.seed)
     };
     let (scenario, options) = job.resolve()?;
     let need = Need {
         connections: scenario.max_connections(),
         target: options.target,
-        sources: options.sources,
+        sources: options.sources.clone(),
         per_request: options.reuse == tidegate_tester::load::Reuse::PerRequest,
     };
+    let engine = options.engine();
     let machine = Machine::read();
     let decision = preflight::decide(&machine, &need);
     let mut errors = io::stderr().lock();
     for finding in decision.findings.iter().filter(|finding| finding.severity > Severity::Fine) {
-        writeln!(errors, "{finding}")?;
+        write!(errors, "{}", terminal::for_errors(&format!("{finding}\n")))?;
     }
     drop(errors);
     if decision.blocked() && !args.force {
-        return Ok(ExitCode::from(2));
+        return Ok(ExitCode::from(EXIT_MISTAKES));
+    }
+    if !args.force {
+        preflight::contact(&options)?;
     }
     let processes = args.processes.unwrap_or(decision.processes);
     job.threads = args.threads.unwrap_or_else(|| (machine.cores / processes).max(1));
     job.sources = decision.sources;
     let executable = std::env::current_exe().context("this program's own path is needed")?;
     let mut cluster = Cluster::new(job, processes, executable, vec![WORKER.into()]);
+    let canvas = Arc::new(Mutex::new(Canvas::default()));
+    if terminal::can_redraw() {
+        cluster = cluster.on_progress(drawn_on(Arc::clone(&canvas)));
+    }
+    steps(args, &scenario, &mut cluster, (&engine, &canvas), out)
+}
+
+/// Runs the steps of a scenario one after the other.
+fn steps(
+    args: &Load,
+    scenario: &Scenario,
+    cluster: &mut Cluster,
+    (engine, canvas): (&str, &Mutex<Canvas>),
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     let stop = cluster.stop_handle();
     super::signals::stop_on_signal(stop.clone())?;
     let mut kept = true;
@@ -133,16 +160,35 @@ fn run(args: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
             break;
         }
         cluster.follow_profile(step.profile.as_ref().map(|_| index));
-        let measured = cluster.run(&step.plan)?;
+        let measured = cluster.run(&step.plan);
+        canvas.lock().unwrap_or_else(PoisonError::into_inner).erase();
+        let measured = measured?;
+        if stop.is_stopped() && measured.seconds <= 0.0 {
+            // Interrupted before its measured time began.
+            break;
+        }
         let record = StepRecord::of(&measured);
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&record)?)?;
         } else {
-            print(out, step, &measured)?;
+            let mut text = format!("engine          {engine}\n").into_bytes();
+            print(&mut text, step, &measured)?;
+            write!(out, "{}", terminal::for_output(&String::from_utf8_lossy(&text)))?;
         }
-        kept &= print_thresholds(out, &scenario, step, &record, args.json)?;
+        kept &= print_thresholds(out, scenario, step, &record, args.json)?;
     }
-    Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if stop.is_stopped() {
+        writeln!(io::stderr(), "interrupted: this is what was measured until then")?;
+    }
+    Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FINDING) })
+}
+
+/// Draws the running step over itself.
+fn drawn_on(canvas: Arc<Mutex<Canvas>>) -> OnProgress {
+    Box::new(move |progress| {
+        let lines = live::step(&Running::of(progress), terminal::size());
+        canvas.lock().unwrap_or_else(PoisonError::into_inner).draw(&lines);
+    })
 }
 
 /// The hidden worker command.
@@ -157,7 +203,10 @@ pub fn worker() -> anyhow::Result<ExitCode> {
 /// The scenario's text and its data file's.
 fn scenario_text(args: &Load) -> anyhow::Result<(String, Option<String>)> {
     match &args.scenario {
-        Some(name) => named_scenario(name),
+        Some(name) => {
+            args.request.only_connection()?;
+            named_scenario(name)
+        }
         None => Ok((one_step(args)?, None)),
     }
 }
@@ -183,13 +232,15 @@ pub(super) fn named_scenario(name: &str) -> anyhow::Result<(String, Option<Strin
 
 /// The flags as a scenario, so that there is one way to run.
 fn one_step(args: &Load) -> anyhow::Result<String> {
-    // JSON's strings are TOML's, for what a URL may hold.
-    let path = serde_json::to_string(&Target::parse(&args.url)?.path)?;
     let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
     let mut text = format!(
-        "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\nrequest_timeout_ms = {}\n[[request]]\npath = {path}\n\
+        "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\nrequest_timeout_ms = {}\n{}\
          [[step]]\nconnections = {}\nduration_s = {:?}\nwarmup_s = {:?}\n",
-        args.request_timeout_ms, args.connections, args.duration_s, args.warmup_s
+        args.request_timeout_ms,
+        args.request.table(&args.url)?,
+        args.connections,
+        args.duration_s,
+        args.warmup_s
     );
     if let Some(requests) = args.requests {
         text.push_str(&format!("requests = {requests}\n"));
@@ -231,13 +282,18 @@ fn print(out: &mut dyn Write, step: &Step, measured: &Measurement) -> io::Result
         ms(service, 0.99),
         ms(&measured.first_byte, 0.5)
     )?;
-    writeln!(
+    write!(
         out,
         "connections     {} established; connect ms p50 {:.3}  p99 {:.3}",
         measured.established,
         ms(&measured.connect, 0.5),
         ms(&measured.connect, 0.99)
     )?;
+    if !measured.handshake.is_empty() {
+        let handshake = &measured.handshake;
+        write!(out, "; handshake ms p50 {:.3}  p99 {:.3}", ms(handshake, 0.5), ms(handshake, 0.99))?;
+    }
+    writeln!(out)?;
     writeln!(
         out,
         "in flight       {:.2} mean; {:.2} by Little's law",
@@ -273,7 +329,7 @@ fn print_thresholds(
         let holds = threshold.met_by(record.figure(threshold.metric));
         kept &= holds;
         if !quiet {
-            writeln!(out, "threshold       {threshold}: {}", if holds { "kept" } else { "BROKEN" })?;
+            writeln!(out, "threshold       {threshold}: {}", if holds { "met" } else { "MISSED" })?;
         }
     }
     Ok(kept)

@@ -6,12 +6,16 @@ pub mod compare;
 pub mod config;
 pub mod decide;
 mod files;
+pub mod import;
+mod interleave;
 pub mod load;
 pub mod plan;
+mod request;
 pub mod saturate;
 pub mod serve;
 mod signals;
 pub mod stub;
+mod terminal;
 
 /// Exit code of a configuration with mistakes.
 pub const EXIT_MISTAKES: u8 = 2;

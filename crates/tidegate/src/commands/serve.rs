@@ -13,8 +13,8 @@ use tokio::time::MissedTickBehavior;
 use super::EXIT_MISTAKES;
 use super::config::Sources;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
-use crate::config::{Environment, Loaded};
-use crate::serve::{Addresses, App, Snapshots, apply};
+use crate::config::{Environment, Listener, Loaded};
+use crate::serve::{Addresses, App, Snapshots, apply, rotate};
 use crate::service_manager;
 
 /// Serves decisions until SIGTERM or Ctrl-C.
@@ -67,6 +67,7 @@ impl Serve {
             tokio::select! {
                 () = stops.next() => {}
                 followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,
+                rotated = rotate(app.tls(), POLL_INTERVAL) => rotated?,
                 () = report_reloads(state, app.configuration()) => {}
             }
             saver.abort();
@@ -145,12 +146,14 @@ impl Stops {
 /// What listens where, and something to try.
 fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
     let Addresses { http, grpc, resp } = app.addresses();
+    let s = |listener| if app.tls().iter().any(|it| it.listener == listener) { "s" } else { "" };
+    let http = format!("http{}://{http}", s(Listener::Http));
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
-    writeln!(out, "  decision API   http://{http}   (OpenAPI: http://{http}/openapi.json)")?;
-    writeln!(out, "  gRPC           grpc://{grpc}   (Envoy's rate-limit service)")?;
-    writeln!(out, "  RESP           redis://{resp}   (CL.THROTTLE, THROTTLE)")?;
+    writeln!(out, "  decision API   {http}   (OpenAPI: {http}/openapi.json)")?;
+    writeln!(out, "  gRPC           grpc{}://{grpc}   (Envoy's rate-limit service)", s(Listener::Grpc))?;
+    writeln!(out, "  RESP           redis{}://{resp}   (CL.THROTTLE, THROTTLE)", s(Listener::Resp))?;
     writeln!(out, "try it:")?;
-    writeln!(out, "  curl -X POST http://{http}/api/v1/ratelimit \\")?;
+    writeln!(out, "  curl -X POST {http}/api/v1/ratelimit \\")?;
     writeln!(out, "    -H 'Content-Type: application/json' \\")?;
     writeln!(out, "    -d '{{\"client_id\":\"user123\",\"resource\":\"api\"}}'")?;
     out.flush()

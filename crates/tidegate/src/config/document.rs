@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::Value as Json;
+use tidegate_algorithms::policy::unknown_key;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
@@ -146,11 +147,13 @@ impl<'a> Document<'a> {
         path: String,
         known: impl Iterator<Item = &'n str>,
     ) -> Mistake {
+        let known: Vec<_> = known.collect();
+        let key = path.rsplit('.').next().unwrap_or_default();
         Mistake {
             origin: self.at(span),
             path: path.escape_debug().collect(),
-            problem: "is not a known key".to_owned(),
-            accepted: known.collect::<Vec<_>>().join(", "),
+            problem: unknown_key(key, known.iter().copied()),
+            accepted: known.join(", "),
         }
     }
 

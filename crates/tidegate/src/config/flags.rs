@@ -11,8 +11,11 @@ use super::settings::{Setting, TABLE};
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {
         let flag = |setting: &'static Setting| {
-            let default = format!("{} [default: {}]", setting.doc.trim(), setting.default);
-            let arg = Arg::new(setting.path).long(setting.flag_name()?).value_name("VALUE").help(default);
+            let mut help = setting.doc.trim().to_owned();
+            if !setting.default.is_empty() {
+                help.push_str(&format!(" [default: {}]", setting.default));
+            }
+            let arg = Arg::new(setting.path).long(setting.flag_name()?).value_name("VALUE").help(help);
             Some(arg.help_heading("Settings"))
         };
         command.args(TABLE.iter().filter_map(flag))

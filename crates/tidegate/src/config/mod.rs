@@ -26,6 +26,7 @@ mod resolve;
 mod secret;
 mod settings;
 mod source;
+mod tls;
 mod value;
 pub mod watch;
 
@@ -36,12 +37,14 @@ pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
 pub use resolve::{Environment, FILE_VARIABLE, Flags};
-pub use secret::{Secret, Store};
+pub use secret::{Place, Secret, Store};
 pub use settings::{
     Admin, GROUPS, Grpc, Http, Ingest, Limits, Log, Memory, Resp, Runtime, Setting, Settings, Shared, TABLE,
 };
 pub use source::Source;
-pub use value::{Bytes, LogFormat, LogLevel, TomlType, Value};
+pub(crate) use tls::stamps;
+pub use tls::{Listener, Secured, TlsMistake, load_tls};
+pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;
 use resolve::Resolver;
@@ -95,8 +98,10 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     if let Some(mistakes) = Mistakes::new(file.map_or("", |file| file.name), found) {
         return Err(mistakes);
     }
-    let strange = environment.strangers();
-    let warnings = strange.iter().map(|name| format!("environment {name} names no setting")).collect();
+    let mut warnings = environment.strangers();
+    if settings.shared.leases && settings.store == Store::Memory {
+        warnings.push("shared.leases has no effect, since the store is this process's memory".to_owned());
+    }
     let config = Config { settings, layer };
     Ok(Loaded { config, warnings, file: file.map(|file| file.name.to_owned()), origins })
 }
@@ -110,6 +115,7 @@ fn cross_checks(settings: &Settings, resolver: &mut Resolver<'_>) {
         let (path, accepted) = (path.to_owned(), accepted.to_owned());
         resolver.found.push(Mistake { origin, path, problem, accepted });
     };
+    tls::cross_checks(settings, &mut refuse);
     let http = settings.http.listen;
     if !http.ip().is_loopback() && no_token {
         let problem = format!("is {http}, which others can reach, and there is no admin.token");

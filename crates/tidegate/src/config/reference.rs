@@ -56,6 +56,19 @@ client_id = \"partner\"
 policy = \"api\"
 limit = 1000
 ```
+
+A policy applies to a request when every attribute under `match` fits and every one in `key` is there:
+
+| pattern | fits |
+|---|---|
+| `\"GET\"` | exactly this |
+| `\"/v1/*\"` | what begins so; `\"*\"` anything |
+| `[\"GET\", \"HEAD\"]` | any of up to 64 |
+| `{ like = \"/v1/*/edit\" }` | with anything for each `*`, wherever it stands |
+| `{ not = [\"GET\", { like = \"*.js\" }] }` | anything but these, up to 256; with `like`, of what that fits |
+
+`replaces = [\"other\"]` leaves those policies out of every request to which this one applies.
+`mode = \"shadow\"` counts and never denies; `on_store_failure` is `\"local\"`, `\"open\"` or `\"closed\"`.
 ";
 
 /// The reference page, as Markdown.

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use tidegate_algorithms::policy::nearest;
+
 use super::document::Document;
 use super::mistake::{Found, Mistake, Origin};
 use super::settings::{Setting, TABLE};
@@ -37,7 +39,11 @@ impl Environment {
     pub fn strangers(&self) -> Vec<String> {
         let known: Vec<_> = TABLE.iter().map(Setting::environment_name).collect();
         let strange = self.values.keys().filter(|name| *name != FILE_VARIABLE && !known.contains(name));
-        strange.cloned().collect()
+        let said = |name: &String| match nearest(name, known.iter().map(String::as_str)) {
+            Some(meant) => format!("environment {name} names no setting; did you mean {meant}?"),
+            None => format!("environment {name} names no setting"),
+        };
+        strange.map(said).collect()
     }
 }
 

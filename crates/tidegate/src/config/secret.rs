@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
+use super::settings::Settings;
 use super::value::{MAX_TEXT, TomlType, Value};
 
 /// A text that must not appear in any output.
@@ -55,6 +56,10 @@ impl Value for Option<Secret> {
     }
 }
 
+/// The schemes that `RedisConfig::from_url` reads.
+const REDIS_SCHEMES: [&str; 6] =
+    ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
+
 /// Where counters live.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Store {
@@ -77,23 +82,24 @@ impl Value for Store {
         }
         let (scheme, rest) = text.split_once("://")?;
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let host = authority.rsplit('@').next().unwrap_or_default();
-        if host.is_empty() || text.len() > MAX_TEXT || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let hosts = authority.rsplit('@').next().unwrap_or_default();
+        if hosts.is_empty() || text.len() > MAX_TEXT || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return None;
         }
         match scheme {
-            "redis" | "rediss" => Some(Self::Redis(Secret(text.to_owned()))),
+            _ if REDIS_SCHEMES.contains(&scheme) => Some(Self::Redis(Secret(text.to_owned()))),
             "postgres" | "postgresql" => Some(Self::Postgres(Secret(text.to_owned()))),
             _ => None,
         }
     }
 
     fn accepted((): &()) -> String {
-        "\"memory\" or a URL: redis://, rediss://, postgres://".to_owned()
+        "\"memory\" or a URL: redis://, redis-sentinel://, redis-cluster:// (rediss... for TLS), postgres://"
+            .to_owned()
     }
 
     fn schema((): &()) -> Json {
-        json!({ "type": "string", "pattern": "^(memory|rediss?://.+|postgres(ql)?://.+)$" })
+        json!({ "type": "string", "pattern": "^(memory|rediss?(-sentinel|-cluster)?://.+|postgres(ql)?://.+)$" })
     }
 
     fn show(&self) -> String {
@@ -107,6 +113,67 @@ impl Value for Store {
 impl fmt::Debug for Store {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.show())
+    }
+}
+
+/// Where the stored configuration is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Where the counters are, if that is PostgreSQL; otherwise in the data directory.
+    Auto,
+    /// In the data directory.
+    Local,
+    /// In PostgreSQL, at this URL.
+    Postgres(Secret),
+}
+
+impl Value for Place {
+    type Range = ();
+    const TYPES: &'static [TomlType] = &[TomlType::String];
+    const SECRET: bool = true;
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            "local" => Some(Self::Local),
+            _ => match Store::parse(text, &())? {
+                Store::Postgres(url) => Some(Self::Postgres(url)),
+                Store::Memory | Store::Redis(_) => None,
+            },
+        }
+    }
+
+    fn accepted((): &()) -> String {
+        "\"auto\", \"local\" or a URL: postgres://".to_owned()
+    }
+
+    fn schema((): &()) -> Json {
+        json!({ "type": "string", "pattern": "^(auto|local|postgres(ql)?://.+)$" })
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Local => "local".to_owned(),
+            Self::Postgres(Secret(url)) => without_credentials(url),
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.show())
+    }
+}
+
+impl Settings {
+    /// The URL of the database that holds the stored configuration; `None`: the data directory.
+    #[must_use]
+    pub fn control_url(&self) -> Option<&Secret> {
+        match (&self.control, &self.store) {
+            (Place::Postgres(url), _) | (Place::Auto, Store::Postgres(url)) => Some(url),
+            (Place::Auto | Place::Local, _) => None,
+        }
     }
 }
 
@@ -131,6 +198,11 @@ mod tests {
             ("rediss://:canary@h/0", Some("rediss://(redacted)@h/0")),
             ("postgres://u:can/ary@h/db", Some("postgres://(redacted)@h/db")),
             ("postgresql://h/db?password=canary", Some("postgresql://h/db?(redacted)")),
+            ("redis-sentinel://u:canary@h,i/m", Some("redis-sentinel://(redacted)@h,i/m")),
+            (
+                "rediss-cluster://u:can?ary@h,i?key=/canary",
+                Some("rediss-cluster://(redacted)@h,i?(redacted)"),
+            ),
             ("redis://", None),
             ("redis://u@/0", None),
             ("mysql://h", None),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use super::resolve::Resolver;
-use super::secret::{Secret, Store};
-use super::value::{Bytes, LogFormat, LogLevel, TomlType, Value};
+use super::secret::{Place, Secret, Store};
+use super::value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -136,7 +136,9 @@ settings! {
     {
         /// Where counters live: in this process, in Redis or in PostgreSQL.
         store: Store = "memory", ();
-        /// Directory of the configuration database and of snapshots of counters. Created with mode 0700.
+        /// Where policies and overrides are that the admin API changes: `auto` is PostgreSQL if `store` is, and else the data directory; `local` is the data directory; a URL is PostgreSQL, for all nodes.
+        control: Place = "auto", ();
+        /// Directory of the configuration database, or of the copy of a shared one, and of snapshots of counters. Created with mode 0700.
         data_dir: PathBuf = "./tidegate-data", ();
     }
 
@@ -146,18 +148,44 @@ settings! {
         listen: SocketAddr = "127.0.0.1:4000", ();
         /// Proxies in front whose `X-Forwarded-For` entries are believed, counted from the right.
         trusted_proxy_hops: u32 = "0", 0..=16;
+        /// Whether decisions also carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+        legacy_headers: bool = "false", ();
+        /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
+        /// then speak TLS. Read again on SIGHUP and when it changes.
+        tls_certificate: Option<PathBuf> = "", ();
+        /// PEM file with the private key of `tls_certificate`, not encrypted.
+        tls_key: Option<PathBuf> = "", ();
+        /// PEM file with the authorities one of which must have signed the certificate that each client
+        /// then has to show (mTLS). It opens the listener and gives no right beyond that.
+        tls_client_ca: Option<PathBuf> = "", ();
     }
 
     /// The Envoy rate-limit service.
     grpc: Grpc {
         /// Address of the gRPC listener.
         listen: SocketAddr = "127.0.0.1:4001", ();
+        /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
+        /// then speak TLS. Read again on SIGHUP and when it changes.
+        tls_certificate: Option<PathBuf> = "", ();
+        /// PEM file with the private key of `tls_certificate`, not encrypted.
+        tls_key: Option<PathBuf> = "", ();
+        /// PEM file with the authorities one of which must have signed the certificate that each client
+        /// then has to show (mTLS). It opens the listener and gives no right beyond that.
+        tls_client_ca: Option<PathBuf> = "", ();
     }
 
     /// The Redis protocol.
     resp: Resp {
         /// Address of the RESP listener.
         listen: SocketAddr = "127.0.0.1:6380", ();
+        /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
+        /// then speak TLS. Read again on SIGHUP and when it changes.
+        tls_certificate: Option<PathBuf> = "", ();
+        /// PEM file with the private key of `tls_certificate`, not encrypted.
+        tls_key: Option<PathBuf> = "", ();
+        /// PEM file with the authorities one of which must have signed the certificate that each client
+        /// then has to show (mTLS). It opens the listener and gives no right beyond that.
+        tls_client_ca: Option<PathBuf> = "", ();
         /// Password that clients must give with AUTH or HELLO. Without one, they need none.
         password: Option<Secret> = "", 16;
     }
@@ -190,6 +218,12 @@ settings! {
         instances: u32 = "1", 1..=10_000;
         /// Longest wait for its answer.
         deadline: Duration = "10ms", Duration::from_millis(1)..=seconds(1);
+        /// What of counters in PostgreSQL survives a crash of its server: nothing, all but the last moments, or everything that was answered. Unlogged or not is decided when the table is made.
+        durability: Durability = "asynchronous", ();
+        /// Whether nodes take units of hot keys ahead, so that a hot key costs the store a call per lease. Off, counting is exact; what leases can cost is said by `tidegate check`.
+        leases: bool = "false", ();
+        /// Longest that units are held unspent; a limit's window if that is less. All nodes together hold at most what comes back in a tenth of it.
+        lease_lifetime: Duration = "10s", Duration::from_millis(100)..=seconds(600);
     }
 
     /// Bounds on what clients may take.
@@ -198,7 +232,7 @@ settings! {
         connections: u32 = "10000", 1..=1_000_000;
         /// Largest request body.
         body_bytes: Bytes = "1 MiB", Bytes(1 << 10)..=Bytes(1 << 30);
-        /// How long a client may take to send a request's header.
+        /// How long a client may take to send a request's header, and how long for a TLS handshake.
         header_deadline: Duration = "10s", Duration::from_millis(100)..=seconds(600);
         /// How long requests in flight may take to finish after SIGTERM.
         drain_deadline: Duration = "30s", seconds(0)..=seconds(3_600);

@@ -135,6 +135,28 @@ impl Value for PathBuf {
     }
 }
 
+/// A path that may be left out, which an empty text says.
+impl Value for Option<PathBuf> {
+    type Range = ();
+    const TYPES: &'static [TomlType] = PathBuf::TYPES;
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        if text.is_empty() { Some(None) } else { PathBuf::parse(text, &()).map(Some) }
+    }
+
+    fn accepted((): &()) -> String {
+        PathBuf::accepted(&())
+    }
+
+    fn schema((): &()) -> Json {
+        PathBuf::schema(&())
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "(none)".to_owned(), Value::show)
+    }
+}
+
 impl Value for bool {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::Boolean];
@@ -294,6 +316,18 @@ choice! {
         Text = "text",
         /// One JSON object per line.
         Json = "json",
+    }
+}
+
+choice! {
+    /// What of the counters survives a crash of the database server.
+    Durability {
+        /// Nothing.
+        Unlogged = "unlogged",
+        /// All but the last moments.
+        Asynchronous = "asynchronous",
+        /// Everything that was answered.
+        Synchronous = "synchronous",
     }
 }
 

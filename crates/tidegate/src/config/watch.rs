@@ -11,6 +11,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,15 +64,47 @@ impl State {
     }
 }
 
-/// What tells one version of a file from the next.
-type Stamp = Option<(i64, i64, u64, u64)>;
+/// What tells one version of a file from the next; `None`: it is not there.
+pub(crate) type Stamp = Option<(i64, i64, u64, u64)>;
+
+/// The stamp of the file at `path`, symbolic links followed.
+pub(crate) fn stamp(path: &Path) -> Stamp {
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
+}
+
+/// Decides when what changes on the disk is read again.
+#[derive(Debug)]
+pub(crate) struct Change<S> {
+    read: S,
+    seen: S,
+}
+
+impl<S: Clone + PartialEq> Change<S> {
+    /// What is there now has just been read.
+    pub(crate) fn new(now: S) -> Self {
+        Self { read: now.clone(), seen: now }
+    }
+
+    /// Whether what is there now is not what was read, and the same as at the last look.
+    pub(crate) fn has_settled(&mut self, now: S) -> bool {
+        let settled = now == self.seen;
+        self.seen = now;
+        settled && self.seen != self.read
+    }
+
+    /// What is there now is about to be read. Said before reading, so that a change in between is
+    /// seen by the next look.
+    pub(crate) fn reading(&mut self, now: S) {
+        self.read = now;
+    }
+}
 
 /// Decides when to read the file again.
 #[derive(Debug)]
 pub struct Reloader {
     source: Source,
-    read: Stamp,
-    seen: Stamp,
+    change: Change<Stamp>,
 }
 
 impl Reloader {
@@ -80,17 +113,14 @@ impl Reloader {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn start(source: Source) -> Result<(Self, Loaded), Mistakes> {
-        let stamp = stamp(&source);
+        let change = Change::new(source_stamp(&source));
         let loaded = source.load()?;
-        Ok((Self { source, read: stamp, seen: stamp }, loaded))
+        Ok((Self { source, change }, loaded))
     }
 
     /// Looks at the file. Reads it if it has changed since it was read, and not since the last look.
     pub fn poll(&mut self) -> Option<Result<Loaded, Mistakes>> {
-        let now = stamp(&self.source);
-        let settled = now == self.seen;
-        self.seen = now;
-        (settled && now != self.read).then(|| self.reload())
+        self.change.has_settled(source_stamp(&self.source)).then(|| self.reload())
     }
 
     /// Reads the file now.
@@ -98,15 +128,13 @@ impl Reloader {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn reload(&mut self) -> Result<Loaded, Mistakes> {
-        // Before reading: a change in between is then seen by the next look.
-        self.read = stamp(&self.source);
+        self.change.reading(source_stamp(&self.source));
         self.source.load()
     }
 }
 
-fn stamp(source: &Source) -> Stamp {
-    let metadata = fs::metadata(source.path.as_ref()?).ok()?;
-    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
+fn source_stamp(source: &Source) -> Stamp {
+    source.path.as_deref().and_then(stamp)
 }
 
 /// Follows the file until every receiver of `state` is gone. `apply` puts a good configuration in

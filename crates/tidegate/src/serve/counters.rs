@@ -14,14 +14,15 @@ use tidegate_limiter::engine::Engine;
 use tidegate_net::clock::Clock;
 use tidegate_store::Counters;
 use tidegate_store::guard::{Guard, GuardConfig};
+use tidegate_store::lease::{LeaseConfig, Leases};
 use tidegate_store::memory::Memory;
 use tidegate_store::memory::snapshot::{load, save};
-use tidegate_store::postgres::{Postgres, PostgresConfig};
+use tidegate_store::postgres::{self, Postgres, PostgresConfig};
 use tidegate_store::redis::{Redis, RedisConfig};
 use tidegate_store::shared::Shared;
 
 use super::StartError;
-use crate::config::{Settings, Store};
+use crate::config::{Durability, Settings, Store};
 
 /// Name of the snapshot in the data directory.
 const SNAPSHOT_FILE: &str = "counters.snapshot";
@@ -78,18 +79,40 @@ pub(super) fn open(
             Ok(guarded(Shared::Redis(redis), settings))
         }
         Store::Postgres(url) => {
-            let postgres = Postgres::start(PostgresConfig::parse(url.expose())?);
+            let durability = match settings.shared.durability {
+                Durability::Unlogged => postgres::Durability::Unlogged,
+                Durability::Asynchronous => postgres::Durability::Asynchronous,
+                Durability::Synchronous => postgres::Durability::Synchronous,
+            };
+            let config = PostgresConfig { durability, ..PostgresConfig::parse(url.expose())? };
+            let postgres = Postgres::start(config);
             Ok(guarded(Shared::Postgres(postgres), settings))
         }
     }
 }
 
-/// A shared store behind its guard: deadline, breaker, and what each policy answers without it.
+/// A shared store behind its guard (deadline, breaker, and what each policy answers without it),
+/// and behind leases if the settings ask for them.
 fn guarded(store: Shared, settings: &Settings) -> Counters {
     let shared = &settings.shared;
     let instances = u64::from(shared.instances);
     let config = GuardConfig { deadline: shared.deadline, instances, ..GuardConfig::default() };
-    Counters::Guarded(Guard::new(store, config))
+    let guard = Guard::new(store, config);
+    match lease_config(settings) {
+        Some(config) => Counters::Leased(Leases::new(guard, config)),
+        None => Counters::Guarded(guard),
+    }
+}
+
+/// How units are taken ahead; `None` if they are not.
+#[must_use]
+pub fn lease_config(settings: &Settings) -> Option<LeaseConfig> {
+    let shared = &settings.shared;
+    (shared.leases && settings.store != Store::Memory).then(|| LeaseConfig {
+        lifetime: u64::try_from(shared.lease_lifetime.as_nanos()).unwrap_or(u64::MAX),
+        instances: u64::from(shared.instances),
+        ..LeaseConfig::default()
+    })
 }
 
 fn found_again(max_bytes: usize, path: &Path, clock: &Clock) -> Option<Memory> {

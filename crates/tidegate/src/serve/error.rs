@@ -6,15 +6,24 @@ use thiserror::Error;
 use tidegate_algorithms::policy::Mistake;
 use tidegate_net::listen::ListenError;
 
+use super::inherited::InheritError;
+use crate::config::TlsMistake;
+
 /// What could not be had.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address.
-    #[error(transparent)]
+    #[error("{}{}", .0, elsewhere(.0))]
     Listen(#[from] ListenError),
-    /// The configuration database.
-    #[error(transparent)]
+    /// The configuration database, here or in PostgreSQL.
+    #[error("{}", no_configuration(.0))]
     Control(#[from] tidegate_control::Error),
+    /// A socket that the service manager passed on.
+    #[error(transparent)]
+    Inherited(#[from] InheritError),
+    /// The TLS of one or more listeners.
+    #[error("TLS:{}", Lines(.0))]
+    Tls(Vec<TlsMistake>),
     /// The file's policies and the stored ones do not go together.
     #[error("the policies do not go together:{}", Lines(.0))]
     Policies(Vec<Mistake>),
@@ -24,15 +33,40 @@ pub enum StartError {
     /// The URL of Redis.
     #[error(transparent)]
     Redis(#[from] tidegate_store::redis::UrlError),
-    /// The URL of PostgreSQL. Its parser's words do not repeat the URL, which may hold a password.
-    #[error("the store's URL: {0}")]
+    /// The URL of PostgreSQL, for counters or for the configuration.
+    #[error(transparent)]
     Postgres(#[from] tidegate_store::postgres::UrlError),
 }
 
-/// Mistakes, a line each.
-pub(super) struct Lines<'a>(pub(super) &'a [Mistake]);
+/// How to listen somewhere else.
+fn elsewhere(error: &ListenError) -> &'static str {
+    match error {
+        ListenError::AddressInUse { .. } => {
+            " (stop it, or choose: --http-listen, --grpc-listen, --resp-listen)"
+        }
+        _ => "",
+    }
+}
 
-impl std::fmt::Display for Lines<'_> {
+/// Why there is no configuration to start with, and what to do.
+fn no_configuration(error: &tidegate_control::Error) -> String {
+    use tidegate_control::Error;
+    match error {
+        Error::Io { .. } => format!(
+            "the data directory cannot be used: {error} (--data-dir or TIDEGATE_DATA_DIR chooses another)"
+        ),
+        Error::InUse { .. } => format!("{error} (--data-dir or TIDEGATE_DATA_DIR chooses another directory)"),
+        Error::NothingToStartWith { .. } => {
+            format!("{error} (`--control local` keeps the configuration in the data directory)")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Mistakes, a line each.
+pub(super) struct Lines<'a, M>(pub(super) &'a [M]);
+
+impl<M: std::fmt::Display> std::fmt::Display for Lines<'_, M> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|mistake| write!(out, "\n  {mistake}"))
     }

@@ -12,9 +12,11 @@
 
 mod counters;
 mod error;
+mod inherited;
 mod operator;
 mod protocols;
 mod reload;
+mod rotation;
 mod routes;
 mod trace;
 
@@ -22,8 +24,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_admin::ConfigurationStatus;
-use tidegate_control::{Control, Limits};
+use tidegate_admin::{ConfigurationStatus, Servers};
+use tidegate_control::{Control, Limits, Place};
 use tidegate_limiter::configuration::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
@@ -33,17 +35,19 @@ use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{HttpConfig, Server};
-use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::listen::Listeners;
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, Pulse, available_cores};
 use tidegate_net::stats::Stats;
 
-use crate::config::Config;
-pub use counters::Snapshots;
+use crate::config::{Config, Listener, Secured, Settings, load_tls};
+pub use counters::{Snapshots, lease_config};
 pub use error::StartError;
+use inherited::Inherited;
 pub use protocols::Addresses;
-use protocols::Protocols;
+use protocols::{Protocols, tls_of};
 pub use reload::apply;
+pub use rotation::rotate;
 use routes::Routes;
 
 /// A process that serves, with its sockets bound.
@@ -56,6 +60,7 @@ pub struct App {
     api: Api,
     snapshots: Option<Snapshots>,
     configuration: ConfigurationStatus,
+    tls: Vec<Secured>,
     http: Option<(Server<Routes>, Listeners)>,
     protocols: Option<Protocols>,
     addresses: Addresses,
@@ -70,9 +75,12 @@ impl App {
         let settings = &config.settings;
         let workers = usize::try_from(settings.runtime.workers).unwrap_or(usize::MAX);
         let workers = NonZeroUsize::new(workers).unwrap_or_else(available_cores);
-        let listeners = Listeners::bind(&ListenConfig::new(settings.http.listen, workers))?;
+        let tls = load_tls(settings).map_err(StartError::Tls)?;
+        let mut inherited = Inherited::of_process()?;
+        let listeners = inherited.listeners(settings.http.listen, workers)?;
+        let listeners = listeners.with_tls(tls_of(&tls, Listener::Http));
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
-        let control = Control::open(&settings.data_dir, Limits::default())?;
+        let control = open_control(settings, &cores)?;
         let file = config.layer.clone();
         let tallies = Tallies::default();
         let snapshot = control.snapshot();
@@ -87,28 +95,31 @@ impl App {
         let engine = Arc::new(Engine::new(set, tallies, counters, clock));
         let api = Api::new(
             engine.clone(),
-            Configuration::new(engine.clone(), control, file),
+            Configuration::new(engine.clone(), control.clone(), file),
             ApiSettings {
                 admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
                 trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
+                legacy_headers: settings.http.legacy_headers,
             },
         );
 
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
         let configuration = ConfigurationStatus::new();
-        let operator =
-            operator::operator(engine.clone(), drain.clone(), stats.clone(), configuration.clone());
         let gate = Gate {
             permits: Permits::new(usize::try_from(settings.limits.connections).unwrap_or(usize::MAX)),
             drain: drain.clone(),
-            stats,
+            stats: stats.clone(),
         };
+        let protocols = Protocols::bind(settings, &engine, workers, &gate, &tls, &mut inherited)?;
+        inherited.is_used_up()?;
+        let servers = protocols.counted(Servers::default().with(Listener::Http.label(), stats));
+        let operator =
+            operator::operator(engine.clone(), control, drain.clone(), servers, &tls, configuration.clone());
         let max_body_bytes = usize::try_from(settings.limits.body_bytes.0).unwrap_or(usize::MAX);
         let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
         let http_config =
             HttpConfig { head_timeout: settings.limits.header_deadline, ..HttpConfig::default() };
-        let protocols = Protocols::bind(settings, &engine, workers, &gate)?;
         let server = Server::new(Routes::new(decisions, operator), http_config, gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
         let addresses = protocols.addresses(listeners.address());
@@ -121,6 +132,7 @@ impl App {
             api,
             snapshots,
             configuration,
+            tls,
             http,
             protocols,
             addresses,
@@ -157,6 +169,12 @@ impl App {
         &self.configuration
     }
 
+    /// The listeners that have TLS.
+    #[must_use]
+    pub fn tls(&self) -> &[Secured] {
+        &self.tls
+    }
+
     /// Whether the cores still run their tasks.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
@@ -177,13 +195,18 @@ impl App {
         if let Some(protocols) = self.protocols.take() {
             protocols.start(&self.cores);
         }
+        let api = self.api.clone();
+        self.cores.spawn_on(0, async move { api.configuration().follow().await });
         self.drain.advance(Stage::Ready);
     }
 
-    /// Drains: readiness falls, requests in flight end, listeners close. Returns when nothing is
-    /// left to lose, or the deadline has passed.
+    /// Drains: readiness falls, units taken ahead are returned, requests in flight end, listeners
+    /// close. Returns when nothing is left to lose, or the deadline has passed.
     pub async fn stop(self) -> Drained {
-        let drained = self.drain.run(self.drain_timing).await;
+        let (counters, clock) = (self.engine.counters(), self.engine.clock());
+        // At once, since a lease that has lapsed cannot be returned.
+        let (drained, ()) = tokio::join!(self.drain.run(self.drain_timing), counters.drain(clock.now()));
+        counters.drain(clock.now()).await;
         // Both block, and nothing else runs any more.
         self.cores.stop();
         if let Some(snapshots) = &self.snapshots {
@@ -197,4 +220,19 @@ impl App {
     pub fn drain_deadline(&self) -> Duration {
         self.drain_timing.deadline
     }
+}
+
+/// The stored configuration: shared in PostgreSQL, or this process's own file.
+fn open_control(settings: &Settings, cores: &Cores) -> Result<Control, StartError> {
+    let (folder, limits) = (&settings.data_dir, Limits::default());
+    let Some(url) = settings.control_url() else { return Ok(Control::open(folder, limits)?) };
+    let control = Control::connect(Place::parse(url.expose())?, folder, limits, cores.handle(0))?;
+    if control.is_from_copy() {
+        tracing::warn!(
+            revision = control.snapshot().revision().0,
+            "the configuration's database is away: started from this node's copy of the last revision \
+             it knew; changes are refused until it is back"
+        );
+    }
+    Ok(control)
 }

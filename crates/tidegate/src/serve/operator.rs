@@ -7,20 +7,25 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_admin::{
-    BuildInfo, ConfigurationStatus, Families, Family, Lifecycle, Metrics, Operator, Process, Readiness,
-    Servers,
+    BuildInfo, Certificates, ConfigurationStatus, Families, Family, Lifecycle, Metrics, Operator, Process,
+    Readiness, Servers,
 };
+use tidegate_control::Control;
 use tidegate_limiter::engine::Engine;
 use tidegate_net::drain::Drain;
-use tidegate_net::stats::Stats;
 use tidegate_store::guard::GuardStats;
+use tidegate_store::lease::LeaseStats;
 use tidegate_store::{Counters, memory};
 
-/// The pages of a process with one HTTP server.
+use crate::config::Secured;
+
+/// The pages of a process with these servers.
 pub(super) fn operator(
     engine: Arc<Engine>,
+    control: Control,
     drain: Drain,
-    server: Arc<Stats>,
+    servers: Servers,
+    tls: &[Secured],
     configuration: ConfigurationStatus,
 ) -> Operator {
     let mut metrics = Metrics::new();
@@ -31,10 +36,27 @@ pub(super) fn operator(
     metrics.register(Process::started_now());
     metrics.register(Lifecycle { drain: drain.clone() });
     metrics.register(configuration);
-    metrics.register(Servers::default().with("api", server));
+    metrics.register(servers);
+    if !tls.is_empty() {
+        let named = tls.iter().map(|it| (it.listener.label(), it.tls.clone()));
+        metrics.register(Certificates { servers: named.collect() });
+    }
     metrics.register(Decisions { engine: Arc::clone(&engine) });
+    metrics.register(Stored { control: control.clone() });
     metrics.register(Store { engine });
-    Operator::new(Readiness::new(drain), metrics)
+    Operator::new(readiness(drain, control), metrics)
+}
+
+/// Ready with or without the configuration's database: what was last in force is served.
+fn readiness(drain: Drain, control: Control) -> Readiness {
+    let copied = control.clone();
+    Readiness::new(drain)
+        .degraded("the configuration cannot be changed: its database is away", move || {
+            !control.is_reachable()
+        })
+        .degraded("the configuration is this node's copy of the last revision it knew", move || {
+            copied.is_from_copy()
+        })
 }
 
 /// What each policy decided, and the revision that is in force.
@@ -62,6 +84,25 @@ impl Family for Decisions {
     }
 }
 
+/// The stored configuration, as far as this node has heard of it.
+struct Stored {
+    control: Control,
+}
+
+impl Family for Stored {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let help = "Newest stored revision known here, more than the one in force if that cannot be";
+        families.gauge("tidegate_control_revision", help, self.control.snapshot().revision().0)?;
+        let help = "1 while the stored configuration can be changed, and others' changes heard of";
+        families.gauge("tidegate_control_reachable", help, u64::from(self.control.is_reachable()))?;
+        let help = "1 while this node has only its copy of the stored configuration to go by";
+        families.gauge("tidegate_control_from_copy", help, u64::from(self.control.is_from_copy()))?;
+        let Some(copied) = self.control.copied_revision() else { return Ok(()) };
+        let help = "Stored revision in this node's copy, behind the known one if it cannot be written";
+        families.gauge("tidegate_control_copy_revision", help, copied.0)
+    }
+}
+
 /// How full the memory store is, or how the guard before a shared one fares.
 struct Store {
     engine: Arc<Engine>,
@@ -72,7 +113,11 @@ impl Family for Store {
         match self.engine.counters() {
             Counters::Memory(memory) => memory_store(&memory.stats(), families),
             Counters::Guarded(guard) => guarded_store(&guard.stats(), families),
-            Counters::Shared(_) | Counters::Leased(_) => Ok(()),
+            Counters::Leased(leases) => {
+                guarded_store(&leases.guard().stats(), families)?;
+                leased_store(&leases.stats(), families)
+            }
+            Counters::Shared(_) => Ok(()),
         }
     }
 }
@@ -107,4 +152,14 @@ fn guarded_store(stats: &GuardStats, families: &mut Families<'_>) -> fmt::Result
     families.counter("tidegate_store_blind_units", "Units admitted blindly", stats.blind_units)?;
     let help = "Of the units admitted blindly, an estimate of what the store would have denied";
     families.counter("tidegate_store_over_admitted_units", help, stats.over_admitted_units)
+}
+
+fn leased_store(stats: &LeaseStats, families: &mut Families<'_>) -> fmt::Result {
+    let help = "Requests, by whether leases answered them or the store was asked";
+    families.counters("tidegate_lease_requests", help, |series| {
+        series(&[("answered_by", "lease")], stats.local)?;
+        series(&[("answered_by", "store")], stats.remote)
+    })?;
+    families.counter("tidegate_lease_units_taken", "Units taken in leases", stats.taken)?;
+    families.counter("tidegate_lease_units_returned", "Units returned on drain", stats.returned)
 }

@@ -4,23 +4,29 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use tidegate_admin::Servers;
 use tidegate_limiter::credential::Credential;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::grpc;
 use tidegate_limiter::resp::{self, RespConfig};
 use tidegate_net::accept::Gate;
 use tidegate_net::http::{HttpConfig, Server};
-use tidegate_net::listen::{ListenConfig, ListenError, Listeners};
+use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
+use tidegate_net::tls::Tls;
 
-use crate::config::Settings;
+use super::StartError;
+use super::inherited::Inherited;
+use crate::config::{Listener, Secured, Settings};
 
 /// Servers with their sockets bound.
 #[derive(Debug)]
 pub(super) struct Protocols {
     grpc: (Server<grpc::Service>, Listeners),
     resp: (resp::Server, Listeners),
+    grpc_stats: Arc<Stats>,
+    resp_stats: Arc<Stats>,
 }
 
 /// Where each protocol's listener is, with the real port.
@@ -42,21 +48,35 @@ impl Protocols {
         engine: &Arc<Engine>,
         workers: NonZeroUsize,
         gate: &Gate,
-    ) -> Result<Self, ListenError> {
-        let bind = |address| Listeners::bind(&ListenConfig::new(address, workers));
-        let gate = |templates| Gate { stats: Arc::new(Stats::new(workers.get(), templates)), ..gate.clone() };
+        tls: &[Secured],
+        inherited: &mut Inherited,
+    ) -> Result<Self, StartError> {
+        let mut bind = |address, listener| {
+            let listeners = inherited.listeners(address, workers)?;
+            Ok::<_, StartError>(listeners.with_tls(tls_of(tls, listener)))
+        };
+        let stats = |templates| Arc::new(Stats::new(workers.get(), templates));
+        let (grpc_stats, resp_stats) = (stats(grpc::TEMPLATES), stats(resp::TEMPLATES));
+        let gate = |stats: &Arc<Stats>| Gate { stats: stats.clone(), ..gate.clone() };
         let header_deadline = settings.limits.header_deadline;
 
         let config = HttpConfig { head_timeout: header_deadline, ..HttpConfig::default() };
-        let grpc_gate = gate(grpc::TEMPLATES);
+        let grpc_gate = gate(&grpc_stats);
         let service = grpc::Service::new(engine.clone(), grpc_gate.drain.clone());
-        let grpc = (Server::new(service, config, grpc_gate), bind(settings.grpc.listen)?);
+        let grpc = (Server::new(service, config, grpc_gate), bind(settings.grpc.listen, Listener::Grpc)?);
 
         let password = settings.resp.password.as_ref().map(|password| Credential::new(password.expose()));
         let config = RespConfig { command_timeout: header_deadline, ..RespConfig::default() };
-        let server = resp::Server::new(engine, password, config, gate(resp::TEMPLATES));
-        let resp = (server, bind(settings.resp.listen)?);
-        Ok(Self { grpc, resp })
+        let server = resp::Server::new(engine, password, config, gate(&resp_stats));
+        let resp = (server, bind(settings.resp.listen, Listener::Resp)?);
+        Ok(Self { grpc, resp, grpc_stats, resp_stats })
+    }
+
+    /// `servers` and what these count.
+    pub(super) fn counted(&self, servers: Servers) -> Servers {
+        servers
+            .with(Listener::Grpc.label(), self.grpc_stats.clone())
+            .with_resp(Listener::Resp.label(), self.resp_stats.clone())
     }
 
     /// Where everything listens, HTTP at `http`.
@@ -71,4 +91,9 @@ impl Protocols {
         let (resp, listeners) = self.resp;
         resp.start(cores, listeners);
     }
+}
+
+/// The TLS of `listener`, if it has any.
+pub(super) fn tls_of(tls: &[Secured], listener: Listener) -> Option<Tls> {
+    tls.iter().find(|it| it.listener == listener).map(|it| it.tls.clone())
 }

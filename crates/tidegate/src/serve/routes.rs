@@ -1,12 +1,12 @@
 //! Which service answers which path on the HTTP listener.
 
-use http::Request;
+use http::{HeaderValue, Request};
 use tidegate_admin::{Operator, TEMPLATES as OPERATOR_TEMPLATES};
 use tidegate_limiter::http::{Service, TEMPLATES as DECISION_TEMPLATES};
-use tidegate_net::http::{Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Answered, Handle, Peer, Plain, Reply, RequestBody, Unwritten};
 use tidegate_net::stats::Route;
 
-use super::trace::Trace;
+use super::trace::{TRACEPARENT, log};
 
 /// Where the decision API's templates begin in [`TEMPLATES`].
 pub(super) const FIRST_DECISION_ROUTE: u8 = 1;
@@ -54,9 +54,23 @@ impl Routes {
 
 impl Handle for Routes {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
-        let trace = Trace::begin(&request);
+        let method = request.method().clone();
+        let parent = request.headers().get(TRACEPARENT).cloned();
         let reply = self.answer(request, peer).await;
-        trace.end(&reply, TEMPLATES[reply.route.index() % TEMPLATES.len()], peer);
+        let parent = || parent.as_ref().map(HeaderValue::as_bytes);
+        log(method.as_str(), parent, reply.response.status(), template(reply.route), peer);
         reply
     }
+
+    /// The operator's pages are not asked for: they are not the ones that are answered so.
+    fn answer_at_once(&self, request: &Plain<'_>, peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
+        let answered = self.decisions.answer_at_once(request, reply)?;
+        let parent = || request.field(TRACEPARENT);
+        log(request.method(), parent, answered.status(), template(answered.route()), peer);
+        Some(answered)
+    }
+}
+
+fn template(route: Route) -> &'static str {
+    TEMPLATES[route.index() % TEMPLATES.len()]
 }

@@ -2,43 +2,36 @@
 //!
 //! A request is logged at level `debug`, and at `warn` when the service failed (5xx), with the
 //! trace it belongs to: the caller's (W3C `traceparent`), or one of its own. At the default level
-//! a request that went well costs one look at its headers.
+//! a request that went well costs a look at its status.
 
 use std::hash::{BuildHasher, RandomState};
 
-use http::{HeaderValue, Method, Request};
-use tidegate_net::http::{Peer, Reply, RequestBody};
+use http::StatusCode;
+use tidegate_net::http::Peer;
 use tidegate_wire::trace_context::TraceContext;
 
-const TRACEPARENT: &str = "traceparent";
+pub(super) const TRACEPARENT: &str = "traceparent";
 
-/// What is remembered of a request until its reply is known.
-pub(super) struct Trace {
-    method: Method,
-    parent: Option<HeaderValue>,
+/// Logs a request that was answered, if the level asks for it. `parent`: its [`TRACEPARENT`].
+pub(super) fn log<'a>(
+    method: &str,
+    parent: impl FnOnce() -> Option<&'a [u8]>,
+    status: StatusCode,
+    route: &str,
+    peer: &Peer,
+) {
+    let trace = || context(parent()).trace_id();
+    let (status, failed) = (status.as_u16(), status.is_server_error());
+    if failed {
+        tracing::warn!(trace = %trace(), method, route, status, peer = %peer.address, "request failed");
+    } else if tracing::enabled!(tracing::Level::DEBUG) {
+        tracing::debug!(trace = %trace(), method, route, status, peer = %peer.address, "request");
+    }
 }
 
-impl Trace {
-    pub(super) fn begin(request: &Request<RequestBody>) -> Self {
-        Self { method: request.method().clone(), parent: request.headers().get(TRACEPARENT).cloned() }
-    }
-
-    /// Logs the request if the level asks for it.
-    pub(super) fn end(&self, reply: &Reply, template: &str, peer: &Peer) {
-        let status = reply.response.status();
-        if status.is_server_error() {
-            let trace = self.context().trace_id();
-            tracing::warn!(%trace, method = %self.method, route = template, status = status.as_u16(), peer = %peer.address, "request failed");
-        } else if tracing::enabled!(tracing::Level::DEBUG) {
-            let trace = self.context().trace_id();
-            tracing::debug!(%trace, method = %self.method, route = template, status = status.as_u16(), peer = %peer.address, "request");
-        }
-    }
-
-    fn context(&self) -> TraceContext {
-        let parent = self.parent.as_ref().and_then(|parent| TraceContext::parse(parent.as_bytes()));
-        parent.map_or_else(|| TraceContext::root(random().into(), random()), |parent| parent.child(random()))
-    }
+fn context(parent: Option<&[u8]>) -> TraceContext {
+    let parent = parent.and_then(TraceContext::parse);
+    parent.map_or_else(|| TraceContext::root(random().into(), random()), |parent| parent.child(random()))
 }
 
 /// A number nobody else is likely to draw: the standard library's keys are random per thread.

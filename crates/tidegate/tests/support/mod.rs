@@ -54,8 +54,14 @@ impl Tidegate {
     /// Starts in `data`, which becomes the working directory.
     pub fn start_in(data: tempfile::TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = binary();
+        command.arg("serve").args(arguments);
+        Self::spawn(data, command, environment)
+    }
+
+    /// Runs `command`, which must become `tidegate serve`, in `data`.
+    pub fn spawn(data: tempfile::TempDir, mut command: Command, environment: &[(&str, &str)]) -> Self {
         command.env("TIDEGATE_GRPC_LISTEN", "127.0.0.1:0").env("TIDEGATE_RESP_LISTEN", "127.0.0.1:0");
-        command.arg("serve").args(arguments).current_dir(data.path()).envs(environment.iter().copied());
+        command.current_dir(data.path()).envs(environment.iter().copied());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
@@ -66,11 +72,12 @@ impl Tidegate {
                 panic!("tidegate did not start: {said}{errors}");
             }
         }
-        let address = |scheme: &str| {
-            let (_, rest) = said.split_once(scheme).unwrap();
-            rest.split_whitespace().next().unwrap().parse().unwrap()
+        let address = |label: &str| {
+            let (_, rest) = said.split_once(label).unwrap();
+            let url = rest.split_whitespace().next().unwrap();
+            url.split_once("://").unwrap().1.parse().unwrap()
         };
-        let (http, grpc, resp) = (address("http://"), address("grpc://"), address("redis://"));
+        let (http, grpc, resp) = (address("decision API"), address("gRPC"), address("RESP"));
         let stdout = std::thread::spawn(move || {
             let mut rest = said;
             lines.read_to_string(&mut rest).unwrap();

@@ -118,6 +118,17 @@ impl Text {
         })
     }
 
+    /// Whether the text is this word, in any case.
+    #[must_use]
+    pub fn is_word(&self, word: &str) -> bool {
+        matches!(self.0.as_slice(), [Piece::Literal(bytes)] if bytes.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    /// Appends the text with its variables' values as they are: nothing is escaped or dropped.
+    pub fn render_plain(&self, values: &mut impl Values, out: &mut Vec<u8>) {
+        self.render(Place::Body, values, out);
+    }
+
     fn literal(&mut self, text: &str) {
         match self.0.last_mut() {
             _ if text.is_empty() => {}
@@ -244,13 +255,26 @@ impl RequestTemplate {
             fields.field(name, &Text::parse(value)?)?;
         }
         let body = body.map(Text::parse).transpose()?;
-        let mut template = Self { method: method.to_owned(), path: path_text, fields, body, fixed: None };
-        if template.variables().next().is_none() {
+        let template = Self { method: method.to_owned(), path: path_text, fields, body, fixed: None };
+        Ok(template.with_fixed())
+    }
+
+    /// The same request with a body of bytes that hold no variables.
+    #[must_use]
+    pub fn with_body(mut self, bytes: Vec<u8>) -> Self {
+        self.body = Some(Text(vec![Piece::Literal(bytes)]));
+        self.fixed = None;
+        self.with_fixed()
+    }
+
+    /// Renders once what never changes.
+    fn with_fixed(mut self) -> Self {
+        if self.variables().next().is_none() {
             let mut bytes = Vec::new();
-            template.render(&mut Nothing, &mut Vec::new(), &mut bytes);
-            template.fixed = Some(bytes);
+            self.render(&mut Nothing, &mut Vec::new(), &mut bytes);
+            self.fixed = Some(bytes);
         }
-        Ok(template)
+        self
     }
 
     /// The whole request when it has no variables: nothing needs rendering then.

@@ -3,6 +3,9 @@
 use std::fmt::Display;
 use std::io::Write;
 
+/// Longest line of a number: a type, a sign, 20 digits, CR and LF.
+const NUMBER_BYTES: usize = 24;
+
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
@@ -34,7 +37,9 @@ impl<'a> Encoder<'a> {
 
     /// A status such as `OK`, of letters alone.
     pub fn simple(&mut self, status: &'static str) {
-        self.line(b'+', status.as_bytes());
+        self.out.push(b'+');
+        self.out.extend_from_slice(status.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
     }
 
     /// An error whose first word is its code. Line ends within become spaces, so that text which came
@@ -54,26 +59,26 @@ impl<'a> Encoder<'a> {
 
     /// A number.
     pub fn integer(&mut self, number: i64) {
-        self.line(b':', itoa::Buffer::new().format(number).as_bytes());
+        self.number(b':', number.is_negative(), number.unsigned_abs());
     }
 
     /// Bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.line(b'$', itoa::Buffer::new().format(bytes.len()).as_bytes());
+        self.number(b'$', false, bytes.len() as u64);
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
 
     /// The start of an array; its items follow.
     pub fn array(&mut self, items: usize) {
-        self.line(b'*', itoa::Buffer::new().format(items).as_bytes());
+        self.number(b'*', false, items as u64);
     }
 
     /// The start of a map; `pairs` keys with their values follow. RESP2 has a flat array instead.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => self.array(pairs * 2),
-            Protocol::Resp3 => self.line(b'%', itoa::Buffer::new().format(pairs).as_bytes()),
+            Protocol::Resp3 => self.number(b'%', false, pairs as u64),
         }
     }
 
@@ -85,10 +90,29 @@ impl<'a> Encoder<'a> {
         });
     }
 
-    fn line(&mut self, kind: u8, text: &[u8]) {
-        self.out.push(kind);
-        self.out.extend_from_slice(text);
-        self.out.extend_from_slice(b"\r\n");
+    /// A line made from its end, so that the buffer is extended once: most replies are short numbers.
+    fn number(&mut self, kind: u8, negative: bool, mut number: u64) {
+        let mut line = [0; NUMBER_BYTES];
+        let mut start = NUMBER_BYTES;
+        let mut put = |byte| {
+            start -= 1;
+            line[start] = byte;
+        };
+        put(b'\n');
+        put(b'\r');
+        loop {
+            // Invariant: a digit fits.
+            put(b'0' + u8::try_from(number % 10).unwrap_or(0));
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        if negative {
+            put(b'-');
+        }
+        put(kind);
+        self.out.extend_from_slice(&line[start..]);
     }
 }
 
@@ -107,13 +131,16 @@ mod tests {
         let all = |out: &mut Encoder<'_>| {
             out.simple("OK");
             out.integer(-1);
+            out.integer(120);
+            out.integer(i64::MIN);
             out.bulk(b"a\r\n");
             out.array(1);
             out.map(2);
             out.null();
         };
-        assert_eq!(encoded(Protocol::Resp2, all), "+OK\r\n:-1\r\n$3\r\na\r\n\r\n*1\r\n*4\r\n$-1\r\n");
-        assert_eq!(encoded(Protocol::Resp3, all), "+OK\r\n:-1\r\n$3\r\na\r\n\r\n*1\r\n%2\r\n_\r\n");
+        let start = "+OK\r\n:-1\r\n:120\r\n:-9223372036854775808\r\n$3\r\na\r\n\r\n*1\r\n";
+        assert_eq!(encoded(Protocol::Resp2, all), format!("{start}*4\r\n$-1\r\n"));
+        assert_eq!(encoded(Protocol::Resp3, all), format!("{start}%2\r\n_\r\n"));
     }
 
     #[test]

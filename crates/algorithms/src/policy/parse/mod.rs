@@ -4,6 +4,7 @@
 //! all three arrive as a tree of values. Reading by hand instead of deriving is what lets one pass
 //! report every mistake with its place, unknown keys and wrong types among them.
 
+mod pattern;
 mod quota;
 
 use std::sync::Arc;
@@ -12,12 +13,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::{MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_VALUE_BYTES, Pattern, Policy, Quota, QuotaSpec};
+use super::{MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_REPLACED, Policy, Quota, QuotaSpec, unknown_key};
 
 /// Most mistakes that are reported of one document.
 pub const MAX_MISTAKES: usize = 64;
-/// Most alternatives of one pattern.
-const MAX_ALTERNATIVES: usize = 64;
 
 /// One thing wrong in a document. It reads as a sentence: `/limit is -1 (accepted: a whole number
 /// from 0 to 1000000000)`.
@@ -32,7 +31,7 @@ pub struct Mistake {
     pub accepted: String,
 }
 
-const POLICY_KEYS: [&str; 5] = ["name", "match", "key", "mode", "on_store_failure"];
+const POLICY_KEYS: [&str; 6] = ["name", "match", "key", "mode", "on_store_failure", "replaces"];
 const QUOTA_KEYS: [&str; 7] =
     ["algorithm", "limit", "window_seconds", "burst", "lease_seconds", "period", "time_zone"];
 const NAMES: &str = "a string of 1 to 64 bytes";
@@ -49,10 +48,11 @@ pub fn parse(value: &Value, pointer: &str) -> Result<Policy, Vec<Mistake>> {
     let mode = reader.choice("mode", "\"enforce\", \"shadow\"").unwrap_or_default();
     let on_store_failure =
         reader.choice("on_store_failure", "\"local\", \"open\", \"closed\"").unwrap_or_default();
+    let replaces = reader.replaces(name);
     let quota = reader.quota(None);
     match (name, quota) {
         (Some(name), Some(quota)) if reader.mistakes.is_empty() => {
-            Ok(Policy { name: Arc::from(name), matches, key, quota, mode, on_store_failure })
+            Ok(Policy { name: Arc::from(name), matches, key, quota, mode, on_store_failure, replaces })
         }
         _ => Err(reader.mistakes),
     }
@@ -84,6 +84,9 @@ pub(super) fn document(policy: &Policy) -> Value {
     map.insert("mode".to_owned(), serde_json::to_value(policy.mode).unwrap_or_default());
     let failure = serde_json::to_value(policy.on_store_failure).unwrap_or_default();
     map.insert("on_store_failure".to_owned(), failure);
+    if !policy.replaces.is_empty() {
+        map.insert("replaces".to_owned(), Value::from(policy.replaces.clone()));
+    }
     Value::Object(map)
 }
 
@@ -108,7 +111,7 @@ impl<'a> Reader<'a> {
         };
         let mut reader = Self { map, pointer, mistakes: Vec::new() };
         for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
-            reader.mistake(&escape(key), "is not a known key", known.join(", "));
+            reader.mistake(&escape(key), unknown_key(key, known.iter().copied()), known.join(", "));
         }
         Ok(reader)
     }
@@ -137,51 +140,6 @@ impl<'a> Reader<'a> {
         name
     }
 
-    fn matches(&mut self) -> Vec<(String, Pattern)> {
-        let accepted = format!("an object of up to {MAX_ATTRIBUTES} attributes");
-        match self.field("match") {
-            None => Vec::new(),
-            Some(Value::Object(map)) if map.len() <= MAX_ATTRIBUTES => map
-                .iter()
-                .filter_map(|(name, value)| Some((name.clone(), self.pattern(name, value)?)))
-                .collect(),
-            Some(Value::Object(map)) => {
-                self.mistake("match", format!("has {} attributes", map.len()), accepted);
-                Vec::new()
-            }
-            Some(other) => {
-                self.mistake("match", format!("is {}", shown(other)), accepted);
-                Vec::new()
-            }
-        }
-    }
-
-    fn pattern(&mut self, name: &str, value: &Value) -> Option<Pattern> {
-        let field = format!("match/{}", escape(name));
-        if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
-            self.mistake(&field, format!("has a name of {} bytes", name.len()), NAMES);
-        }
-        let Value::Array(values) = value else { return self.text(&field, value) };
-        if !(1..=MAX_ALTERNATIVES).contains(&values.len()) {
-            let accepted = format!("a string, or a list of 1 to {MAX_ALTERNATIVES}");
-            self.mistake(&field, format!("has {} alternatives", values.len()), accepted);
-        }
-        let texts = values.iter().take(MAX_ALTERNATIVES).enumerate();
-        let patterns: Vec<_> =
-            texts.map(|(index, value)| self.text(&format!("{field}/{index}"), value)).collect();
-        patterns.into_iter().collect::<Option<_>>().map(Pattern::AnyOf)
-    }
-
-    /// One pattern as text; a mistake if it is none.
-    fn text(&mut self, field: &str, value: &Value) -> Option<Pattern> {
-        let text = value.as_str().filter(|text| text.len() <= MAX_VALUE_BYTES);
-        if text.is_none() {
-            let accepted = format!("a string of up to {MAX_VALUE_BYTES} bytes, or a list of them");
-            self.mistake(field, format!("is {}", shown(value)), accepted);
-        }
-        text.map(Pattern::from_text)
-    }
-
     fn keys(&mut self) -> Vec<String> {
         let accepted = format!("a list of up to {MAX_ATTRIBUTES} names");
         let mut names = Vec::new();
@@ -201,6 +159,26 @@ impl<'a> Reader<'a> {
             Some(other) => self.mistake("key", format!("is {}", shown(other)), accepted),
         }
         names
+    }
+
+    /// The policies that the one called `own` replaces; they need not be there.
+    fn replaces(&mut self, own: Option<&str>) -> Vec<String> {
+        let accepted = format!("a list of up to {MAX_REPLACED} names of other policies");
+        match self.field("replaces") {
+            None => Vec::new(),
+            Some(Value::Array(values)) if values.len() <= MAX_REPLACED => {
+                let other = |value: &'a Value| value.as_str().filter(|it| is_name(it) && Some(*it) != own);
+                let names: Vec<_> = values.iter().map(|value| (value, other(value))).collect();
+                for (index, (value, _)) in names.iter().enumerate().filter(|(_, (_, name))| name.is_none()) {
+                    self.mistake(&format!("replaces/{index}"), format!("is {}", shown(value)), &accepted);
+                }
+                names.into_iter().filter_map(|(_, name)| name.map(str::to_owned)).collect()
+            }
+            Some(other) => {
+                self.mistake("replaces", format!("is {}", shown(other)), accepted);
+                Vec::new()
+            }
+        }
     }
 
     fn choice<T: DeserializeOwned>(&mut self, field: &str, accepted: &str) -> Option<T> {

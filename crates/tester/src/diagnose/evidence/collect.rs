@@ -10,11 +10,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::SocketAddr;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::cgroup::{Quota, quota};
 use super::network::{self, Sockets, TcpCounters, TcpSocket};
+use super::sock_diag;
 use super::{KernelDelta, Observation, ServerDelta, ThreadUse, process};
 
 /// Threads looked at.
@@ -35,6 +38,8 @@ pub struct Probe {
     pub server_pid: Option<u32>,
     /// The port that the server listens on, when it is on this machine.
     pub server_port: Option<u16>,
+    /// Where the client connects to.
+    pub target: Option<SocketAddr>,
     /// The generator's own processes.
     pub client_pids: Vec<u32>,
     /// Source addresses that the client uses.
@@ -75,13 +80,14 @@ struct Thread {
 pub struct Reading {
     counters: Option<TcpCounters>,
     sockets: Option<Sockets>,
-    machine: Option<(u64, u64)>,
-    accept_queue: Option<u64>,
+    machine: Option<process::MachineTicks>,
+    accept_queue: Option<(u64, Option<u64>)>,
+    min_rtt_us: Option<u32>,
     client_descriptors: Option<u64>,
     threads: BTreeMap<u32, Thread>,
     futex_waiting: Option<u64>,
     descriptors: Option<u64>,
-    throttling: Option<(u64, u64)>,
+    quota: Quota,
     resident_bytes: Option<u64>,
     outgoing: Option<u64>,
 }
@@ -97,11 +103,12 @@ impl Probe {
             sockets: file("/proc/net/sockstat").and_then(|t| network::sockstat(&t)),
             machine: file("/proc/stat").and_then(|t| process::machine_ticks(&t)),
             accept_queue: self.accept_queue(&tcp),
+            min_rtt_us: self.target.and_then(sock_diag::min_rtt_us),
             client_descriptors: self.client_pids.iter().filter_map(|&p| client_files(p)).max(),
             threads: server.map(threads).unwrap_or_default(),
             futex_waiting: server.and_then(futex_waiting),
             descriptors: server.and_then(open_files),
-            throttling: server.and_then(throttling),
+            quota: server.map(quota).unwrap_or_default(),
             resident_bytes: server
                 .and_then(|p| file(&format!("/proc/{p}/status")))
                 .and_then(|t| process::resident_bytes(&t)),
@@ -119,7 +126,7 @@ impl Probe {
         Observation {
             kernel: self.kernel(readings, first, last),
             server: self.server(readings, first, last, seconds),
-            min_rtt_us: None,
+            min_rtt_us: readings.iter().filter_map(|r| r.min_rtt_us).min().map(f64::from),
         }
     }
 
@@ -137,9 +144,10 @@ impl Probe {
             sources: self.sources,
             client_descriptors: most(|r| r.client_descriptors),
             client_descriptor_limit: limit,
-            accept_queue: most(|r| r.accept_queue),
-            accept_queue_limit: None,
-            idle: idle(first, last),
+            accept_queue: most(|r| r.accept_queue.map(|(waiting, _)| waiting)),
+            accept_queue_limit: most(|r| r.accept_queue.and_then(|(_, limit)| limit)),
+            idle: share(first, last, |ticks| ticks.idle),
+            stolen: share(first, last, |ticks| ticks.stolen),
         })
     }
 
@@ -159,10 +167,11 @@ impl Probe {
         let mut threads = thread_use(first, last, seconds);
         let cpu = threads.iter().map(|t| t.cpu).sum();
         threads.truncate(KEPT_THREADS);
-        let (before, after) = (first.throttling, last.throttling);
+        let (before, after) = (first.quota.periods, last.quota.periods);
         let grown = |pick: fn((u64, u64)) -> u64| Some(pick(after?).saturating_sub(pick(before?)));
         Some(ServerDelta {
-            cores: cores(pid),
+            cores: last.quota.cores.map_or(cores(pid), |quota| quota.min(cores(pid))),
+            quota_cores: last.quota.cores,
             cpu,
             threads,
             futex_waiting: (!waiting.is_empty())
@@ -178,9 +187,14 @@ impl Probe {
         })
     }
 
-    fn accept_queue(&self, tcp: &[TcpSocket]) -> Option<u64> {
+    /// Length and limit of the listener's queue; without its limit where only files can be read.
+    fn accept_queue(&self, tcp: &[TcpSocket]) -> Option<(u64, Option<u64>)> {
         let port = self.server_port?;
-        tcp.iter().filter(|s| s.listening && s.local.1 == port).map(|s| s.receive_queue).max()
+        if let Some(queue) = sock_diag::accept_queue(port) {
+            return Some((queue.waiting, Some(queue.limit)));
+        }
+        let listeners = tcp.iter().filter(|s| s.listening && s.local.1 == port);
+        listeners.map(|s| (s.receive_queue, None)).max()
     }
 }
 
@@ -202,10 +216,11 @@ fn thread_use(first: &Reading, last: &Reading, seconds: f64) -> Vec<ThreadUse> {
     found
 }
 
-fn idle(first: &Reading, last: &Reading) -> Option<f64> {
-    let ((idle_before, all_before), (idle_after, all_after)) = (first.machine?, last.machine?);
-    let all = all_after.saturating_sub(all_before);
-    (all > 0).then(|| idle_after.saturating_sub(idle_before) as f64 / all as f64)
+/// A part of the machine's time between two readings, 0 to 1.
+fn share(first: &Reading, last: &Reading, part: fn(&process::MachineTicks) -> u64) -> Option<f64> {
+    let (before, after) = (first.machine?, last.machine?);
+    let all = after.all.saturating_sub(before.all);
+    (all > 0).then(|| part(&after).saturating_sub(part(&before)) as f64 / all as f64)
 }
 
 fn file(path: &str) -> Option<String> {
@@ -263,11 +278,6 @@ fn futex_waiting(pid: u32) -> Option<u64> {
     Some(waiting.count() as u64)
 }
 
-fn throttling(pid: u32) -> Option<(u64, u64)> {
-    let groups = file(&format!("/proc/{pid}/cgroup"))?;
-    process::cpu_stat_paths(&groups).iter().find_map(|path| process::throttling(&file(path)?))
-}
-
 /// Cores that the process may run on, by its own mask.
 fn cores(pid: u32) -> f64 {
     let allowed = file(&format!("/proc/{pid}/status")).and_then(|t| {
@@ -307,6 +317,7 @@ mod tests {
         let probe = Probe {
             server_pid: Some(std::process::id()),
             server_port: Some(port),
+            target: Some(listener.local_addr().unwrap()),
             client_pids: vec![std::process::id()],
             sources: Some(1),
         };
@@ -319,10 +330,13 @@ mod tests {
         let seen = probe.delta(&[before, probe.read()], 1.0);
         let kernel = seen.kernel.unwrap();
         assert_eq!(kernel.accept_queue, Some(3));
+        assert!(kernel.accept_queue_limit.is_none_or(|limit| limit > 3), "{kernel:?}");
+        assert!(seen.min_rtt_us.is_none_or(|us| us < 1e6), "{:?}", seen.min_rtt_us);
         assert!(kernel.port_range.unwrap() > 1_000 && kernel.idle.is_none_or(|i| (0.0..=1.0).contains(&i)));
         assert!(kernel.client_descriptors.unwrap() >= 9);
         let server = seen.server.unwrap();
-        assert!(!server.threads.is_empty() && server.cores >= 1.0);
+        // A core at least, unless this very process has a quota that is less.
+        assert!(!server.threads.is_empty() && server.cores >= server.quota_cores.unwrap_or(1.0).min(1.0));
         assert!(server.descriptors.unwrap() < server.descriptor_limit.unwrap());
         // The test is client and server at once, so its clients count as outgoing too.
         assert!(server.outgoing.unwrap() >= 7, "{:?}", server.outgoing);

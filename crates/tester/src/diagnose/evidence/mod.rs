@@ -6,11 +6,13 @@
 //! looked". Collecting is in [`collect`] (files of `/proc`) and [`observed`] (around each step of a
 //! bench); the parsers are pure.
 
+pub mod cgroup;
 pub mod collect;
 pub mod network;
 pub mod observed;
 pub mod process;
 pub mod prometheus;
+pub mod sock_diag;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +49,8 @@ pub struct KernelDelta {
     pub accept_queue_limit: Option<u64>,
     /// Share of all cores' time that was idle, 0 to 1.
     pub idle: Option<f64>,
+    /// Share of it that the machine's host took (steal), 0 to 1.
+    pub stolen: Option<f64>,
 }
 
 /// One thread of the server over a step.
@@ -65,6 +69,9 @@ pub struct ThreadUse {
 pub struct ServerDelta {
     /// Cores that the server may use.
     pub cores: f64,
+    /// Cores that its CPU quota allows, when it has one.
+    #[serde(default)]
+    pub quota_cores: Option<f64>,
     /// Cores that it used on average.
     pub cpu: f64,
     /// Its threads, the busiest first; empty when only the total is known.

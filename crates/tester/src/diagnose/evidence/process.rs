@@ -1,7 +1,7 @@
-//! Parsers for the kernel's files about a process, its threads, its cgroup and the machine.
+//! Parsers for the kernel's files about a process, its threads and the machine.
 //!
 //! Pure: text in, figures out. References: proc(5), the kernel's `Documentation/scheduler/sched-stats.rst`
-//! (second field of `schedstat`: nanoseconds runnable without a core) and cgroup v1/v2 `cpu.stat`.
+//! (second field of `schedstat`: nanoseconds runnable without a core).
 
 /// CPU time of a process or thread, in clock ticks (USER_HZ).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,44 +46,26 @@ pub fn resident_bytes(text: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib.saturating_mul(1024))
 }
 
-/// Idle and total time of all cores from `/proc/stat`, in clock ticks.
+/// What became of the time of all cores, in clock ticks (USER_HZ).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineTicks {
+    /// Nothing to do, or waiting for a disk.
+    pub idle: u64,
+    /// Taken by the host of a virtual machine.
+    pub stolen: u64,
+    /// All of it.
+    pub all: u64,
+}
+
+/// Reads the first line of `/proc/stat`.
 #[must_use]
-pub fn machine_ticks(text: &str) -> Option<(u64, u64)> {
+pub fn machine_ticks(text: &str) -> Option<MachineTicks> {
     let line = text.lines().find_map(|l| l.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|f| f.parse().ok()).collect();
     // user nice system idle iowait irq softirq steal; guest time is part of user time already.
     let idle = fields.get(3)?.saturating_add(*fields.get(4)?);
-    Some((idle, fields.iter().take(8).fold(0, |sum: u64, f| sum.saturating_add(*f))))
-}
-
-/// Quota periods and how many of them ran out, from a cgroup's `cpu.stat`.
-#[must_use]
-pub fn throttling(text: &str) -> Option<(u64, u64)> {
-    let find = |name: &str| {
-        text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
-    };
-    Some((find("nr_periods")?, find("nr_throttled")?))
-}
-
-/// Where the `cpu.stat` of a process may be, from its `/proc/PID/cgroup`: v1 and v2 places.
-#[must_use]
-pub fn cpu_stat_paths(text: &str) -> Vec<String> {
-    let mut paths = Vec::new();
-    for line in text.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
-            continue;
-        };
-        let path = path.trim_end_matches('/');
-        if controllers.is_empty() {
-            paths.push(format!("/sys/fs/cgroup{path}/cpu.stat"));
-            paths.push(format!("/sys/fs/cgroup/unified{path}/cpu.stat"));
-        } else if controllers.split(',').any(|c| c == "cpu") {
-            paths.push(format!("/sys/fs/cgroup/{controllers}{path}/cpu.stat"));
-            paths.push(format!("/sys/fs/cgroup/cpu{path}/cpu.stat"));
-        }
-    }
-    paths
+    let all = fields.iter().take(8).fold(0, |sum: u64, f| sum.saturating_add(*f));
+    Some(MachineTicks { idle, stolen: fields.get(7).copied().unwrap_or(0), all })
 }
 
 /// The inode of `socket:[123]`, as a descriptor's link shows it.
@@ -106,41 +88,17 @@ mod tests {
                       Max open files            20000                20000                files\n";
         assert_eq!(descriptor_limit(limits), Some(20_000));
         assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t  2048 kB\n"), Some(2_097_152));
-        let machine = "cpu  100 5 45 800 50 0 0 0 0 0\ncpu0 50 2 20 400 25 0 0 0 0 0\n";
-        assert_eq!(machine_ticks(machine), Some((850, 1_000)));
-        assert_eq!(
-            throttling("nr_periods 120\nnr_throttled 87\nthrottled_time 4300000000\n"),
-            Some((120, 87))
-        );
-        assert_eq!(
-            throttling("usage_usec 5\nnr_periods 12\nnr_throttled 3\nthrottled_usec 9\n"),
-            Some((12, 3))
-        );
-        assert_eq!(throttling("usage_usec 5\n"), None);
+        let machine = "cpu  100 5 40 700 50 2 3 100 0 0\ncpu0 50 2 20 400 25 0 0 0 0 0\n";
+        assert_eq!(machine_ticks(machine), Some(MachineTicks { idle: 750, stolen: 100, all: 1_000 }));
         assert_eq!(socket_inode("socket:[41121]"), Some(41_121));
         assert_eq!(socket_inode("/dev/null"), None);
-    }
-
-    #[test]
-    fn cgroup_places_of_both_versions() {
-        assert_eq!(
-            cpu_stat_paths("4:cpu,cpuacct:/limited\n0::/user.slice\n"),
-            [
-                "/sys/fs/cgroup/cpu,cpuacct/limited/cpu.stat",
-                "/sys/fs/cgroup/cpu/limited/cpu.stat",
-                "/sys/fs/cgroup/user.slice/cpu.stat",
-                "/sys/fs/cgroup/unified/user.slice/cpu.stat",
-            ]
-        );
-        assert_eq!(cpu_stat_paths("0::/\n")[0], "/sys/fs/cgroup/cpu.stat");
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_without_panic(text in "[()a-z 0-9:\n]{0,120}") {
             prop_assert!(stat(&text).is_none_or(|s| text.contains(&s.name)));
-            prop_assert!(machine_ticks(&text).is_none_or(|(idle, all)| idle <= all));
-            prop_assert!(throttling(&text).is_none() || text.contains("nr_periods"));
+            prop_assert!(machine_ticks(&text).is_none_or(|ticks| ticks.idle <= ticks.all));
         }
     }
 }

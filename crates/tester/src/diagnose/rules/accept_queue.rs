@@ -41,20 +41,25 @@ pub(in super::super) fn overflow(evidence: &Evidence) -> Option<Cause> {
     if late < NOTICED && !(full && dropped >= NOTICED) && !stuck {
         return None;
     }
-    Some(
-        Cause::new(
-            CauseName::AcceptQueue,
-            if late >= NOTICED && retransmits > 0 { 0.94 } else { 0.85 },
-            "the listener's accept queue overflows: raise its backlog, or accept faster",
-        )
-        .saw(format!("{overflows} connections were dropped at the listener"))
-        .saw(format!(
-            "{} of the connects took about 1, 3 or 7 s; {retransmits} SYNs were sent again",
-            percent(late)
-        ))
-        .saw(format!("{} of the connections could not be made", percent(missing)))
-        .number("listen_overflows", overflows as f64)
-        .number("late_connects", late)
-        .number("syn_retransmits", retransmits as f64),
+    let fullest = kernel.iter().filter_map(|k| Some((k.accept_queue?, k.accept_queue_limit?))).max();
+    let mut cause = Cause::new(
+        CauseName::AcceptQueue,
+        if late >= NOTICED && retransmits > 0 { 0.94 } else { 0.85 },
+        "the listener's accept queue overflows: raise its backlog, or accept faster",
     )
+    .saw(format!("{overflows} connections were dropped at the listener"))
+    .saw(format!(
+        "{} of the connects took about 1, 3 or 7 s; {retransmits} SYNs were sent again",
+        percent(late)
+    ))
+    .saw(format!("{} of the connections could not be made", percent(missing)))
+    .number("listen_overflows", overflows as f64)
+    .number("late_connects", late)
+    .number("syn_retransmits", retransmits as f64);
+    if let Some((waiting, limit)) = fullest {
+        cause = cause
+            .saw(format!("the listener's queue held {waiting} where its limit is {limit}"))
+            .number("accept_queue_limit", limit as f64);
+    }
+    Some(cause)
 }

@@ -7,7 +7,7 @@
 //! thread reaches 90 %. Between the thresholds nothing is said.
 
 use super::super::evidence::{ServerDelta, StepEvidence};
-use super::super::{Cause, CauseName, Evidence};
+use super::super::{Cause, CauseName, Evidence, host};
 use super::{mean_of, percent};
 
 /// Share of a core or of all cores from which it is used up.
@@ -38,17 +38,22 @@ fn quota(focus: &[&StepEvidence]) -> Option<Cause> {
         return None;
     }
     let p99 = mean_of(focus.iter().map(|s| Some(s.step.response.p99_us as f64)))?;
-    Some(
-        Cause::new(
-            CauseName::ServerCpu,
-            0.93,
-            "the server's CPU quota is used up: it stands still until the next period",
-        )
-        .saw(format!("the quota ran out in {throttled} of {periods} periods"))
-        .saw(format!("p99 is {:.0} ms; a period is 100 ms unless set otherwise", p99 / 1e3))
-        .number("throttled_share", share)
-        .number("p99_ms", p99 / 1e3),
+    let allowed = servers.iter().find_map(|s| s.quota_cores);
+    let mut cause = Cause::new(
+        CauseName::ServerCpu,
+        0.93,
+        "the server's CPU quota is used up: it stands still until the next period",
     )
+    .saw(format!("the quota ran out in {throttled} of {periods} periods"))
+    .saw(format!("p99 is {:.0} ms; a period is 100 ms unless set otherwise", p99 / 1e3))
+    .number("throttled_share", share)
+    .number("p99_ms", p99 / 1e3);
+    if let Some(cores) = allowed {
+        cause = cause
+            .saw(format!("its group may use {cores:.2} cores (cpu.max): raise that, or do less work"))
+            .number("quota_cores", cores);
+    }
+    Some(cause)
 }
 
 fn cores(focus: &[&StepEvidence]) -> Option<Cause> {
@@ -80,7 +85,15 @@ fn cores(focus: &[&StepEvidence]) -> Option<Cause> {
     if let Some(idle) = idle {
         cause = cause.saw(format!("its machine was idle {} of the time", percent(idle))).number("idle", idle);
     }
-    if share < FULL {
+    let stolen = focus.iter().filter_map(|s| s.kernel?.stolen).fold(0.0, f64::max);
+    if stolen > host::TAKEN {
+        cause = cause
+            .saw(format!(
+                "the machine's host took {} of the time: its cores are not all its own",
+                percent(stolen)
+            ))
+            .number("stolen", stolen);
+    } else if share < FULL {
         cause = cause.saw("other programs on the machine, the load generator perhaps, used the rest");
     }
     Some(cause)

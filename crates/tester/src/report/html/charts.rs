@@ -59,7 +59,7 @@ pub(super) fn latency(report: &Report) -> String {
     }
     chart.figure(
         "Response time against load",
-        (report.load_unit(), "time from the planned send"),
+        (report.load_unit(), "time from the planned send, log scale"),
         (count, time),
     )
 }
@@ -92,7 +92,7 @@ pub(super) fn percentiles(step: &StepRecord) -> String {
         let text = format!("{:.4}", 100.0 * (1.0 - 1.0 / x.max(1.0)));
         format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
     };
-    chart.figure(&title, ("percentile", "time"), (quantile, time))
+    chart.figure(&title, ("percentile", "time, log scale"), (quantile, time))
 }
 
 fn curve(latency: &LatencySummary) -> Vec<(f64, f64)> {
@@ -156,8 +156,11 @@ pub(super) fn errors(totals: &[(String, u64)]) -> String {
         Axis::linear([0.0, totals.len() as f64].into_iter()),
         Axis::linear([0.0, most].into_iter()),
     );
+    // A single class is a bar too, not a wall.
+    let half = (0.15 * totals.len() as f64).min(0.4);
     for (i, (class, n)) in totals.iter().enumerate() {
-        chart.bar("p99", i as f64 + 0.1, i as f64 + 0.9, *n as f64, &format!("{class}: {n}"));
+        let middle = i as f64 + 0.5;
+        chart.bar("p99", middle - half, middle + half, *n as f64, &format!("{class}: {n}"));
     }
     let names: Vec<&str> = totals.iter().map(|t| t.0.as_str()).collect();
     chart.figure("Errors by class", (&names.join(", "), "errors"), (|_| String::new(), count))

@@ -3,22 +3,22 @@
 use super::{charts, escape};
 use crate::diagnose::CauseName;
 use crate::discover::Bound;
-use crate::record::StepRecord;
 use crate::report::format::{bytes, count, percent, time};
 use crate::report::markdown::{error_totals, knee_sentence, shown, stop_name, zone_name};
-use crate::report::{LevelRow, Report};
+use crate::report::{LevelRow, Report, times};
 
 const STYLE: &str = include_str!("style.css");
 
 /// Columns that hold words: aligned to the left.
-const TEXT_COLUMNS: [&str; 4] = ["zone", "cause", "refused", "class"];
+const TEXT_COLUMNS: [&str; 5] = ["zone", "cause", "refused", "class", "part"];
 
 /// Writes the report as one HTML file.
 #[must_use]
 pub fn html(report: &Report) -> String {
     let parts =
         [head(report), facts(report), verdicts(report), cause(report), curves(report), levels(report)];
-    let rest = [steps(report), errors(report), fit(report), gates(report), machine(report)];
+    let rest =
+        [self::parts(report), steps(report), errors(report), fit(report), gates(report), machine(report)];
     let body: String = parts.into_iter().chain(rest).collect();
     format!(
         r#"<!doctype html>
@@ -34,11 +34,12 @@ pub fn html(report: &Report) -> String {
 fn head(report: &Report) -> String {
     let c = &report.context;
     format!(
-        r#"<h1>Saturation of <code>{}</code></h1><p class="dim">Scenario {}, {}, tidegate {}</p>"#,
+        r#"<h1>Saturation of <code>{}</code></h1><p class="dim">Scenario {}, {}, tidegate {}<br>Load: {}</p>"#,
         escape(&c.target),
         escape(&c.scenario),
         escape(&c.started),
         escape(&c.version),
+        escape(&c.engine),
     )
 }
 
@@ -126,15 +127,9 @@ fn cause(report: &Report) -> String {
     )
 }
 
-/// The step that the detailed charts show: the capacity's, else the last.
-fn shown_step(report: &Report) -> Option<&StepRecord> {
-    let by_count = |s: &&StepRecord| s.response.count;
-    report.capacity_steps().into_iter().max_by_key(by_count).or_else(|| report.steps.last())
-}
-
 fn curves(report: &Report) -> String {
     let mut all = charts::throughput(report) + &charts::latency(report);
-    if let Some(step) = shown_step(report).filter(|s| s.response.count > 0) {
+    if let Some(step) = report.shown_step().filter(|s| s.response.count > 0) {
         all += &charts::histogram(step);
         all += &charts::percentiles(step);
     }
@@ -234,6 +229,28 @@ fn steps(report: &Report) -> String {
         "refused",
     ];
     format!("<h2>Steps</h2>{}", table("steps", &head, &rows))
+}
+
+/// Where the time of a request goes, at the load that stands for the run.
+fn parts(report: &Report) -> String {
+    let Some(step) = report.shown_step() else { return String::new() };
+    let rows: String = times(step)
+        .map(|(name, t)| {
+            format!(
+                r#"<tr><td class="text">{name}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>"#,
+                time(t.p50_us as f64),
+                time(t.p99_us as f64),
+                time(t.max_us as f64),
+                count(t.count as f64),
+            )
+        })
+        .collect();
+    format!(
+        "<h2>Where the time goes at {} {}</h2>{}",
+        count(step.load()),
+        report.load_unit(),
+        table("times", &["part", "p50", "p99", "largest", "count"], &rows),
+    )
 }
 
 fn errors(report: &Report) -> String {

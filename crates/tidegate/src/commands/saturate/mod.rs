@@ -14,7 +14,7 @@ mod plan;
 mod screen;
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +29,8 @@ use tidegate_tester::report::{self, Context, Report};
 use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run_course, summary};
 use tidegate_tester::threshold::Threshold;
 
-use super::{EXIT_FINDING, EXIT_MISTAKES, load};
+use super::request::RequestFlags;
+use super::{EXIT_FINDING, EXIT_MISTAKES, load, terminal};
 
 /// Longest wait for the server's metrics page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,8 +40,11 @@ const PAGE_BYTES: u64 = 4 << 20;
 /// Finds where a service stops scaling, and says why.
 #[derive(Debug, clap::Args)]
 pub struct Saturate {
-    /// Where to: http://host:port/path, tcp://host:port (connect), tcp://host:port/echo, redis://host:port.
+    /// Where to: http://, https://, h2c://, h2://, grpc://, grpcs://HOST:PORT/PATH; tcp://, tls://HOST:PORT
+    /// (connect), tcp://HOST:PORT/echo; redis://, rediss://HOST:PORT.
     url: String,
+    #[command(flatten)]
+    request: RequestFlags,
     /// Requests, checks and thresholds of a scenario: a built-in name or a file. Its own steps are
     /// run, unless --closed, --open or --levels asks for a search with its requests.
     #[arg(long, value_name = "NAME|FILE")]
@@ -140,15 +144,18 @@ impl Saturate {
         let Some(processes) = self.preflight(&mut job, &options, course.most_connections())? else {
             return Ok(ExitCode::from(EXIT_MISTAKES));
         };
+        if !self.force {
+            preflight::contact(&options)?;
+        }
         let seen = self.witness(&options, processes, &job)?;
-        writeln!(io::stderr(), "{}", what_is_seen(&seen))?;
+        write!(io::stderr(), "{}", terminal::for_errors(&(what_is_seen(&seen) + "\n")))?;
 
         let started = report::format::utc(wall().0);
         let executable = std::env::current_exe().context("this program's own path is needed")?;
         let cluster = Cluster::new(job, processes, executable, vec![load::WORKER.into()]);
         let stop = cluster.stop_handle();
         super::signals::stop_on_signal(stop.clone())?;
-        let redraw = !self.plain && io::stderr().is_terminal();
+        let redraw = !self.plain && terminal::can_redraw();
         let mut screen = screen::Screen::new(&self.url, redraw, profiles);
         let cluster = if redraw { cluster.on_progress(screen.progress()) } else { cluster };
         let finished = run_course(&mut Watched::new(cluster, seen), &course, &stop, &mut screen);
@@ -156,10 +163,12 @@ impl Saturate {
 
         let context = Context {
             target: self.url.clone(),
+            engine: options.engine(),
             scenario,
             started,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: report::Machine::here(),
+            extra_worker_gain: None,
         };
         self.conclude(&finished, context, &thresholds, out)
     }
@@ -177,7 +186,7 @@ impl Saturate {
         let decision = preflight::decide(&machine, &need);
         let mut errors = io::stderr().lock();
         for finding in &decision.findings {
-            writeln!(errors, "{finding}")?;
+            write!(errors, "{}", terminal::for_errors(&format!("{finding}\n")))?;
         }
         if decision.blocked() && !self.force {
             writeln!(errors, "nothing was run; --force runs it all the same")?;
@@ -224,7 +233,7 @@ impl Saturate {
             bail!("nothing was measured");
         };
         self.write_files(&report)?;
-        write!(out, "{}", summary(&report))?;
+        write!(out, "{}", terminal::for_output(&summary(&report)))?;
         if report.verdicts.iter().any(|verdict| !verdict.met) {
             return Ok(ExitCode::from(EXIT_FINDING));
         }

@@ -5,7 +5,6 @@
 
 use tidegate_tester::cluster::Job;
 use tidegate_tester::discover::{Mode, Settings};
-use tidegate_tester::load::Target;
 use tidegate_tester::saturate::Course;
 use tidegate_tester::threshold::Threshold;
 
@@ -25,19 +24,17 @@ pub(super) struct Plan {
 
 pub(super) fn plan(args: &Saturate) -> anyhow::Result<Plan> {
     let (text, data) = match &args.scenario {
-        Some(name) => named_scenario(name)?,
+        Some(name) => {
+            args.request.only_connection()?;
+            named_scenario(name)?
+        }
         None => (one_request(args)?, None),
     };
     let job = Job {
-        url: args.url.clone(),
-        scenario: text,
-        data,
-        threads: 1,
+        http2: args.request.http2(),
+        trust: args.request.trust()?,
         sources: args.sources.clone(),
-        max_connecting: 512,
-        seed: args.seed,
-        profile_of_step: None,
-        share: (0, 1),
+        ..Job::new(args.url.clone(), text, data, args.seed)
     };
     let (scenario, _) = job.resolve()?;
     let mut thresholds = args.threshold.clone();
@@ -83,12 +80,11 @@ fn settings(args: &Saturate) -> Settings {
 
 /// One GET request to the URL, as a scenario. Its step is not run: the search makes its own.
 fn one_request(args: &Saturate) -> anyhow::Result<String> {
-    // JSON's strings are TOML's, for what a URL may hold.
-    let path = serde_json::to_string(&Target::parse(&args.url)?.path)?;
+    let request = args.request.table(&args.url)?;
     let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
     let wait = args.timeout_seconds.map_or(String::new(), |s| format!("request_timeout_ms = {}\n", ms(s)));
     Ok(format!(
-        "name = \"saturate\"\n[connection]\nreuse = \"{reuse}\"\n{wait}[[request]]\npath = {path}\n\
+        "name = \"saturate\"\n[connection]\nreuse = \"{reuse}\"\n{wait}{request}\
          [[step]]\nconnections = 1\nduration_s = 1.0\n"
     ))
 }

@@ -4,7 +4,6 @@
 //! what the step's thread and the search's thread both write to. A terminal that cannot be written to
 //! does not end the run.
 
-use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_tester::cluster::Cluster;
@@ -14,8 +13,7 @@ use tidegate_tester::load::{OnProgress, Progress};
 use tidegate_tester::measurement::{Loop, StepPlan};
 use tidegate_tester::saturate::{Spectator, step_line};
 
-/// Columns of a terminal that does not say how many it has.
-const COLUMNS: usize = 80;
+use crate::commands::terminal::{self, Canvas, say};
 
 /// Shows a run.
 pub(super) struct Screen {
@@ -31,14 +29,11 @@ struct Shown {
     steps: usize,
     max_steps: usize,
     load: f64,
-    /// Lines of the last drawing, to be drawn over.
-    lines: usize,
-    columns: usize,
+    canvas: Canvas,
 }
 
 impl Screen {
     pub(super) fn new(target: &str, redraw: bool, profiles: Vec<usize>) -> Self {
-        let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(COLUMNS);
         let shown = Shown {
             target: target.to_owned(),
             mode: Mode::Closed { think_us: 0 },
@@ -46,8 +41,7 @@ impl Screen {
             steps: 0,
             max_steps: 0,
             load: 0.0,
-            lines: 0,
-            columns,
+            canvas: Canvas::default(),
         };
         Self { shown: Arc::new(Mutex::new(shown)), redraw, profiles }
     }
@@ -63,7 +57,7 @@ impl Screen {
     /// Leaves the terminal as it was.
     pub(super) fn clear(&self) {
         if self.redraw {
-            self.shown.lock().unwrap_or_else(PoisonError::into_inner).erase();
+            self.shown.lock().unwrap_or_else(PoisonError::into_inner).canvas.erase();
         }
     }
 }
@@ -81,6 +75,10 @@ impl Spectator<Cluster> for Screen {
         if self.redraw {
             shown.draw(None);
         }
+    }
+
+    fn add_thread(&mut self, bench: &mut Cluster) -> bool {
+        bench.add_thread()
     }
 
     fn ended(&mut self, so_far: &Discovery) {
@@ -114,23 +112,6 @@ impl Shown {
             max_steps: self.max_steps,
             running,
         };
-        let lines = live::screen(&view, self.columns, true);
-        self.erase();
-        self.lines = lines.len();
-        say(&(lines.join("\n") + "\n"));
+        self.canvas.draw(&live::screen(&view, terminal::size(), true));
     }
-
-    /// Back to the first line of the last drawing, and everything below it gone.
-    fn erase(&mut self) {
-        if self.lines > 0 {
-            say(&format!("\u{1b}[{}A\u{1b}[J", self.lines));
-            self.lines = 0;
-        }
-    }
-}
-
-/// A terminal that is gone is no reason to lose the run.
-fn say(text: &str) {
-    let mut errors = io::stderr().lock();
-    let _gone = errors.write_all(text.as_bytes()).and_then(|()| errors.flush()).is_err();
 }

@@ -1,13 +1,14 @@
 //! Random operations against a plain map, with the database closed and reopened at random.
 
-#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
-
 use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use tidegate_algorithms::time::Wall;
 use tidegate_control::{Author, Change, Control, Error, Kind, Limits, Precondition, Revision};
+
+use crate::Home;
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -85,37 +86,43 @@ fn contents(control: &Control) -> Model {
     Kind::ALL.into_iter().flat_map(|kind| snapshot.documents(kind).map(entry).collect::<Vec<_>>()).collect()
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+/// Random histories on `home`, which starts empty for each.
+pub(crate) fn the_store_agrees_with_a_map(home: &impl Home, cases: u32) {
+    let settings = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new(settings);
+    let agreed = runner.run(&vec(operation(), 1..40), |operations| {
+        home.clear();
+        agrees(home, operations)
+    });
+    agreed.unwrap_or_else(|error| panic!("{error}\n{runner}"));
+}
 
-    #[test]
-    fn the_store_agrees_with_a_map(operations in vec(operation(), 1..40)) {
-        let dir = tempfile::tempdir().unwrap();
-        let limits = Limits { documents: 5, body_bytes: 24, ..Limits::default() };
-        let author = Author { actor: "model".to_owned(), at: Wall(1) };
-        let mut control = Control::open(dir.path(), limits).unwrap();
-        let (mut model, mut revision) = (Model::new(), Revision(0));
-        for operation in operations {
-            match operation {
-                Operation::Reopen => {
-                    drop(control);
-                    control = Control::open(dir.path(), limits).unwrap();
-                }
-                Operation::Apply(changes) => {
-                    let (mut next, mut newest) = (model.clone(), revision);
-                    let expected =
-                        changes.iter().try_for_each(|change| expect(&mut next, &mut newest, change, &limits));
-                    let got = control.apply(&changes, &author);
-                    prop_assert_eq!(got.as_ref().map(|_| ()).map_err(word), expected, "{:?}", got);
-                    if expected.is_ok() {
-                        (model, revision) = (next, newest);
-                    }
+fn agrees(home: &impl Home, operations: Vec<Operation>) -> Result<(), TestCaseError> {
+    let limits = Limits { documents: 5, body_bytes: 24, ..Limits::default() };
+    let author = Author { actor: "model".to_owned(), at: Wall(1) };
+    let mut control = home.open(limits);
+    let (mut model, mut revision) = (Model::new(), Revision(0));
+    for operation in operations {
+        match operation {
+            Operation::Reopen => {
+                drop(control);
+                control = home.open(limits);
+            }
+            Operation::Apply(changes) => {
+                let (mut next, mut newest) = (model.clone(), revision);
+                let expected =
+                    changes.iter().try_for_each(|change| expect(&mut next, &mut newest, change, &limits));
+                let got = control.apply(&changes, &author);
+                prop_assert_eq!(got.as_ref().map(|_| ()).map_err(word), expected, "{:?}", got);
+                if expected.is_ok() {
+                    (model, revision) = (next, newest);
                 }
             }
-            prop_assert_eq!(control.snapshot().revision(), revision);
-            prop_assert_eq!(contents(&control), model.clone());
         }
-        let audited: u64 = control.audit(Revision(0), 1000).unwrap().len() as u64;
-        prop_assert_eq!(audited, revision.0, "one audit row per revision");
+        prop_assert_eq!(control.snapshot().revision(), revision);
+        prop_assert_eq!(contents(&control), model.clone());
     }
+    let audited: u64 = control.audit(Revision(0), 1000).unwrap().len() as u64;
+    prop_assert_eq!(audited, revision.0, "one audit row per revision");
+    Ok(())
 }

@@ -1,8 +1,5 @@
 //! Changes, preconditions, bounds, the audit log and watchers, on a real database.
 
-#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
-
-use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
@@ -11,22 +8,21 @@ use tidegate_control::{
     Action, Author, Change, Control, Error, Kind, Limits, MAX_AUDIT_PAGE, MAX_CHANGES, Precondition, Revision,
 };
 
+use crate::Home;
+
 fn author(at: u64) -> Author {
     Author { actor: "alice".to_owned(), at: Wall(at) }
 }
 
-fn open(dir: &Path) -> Control {
-    Control::open(dir, Limits::default()).unwrap()
+fn open(home: &impl Home) -> Control {
+    home.open(Limits::default())
 }
 
 const POLICY: (Kind, &str) = (Kind::Policy, "api");
 
-#[test]
-fn a_change_is_there_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("not/yet/there");
+pub(crate) fn a_change_is_there_after_a_restart(home: &impl Home) {
     {
-        let control = open(&path);
+        let control = open(home);
         assert_eq!(control.snapshot().revision(), Revision(0));
         assert_eq!(control.put(POLICY, "{\"a\": 1}", Precondition::None, &author(7)).unwrap(), Revision(1));
         assert_eq!(control.put(POLICY, "2", Precondition::None, &author(8)).unwrap(), Revision(2));
@@ -35,7 +31,7 @@ fn a_change_is_there_after_a_restart() {
             .unwrap();
         assert_eq!(control.delete(POLICY, Precondition::None, &author(9)).unwrap(), Revision(4));
     }
-    let control = open(&path);
+    let control = open(home);
     assert_eq!(control.snapshot().revision(), Revision(4));
     assert_eq!(control.get(POLICY.0, POLICY.1), None);
     let kept = control.get(Kind::Override, "nul\0 and \u{fc}").unwrap();
@@ -54,15 +50,13 @@ fn a_change_is_there_after_a_restart() {
         ]
     );
     assert_eq!(rows[0].author, author(7));
-    assert_eq!(rows[2].author.at, Wall(i64::MAX as u64), "a time that SQLite cannot hold is clamped");
+    assert_eq!(rows[2].author.at, Wall(i64::MAX as u64), "a time that the database cannot hold is clamped");
     assert_eq!(control.audit(Revision(2), 1).unwrap(), rows[2..3]);
     assert_eq!(control.audit(Revision(u64::MAX), 1).unwrap(), []);
 }
 
-#[test]
-fn fault_20_two_admins_edit() {
-    let dir = tempfile::tempdir().unwrap();
-    let control = open(dir.path());
+pub(crate) fn fault_20_two_admins_edit(home: &impl Home) {
+    let control = open(home);
     let start = control.put(POLICY, "0", Precondition::IfNoneMatch, &author(1)).unwrap();
     let gate = Barrier::new(2);
     let edit = |body: &'static str| {
@@ -81,10 +75,8 @@ fn fault_20_two_admins_edit() {
     assert_eq!(control.audit(Revision(0), 10).unwrap().len(), 2, "the refused edit left no trace");
 }
 
-#[test]
-fn a_precondition_that_fails_says_what_is_there() {
-    let dir = tempfile::tempdir().unwrap();
-    let control = open(dir.path());
+pub(crate) fn a_precondition_that_fails_says_what_is_there(home: &impl Home) {
+    let control = open(home);
     let message = |result: Result<Revision, Error>| result.unwrap_err().to_string();
     let put = |precondition| control.put(POLICY, "1", precondition, &author(1));
     assert_eq!(
@@ -104,10 +96,8 @@ fn a_precondition_that_fails_says_what_is_there() {
     assert_eq!(message(control.delete(POLICY, Precondition::None, &author(1))), "there is no policy \"api\"");
 }
 
-#[test]
-fn several_changes_are_made_together_or_not_at_all() {
-    let dir = tempfile::tempdir().unwrap();
-    let control = open(dir.path());
+pub(crate) fn several_changes_are_made_together_or_not_at_all(home: &impl Home) {
+    let control = open(home);
     let good = [Change::put(Kind::Policy, "a", "1"), Change::put(Kind::Policy, "b", "1")];
     assert_eq!(control.apply(&good, &author(1)).unwrap(), Revision(2));
     let bad = [
@@ -131,11 +121,9 @@ fn several_changes_are_made_together_or_not_at_all() {
     }
 }
 
-#[test]
-fn old_audit_rows_are_pruned_and_counted() {
-    let dir = tempfile::tempdir().unwrap();
+pub(crate) fn old_audit_rows_are_pruned_and_counted(home: &impl Home) {
     let limits = Limits { audit_rows: 3, ..Limits::default() };
-    let control = Control::open(dir.path(), limits).unwrap();
+    let control = home.open(limits);
     for at in 1..=10 {
         control.put(POLICY, "1", Precondition::None, &author(at)).unwrap();
     }
@@ -144,14 +132,16 @@ fn old_audit_rows_are_pruned_and_counted() {
     let usage = control.usage().unwrap();
     assert_eq!((usage.audit_rows, usage.audit_pruned, usage.documents, usage.bytes), (3, 7, 1, 4));
     drop(control);
-    let reopened = Control::open(dir.path(), limits).unwrap();
+    let reopened = home.open(limits);
     assert_eq!(reopened.put(POLICY, "1", Precondition::None, &author(11)).unwrap(), Revision(11));
 }
 
-#[tokio::test]
-async fn watchers_see_each_newest_revision() {
-    let dir = tempfile::tempdir().unwrap();
-    let control = open(dir.path());
+pub(crate) fn watchers_see_each_newest_revision(home: &impl Home) {
+    let control = open(home);
+    tokio::runtime::Runtime::new().unwrap().block_on(watched(control));
+}
+
+async fn watched(control: Control) {
     let mut watcher = control.watch();
     assert_eq!(watcher.borrow_and_update().revision(), Revision(0));
     let put = |body: &'static str| control.run(move |c| c.put(POLICY, body, Precondition::None, &author(1)));

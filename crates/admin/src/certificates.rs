@@ -1,0 +1,39 @@
+//! For how long the certificates in force are good, and how the last rotation went (fault 42's gauge).
+
+use std::fmt;
+
+use tidegate_net::tls::{Tls, TlsStatus};
+
+use crate::{Families, Family};
+
+/// The certificates of the servers that speak TLS, by the server's name.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    /// Each server and its TLS.
+    pub servers: Vec<(&'static str, Tls)>,
+}
+
+impl Family for Certificates {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let each = |write: &mut dyn FnMut(&str, TlsStatus) -> fmt::Result| {
+            self.servers.iter().try_for_each(|(server, tls)| write(server, tls.status()))
+        };
+        let help = "Seconds for which the certificate in force is still good";
+        families.gauges("tidegate_tls_certificate_seconds_left", help, |series| {
+            each(&mut |server, status| series(&[("server", server)], status.seconds_left()))
+        })?;
+        let help = "1 if the certificate's files as they are now are in force, 0 if they were refused";
+        families.gauges("tidegate_tls_last_reload_successful", help, |series| {
+            each(&mut |server, status| series(&[("server", server)], u64::from(status.is_reload_good)))
+        })?;
+        families.gauges("tidegate_tls_handshakes_in_flight", "TLS handshakes under way", |series| {
+            each(&mut |server, status| series(&[("server", server)], status.handshaking as u64))
+        })?;
+        families.counters("tidegate_tls_reloads", "Reloads of the certificate's files", |series| {
+            each(&mut |server, status| {
+                series(&[("server", server), ("result", "applied")], status.applied)?;
+                series(&[("server", server), ("result", "refused")], status.refused)
+            })
+        })
+    }
+}

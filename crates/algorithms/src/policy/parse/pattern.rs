@@ -1,0 +1,113 @@
+//! What a policy matches: a text, a list of alternatives, or an object for what a text cannot say.
+//!
+//! ```text
+//!   "GET"  "/v1/*"  "*"                    exactly this; this prefix; anything
+//!   ["GET", "/v1/*"]                       any of them
+//!   { like = "/v1/*/edit" }                a `*` anywhere
+//!   { not = ["GET", { like = "*.js" }] }   anything else; with `like` as well, of what it matches
+//! ```
+//!
+//! A `*` inside a text is literal, because it was so before there was `like`.
+
+use serde_json::Value;
+
+use super::{NAMES, Reader, escape, shown};
+use crate::policy::{MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_VALUE_BYTES, Pattern};
+
+/// Most alternatives of one pattern.
+const MAX_ALTERNATIVES: usize = 64;
+/// Most values that one pattern leaves out.
+const MAX_EXCEPTIONS: usize = 256;
+
+impl Reader<'_> {
+    /// The patterns of every attribute.
+    pub(super) fn matches(&mut self) -> Vec<(String, Pattern)> {
+        let accepted = format!("an object of up to {MAX_ATTRIBUTES} attributes");
+        match self.field("match") {
+            None => Vec::new(),
+            Some(Value::Object(map)) if map.len() <= MAX_ATTRIBUTES => map
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), self.pattern(name, value)?)))
+                .collect(),
+            Some(Value::Object(map)) => {
+                self.mistake("match", format!("has {} attributes", map.len()), accepted);
+                Vec::new()
+            }
+            Some(other) => {
+                self.mistake("match", format!("is {}", shown(other)), accepted);
+                Vec::new()
+            }
+        }
+    }
+
+    fn pattern(&mut self, name: &str, value: &Value) -> Option<Pattern> {
+        let field = format!("match/{}", escape(name));
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
+            self.mistake(&field, format!("has a name of {} bytes", name.len()), NAMES);
+        }
+        match value {
+            Value::Array(values) => self.several(&field, values, MAX_ALTERNATIVES).map(Pattern::AnyOf),
+            Value::Object(map) => {
+                for key in map.keys().filter(|key| !["like", "not"].contains(&key.as_str())) {
+                    self.mistake(&format!("{field}/{}", escape(key)), "is not a known key", "like, not");
+                }
+                if map.is_empty() {
+                    self.mistake(&field, "is empty", "like, not, or both");
+                }
+                let like = map.get("like").map(|value| self.like(&format!("{field}/like"), value));
+                let not = map.get("not").map(|value| self.exceptions(&format!("{field}/not"), value));
+                let like = like.unwrap_or(Some(Pattern::Present))?;
+                match not {
+                    None => Some(like),
+                    Some(not) => Some(Pattern::Except(Box::new(like), not?)),
+                }
+            }
+            text => self.text(&field, text).map(Pattern::from_text),
+        }
+    }
+
+    fn exceptions(&mut self, field: &str, value: &Value) -> Option<Vec<Pattern>> {
+        let Value::Array(values) = value else {
+            self.mistake(field, format!("is {}", shown(value)), format!("a list of 1 to {MAX_EXCEPTIONS}"));
+            return None;
+        };
+        self.several(field, values, MAX_EXCEPTIONS)
+    }
+
+    /// Texts, and objects that say `like`.
+    fn several(&mut self, field: &str, values: &[Value], most: usize) -> Option<Vec<Pattern>> {
+        if !(1..=most).contains(&values.len()) {
+            let accepted = format!("a string, or a list of 1 to {most}");
+            self.mistake(field, format!("has {} alternatives", values.len()), accepted);
+        }
+        let patterns: Vec<_> = values
+            .iter()
+            .take(most)
+            .enumerate()
+            .map(|(index, value)| {
+                let field = format!("{field}/{index}");
+                match value {
+                    Value::Object(map) if map.len() == 1 && map.contains_key("like") => {
+                        self.like(&format!("{field}/like"), &map["like"])
+                    }
+                    text => self.text(&field, text).map(Pattern::from_text),
+                }
+            })
+            .collect();
+        patterns.into_iter().collect()
+    }
+
+    fn like(&mut self, field: &str, value: &Value) -> Option<Pattern> {
+        self.text(field, value).map(Pattern::like)
+    }
+
+    /// One pattern as text; a mistake if it is none.
+    fn text<'v>(&mut self, field: &str, value: &'v Value) -> Option<&'v str> {
+        let text = value.as_str().filter(|text| text.len() <= MAX_VALUE_BYTES);
+        if text.is_none() {
+            let accepted = format!("a string of up to {MAX_VALUE_BYTES} bytes, or a list of them");
+            self.mistake(field, format!("is {}", shown(value)), accepted);
+        }
+        text
+    }
+}

@@ -1,0 +1,63 @@
+//! One connection to the database that nodes share: its schema, its time, its words for failure.
+
+use std::future::Future;
+
+use tidegate_postgres::{Client, Error as PgError, Place, Schema, migrate, text};
+use tokio::time::timeout;
+
+use crate::error::Error;
+
+/// The schema's name in the database, and the channel's.
+pub(crate) const NAME: &str = "tidegate_control";
+const VERSION: i32 = 1;
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS tidegate_control.document (
+        kind text NOT NULL,
+        name bytea NOT NULL,
+        body text NOT NULL,
+        revision bigint NOT NULL,
+        PRIMARY KEY (kind, name)
+    );
+    CREATE TABLE IF NOT EXISTS tidegate_control.audit (
+        revision bigint PRIMARY KEY,
+        at_nanos bigint NOT NULL,
+        actor text NOT NULL,
+        action text NOT NULL,
+        kind text NOT NULL,
+        name bytea NOT NULL,
+        before text,
+        after text
+    );
+";
+
+/// Bounds an operation.
+///
+/// # Errors
+/// Its own; [`Error::Late`].
+pub(crate) async fn in_time<T>(operation: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(crate::OPERATION, operation).await.map_err(|_| Error::Late)?
+}
+
+/// A connection on which the schema is what this program knows.
+///
+/// # Errors
+/// [`Error::Unavailable`] or [`Error::Newer`].
+pub(crate) async fn open(place: &Place, heard: impl Fn() + Send + 'static) -> Result<Client, Error> {
+    let client = place.connect(heard).await.map_err(unavailable)?;
+    // What was answered 200 is on the disk, whatever the database's default is.
+    client.batch_execute("SET synchronous_commit = on").await.map_err(unavailable)?;
+    let schema = Schema { name: NAME, version: VERSION, sql: SCHEMA.into() };
+    migrate(&client, &schema).await.map_err(unavailable)?;
+    let found = client.query_one("SELECT max(version) FROM tidegate_control.migrations", &[]).await;
+    let found: i32 = found.and_then(|row| row.try_get(0)).map_err(unavailable)?;
+    if found > VERSION {
+        return Err(Error::Newer { path: NAME.into(), found: found.into(), supported: VERSION.into() });
+    }
+    Ok(client)
+}
+
+/// What the database said, before anything was written.
+pub(crate) fn unavailable(error: PgError) -> Error {
+    Error::Unavailable { reason: text(&error) }
+}

@@ -1,0 +1,166 @@
+//! The configuration that all nodes share: documents and audit log in PostgreSQL.
+//!
+//! ```text
+//!   a node's change --commit--> audit, document --NOTIFY--> every node's follower --> its watchers
+//! ```
+//!
+//! Revisions are the primary key of the audit table, as in the local database. A change inserts the
+//! revision after the one that it was decided on: of two nodes at once, one finds the row there and
+//! decides again. Nothing else is locked.
+//!
+//! A follower holds one connection, listens, and also asks unprompted ([`crate::follow`]), so that a
+//! lost notification, or a proxy that passes none on, costs a second and not the change. A
+//! change or a look at the audit log opens a connection of its own: they are rare, and 50 nodes
+//! would otherwise hold 100 idle ones.
+//!
+//! When the database is away, what is known stays in force, a change is [`Error::Unavailable`], and
+//! the follower connects again (fault 24: after a random part of a growing pause). A process that
+//! starts meanwhile begins with the copy on its disk ([`crate::copy`]) and follows later.
+//!
+//! Deliberately absent: reading the clock; changes on the copy.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_postgres::{Client, Place};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::copy::{Copy, keep};
+use crate::document::{Accepted, AuditRow, Author, Revision};
+use crate::error::Error;
+use crate::follow::{self, Contact};
+use crate::link::{in_time, open};
+use crate::rows;
+use crate::snapshot::{Snapshot, publish};
+
+/// A database that other nodes change too.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    place: Place,
+    runtime: Handle,
+    contact: Arc<Contact>,
+    /// The revision in this node's copy; 0 without one.
+    kept: Arc<AtomicU64>,
+    tasks: [AbortHandle; 2],
+}
+
+impl Remote {
+    /// Connects, brings the schema up to date, loads everything and begins to follow; without the
+    /// database, begins with the copy in `data_dir`.
+    ///
+    /// # Errors
+    /// [`Error::NothingToStartWith`], [`Error::Newer`] or [`Error::Corrupt`].
+    pub(crate) fn connect(
+        place: Place,
+        data_dir: &Path,
+        runtime: &Handle,
+    ) -> Result<(Self, watch::Sender<Arc<Snapshot>>), Error> {
+        let copy = Copy::new(data_dir, place.address());
+        let saved = copy.load();
+        let patience = if saved.is_ok() { crate::CONNECTING_BESIDE_A_COPY } else { crate::CONNECTING };
+        let first = runtime.block_on(follow::first(&place, patience));
+        let reached = first.is_ok();
+        let (snapshot, saved) = match (first, saved) {
+            (Ok(snapshot), saved) => (snapshot, saved.ok()),
+            (Err(Error::Unavailable { .. } | Error::Late), Ok(saved)) => (saved.clone(), Some(saved)),
+            (Err(error @ (Error::Unavailable { .. } | Error::Late)), Err(why)) => {
+                let reason = match error {
+                    Error::Unavailable { reason } => reason,
+                    _ => format!("no answer within {:?}", crate::OPERATION),
+                };
+                return Err(Error::NothingToStartWith { reason, path: copy.path().to_owned(), copy: why });
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let newest = watch::Sender::new(Arc::new(snapshot));
+        let contact = Arc::new(Contact::new(reached));
+        let kept = Arc::new(AtomicU64::new(saved.as_ref().map_or(0, |saved| saved.revision().0)));
+        let following = follow::follow(place.clone(), newest.clone(), Arc::clone(&contact));
+        let keeping = keep(copy, saved, newest.subscribe(), Arc::clone(&kept));
+        let tasks = [runtime.spawn(following).abort_handle(), runtime.spawn(keeping).abort_handle()];
+        Ok((Self { place, runtime: runtime.clone(), contact, kept, tasks }, newest))
+    }
+
+    /// Whether the follower is connected.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.contact.is_reachable.load(Ordering::Relaxed)
+    }
+
+    /// Whether the database has answered since the start.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.contact.was_reached.load(Ordering::Relaxed)
+    }
+
+    /// The revision in this node's copy.
+    pub(crate) fn kept(&self) -> Revision {
+        Revision(self.kept.load(Ordering::Relaxed))
+    }
+
+    /// Publishes what other nodes have changed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Late`] or [`Error::Corrupt`].
+    pub(crate) fn catch_up(&self, newest: &watch::Sender<Arc<Snapshot>>) -> Result<(), Error> {
+        let known = newest.borrow().clone();
+        let later = self.run(async |client| rows::later(&client, &known).await)?;
+        if let Some(later) = later {
+            publish(newest, known.revision(), later);
+        }
+        Ok(())
+    }
+
+    /// Writes accepted changes and their audit rows in one transaction, prunes the audit log to
+    /// `audit_rows`, and tells the other nodes.
+    ///
+    /// # Errors
+    /// [`Error::Moved`] or [`Error::Unavailable`]: then nothing was written. [`Error::Unknown`].
+    pub(crate) fn commit(
+        &self,
+        base: Revision,
+        accepted: &[Accepted<'_>],
+        author: &Author,
+        audit_rows: u64,
+    ) -> Result<(), Error> {
+        let outcome =
+            self.run(async |mut client| rows::commit(&mut client, base, accepted, author, audit_rows).await);
+        outcome.map_err(|error| match error {
+            // It may have been committed a moment before it was cut.
+            Error::Late => Error::Unknown { reason: Error::Late.to_string() },
+            error => error,
+        })
+    }
+
+    /// At most `limit` audit rows after `after`, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Corrupt`].
+    pub(crate) fn audit(&self, after: Revision, limit: usize) -> Result<Vec<AuditRow>, Error> {
+        self.run(async |client| rows::audit(&client, after, limit).await)
+    }
+
+    /// Oldest and newest revision of the audit log.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub(crate) fn revisions(&self) -> Result<Option<(Revision, Revision)>, Error> {
+        self.run(async |client| rows::revisions(&client).await)
+    }
+
+    /// Runs an operation on a connection of its own, within [`crate::OPERATION`].
+    fn run<T>(&self, operation: impl AsyncFnOnce(Client) -> Result<T, Error>) -> Result<T, Error> {
+        let whole = async {
+            let client = open(&self.place, || {}).await?;
+            operation(client).await
+        };
+        self.runtime.block_on(in_time(whole))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}

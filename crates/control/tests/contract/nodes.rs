@@ -1,0 +1,139 @@
+//! Several nodes on one database.
+
+use std::thread;
+use std::time::Duration;
+
+use tidegate_algorithms::time::Wall;
+use tidegate_control::{Author, Control, Error, Kind, Limits, Place, Precondition, Revision};
+use tidegate_testkit::Signal;
+use tidegate_testkit::postgres::PostgresServer;
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
+
+use crate::{Database, Home, NOWHERE};
+
+const POLICY: (Kind, &str) = (Kind::Policy, "api");
+
+fn author() -> Author {
+    Author { actor: "alice".to_owned(), at: Wall(1) }
+}
+
+/// How long until `control` has heard of `revision`.
+fn heard_after(control: &Control, revision: Revision) -> Duration {
+    let (start, mut newest) = (Instant::now(), control.watch());
+    while newest.borrow_and_update().revision() < revision {
+        assert!(start.elapsed() < Duration::from_secs(20), "not heard of {revision}");
+        thread::yield_now();
+    }
+    start.elapsed()
+}
+
+pub(crate) fn changes_are_heard_of_within_a_second(home: &Database<'_>) {
+    let (a, b) = (home.open(Limits::default()), home.open(Limits::default()));
+    for number in 1..=20 {
+        let made = a.put(POLICY, &number.to_string(), Precondition::None, &author()).unwrap();
+        let waited = heard_after(&b, made);
+        assert!(waited < Duration::from_secs(1), "{waited:?}");
+        assert_eq!(b.snapshot(), a.snapshot());
+    }
+    let gone = b.delete(POLICY, Precondition::IfMatch(Revision(20)), &author()).unwrap();
+    heard_after(&a, gone);
+    assert!(a.snapshot().is_empty() && a.is_reachable());
+}
+
+pub(crate) fn fault_20_nodes_change_at_once(home: &Database<'_>) {
+    const EACH: u64 = 20;
+    let nodes: Vec<_> = (0..3).map(|_| home.open(Limits::default())).collect();
+    thread::scope(|scope| {
+        for (index, node) in nodes.iter().enumerate() {
+            scope.spawn(move || {
+                let name = format!("policy-{index}");
+                for number in 0..EACH {
+                    // The precondition holds at the newest revision, whoever made it.
+                    let found = node.get(Kind::Policy, &name).map(|document| document.revision);
+                    let precondition = found.map_or(Precondition::IfNoneMatch, Precondition::IfMatch);
+                    node.put((Kind::Policy, &name), &number.to_string(), precondition, &author()).unwrap();
+                }
+            });
+        }
+    });
+    let last = Revision(3 * EACH);
+    for node in &nodes {
+        heard_after(node, last);
+        assert_eq!(node.snapshot(), nodes[0].snapshot());
+    }
+    let rows = nodes[0].audit(Revision(0), 1_000).unwrap();
+    let revisions: Vec<_> = rows.iter().map(|row| row.revision.0).collect();
+    assert_eq!(revisions, (1..=last.0).collect::<Vec<_>>(), "every change is there, once");
+    let loser = nodes[1].put((Kind::Policy, "policy-0"), "9", Precondition::IfMatch(Revision(1)), &author());
+    assert!(matches!(loser, Err(Error::PreconditionFailed { .. })), "{loser:?}");
+}
+
+pub(crate) fn a_node_that_missed_pruned_changes_loads_everything(home: &Database<'_>) {
+    let limits = Limits { audit_rows: 1, ..Limits::default() };
+    let (a, b) = (home.open(limits), home.open(limits));
+    for number in 0..50 {
+        a.put((Kind::Override, &format!("client-{number}")), "1", Precondition::None, &author()).unwrap();
+    }
+    heard_after(&b, Revision(50));
+    assert_eq!(b.snapshot(), a.snapshot());
+    assert_eq!(b.snapshot().len(), 50);
+}
+
+#[test]
+fn without_the_database_the_last_revision_stays_and_changes_are_refused() {
+    let (mut server, runtime) = (PostgresServer::start(&[]), Runtime::new().unwrap());
+    let place = Place::parse(&server.connection_string()).unwrap();
+    let connect =
+        || Control::connect(place.clone(), NOWHERE.as_ref(), Limits::default(), runtime.handle()).unwrap();
+    let (a, b) = (connect(), connect());
+    let made = a.put(POLICY, "1", Precondition::None, &author()).unwrap();
+    heard_after(&b, made);
+    let before = b.snapshot();
+
+    server.server.end(Signal::INT);
+    let refused = b.put(POLICY, "2", Precondition::None, &author()).unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
+    assert_eq!(b.snapshot(), before);
+    while a.is_reachable() || b.is_reachable() {
+        thread::yield_now();
+    }
+
+    server.restart();
+    while !b.is_reachable() {
+        thread::yield_now();
+    }
+    let made = a.put(POLICY, "3", Precondition::IfMatch(made), &author()).unwrap();
+    heard_after(&b, made);
+    assert_eq!(&*b.get(POLICY.0, POLICY.1).unwrap().body, "3");
+}
+
+/// Fewer connections than nodes ask for at once: whoever is refused asks again a little later.
+#[test]
+fn fault_24_fifty_nodes_load_their_configuration_at_once() {
+    let (server, runtime) = (PostgresServer::start(&["max_connections=60"]), Runtime::new().unwrap());
+    let place = Place::parse(&server.connection_string()).unwrap();
+    let connect = || Control::connect(place.clone(), NOWHERE.as_ref(), Limits::default(), runtime.handle());
+    let made = connect().unwrap().put(POLICY, "1", Precondition::None, &author()).unwrap();
+    let nodes: Vec<_> = thread::scope(|scope| {
+        let starting: Vec<_> = (0..50).map(|_| scope.spawn(connect)).collect();
+        starting.into_iter().map(|node| node.join().unwrap().unwrap()).collect()
+    });
+    assert!(nodes.iter().all(|node| node.snapshot().revision() == made));
+    // And all of them hear of the next change, once they follow.
+    let next = nodes[0].put(POLICY, "2", Precondition::IfMatch(made), &author()).unwrap();
+    for node in &nodes {
+        heard_after(node, next);
+    }
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_refused() {
+    let (server, runtime) = (PostgresServer::start(&[]), Runtime::new().unwrap());
+    let home = Database { server: &server, runtime: &runtime };
+    drop(home.open(Limits::default()));
+    server.sql("INSERT INTO tidegate_control.migrations (version) VALUES (99)");
+    let place = Place::parse(&server.connection_string()).unwrap();
+    let refused = Control::connect(place, NOWHERE.as_ref(), Limits::default(), runtime.handle()).unwrap_err();
+    assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused}");
+}

@@ -1,0 +1,80 @@
+//! How a call ends without an answer: gRPC's code, words, and the class under which it is counted.
+
+use tidegate_net::http::BodyError;
+use tidegate_wire::rls::FrameError;
+
+use crate::error::AskError;
+
+/// Why a call has no answer, as a code of gRPC and words.
+#[derive(Clone, Debug)]
+pub(super) struct Status {
+    pub(super) code: Code,
+    pub(super) message: String,
+}
+
+/// The codes of gRPC that are used here.
+#[derive(Clone, Copy, Debug)]
+#[repr(u16)]
+pub(super) enum Code {
+    Ok = 0,
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    ResourceExhausted = 8,
+    Unimplemented = 12,
+    Unavailable = 14,
+}
+
+impl Code {
+    /// The HTTP status that means the same: on the wire each is a 200, which says nothing in metrics.
+    pub(super) fn http_status(self) -> u16 {
+        match self {
+            Self::Ok => 200,
+            Self::InvalidArgument => 400,
+            Self::NotFound => 404,
+            Self::DeadlineExceeded => 408,
+            Self::ResourceExhausted => 413,
+            Self::Unimplemented => 501,
+            Self::Unavailable => 503,
+        }
+    }
+}
+
+impl Status {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<FrameError> for Status {
+    fn from(error: FrameError) -> Self {
+        let code = match error {
+            FrameError::Compressed => Code::Unimplemented,
+            FrameError::Frame | FrameError::Message(_) => Code::InvalidArgument,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<BodyError> for Status {
+    fn from(error: BodyError) -> Self {
+        let code = match error {
+            BodyError::TooLarge { .. } => Code::ResourceExhausted,
+            BodyError::TooSlow => Code::DeadlineExceeded,
+            BodyError::Broken(_) => Code::InvalidArgument,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<AskError> for Status {
+    fn from(error: AskError) -> Self {
+        let code = match error {
+            AskError::Store(_) => Code::Unavailable,
+            AskError::ValueTooLong { .. } | AskError::CostTooLarge(_) | AskError::AmbiguousPath(_) => {
+                Code::InvalidArgument
+            }
+        };
+        Self::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,250 @@
+//! A pipeline's answers, in the order of its commands, and its throttle commands decided together.
+//!
+//! ```text
+//!   command ──> Session ──> Batch: | a | PONG | b | a | c |   until it is full or the pipeline ends
+//!                                    └────────┴───┴───┴──── decided together, then all replies at once
+//! ```
+//!
+//! Together, because what a decision costs is mostly waiting, and waits can overlap. In this process it
+//! waits for memory: the store takes a run of commands at once, in their order, and fetches all their
+//! cache lines side by side. A shared store takes a round trip: commands that are started together wait in its
+//! queue together, and it decides them as a batch. There, two of the same key stay one after the other,
+//! because which of them is denied is theirs to know: a key's commands form a chain, and chains run side
+//! by side.
+//!
+//! Memory: at most [`MAX_TOGETHER`] commands, whose keys are no longer than a key may be, and
+//! [`FULL_BYTES`] of other replies and one more.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use tidegate_algorithms::limit::Verdict;
+use tidegate_algorithms::time::Now;
+use tidegate_net::stats::Route;
+use tidegate_store::StoreError;
+use tidegate_store::memory::Memory;
+use tidegate_wire::resp::{Command, Encoder, Protocol};
+
+use super::session::{Answered, Outcome, Shared};
+use super::throttle::{Dialect, ThrottleError};
+use crate::ad_hoc::Spend;
+
+/// Most commands of one connection that are decided at once: 128 busy connections fit into what a
+/// guarded store takes at a time.
+const MAX_TOGETHER: usize = 32;
+/// Bytes of other replies with which a batch is full.
+const FULL_BYTES: usize = 16 << 10;
+
+/// Commands of a pipeline that wait for their replies to be written.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    entries: Vec<Entry>,
+    /// The keys of the throttle commands.
+    keys: Vec<u8>,
+    /// The replies that are known already.
+    replies: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    route: Route,
+    answer: Pending,
+}
+
+/// What a command will be answered.
+#[derive(Debug)]
+enum Pending {
+    /// The decision on it; the period, in seconds, is its client's.
+    Decision { dialect: Dialect, period: u64, spend: Spend },
+    /// So many bytes of the known replies, after those of the commands before it.
+    Known { bytes: usize, outcome: Outcome },
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it is to be settled before more is added.
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() >= MAX_TOGETHER || self.replies.len() >= FULL_BYTES
+    }
+
+    /// Adds a throttle command; one that makes no sense is answered with an error.
+    pub(super) fn throttle(&mut self, route: Route, dialect: Dialect, shared: &Shared, command: Command<'_>) {
+        let spend = dialect.request(command).and_then(|request| {
+            let counters = shared.counters(dialect);
+            let spend = counters.spend(request.key, request.limit, request.quantity, &mut self.keys)?;
+            Ok(Pending::Decision { dialect, period: request.period, spend })
+        });
+        match spend {
+            Ok(answer) => self.entries.push(Entry { route, answer }),
+            // Errors are the same in every version of the protocol.
+            Err(error) => {
+                self.answer(Protocol::Resp2, |out| (route, error.answer(out)));
+            }
+        }
+    }
+
+    /// Adds a command that `write` answers at once.
+    pub(super) fn answer(
+        &mut self,
+        protocol: Protocol,
+        write: impl FnOnce(&mut Encoder<'_>) -> (Route, Outcome),
+    ) -> Outcome {
+        let start = self.replies.len();
+        let (route, outcome) = write(&mut Encoder::new(&mut self.replies, protocol));
+        let bytes = self.replies.len() - start;
+        self.entries.push(Entry { route, answer: Pending::Known { bytes, outcome } });
+        outcome
+    }
+
+    /// Decides what is to be decided, appends all replies to `out` and their outcomes to `answered`. It is
+    /// empty then.
+    pub(super) async fn settle(
+        &mut self,
+        shared: &Shared,
+        now: Now,
+        out: &mut Vec<u8>,
+        answered: &mut Answered,
+    ) {
+        match shared.memory() {
+            Some(memory) => {
+                let verdicts = self.decide_in(memory, shared, now);
+                self.write(verdicts.into_iter().map(Ok), out, answered);
+            }
+            None => {
+                let verdicts = self.decide_side_by_side(shared, now).await;
+                self.write(verdicts.into_iter(), out, answered);
+            }
+        }
+        self.entries.clear();
+        self.keys.clear();
+        self.replies.clear();
+        self.replies.shrink_to(FULL_BYTES);
+    }
+
+    /// The verdicts on what is to be decided, by a store in this process.
+    fn decide_in(&self, memory: &Memory, shared: &Shared, now: Now) -> Vec<Verdict> {
+        let runs = self.entries.chunk_by(|one, next| one.dialect() == next.dialect());
+        let decide = |run: &[Entry]| {
+            let counters = shared.counters(run[0].dialect()?);
+            Some(counters.decide_each(memory, now, run.iter().filter_map(Entry::spend), &self.keys))
+        };
+        let mut runs = runs.filter_map(decide);
+        let mut verdicts = runs.next().unwrap_or_default();
+        verdicts.extend(runs.flatten());
+        verdicts
+    }
+
+    /// The same by a store that has to be waited for.
+    async fn decide_side_by_side(&self, shared: &Shared, now: Now) -> Vec<Result<Verdict, StoreError>> {
+        let mut chains: Vec<Vec<Place<'_>>> = Vec::new();
+        let mut of_key: HashMap<&[u8], usize> = HashMap::new();
+        let decisions = self.entries.iter().filter_map(|entry| Some((entry.dialect()?, entry.spend()?)));
+        for (index, (dialect, spend)) in decisions.enumerate() {
+            let chain = *of_key.entry(spend.key(&self.keys)).or_insert(chains.len());
+            if chain == chains.len() {
+                chains.push(Vec::new());
+            }
+            chains[chain].push((index, dialect, spend));
+        }
+        let mut verdicts: Vec<_> = all(chains.into_iter().map(|chain| self.run(chain, shared, now)))
+            .await
+            .into_iter()
+            .flatten()
+            .collect();
+        verdicts.sort_unstable_by_key(|(index, _)| *index);
+        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+    }
+
+    async fn run(
+        &self,
+        chain: Vec<Place<'_>>,
+        shared: &Shared,
+        now: Now,
+    ) -> Vec<(usize, Result<Verdict, StoreError>)> {
+        let mut decided = Vec::with_capacity(chain.len());
+        for (index, dialect, spend) in chain {
+            decided.push((index, shared.counters(dialect).decide(now, spend, &self.keys).await));
+        }
+        decided
+    }
+
+    /// Appends the replies; `verdicts` has one for each that was to be decided.
+    fn write(
+        &self,
+        mut verdicts: impl Iterator<Item = Result<Verdict, StoreError>>,
+        out: &mut Vec<u8>,
+        answered: &mut Answered,
+    ) {
+        let mut known = &self.replies[..];
+        for Entry { route, answer } in &self.entries {
+            let outcome = match answer {
+                Pending::Known { bytes, outcome } => {
+                    let (reply, rest) = known.split_at(*bytes);
+                    out.extend_from_slice(reply);
+                    known = rest;
+                    *outcome
+                }
+                Pending::Decision { dialect, period, .. } => {
+                    // Integers are the same in every version of the protocol.
+                    let mut out = Encoder::new(out, Protocol::Resp2);
+                    match verdicts.next() {
+                        Some(Ok(verdict)) => {
+                            dialect.reply(&verdict, *period, &mut out);
+                            Outcome::Done
+                        }
+                        Some(Err(error)) => ThrottleError::from(error).answer(&mut out),
+                        // Invariant: there is a verdict for each.
+                        None => Outcome::Failed,
+                    }
+                }
+            };
+            answered.push(*route, outcome);
+        }
+    }
+}
+
+/// Which of the decisions, and what it is about.
+type Place<'a> = (usize, Dialect, &'a Spend);
+
+impl Entry {
+    fn dialect(&self) -> Option<Dialect> {
+        match self.answer {
+            Pending::Decision { dialect, .. } => Some(dialect),
+            Pending::Known { .. } => None,
+        }
+    }
+
+    fn spend(&self) -> Option<&Spend> {
+        match &self.answer {
+            Pending::Decision { spend, .. } => Some(spend),
+            Pending::Known { .. } => None,
+        }
+    }
+}
+
+/// The outputs of all `futures`, in their order. Each is polled whenever one is woken: they are few, and
+/// a batch answers them at the same time.
+async fn all<T>(futures: impl Iterator<Item = impl Future<Output = T> + Send>) -> Vec<T> {
+    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
+            match Pin::new(future).poll(cx) {
+                Poll::Ready(value) => *output = Some(value),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
+}

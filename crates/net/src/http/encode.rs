@@ -1,0 +1,133 @@
+//! HTTP/1.1 replies as bytes (RFC 9112), in the form in which hyper writes them.
+
+use std::cell::Cell;
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::header::HeaderMap;
+use http::{HeaderName, StatusCode};
+
+use crate::clock::wall;
+use crate::stats::Route;
+
+/// A reply that is written straight to where it leaves from: [`Unwritten::head`], fields, and
+/// [`Head::end`], which alone makes an [`Answered`].
+pub struct Unwritten<'a>(&'a mut Vec<u8>);
+
+/// The head of such a reply; fields can be added to it.
+pub struct Head<'a> {
+    output: &'a mut Vec<u8>,
+    status: StatusCode,
+}
+
+/// Says that a reply was written, and what it counts as.
+#[derive(Debug)]
+pub struct Answered {
+    route: Route,
+    status: StatusCode,
+}
+
+impl<'a> Unwritten<'a> {
+    pub(super) fn new(output: &'a mut Vec<u8>) -> Self {
+        Self(output)
+    }
+
+    /// Writes the status line.
+    #[must_use]
+    pub fn head(self, status: StatusCode) -> Head<'a> {
+        self.0.reserve(512);
+        put_status(self.0, status);
+        Head { output: self.0, status }
+    }
+}
+
+impl Head<'_> {
+    /// Adds a field, whose value `write` appends: printable ASCII.
+    pub fn field(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        self.output.extend_from_slice(name.as_str().as_bytes());
+        self.output.extend_from_slice(b": ");
+        write(self.output);
+        self.output.extend_from_slice(b"\r\n");
+    }
+
+    /// Ends the head and writes the body. The reply counts under `route`.
+    #[must_use]
+    pub fn end(self, body: &[u8], route: Route) -> Answered {
+        end_head(self.output, Some(body.len() as u64));
+        self.output.extend_from_slice(body);
+        Answered { route, status: self.status }
+    }
+}
+
+impl Answered {
+    /// What it counts under.
+    #[must_use]
+    pub fn route(&self) -> Route {
+        self.route
+    }
+
+    /// The status that was written.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+pub(super) fn put_head(output: &mut Vec<u8>, status: StatusCode, fields: &HeaderMap) {
+    put_status(output, status);
+    for (name, value) in fields {
+        put_field(output, name.as_str(), value.as_bytes());
+    }
+}
+
+fn put_status(output: &mut Vec<u8>, status: StatusCode) {
+    output.extend_from_slice(b"HTTP/1.1 ");
+    output.extend_from_slice(status.as_str().as_bytes());
+    output.push(b' ');
+    output.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    output.extend_from_slice(b"\r\n");
+}
+
+pub(super) fn put_field(output: &mut Vec<u8>, name: &str, value: &[u8]) {
+    output.extend_from_slice(name.as_bytes());
+    output.extend_from_slice(b": ");
+    output.extend_from_slice(value);
+    output.extend_from_slice(b"\r\n");
+}
+
+/// What every head ends with: the length, where there is one to state, and the date.
+pub(super) fn end_head(output: &mut Vec<u8>, length: Option<u64>) {
+    if let Some(length) = length {
+        put_field(output, "content-length", itoa::Buffer::new().format(length).as_bytes());
+    }
+    put_field(output, "date", &date());
+    output.extend_from_slice(b"\r\n");
+}
+
+pub(super) fn put_piece(output: &mut Vec<u8>, data: &[u8], chunked: bool) {
+    if data.is_empty() {
+        return;
+    }
+    if chunked {
+        output.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
+    }
+    output.extend_from_slice(data);
+    if chunked {
+        output.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The present second as an HTTP date (RFC 9110, 5.6.7), written once per second and thread.
+fn date() -> [u8; 29] {
+    thread_local! {
+        static LAST: Cell<(u64, [u8; 29])> = const { Cell::new((u64::MAX, [0; 29])) };
+    }
+    let second = wall().0 / 1_000_000_000;
+    let (at, mut text) = LAST.get();
+    if at != second {
+        let formatted = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
+        // Invariant: the format has a fixed length of 29 bytes until the year 9999.
+        text.copy_from_slice(formatted.as_bytes());
+        LAST.set((second, text));
+    }
+    text
+}

@@ -1,0 +1,84 @@
+//! One server: its handler, its bounds, and which way a connection goes.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use hyper::server::conn::http1;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::activity::Activity;
+use super::connection::{Connection, Shared, Sweep};
+use super::deadline::DeadlineIo;
+use super::whole::{self, End};
+use super::{Handle, HttpConfig, Peer};
+use crate::accept::{Gate, Held};
+use crate::clock::monotonic;
+
+/// The smallest buffer that hyper accepts.
+const SMALLEST_BUFFER: usize = 8192;
+
+/// An HTTP server for one service; clones share it.
+#[derive(Debug)]
+pub struct Server<H> {
+    pub(super) shared: Arc<Shared<H>>,
+}
+
+impl<H> Clone for Server<H> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<H: Handle> Server<H> {
+    /// A server for `handler`, bounded by `config` and `gate`.
+    #[must_use]
+    pub fn new(handler: H, config: HttpConfig, gate: Gate) -> Self {
+        let mut protocol = http1::Builder::new();
+        protocol
+            // `DeadlineIo` times the head; the header of `http.rs` says why.
+            .header_read_timeout(None)
+            .max_header_size(config.max_head_bytes)
+            .max_buf_size(config.max_head_bytes.max(SMALLEST_BUFFER))
+            // One buffer per reply: for short bodies a copy is cheaper than a second slice.
+            .writev(false);
+        Self { shared: Arc::new(Shared { handler, config: Arc::new(config), protocol, gate }) }
+    }
+
+    pub(super) fn gate(&self) -> &Gate {
+        &self.shared.gate
+    }
+
+    pub(super) fn config(&self) -> &HttpConfig {
+        &self.shared.config
+    }
+
+    /// Serves one connection over any byte stream, such as one that TLS was taken off: HTTP/1.1, or
+    /// HTTP/2 if that is what the client begins with. The future ends with the connection.
+    pub fn serve_stream<S>(
+        &self,
+        stream: S,
+        peer: Peer,
+        held: Held,
+    ) -> impl Future<Output = ()> + Send + 'static + use<S, H>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Shared { config, gate, .. } = &*self.shared;
+        let activity = Arc::new(Activity::new(monotonic(), Arc::clone(&gate.stats), peer.core));
+        let mut io = DeadlineIo::new(stream, Arc::clone(&activity), Arc::clone(config));
+        let mut sweep = Sweep::new(gate.drain.clone());
+        let connection = Connection::new(Arc::clone(&self.shared), activity, peer);
+        async move {
+            // The others are boxed, so that a connection which never needs them has no room for them.
+            match whole::serve(&mut io, &connection, &mut sweep).await {
+                End::Close => {}
+                End::Hyper => Box::pin(connection.serve_with_hyper(io, sweep)).await,
+                End::Http2 => {
+                    let server = Self { shared: connection.into_shared() };
+                    return Box::pin(server.serve_http2_stream(io.into_inner(), peer, held)).await;
+                }
+            }
+            drop(held);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Who answers the requests of an HTTP/2 connection: the connection's own task, in turns.
+//!
+//! hyper hands over a future per request and expects it to become a task. Most of them have their
+//! answer at their first poll: the body came with its head and the store is this process's memory. So
+//! they are collected while hyper reads, polled once when it has read all there is, and only those that
+//! must wait become tasks. The replies of a turn then leave in one write.
+//!
+//! Invariants: a future is polled here once, with a waker that wakes nobody; what is not finished then is
+//! polled anew by its task, which leaves the right one. A turn has at most [`MOST`] answers; a future
+//! beyond them becomes a task at once.
+//!
+//! What follows: a panic in a handler ends its connection, as it does on HTTP/1.1.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Waker};
+
+use hyper::rt::Executor;
+
+/// Most answers of a turn: as many as a connection may have requests.
+const MOST: usize = super::http2::MAX_STREAMS as usize;
+
+type Answer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The answers that are to be given when hyper has read what there is.
+#[derive(Default)]
+pub(super) struct Turn {
+    answers: Arc<Mutex<Vec<Answer>>>,
+    /// Those that are being given; empty between turns.
+    taken: Vec<Answer>,
+}
+
+impl Turn {
+    /// For hyper: what it executes waits here. The answers hold it, so it must not hold them.
+    pub(super) fn executor(&self) -> Collect {
+        Collect { answers: Arc::downgrade(&self.answers) }
+    }
+
+    /// Gives the answers that can be given at once, and has tasks wait for the others.
+    pub(super) fn answer(&mut self) {
+        std::mem::swap(&mut *lock(&self.answers), &mut self.taken);
+        let mut nobody = Context::from_waker(Waker::noop());
+        for mut answer in self.taken.drain(..) {
+            if answer.as_mut().poll(&mut nobody).is_pending() {
+                drop(tokio::spawn(answer));
+            }
+        }
+    }
+}
+
+/// Collects what hyper executes.
+#[derive(Clone)]
+pub(super) struct Collect {
+    answers: Weak<Mutex<Vec<Answer>>>,
+}
+
+impl<F> Executor<F> for Collect
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let answer: Answer = Box::pin(future);
+        if let Some(answers) = self.answers.upgrade() {
+            let mut answers = lock(&answers);
+            if answers.len() < MOST {
+                return answers.push(answer);
+            }
+        }
+        drop(tokio::spawn(answer));
+    }
+}
+
+/// Nothing panics while it is held; if something did, a list of futures would be none the worse.
+fn lock(answers: &Mutex<Vec<Answer>>) -> std::sync::MutexGuard<'_, Vec<Answer>> {
+    answers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::{mpsc, oneshot};
+
+    #[tokio::test]
+    async fn what_is_ready_is_answered_in_its_turn_and_the_rest_becomes_tasks() {
+        let mut turn = Turn::default();
+        let (news, mut told) = mpsc::channel(2);
+        let (finish, finished) = oneshot::channel::<()>();
+        let ready = news.clone();
+        turn.executor().execute(async move { ready.send("ready").await.unwrap() });
+        turn.executor().execute(async move {
+            finished.await.unwrap();
+            news.send("waited").await.unwrap();
+        });
+        assert!(told.try_recv().is_err(), "nothing is answered before its turn");
+        turn.answer();
+        assert_eq!(told.try_recv(), Ok("ready"));
+        assert!(told.try_recv().is_err(), "the other one waits");
+        finish.send(()).unwrap();
+        assert_eq!(told.recv().await, Some("waited"), "and its task is woken");
+    }
+
+    #[tokio::test]
+    async fn a_turn_takes_so_many_answers_and_no_more() {
+        let turn = Turn::default();
+        let (news, mut told) = mpsc::channel(1);
+        for number in 0..=MOST {
+            let news = news.clone();
+            turn.executor().execute(async move { news.send(number).await.unwrap() });
+        }
+        drop(news);
+        assert_eq!(told.recv().await, Some(MOST), "the one too many is a task");
+        drop(turn);
+        assert_eq!(told.recv().await, None, "what was collected went with its connection");
+    }
+}

@@ -1,0 +1,357 @@
+//! The short way: requests that arrive whole are answered without hyper.
+//!
+//! Nearly every request to a decision service is one small segment. Such a request is read into a
+//! buffer on the stack, parsed once (httparse, the parser below hyper too), answered by the same
+//! [`Handle`] and written in one piece: from the stack if the service can do that at once
+//! ([`Handle::answer_at_once`]), else in hyper's types. An idle connection on this path owns no buffer
+//! at all.
+//!
+//! Only what is beyond doubt stays here (see [`super::plain`]). Anything else - a head in two
+//! segments, a chunked body, a mistake - is handed to hyper, bytes and connection, for good; so there
+//! is one reading of every request and one place that answers malformed ones. A connection that begins
+//! with HTTP/2's preface goes to HTTP/2 in the same way.
+//!
+//! Invariants: nothing is handed over once its request was given to the service; replies leave in
+//! the order of their requests; what is buffered for a connection never exceeds [`READ_BYTES`]
+//! twice in and [`WRITE_BYTES`] and one reply out.
+
+use std::future::Future;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use super::activity::Phase;
+use super::connection::{Connection, Sweep};
+use super::deadline::DeadlineIo;
+use super::encode::{Unwritten, end_head, put_field, put_head, put_piece};
+use super::plain::{self, Found};
+use super::preface::{PREFACE, may_become_preface};
+use super::{Body, BoxError, Handle, RequestBody};
+use crate::clock::monotonic;
+
+/// Bytes of one read. A request that needs more than two of them is not small.
+const READ_BYTES: usize = 8 << 10;
+/// Pipelined replies are collected up to this size before they are written.
+const WRITE_BYTES: usize = 16 << 10;
+
+/// How the short way ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The connection is over.
+    Close,
+    /// The bytes that were not served are back in the stream: hyper goes on.
+    Hyper,
+    /// The client speaks HTTP/2; what it began with is back in the stream.
+    Http2,
+}
+
+/// Serves requests that arrive whole until the connection ends or one does not.
+pub(super) async fn serve<S, H>(io: &mut DeadlineIo<S>, connection: &Connection<H>, sweep: &mut Sweep) -> End
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    H: Handle,
+{
+    match exchange(io, connection, sweep).await {
+        Ok(end) => end,
+        Err(error) => {
+            tracing::debug!(%error, peer = %connection.peer().address, "connection ended early");
+            End::Close
+        }
+    }
+}
+
+async fn exchange<S, H>(
+    io: &mut DeadlineIo<S>,
+    connection: &Connection<H>,
+    sweep: &mut Sweep,
+) -> Result<End, BoxError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    H: Handle,
+{
+    let (mut input, mut output) = (Input { bytes: Bytes::new(), opening: true }, Vec::new());
+    loop {
+        if input.opening && input.bytes.starts_with(PREFACE) {
+            io.unread(input.bytes);
+            return Ok(End::Http2);
+        }
+        let next = std::future::poll_fn(|cx| match input.parse(connection.config().max_target_bytes) {
+            Parsed::Request(request) => Poll::Ready(Ok(Next::Request(request))),
+            Parsed::Doubtful => Poll::Ready(Ok(Next::HandOver)),
+            Parsed::Incomplete => poll_more(io, &mut input, &mut output, connection, sweep, cx),
+        });
+        let request = match next.await? {
+            Next::Request(request) => request,
+            Next::Retry => {
+                if !output.is_empty() {
+                    input.opening = false;
+                    write(io, &mut output).await?;
+                }
+                continue;
+            }
+            Next::HandOver => {
+                write(io, &mut output).await?;
+                io.unread(input.bytes);
+                return Ok(End::Hyper);
+            }
+            Next::Gone => return Ok(End::Close),
+            Next::Swept => {
+                io.shutdown().await?;
+                return Ok(End::Close);
+            }
+        };
+        input.opening = false;
+        connection.activity().enter(Phase::Busy);
+        let Some(reply) = answer(io, &mut input.bytes, &mut output, connection, request).await? else {
+            return Ok(End::Close);
+        };
+        let closes = reply.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
+        if let Err(error) = put(io, &mut output, reply).await {
+            // The replies before it are whole; this one ends in the middle, for all to see.
+            write(io, &mut output).await?;
+            return Err(error);
+        }
+        if connection.activity().phase() == Phase::Busy {
+            // Its body was streamed, and has ended.
+            connection.activity().idle_from(monotonic());
+        }
+        if input.bytes.is_empty() || closes || output.len() >= WRITE_BYTES {
+            write(io, &mut output).await?;
+        }
+        if closes {
+            io.shutdown().await?;
+            return Ok(End::Close);
+        }
+    }
+}
+
+/// Has the service answer; `None` if the client left meanwhile. Replies to earlier requests do not wait
+/// for one that takes its time.
+async fn answer<S, H>(
+    io: &mut DeadlineIo<S>,
+    input: &mut Bytes,
+    output: &mut Vec<u8>,
+    connection: &Connection<H>,
+    request: Request<RequestBody>,
+) -> io::Result<Option<Response<Body>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    H: Handle,
+{
+    // Pinned here: it is a few kilobytes, which would be moved for every request otherwise.
+    let mut answer = std::pin::pin!(connection.answer(request));
+    if let Poll::Ready(reply) = poll_once(answer.as_mut()).await {
+        return Ok(Some(reply));
+    }
+    write(io, output).await?;
+    while_connected(io, input, answer).await
+}
+
+/// What a connection that waited for input does next.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack, on its way to the service")]
+enum Next {
+    Request(Request<RequestBody>),
+    /// More has arrived; the replies to what of it was answered at once are in the output.
+    Retry,
+    HandOver,
+    /// The peer sent its last byte, between requests.
+    Gone,
+    /// The drain closes idle connections.
+    Swept,
+}
+
+/// Waits for input, and answers of it what can be answered at once. A request that began is not waited
+/// for here: its rest is hyper's to time. Half of an HTTP/2 preface is, because hyper would take it for
+/// a request.
+fn poll_more<S, H>(
+    io: &mut DeadlineIo<S>,
+    input: &mut Input,
+    output: &mut Vec<u8>,
+    connection: &Connection<H>,
+    sweep: &mut Sweep,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<Next>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    H: Handle,
+{
+    if input.bytes.len() > READ_BYTES {
+        return Poll::Ready(Ok(Next::HandOver));
+    }
+    if sweep.poll(cx) && connection.activity().phase() != Phase::Head {
+        connection.activity().leave_if_idle();
+        return Poll::Ready(Ok(Next::Swept));
+    }
+    let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
+    let mut buffer = ReadBuf::uninit(&mut space);
+    let arrived = Pin::new(io).poll_read(cx, &mut buffer)?;
+    match (arrived, buffer.filled()) {
+        (Poll::Ready(()), []) if input.bytes.is_empty() => Poll::Ready(Ok(Next::Gone)),
+        (Poll::Ready(()), read @ [_, ..]) => {
+            let answered = if input.bytes.is_empty() { answer_at_once(connection, read, output) } else { 0 };
+            append(&mut input.bytes, &read[answered..]);
+            Poll::Ready(Ok(Next::Retry))
+        }
+        (Poll::Pending, _) if input.bytes.is_empty() || input.may_become_preface() => Poll::Pending,
+        _ => Poll::Ready(Ok(Next::HandOver)),
+    }
+}
+
+/// Answers the requests that `read` begins with, as far as the service does so at once; how many bytes
+/// they take.
+fn answer_at_once<H: Handle>(connection: &Connection<H>, read: &[u8], output: &mut Vec<u8>) -> usize {
+    let mut answered = 0;
+    while answered < read.len() && output.len() < WRITE_BYTES {
+        let next =
+            plain::read(&read[answered..], connection.config().max_target_bytes, |found| match found {
+                Found::Request(request, bytes) => {
+                    connection.answer_at_once(&request, Unwritten::new(output)).then_some(bytes)
+                }
+                Found::Incomplete | Found::Doubtful => None,
+            });
+        let Some(bytes) = next else { break };
+        answered += bytes;
+    }
+    answered
+}
+
+fn append(input: &mut Bytes, more: &[u8]) {
+    if input.is_empty() {
+        *input = Bytes::copy_from_slice(more);
+    } else {
+        let mut joined = BytesMut::with_capacity(input.len() + more.len());
+        joined.extend_from_slice(input);
+        joined.extend_from_slice(more);
+        *input = joined.freeze();
+    }
+}
+
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(move |cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+/// The reply, or `None` if the client went away first (fault 44). What it pipelines meanwhile is
+/// kept for later, up to one read.
+async fn while_connected<S>(
+    io: &mut DeadlineIo<S>,
+    input: &mut Bytes,
+    mut answer: Pin<&mut impl Future<Output = Response<Body>>>,
+) -> io::Result<Option<Response<Body>>>
+where
+    S: AsyncRead + Unpin,
+{
+    std::future::poll_fn(move |cx| {
+        loop {
+            if let Poll::Ready(reply) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Ok(Some(reply)));
+            }
+            if input.len() >= READ_BYTES {
+                return Poll::Pending;
+            }
+            let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
+            let mut buffer = ReadBuf::uninit(&mut space);
+            ready!(Pin::new(&mut *io).poll_read(cx, &mut buffer))?;
+            match buffer.filled() {
+                [] => return Poll::Ready(Ok(None)),
+                read => append(input, read),
+            }
+        }
+    })
+    .await
+}
+
+/// What the input begins with.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack, on its way to the service")]
+enum Parsed {
+    /// A request, taken off the input.
+    Request(Request<RequestBody>),
+    /// Nothing, or part of a request.
+    Incomplete,
+    /// Something for hyper to judge.
+    Doubtful,
+}
+
+/// What has arrived and was not answered yet.
+struct Input {
+    bytes: Bytes,
+    /// Nothing was answered on this connection so far.
+    opening: bool,
+}
+
+impl Input {
+    fn may_become_preface(&self) -> bool {
+        self.opening && may_become_preface(&self.bytes)
+    }
+
+    /// Takes a request off.
+    fn parse(&mut self, max_target_bytes: usize) -> Parsed {
+        if self.bytes.is_empty() || self.may_become_preface() {
+            return Parsed::Incomplete;
+        }
+        let input = &mut self.bytes;
+        let (parsed, bytes) = plain::read(input, max_target_bytes, |found| match found {
+            Found::Request(plain, bytes) => match plain.to_request(input) {
+                Some(request) => (Parsed::Request(request), bytes),
+                None => (Parsed::Doubtful, 0),
+            },
+            Found::Incomplete => (Parsed::Incomplete, 0),
+            Found::Doubtful => (Parsed::Doubtful, 0),
+        });
+        input.advance(bytes);
+        parsed
+    }
+}
+
+/// Puts a reply behind `output`; one that is still being made is written as it comes.
+async fn put<S>(io: &mut DeadlineIo<S>, output: &mut Vec<u8>, reply: Response<Body>) -> Result<(), BoxError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (head, body) = reply.into_parts();
+    output.reserve(512);
+    put_head(output, head.status, &head.headers);
+    let stated = head.headers.contains_key(header::CONTENT_LENGTH);
+    let bodiless = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    match body {
+        _ if bodiless => end_head(output, None),
+        Body::Empty => end_head(output, Some(0).filter(|_| !stated)),
+        Body::Full(bytes) | Body::Trailed(bytes, _) => {
+            end_head(output, Some(bytes.len() as u64).filter(|_| !stated));
+            output.extend_from_slice(&bytes);
+        }
+        Body::Streamed(mut body) => {
+            let exact = hyper::body::Body::size_hint(&body).exact();
+            if exact.is_none() && !stated {
+                put_field(output, "transfer-encoding", b"chunked");
+            }
+            end_head(output, exact.filter(|_| !stated));
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame?.into_data() else { continue };
+                put_piece(output, &data, exact.is_none() && !stated);
+                if output.len() >= WRITE_BYTES {
+                    write(io, output).await?;
+                }
+            }
+            if exact.is_none() && !stated {
+                output.extend_from_slice(b"0\r\n\r\n");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes everything; the buffer goes too, for the connection may now be idle for long.
+async fn write<S>(io: &mut DeadlineIo<S>, output: &mut Vec<u8>) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let bytes = std::mem::take(output);
+    io.write_all(&bytes).await?;
+    io.flush().await
+}

@@ -1,0 +1,211 @@
+//! From files to a TLS configuration that works: everything that can be wrong with them is found
+//! here, before anything is served with them.
+//!
+//! A pair is refused if its certificate is not valid now, or its key is another certificate's: served,
+//! either would fail every handshake. Of the certificates that follow the first one only the encoding
+//! is looked at, because chains with an expired cross-signed root at their end work.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::time_provider::TimeProvider;
+use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
+use tidegate_wire::x509::Validity;
+
+use super::TlsFiles;
+use crate::clock::wall;
+
+/// Largest file that is read, in bytes: every public authority there is takes a fifth of it.
+const MAX_FILE_BYTES: usize = 1 << 20;
+
+/// Which of a listener's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFile {
+    /// [`TlsFiles::certificate`]
+    Certificate,
+    /// [`TlsFiles::key`]
+    Key,
+    /// [`TlsFiles::client_ca`]
+    ClientCa,
+}
+
+/// A file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{} {fault}", path.display())]
+pub struct TlsError {
+    /// Which one it is.
+    pub file: TlsFile,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Why not.
+    pub fault: TlsFault,
+}
+
+/// Why a file cannot be used. None of these repeats what is in it.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFault {
+    /// The operating system does not hand it out.
+    #[error("cannot be read: {0}")]
+    Unreadable(io::Error),
+    /// Larger than any such file.
+    #[error("is larger than {MAX_FILE_BYTES} bytes")]
+    TooLarge,
+    /// There is no certificate in it.
+    #[error("holds no certificate in PEM")]
+    NoCertificate,
+    /// There is no key in it.
+    #[error("holds no private key in PEM that is not encrypted")]
+    NoKey,
+    /// Its certificate is malformed or of no kind that is supported.
+    #[error("holds a certificate that cannot be used: {0}")]
+    BadCertificate(Error),
+    /// Its key is malformed or of no kind that is supported.
+    #[error("holds a private key that cannot be used: {0}")]
+    BadKey(Error),
+    /// The key is another certificate's.
+    #[error("is not the key of the certificate in {}", .0.display())]
+    Mismatch(PathBuf),
+    /// The certificate is over.
+    #[error("holds a certificate that expired {} ago", Span(*.0))]
+    Expired(u64),
+    /// The certificate is for later.
+    #[error("holds a certificate that becomes valid in {}", Span(*.0))]
+    NotYetValid(u64),
+    /// The library could not be set up, which has nothing to do with the file.
+    #[error("cannot be served: {0}")]
+    Library(Error),
+}
+
+/// Seconds in the largest unit that says enough.
+struct Span(u64);
+
+impl std::fmt::Display for Span {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            seconds @ 0..7_200 => write!(out, "{seconds} s"),
+            seconds @ 7_200..172_800 => write!(out, "{} h", seconds / 3_600),
+            seconds => write!(out, "{} days", seconds / 86_400),
+        }
+    }
+}
+
+/// What `files` make at `now`, in seconds since 1970, and how long their certificate is good.
+pub(super) fn load(
+    files: &TlsFiles,
+    protocols: &[&[u8]],
+    now: u64,
+) -> Result<(ServerConfig, Validity), TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let (pair, validity) = pair(files, &provider, now)?;
+    let of_pair = |error| refuse(TlsFile::Certificate, &files.certificate, TlsFault::Library(error));
+    let builder = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(CivilTime))
+        .with_safe_default_protocol_versions()
+        .map_err(of_pair)?;
+    let resolver = Arc::new(SingleCertAndKey::from(pair));
+    let mut config = match &files.client_ca {
+        None => {
+            let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
+            config.ticketer = ring::Ticketer::new().map_err(of_pair)?;
+            config
+        }
+        Some(path) => {
+            let no_verifier = |error: rustls::server::VerifierBuilderError| {
+                refuse(TlsFile::ClientCa, path, TlsFault::Library(Error::General(error.to_string())))
+            };
+            let roots = Arc::new(authorities(path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            let verifier = verifier.build().map_err(no_verifier)?;
+            let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+            config.send_tls13_tickets = 0;
+            config
+        }
+    };
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok((config, validity))
+}
+
+/// The certificate and the key that belong together, valid now.
+fn pair(files: &TlsFiles, provider: &CryptoProvider, now: u64) -> Result<(CertifiedKey, Validity), TlsError> {
+    let chain = certificates(TlsFile::Certificate, &files.certificate)?;
+    let bad_certificate = |fault| refuse(TlsFile::Certificate, &files.certificate, fault);
+    let bad_key = |fault| refuse(TlsFile::Key, &files.key, fault);
+
+    let key = read(TlsFile::Key, &files.key)?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| bad_key(TlsFault::NoKey))?;
+    let key = provider.key_provider.load_private_key(key);
+    let pair = CertifiedKey::new(chain, key.map_err(|error| bad_key(TlsFault::BadKey(error)))?);
+    match pair.keys_match() {
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(Error::InconsistentKeys(_)) => {
+            return Err(bad_key(TlsFault::Mismatch(files.certificate.clone())));
+        }
+        Err(error) => return Err(bad_certificate(TlsFault::BadCertificate(error))),
+    }
+    let validity = pair.cert.first().and_then(|first| Validity::of(first));
+    let validity = validity.ok_or_else(|| bad_certificate(TlsFault::NoCertificate))?;
+    if validity.not_after < now {
+        return Err(bad_certificate(TlsFault::Expired(now - validity.not_after)));
+    }
+    if validity.not_before > now {
+        return Err(bad_certificate(TlsFault::NotYetValid(validity.not_before - now)));
+    }
+    Ok((pair, validity))
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(TlsFile::ClientCa, path)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| refuse(TlsFile::ClientCa, path, TlsFault::BadCertificate(error)))?;
+    }
+    Ok(roots)
+}
+
+/// All certificates of a file, at least one.
+fn certificates(file: TlsFile, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bytes = read(file, path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(refuse(file, path, TlsFault::NoCertificate)),
+    }
+}
+
+/// The whole file, unless it is larger than it may be.
+fn read(file: TlsFile, path: &Path) -> Result<Vec<u8>, TlsError> {
+    let unreadable = |error| refuse(file, path, TlsFault::Unreadable(error));
+    // A pipe would keep the reader waiting.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
+    }
+    let mut bytes = Vec::new();
+    let opened = fs::File::open(path).map_err(unreadable)?;
+    opened.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(refuse(file, path, TlsFault::TooLarge));
+    }
+    Ok(bytes)
+}
+
+fn refuse(file: TlsFile, path: &Path, fault: TlsFault) -> TlsError {
+    TlsError { file, path: path.to_owned(), fault }
+}
+
+/// The clock by which the certificates of clients are judged.
+#[derive(Debug)]
+struct CivilTime;
+
+impl TimeProvider for CivilTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_nanos(wall().0)))
+    }
+}

@@ -1,0 +1,182 @@
+//! TLS for a listener: the pair in force, how it is replaced, and the handshakes.
+//!
+//! ```text
+//!   files --identity--> ServerConfig --swap--> in force --handshake--> stream for the protocol
+//!           all checks                  ^
+//!   reload -----------------------------+   a pair that fails a check changes nothing (fault 42)
+//! ```
+//!
+//! A connection keeps the certificate that it was opened with; a new one gets what is in force. So a
+//! rotation breaks no connection and refuses none.
+//!
+//! TLS 1.2 and 1.3, with the suites that rustls takes as safe. Sessions are resumed by tickets that the
+//! client keeps, so that resumption costs no memory here; their keys live as long as the pair and are
+//! replaced with it. A listener that asks for client certificates resumes none: a ticket would let a
+//! client in for hours after its authority was taken off the list. No early data, which can be replayed.
+//!
+//! Deliberately absent: choosing among certificates by server name, revocation lists, OCSP stapling,
+//! and who a client is. A client certificate opens the listener; what may be asked there is decided
+//! by the service, as it is without TLS.
+
+mod handshake;
+mod identity;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tidegate_wire::x509::Validity;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+pub use handshake::TlsStream;
+pub use identity::{TlsError, TlsFault, TlsFile};
+
+use crate::clock::wall;
+
+/// Application protocols (ALPN) of a listener for HTTP/2 and HTTP/1.1, the preferred one first.
+pub const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
+/// Application protocols of a listener for gRPC.
+pub const GRPC: &[&[u8]] = &[b"h2"];
+
+/// A good bound for [`TlsConfig::max_handshakes`]: each takes up to 40 KiB, and a core can do a
+/// thousand a second or more.
+pub const MAX_HANDSHAKES: usize = 1_000;
+
+/// The files of a listener's TLS, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and after it those that lead to its authority.
+    pub certificate: PathBuf,
+    /// The certificate's private key, not encrypted: PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
+    /// The authorities one of which must have signed a client's certificate; without them, none is
+    /// asked for.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// A listener's TLS.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// Where its secrets are.
+    pub files: TlsFiles,
+    /// The application protocols it speaks: [`HTTP`], [`GRPC`], or nothing, if ALPN is not used.
+    pub protocols: &'static [&'static [u8]],
+    /// From connecting to the turn of the handshake, and from there to its end.
+    pub handshake_timeout: Duration,
+    /// Handshakes at once, over all cores; others wait.
+    pub max_handshakes: usize,
+}
+
+/// How a listener's certificate fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsStatus {
+    /// The certificate's last second, since 1970.
+    pub not_after: u64,
+    /// Whether the last attempt to load the files again succeeded; true if there was none.
+    pub is_reload_good: bool,
+    /// Times that files loaded again were taken over.
+    pub applied: u64,
+    /// Times that files loaded again were refused.
+    pub refused: u64,
+    /// Handshakes under way; at [`TlsConfig::max_handshakes`], others wait.
+    pub handshaking: usize,
+}
+
+impl TlsStatus {
+    /// Seconds for which the certificate is still good.
+    #[must_use]
+    pub fn seconds_left(&self) -> u64 {
+        self.not_after.saturating_sub(seconds_now())
+    }
+}
+
+/// A listener's TLS as it is in force; clones share it.
+#[derive(Clone)]
+pub struct Tls {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: TlsConfig,
+    in_force: ArcSwap<InForce>,
+    slots: Semaphore,
+    is_reload_good: AtomicBool,
+    applied: AtomicU64,
+    refused: AtomicU64,
+}
+
+struct InForce {
+    acceptor: TlsAcceptor,
+    validity: Validity,
+}
+
+impl Tls {
+    /// Reads and checks the files. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The first file that cannot be used, and why.
+    pub fn load(config: TlsConfig) -> Result<Self, TlsError> {
+        let in_force = ArcSwap::from_pointee(in_force(&config)?);
+        let slots = Semaphore::new(config.max_handshakes.clamp(1, Semaphore::MAX_PERMITS));
+        Ok(Self {
+            shared: Arc::new(Shared {
+                config,
+                in_force,
+                slots,
+                is_reload_good: AtomicBool::new(true),
+                applied: AtomicU64::new(0),
+                refused: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// Reads and checks the files again, and puts them in force for connections from now on. Blocks
+    /// on the disk. For one caller at a time: of two, the slower one wins.
+    ///
+    /// # Errors
+    /// The first file that cannot be used, and why; what was in force stays.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let Shared { config, in_force: current, is_reload_good, applied, refused, .. } = &*self.shared;
+        let outcome = in_force(config).map(|new| current.store(Arc::new(new)));
+        is_reload_good.store(outcome.is_ok(), Relaxed);
+        if outcome.is_ok() { applied } else { refused }.fetch_add(1, Relaxed);
+        outcome
+    }
+
+    /// Where the certificate, the key and the authorities are read from.
+    #[must_use]
+    pub fn files(&self) -> &TlsFiles {
+        &self.shared.config.files
+    }
+
+    /// How the certificate in force fares.
+    #[must_use]
+    pub fn status(&self) -> TlsStatus {
+        let Shared { config, in_force, slots, is_reload_good, applied, refused } = &*self.shared;
+        TlsStatus {
+            not_after: in_force.load().validity.not_after,
+            is_reload_good: is_reload_good.load(Relaxed),
+            applied: applied.load(Relaxed),
+            refused: refused.load(Relaxed),
+            handshaking: config.max_handshakes.saturating_sub(slots.available_permits()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Tls").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+fn in_force(config: &TlsConfig) -> Result<InForce, TlsError> {
+    let (server, validity) = identity::load(&config.files, config.protocols, seconds_now())?;
+    Ok(InForce { acceptor: TlsAcceptor::from(Arc::new(server)), validity })
+}
+
+fn seconds_now() -> u64 {
+    wall().0 / 1_000_000_000
+}

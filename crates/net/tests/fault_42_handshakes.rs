@@ -1,0 +1,223 @@
+//! Fault 42: who may shake hands, how long that may take, and that each failure is counted by its reason.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::tls::{Client, client, connect, failed, server};
+use common::{Options, PATIENCE, TestServer, eventually, request};
+use tidegate_net::clock::monotonic;
+use tidegate_net::drain::{DrainTiming, Drained};
+use tidegate_net::http::{HttpConfig, MinimumRate};
+use tidegate_net::stats::HandshakeFailure;
+use tidegate_net::tls::{Tls, TlsConfig};
+use tidegate_testkit::certificates::{Certificates, Pair};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+fn start(config: TlsConfig) -> TestServer {
+    let tls = Some(Tls::load(config).unwrap());
+    TestServer::start(Options { tls, ..Options::default() })
+}
+
+/// A server with the first pair of `certificates`.
+fn plain(certificates: &Certificates) -> TlsConfig {
+    server(&certificates.issue("server"), None)
+}
+
+#[test]
+fn fault_42_a_client_without_or_with_the_wrong_certificate_is_refused() {
+    let (ours, theirs) = (Certificates::make(), Certificates::make());
+    let server = start(server(&ours.issue("server"), Some(&ours.authority())));
+    let ask = |identity: Option<Pair>| {
+        let identity = identity.as_ref();
+        let mut stream = connect(server.address, &client(&ours, identity, &[]));
+        request(&mut stream, "/").map_err(|error| error.to_string())
+    };
+    let reply = ask(Some(ours.issue("client"))).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+
+    let refused = ask(None).unwrap_err();
+    assert!(refused.contains("CertificateRequired"), "{refused}");
+    let refused = ask(Some(theirs.issue("client"))).unwrap_err();
+    assert!(refused.contains("UnknownCA") || refused.contains("DecryptError"), "{refused}");
+    let refused = ask(Some(ours.expired("late"))).unwrap_err();
+    assert!(refused.contains("CertificateExpired"), "{refused}");
+
+    eventually("each is counted by its reason", || {
+        let totals = server.stats.totals();
+        failed(&totals, HandshakeFailure::ClientCertificateMissing) == 1
+            && failed(&totals, HandshakeFailure::ClientCertificateRefused) == 2
+    });
+    let totals = server.stats.totals();
+    assert_eq!(totals.handshakes, 1);
+    assert_eq!(totals.answered, 1, "no request of a refused client was served");
+}
+
+#[test]
+fn fault_42_a_client_does_not_get_in_on_a_ticket_when_its_authority_is_gone() {
+    let (ours, theirs) = (Certificates::make(), Certificates::make());
+    let authorities = ours.issue("authorities").certificate;
+    std::fs::copy(ours.authority(), &authorities).unwrap();
+    let tls = Tls::load(server(&ours.issue("server"), Some(&authorities))).unwrap();
+    let server = TestServer::start(Options { tls: Some(tls.clone()), ..Options::default() });
+    let config = client(&ours, Some(&ours.issue("client")), &[]);
+    for _ in 0..2 {
+        assert!(request(&mut connect(server.address, &config), "/").is_ok());
+    }
+    std::fs::copy(theirs.authority(), &authorities).unwrap();
+    tls.reload().unwrap();
+    assert!(request(&mut connect(server.address, &config), "/").is_err());
+    assert_eq!(server.stats.totals().handshakes, 2);
+}
+
+#[test]
+fn sessions_are_resumed_where_no_client_certificate_is_asked_for() {
+    let ours = Certificates::make();
+    let server = start(plain(&ours));
+    let config = client(&ours, None, &[]);
+    let kind = |mut stream: Client| {
+        request(&mut stream, "/").unwrap();
+        stream.conn.handshake_kind()
+    };
+    assert_eq!(kind(connect(server.address, &config)), Some(rustls::HandshakeKind::Full));
+    assert_eq!(kind(connect(server.address, &config)), Some(rustls::HandshakeKind::Resumed));
+}
+
+#[test]
+fn the_protocol_is_agreed_on_and_a_stranger_is_told() {
+    let ours = Certificates::make();
+    let server = start(plain(&ours));
+    let mut stream = connect(server.address, &client(&ours, None, &[b"http/1.1"]));
+    assert!(request(&mut stream, "/").unwrap().starts_with("HTTP/1.1 200"));
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+
+    let mut stream = connect(server.address, &client(&ours, None, &[b"h2", b"http/1.1"]));
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+    assert_eq!(head[3], 4, "the server's first frame is SETTINGS");
+
+    let refused = request(&mut connect(server.address, &client(&ours, None, &[b"smtp"])), "/").unwrap_err();
+    assert!(refused.to_string().contains("NoApplicationProtocol"), "{refused}");
+    eventually("it is counted", || failed(&server.stats.totals(), HandshakeFailure::Incompatible) == 1);
+}
+
+#[test]
+fn fault_42_a_plain_text_client_gets_a_clean_close() {
+    let server = start(plain(&Certificates::make()));
+    let mut stream = server.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    stream.write_all(&[b'x'; 20_000]).unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).expect("a close, not a reset");
+    assert!(reply.is_empty() || reply[0] == 21, "nothing but an alert: {reply:?}");
+    assert_eq!(failed(&server.stats.totals(), HandshakeFailure::NotTls), 1);
+}
+
+#[test]
+fn fault_42_clients_that_refuse_or_leave_are_told_apart() {
+    let (ours, theirs) = (Certificates::make(), Certificates::make());
+    let server = start(plain(&ours));
+    assert!(request(&mut connect(server.address, &client(&theirs, None, &[])), "/").is_err());
+    drop(server.connect());
+    eventually("both are counted", || {
+        let totals = server.stats.totals();
+        failed(&totals, HandshakeFailure::Alert) == 1 && failed(&totals, HandshakeFailure::Gone) == 1
+    });
+    eventually("both are freed", || server.drain.connections() == 0);
+}
+
+/// The beginning of a ClientHello: a record of 512 bytes, of which little comes.
+const HALF_A_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+
+fn stalled(server: &TestServer) -> TcpStream {
+    let mut stream = server.connect();
+    stream.write_all(HALF_A_HELLO).unwrap();
+    stream
+}
+
+#[test]
+fn fault_42_a_handshake_that_takes_too_long_ends() {
+    let server = start(TlsConfig { handshake_timeout: SHORT, ..plain(&Certificates::make()) });
+    let start = monotonic();
+    let clients = [server.connect(), stalled(&server)];
+    for mut stream in clients {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty());
+    }
+    assert!(start.elapsed() >= SHORT);
+    // They are hung up on first, counted then, and freed last.
+    eventually("they are freed", || server.drain.connections() == 0);
+    assert_eq!(failed(&server.stats.totals(), HandshakeFailure::Timeout), 2);
+}
+
+#[test]
+fn fault_42_handshakes_beyond_the_bound_wait_and_silence_takes_no_slot() {
+    let ours = Certificates::make();
+    let tls = Tls::load(TlsConfig { max_handshakes: 2, ..plain(&ours) }).unwrap();
+    let server = TestServer::start(Options { tls: Some(tls.clone()), ..Options::default() });
+    let config = client(&ours, None, &[]);
+    let silent: Vec<_> = (0..50).map(|_| server.connect()).collect();
+    assert!(request(&mut connect(server.address, &config), "/").is_ok());
+
+    let stalled: Vec<_> = (0..2).map(|_| stalled(&server)).collect();
+    eventually("both slots are taken", || tls.status().handshaking == 2);
+    let mut waiting = connect(server.address, &config);
+    waiting.sock.set_read_timeout(Some(SHORT)).unwrap();
+    let error = request(&mut waiting, "/").expect_err("both slots are taken");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    drop(stalled);
+    waiting.sock.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(request(&mut waiting, "/").unwrap().starts_with("HTTP/1.1 200"));
+    assert_eq!(failed(&server.stats.totals(), HandshakeFailure::Gone), 2);
+    drop(silent);
+}
+
+#[test]
+fn fault_22_a_drain_over_tls_answers_what_is_asked_and_waits_for_no_silence() {
+    let ours = Certificates::make();
+    let mut server = start(plain(&ours));
+    let config = client(&ours, None, &[]);
+    let silent = server.connect();
+    let mut idle = connect(server.address, &config);
+    request(&mut idle, "/").unwrap();
+    let mut busy = connect(server.address, &config);
+    write!(busy, "GET /held HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    eventually("it is asked", || server.stats.totals().in_flight == 1);
+
+    let (drain, release) = (server.drain.clone(), server.release.clone());
+    let held = std::thread::spawn(move || {
+        eventually("the drain sweeps", || drain.stage() >= tidegate_net::drain::Stage::Sweeping);
+        release.add_permits(1);
+        common::read_reply(&mut busy).unwrap()
+    });
+    let timing = DrainTiming { grace: Duration::ZERO, idle_linger: SHORT, deadline: PATIENCE };
+    let before = monotonic();
+    assert_eq!(server.drain(timing), Drained { aborted: 0 });
+    assert!(before.elapsed() < Duration::from_secs(8), "silence is not waited for: {:?}", before.elapsed());
+    let reply = held.join().unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("connection: close"), "{reply}");
+    let mut rest = Vec::new();
+    assert_eq!(idle.read_to_end(&mut rest).expect("closed with close_notify"), 0);
+    drop(silent);
+}
+
+#[test]
+fn fault_31_a_client_that_does_not_read_is_cut_over_tls_too() {
+    let ours = Certificates::make();
+    let rate = MinimumRate { grace: SHORT, bytes_per_second: 1 << 20 };
+    let http = HttpConfig { write: rate, linger: SHORT, ..HttpConfig::default() };
+    let tls = Some(Tls::load(plain(&ours)).unwrap());
+    let server = TestServer::start(Options { tls, http, ..Options::default() });
+    let mut deaf = connect(server.address, &client(&ours, None, &[]));
+    write!(deaf, "GET /large HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    eventually("it is cut", || server.stats.totals().cut_write == 1);
+    eventually("it is freed", || server.drain.connections() == 0);
+    assert!(request(&mut connect(server.address, &client(&ours, None, &[])), "/").is_ok());
+}

@@ -1,0 +1,203 @@
+//! Fault 42: certificates are rotated while serving, and a pair that cannot be served changes nothing.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use common::tls::{client, connect, first, server, shown};
+use common::{Options, TestServer, request};
+use tidegate_net::tls::{Tls, TlsFault, TlsFile};
+use tidegate_testkit::certificates::{Certificates, Pair};
+
+/// A running server whose pair is a copy that the test may replace.
+struct Rotating {
+    certificates: Certificates,
+    pair: Pair,
+    tls: Tls,
+    server: TestServer,
+}
+
+impl Rotating {
+    fn start() -> Self {
+        let certificates = Certificates::make();
+        let pair = certificates.issue("in-force");
+        let tls = Tls::load(server(&pair, None)).unwrap();
+        let options = Options { tls: Some(tls.clone()), ..Options::default() };
+        Self { certificates, pair, tls, server: TestServer::start(options) }
+    }
+}
+
+#[test]
+fn fault_42_new_connections_get_the_new_pair_and_old_ones_go_on() {
+    let rotating = Rotating::start();
+    let config = client(&rotating.certificates, None, &[]);
+    let old = first(&rotating.pair.certificate);
+    let mut before = connect(rotating.server.address, &config);
+    assert!(request(&mut before, "/").unwrap().starts_with("HTTP/1.1 200"));
+    assert_eq!(shown(&before), old);
+
+    let next = rotating.certificates.issue("next");
+    next.replace(&rotating.pair);
+    rotating.tls.reload().unwrap();
+    // The same client, which holds a ticket: the new certificate is shown nevertheless.
+    let mut after = connect(rotating.server.address, &config);
+    assert!(request(&mut after, "/").unwrap().starts_with("HTTP/1.1 200"));
+    assert_eq!(shown(&after), first(&next.certificate));
+    assert!(request(&mut before, "/").unwrap().starts_with("HTTP/1.1 200"));
+    assert_eq!(rotating.server.stats.totals().handshakes, 2);
+}
+
+#[test]
+fn fault_42_rotation_under_load_fails_no_request() {
+    const ROTATIONS: usize = 30;
+    let rotating = Rotating::start();
+    let address = rotating.server.address;
+    let [one, other] = ["one", "other"].map(|name| rotating.certificates.issue(name));
+    let stop = AtomicBool::new(false);
+    let use_it = || {
+        let (mut requests, mut seen) = (0, HashSet::new());
+        while !stop.load(Relaxed) {
+            // A client of its own each time: what is measured are full handshakes.
+            let mut stream = connect(address, &client(&rotating.certificates, None, &[]));
+            for _ in 0..4 {
+                assert!(request(&mut stream, "/").unwrap().starts_with("HTTP/1.1 200"));
+                requests += 1;
+            }
+            seen.insert(shown(&stream).to_vec());
+        }
+        (requests, seen)
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(use_it)).collect();
+        for pair in [&one, &other].into_iter().cycle().take(ROTATIONS) {
+            let so_far = rotating.server.stats.totals().handshakes;
+            pair.replace(&rotating.pair);
+            rotating.tls.reload().unwrap();
+            common::eventually("the pair is used", || rotating.server.stats.totals().handshakes > so_far + 4);
+        }
+        stop.store(true, Relaxed);
+        let ended: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        assert!(ended.iter().map(|(requests, _)| requests).sum::<usize>() > ROTATIONS * 16);
+        let seen: HashSet<_> = ended.into_iter().flat_map(|(_, seen)| seen).collect();
+        for pair in [&one, &other] {
+            assert!(seen.contains(first(&pair.certificate).as_ref()), "both pairs were served");
+        }
+    });
+    let totals = rotating.server.stats.totals();
+    assert_eq!(totals.handshakes_failed.iter().sum::<u64>(), 0);
+    assert_eq!(rotating.tls.status().applied, ROTATIONS as u64);
+}
+
+/// What a file may turn into, and what is said of it.
+type Case = (&'static str, TlsFile, fn(&Certificates, &Pair), fn(&TlsFault) -> bool);
+
+fn write(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).unwrap();
+}
+
+const CASES: &[Case] = &[
+    (
+        "No such file",
+        TlsFile::Certificate,
+        |_, pair| fs::remove_file(&pair.certificate).unwrap(),
+        |fault| matches!(fault, TlsFault::Unreadable(_)),
+    ),
+    (
+        "not a regular file",
+        TlsFile::Key,
+        |_, pair| {
+            fs::remove_file(&pair.key).unwrap();
+            fs::create_dir(&pair.key).unwrap();
+        },
+        |fault| matches!(fault, TlsFault::Unreadable(_)),
+    ),
+    (
+        "no certificate in PEM",
+        TlsFile::Certificate,
+        |_, pair| write(&pair.certificate, b"-----BEGIN CERTIFICATE-----\n???"),
+        |fault| matches!(fault, TlsFault::NoCertificate),
+    ),
+    (
+        "cannot be used",
+        TlsFile::Certificate,
+        |_, pair| {
+            let torn = "-----BEGIN CERTIFICATE-----\nMAMCAQA=\n-----END CERTIFICATE-----\n";
+            write(&pair.certificate, torn.as_bytes());
+        },
+        |fault| matches!(fault, TlsFault::BadCertificate(_)),
+    ),
+    (
+        "larger than",
+        TlsFile::Certificate,
+        |_, pair| write(&pair.certificate, &vec![b'#'; (1 << 20) + 1]),
+        |fault| matches!(fault, TlsFault::TooLarge),
+    ),
+    (
+        "not encrypted",
+        TlsFile::Key,
+        |_, pair| {
+            let key = fs::read_to_string(&pair.key).unwrap();
+            write(&pair.key, key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY").as_bytes());
+        },
+        |fault| matches!(fault, TlsFault::NoKey),
+    ),
+    (
+        "private key that cannot be used",
+        TlsFile::Key,
+        |_, pair| {
+            write(&pair.key, b"-----BEGIN PRIVATE KEY-----\nMAMCAQA=\n-----END PRIVATE KEY-----\n");
+        },
+        |fault| matches!(fault, TlsFault::BadKey(_)),
+    ),
+    (
+        "is not the key of the certificate in",
+        TlsFile::Key,
+        |certificates, pair| {
+            fs::copy(certificates.issue("stranger").key, &pair.key).unwrap();
+        },
+        |fault| matches!(fault, TlsFault::Mismatch(_)),
+    ),
+    (
+        "expired 24 h ago",
+        TlsFile::Certificate,
+        |certificates, pair| certificates.expired("over").replace(pair),
+        |fault| matches!(fault, TlsFault::Expired(_)),
+    ),
+];
+
+#[test]
+fn fault_42_a_bad_pair_is_refused_and_the_old_one_serves_on() {
+    for (refused, (words, file, spoil, is_expected)) in CASES.iter().enumerate() {
+        let rotating = Rotating::start();
+        let old = first(&rotating.pair.certificate);
+        spoil(&rotating.certificates, &rotating.pair);
+        let error = rotating.tls.reload().expect_err(words);
+        let text = error.to_string();
+        let path = if *file == TlsFile::Key { &rotating.pair.key } else { &rotating.pair.certificate };
+        assert_eq!((error.file, &error.path), (*file, path), "{refused}: {text}");
+        assert!(is_expected(&error.fault) && text.contains(words), "{text}");
+        assert!(text.starts_with(&path.display().to_string()), "{text}");
+
+        let status = rotating.tls.status();
+        assert_eq!((status.is_reload_good, status.applied, status.refused), (false, 0, 1));
+        let mut stream = connect(rotating.server.address, &client(&rotating.certificates, None, &[]));
+        assert!(request(&mut stream, "/").unwrap().starts_with("HTTP/1.1 200"));
+        assert_eq!(shown(&stream), old);
+    }
+}
+
+#[test]
+fn fault_42_the_days_that_are_left_follow_the_certificate() {
+    const DAY: u64 = 86_400;
+    let rotating = Rotating::start();
+    let left = || rotating.tls.status().seconds_left();
+    assert!((DAY - 600..=DAY).contains(&left()), "{}", left());
+    rotating.certificates.issue_for("longer", 90).replace(&rotating.pair);
+    assert!(left() <= DAY, "nothing was loaded yet");
+    rotating.tls.reload().unwrap();
+    assert!((90 * DAY - 600..=90 * DAY).contains(&left()), "{}", left());
+}

@@ -1,0 +1,154 @@
+//! A PostgreSQL URL, and opening a connection to what it names.
+//!
+//! `postgres://[user[:password]@]host[:port][,host...][/database][?option=value&...]` with the
+//! options of libpq. Of these, the ones about TLS are read here: `sslmode`, `sslrootcert` (PEM; the
+//! system's roots if absent), `sslcert` and `sslkey`. Where TLS is spoken at all, the certificate
+//! and its name are verified: `require` and `verify-ca` mean what `verify-full` does, since a
+//! connection to whoever answers would keep nothing secret. `allow` and `prefer` promise nothing,
+//! and mean `disable`. Words instead of a URL (`host=... port=...`) are taken too, without TLS.
+
+use std::future::poll_fn;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls};
+
+use crate::tls::{self, Tls};
+use crate::url::{TlsOptions, UrlError};
+
+/// Where PostgreSQL is, who asks, and how the way there is kept secret.
+#[derive(Clone)]
+pub struct Place {
+    config: Config,
+    tls: Option<Tls>,
+}
+
+impl Place {
+    /// Reads a URL and the files that it names.
+    ///
+    /// # Errors
+    /// What is wrong with either.
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        let (rest, options) = TlsOptions::split_from(url);
+        let mut config: Config =
+            rest.parse().map_err(|error: Error| UrlError::Syntax(crate::text(&error)))?;
+        let spoken = match options.mode.as_deref() {
+            None => options.root.is_some() || options.certificate.is_some(),
+            Some("disable" | "allow" | "prefer") => false,
+            Some("require" | "verify-ca" | "verify-full") => true,
+            Some(_) => return Err(UrlError::Mode),
+        };
+        config.ssl_mode(if spoken { SslMode::Require } else { SslMode::Disable });
+        let tls = if spoken { Some(tls::configured(&options)?) } else { None };
+        Ok(Self { config, tls })
+    }
+
+    /// What it names, without who asks: `host:port,host:port/database`. For telling databases apart;
+    /// no secret is in it.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let ports = self.config.get_ports();
+        let host = |(index, host): (usize, &Host)| {
+            // One port for all hosts, or one each.
+            let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+            match host {
+                Host::Tcp(name) => format!("{name}:{port}"),
+                #[cfg(unix)]
+                Host::Unix(path) => format!("{}:{port}", path.display()),
+            }
+        };
+        let hosts: Vec<_> = self.config.get_hosts().iter().enumerate().map(host).collect();
+        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
+        format!("{}/{database}", hosts.join(","))
+    }
+
+    /// Opens a connection. A task of the calling runtime drives it until the client is dropped or
+    /// the connection is lost; `heard` is called for each notification.
+    ///
+    /// # Errors
+    /// When there is no connection to be had.
+    pub async fn connect(&self, heard: impl Fn() + Send + 'static) -> Result<Client, Error> {
+        match &self.tls {
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                tokio::spawn(drive(connection, heard));
+                Ok(client)
+            }
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await?;
+                tokio::spawn(drive(connection, heard));
+                Ok(client)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Place")
+            .field("hosts", &self.config.get_hosts())
+            .field("ports", &self.config.get_ports())
+            .field("tls", &self.tls.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Ends with the client, or with the connection, whose error every later call reports.
+async fn drive<S, T>(mut connection: Connection<S, T>, heard: impl Fn())
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        if let AsyncMessage::Notification(_) = message {
+            heard();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_spoken_when_the_url_says_so() {
+        for (url, spoken) in [
+            ("postgres://u:p@h:1/d", false),
+            ("postgres://h/d?sslmode=disable", false),
+            ("postgres://h/d?sslmode=prefer&application_name=x", false),
+            ("postgresql://h,i/d?sslmode=require&target_session_attrs=read-write", true),
+            ("postgres://h?sslmode=verify-full", true),
+            ("host=h user=u", false),
+        ] {
+            assert_eq!(Place::parse(url).unwrap().tls.is_some(), spoken, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_address_names_the_database_and_nobody() {
+        for (url, address) in [
+            ("postgres://u:canary@h:1/d", "h:1/d"),
+            ("postgres://u:canary@h,i:2,j/d?sslmode=disable", "h:5432,i:2,j:5432/d"),
+            ("postgres://u@h", "h:5432/u"),
+        ] {
+            assert_eq!(Place::parse(url).unwrap().address(), address);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for (url, said) in [
+            ("postgres://u:canary@h?sslmode=on", "sslmode is none of"),
+            ("postgres://u:canary@h?sslmode=require&sslcert=/c", "only one of sslcert and sslkey"),
+            ("postgres://u:canary@h?sslrootcert=/nowhere%2Fx", "sslrootcert: entity not found"),
+            ("postgres://u:canary@h:port", "port"),
+            ("postgres://u:canary@h?colour=red", "colour"),
+        ] {
+            let error = Place::parse(url).unwrap_err().to_string();
+            assert!(error.contains(said) && !error.contains("canary"), "{url}: {error}");
+        }
+        let place = Place::parse("postgres://u:canary@h").unwrap();
+        assert!(!format!("{place:?}").contains("canary"));
+    }
+}

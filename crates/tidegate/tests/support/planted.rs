@@ -1,0 +1,171 @@
+//! Planted cases: `tidegate stub` with a behaviour, `tidegate saturate` against it, and the report that
+//! must name what was planted.
+//!
+//! The cases run one at a time, and in a real-time class where that is allowed: what is tested is the
+//! judgement, and a service whose cores are taken by a neighbour is another service. One of [`ATTEMPTS`]
+//! must name what was planted. Where the report's own gate (g) says that the machine's host took cores, a
+//! try does not count, up to [`DISTURBED`] of them; after those, `unknown` is the right answer and a wrong
+//! cause is still a failure.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses its own part of it, and says what it expects by unwrapping it"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use serde_json::Value;
+
+/// Tries of one case.
+pub const ATTEMPTS: usize = 4;
+/// Tries more that the machine's host may spoil.
+const DISTURBED: usize = 6;
+pub const BINARY: &str = env!("CARGO_BIN_EXE_tidegate");
+
+pub static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A case that failed has poisoned nothing.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The binary, before other programs where that is allowed: the generator before the server.
+pub fn tidegate(arguments: &[&str]) -> Command {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    let allowed = ALLOWED.get_or_init(|| {
+        let tried = Command::new("chrt").args(["-f", "1", "true"]).output();
+        tried.is_ok_and(|tried| tried.status.success())
+    });
+    let mut command = if *allowed {
+        let priority = if arguments.first() == Some(&"stub") { "1" } else { "2" };
+        let mut command = Command::new("chrt");
+        command.args(["-f", priority, BINARY]);
+        command
+    } else {
+        Command::new(BINARY)
+    };
+    command.args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A running stub; dropping it kills it.
+pub struct Stub {
+    child: Child,
+    pub url: String,
+}
+
+impl Stub {
+    pub fn start(behaviour: &str) -> Self {
+        let arguments: Vec<&str> =
+            ["stub", "127.0.0.1:0"].into_iter().chain(behaviour.split_whitespace()).collect();
+        let mut child = tidegate(&arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").expect("the stub says where it listens");
+        Self { url: format!("http://{address}/"), child }
+    }
+
+    pub fn address(&self) -> &str {
+        self.url.trim_start_matches("http://").trim_end_matches('/')
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Runs `tidegate saturate` on a URL, with the JSON report in `folder`.
+pub fn saturate(folder: &Path, url: &str, flags: &str) -> (Output, Value) {
+    let json = folder.join("report.json");
+    let arguments: Vec<&str> = ["saturate", url, "--json", json.to_str().unwrap()]
+        .into_iter()
+        .chain(flags.split_whitespace())
+        .collect();
+    let output = tidegate(&arguments).output().unwrap();
+    let text = fs::read_to_string(&json).unwrap_or_else(|_| panic!("no report: {output:?}"));
+    (output, serde_json::from_str(&text).unwrap())
+}
+
+/// What a report lacks.
+pub type Judgement = Result<(), String>;
+
+/// The report of a fresh stub with this behaviour passes `check`.
+pub fn planted(behaviour: &str, flags: &str, check: impl Fn(&Value) -> Judgement) {
+    attempts(
+        || {
+            let folder = tempfile::tempdir().unwrap();
+            let stub = Stub::start(behaviour);
+            saturate(folder.path(), &stub.url, flags).1
+        },
+        check,
+    );
+}
+
+/// One report passes `check`, or the host spoiled so many that the last one rightly names no cause.
+pub fn attempts(run: impl Fn() -> Value, check: impl Fn(&Value) -> Judgement) {
+    let _alone = alone();
+    let (mut counted, mut disturbed, mut lacks) = (0, 0, String::new());
+    loop {
+        let report = run();
+        let Err(why) = check(&report) else { return };
+        lacks.push_str(&format!("{why}\n{}\n", outline(&report)));
+        if had_its_cores(&report) {
+            counted += 1;
+        } else {
+            disturbed += 1;
+        }
+        assert!(counted < ATTEMPTS, "in {ATTEMPTS} attempts: {lacks}");
+        if disturbed == DISTURBED {
+            assert_eq!(report["cause"]["name"], "unknown", "its host took the machine's cores: {lacks}");
+            return;
+        }
+    }
+}
+
+/// Gate (g) of a report.
+fn had_its_cores(report: &Value) -> bool {
+    let gates = report["gates"].as_array().unwrap();
+    gates.iter().find(|gate| gate["id"] == "g").is_none_or(|gate| gate["passed"] == true)
+}
+
+/// What a report says in a few lines.
+pub fn outline(report: &Value) -> String {
+    let steps: Vec<String> = report["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| {
+            format!("{} {} {}", step["plan"]["connections"], step["throughput"]["mean"], step["refusals"])
+        })
+        .collect();
+    format!("{}\n{}\n{}\n{}", report["capacity"], report["knee"], report["cause"], steps.join("\n"))
+}
+
+pub fn named(cause: &str) -> impl Fn(&Value) -> Judgement {
+    move |report| match report["cause"]["name"].as_str() {
+        Some(found) if found == cause => Ok(()),
+        other => Err(format!("{cause} was planted, {other:?} was named")),
+    }
+}
+
+pub fn ensure(holds: bool, what: &str) -> Judgement {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
+pub fn within(what: &str, found: &Value, expected: f64, share: f64) -> Judgement {
+    match found.as_f64() {
+        Some(value) if (value / expected - 1.0).abs() <= share => Ok(()),
+        other => Err(format!("{what} is {other:?}, not {expected} within {share}")),
+    }
+}
