@@ -166,13 +166,15 @@ impl Drain {
     }
 
     /// Waits until idle connections are to be closed. Unlike [`Drain::reached`] its task is woken
-    /// for nothing else, so that a connection may leave it unpolled until then.
+    /// for nothing else, so that a connection may leave it unpolled until then. When it is over, the core
+    /// has looked at its sockets since: what had come on the connection is there to be read.
     pub async fn sweeping(&self) {
         let mut sweeping = std::pin::pin!(self.shared.sweeping.notified());
         sweeping.as_mut().enable();
         if self.stage() < Stage::Sweeping {
             sweeping.await;
         }
+        tokio::task::yield_now().await;
     }
 
     /// Connections that are open.

@@ -9,11 +9,12 @@
 
 mod common;
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use common::{Options, PATIENCE, TestServer, connect, eventually, request, within};
+use common::{Options, PATIENCE, TestServer, connect, eventually, read_reply, request, within};
 use tidegate_net::drain::{DrainTiming, Drained, Stage};
 use tidegate_net::listen::ListenConfig;
 
@@ -136,13 +137,33 @@ fn a_drain_waits_for_what_is_being_answered_and_says_close() {
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
 }
 
+/// On the short way, and on hyper's, where a body in chunks leads.
+#[test]
+fn a_request_that_came_before_the_drain_looked_is_answered() {
+    let chunked = b"POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+    for first in [&b"GET / HTTP/1.1\r\nhost: t\r\n\r\n"[..], chunked] {
+        let server = TestServer::start(Options { cores: 1, ..Options::default() });
+        let mut client = server.connect();
+        client.write_all(first).unwrap();
+        assert!(read_reply(&mut client).unwrap().starts_with("HTTP/1.1 200"));
+        let mut blocking = server.connect();
+        blocking.write_all(b"GET /blocked HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+        eventually("the core is blocked", || server.stats.totals().in_flight == 1);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+        server.drain.advance(Stage::Sweeping);
+        server.release.add_permits(1);
+        let head = read_reply(&mut client).unwrap();
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
+    }
+}
+
 #[test]
 fn a_drain_closes_idle_connections_and_cuts_what_outlasts_its_deadline() {
     let mut server = TestServer::start(Options::default());
     let mut idle = server.connect();
     assert!(request(&mut idle, "/").unwrap().starts_with("HTTP/1.1 200"));
     let mut stuck = server.connect();
-    std::io::Write::write_all(&mut stuck, b"GET /held HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    stuck.write_all(b"GET /held HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
     eventually("a request is stuck", || server.stats.totals().in_flight == 1);
     let drained = server.drain(DrainTiming { deadline: Duration::from_millis(1500), ..timing() });
     assert_eq!(drained, Drained { aborted: 1 });

@@ -97,14 +97,18 @@ impl<H: Handle> Connection<H> {
         let mut protocol = pin!(protocol.serve_connection(TokioIo::new(io), service));
         let mut told = false;
         let end = poll_fn(|cx| {
-            if !told && sweep.poll(cx) {
-                told = true;
-                // A request whose head is on its way is still served; its reply says close.
-                if activity.phase() != Phase::Head {
-                    activity.leave_if_idle();
-                    protocol.as_mut().graceful_shutdown();
-                }
+            // First, so that what had come before the drain looked is answered.
+            let polled = protocol.as_mut().poll(cx);
+            if polled.is_ready() || told || !sweep.poll(cx) {
+                return polled;
             }
+            told = true;
+            // A request whose head is on its way is still served; its reply says close.
+            if activity.phase() == Phase::Head {
+                return polled;
+            }
+            activity.leave_if_idle();
+            protocol.as_mut().graceful_shutdown();
             protocol.as_mut().poll(cx)
         });
         if let Err(error) = end.await {

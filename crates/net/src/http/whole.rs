@@ -184,10 +184,6 @@ where
     if input.bytes.len() > READ_BYTES {
         return Poll::Ready(Ok(Next::HandOver));
     }
-    if sweep.poll(cx) && connection.activity().phase() != Phase::Head {
-        connection.activity().leave_if_idle();
-        return Poll::Ready(Ok(Next::Swept));
-    }
     let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
     let mut buffer = ReadBuf::uninit(&mut space);
     let arrived = Pin::new(io).poll_read(cx, &mut buffer)?;
@@ -198,7 +194,14 @@ where
             append(&mut input.bytes, &read[answered..]);
             Poll::Ready(Ok(Next::Retry))
         }
-        (Poll::Pending, _) if input.bytes.is_empty() || input.may_become_preface() => Poll::Pending,
+        (Poll::Pending, _) if input.bytes.is_empty() || input.may_become_preface() => {
+            // Only now: what had come before the drain looked is answered.
+            if sweep.poll(cx) && connection.activity().phase() != Phase::Head {
+                connection.activity().leave_if_idle();
+                return Poll::Ready(Ok(Next::Swept));
+            }
+            Poll::Pending
+        }
         _ => Poll::Ready(Ok(Next::HandOver)),
     }
 }

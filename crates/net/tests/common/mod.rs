@@ -26,7 +26,7 @@ use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::{Route, Stats};
 use tidegate_net::tls::Tls;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Longer than anything here should take; a test that waits this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,8 +34,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The most that `/echo` accepts.
 pub const BODY_LIMIT: usize = 64 * 1024;
 
-/// `/`, `/echo` (the request's body), `/large` (16 MiB), `/streamed`, `/nothing` and `/held` (answers when
-/// released).
+/// `/`, `/echo` (the request's body), `/large` (16 MiB), `/streamed`, `/nothing`, `/held` (answers when
+/// released) and `/blocked` (keeps its core from everything else until then).
 pub struct Routes {
     release: Arc<Semaphore>,
     large: Bytes,
@@ -56,6 +56,12 @@ impl Handle for Routes {
             "/held" => {
                 self.release.acquire().await.unwrap().forget();
                 Body::from("held")
+            }
+            "/blocked" => {
+                while self.release.try_acquire().map(SemaphorePermit::forget).is_err() {
+                    std::thread::yield_now();
+                }
+                Body::from("blocked")
             }
             _ => Body::from("ok"),
         };
