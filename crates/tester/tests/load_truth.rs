@@ -74,7 +74,7 @@ const PRIORITY: &str = "TIDEGATE_TEST_PRIORITY";
 
 /// Judges claims on time. What other work does to a machine's cores is not the engine's to answer for:
 /// where the system allows it, the test named is run again in a process of real-time priority. There
-/// or not, one attempt of four must hold; what is wrong is wrong four times.
+/// or not, one attempt of ten must hold; what is wrong is wrong ten times.
 fn one_attempt_holds(test: &str, attempt: impl Fn() -> Claims) {
     let mut prioritised = Command::new("chrt");
     let allowed = Command::new("chrt").args(["-f", "10", "true"]).output();
@@ -86,8 +86,8 @@ fn one_attempt_holds(test: &str, attempt: impl Fn() -> Claims) {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
         return;
     }
-    let failures: Vec<String> = (0..4).map_while(|_| attempt().err()).collect();
-    assert!(failures.len() < 4, "{failures:#?}");
+    let failures: Vec<String> = (0..10).map_while(|_| attempt().err()).collect();
+    assert!(failures.len() < 10, "{failures:#?}");
 }
 
 /// 1,000 requests a second on 50 connections to a 10 ms server that stands still for one second: the
@@ -173,12 +173,16 @@ fn a_fixed_number_of_requests_is_sent_exactly() {
 fn thinking_connections_keep_their_pause() {
     let _turn = turn();
     let stub = stub(|_| {});
-    let plan = StepPlan { discipline: Loop::Closed { think_us: 20_000 }, ..closed(20, 1_000) };
-    // 20 connections, a request each 20 ms and the time of a reply; later on a machine that is late.
-    let measured = run(options(&stub), &plan);
-    let most = 20.0 / (0.020 + measured.service.mean() / 1e6);
-    let found = measured.throughput();
-    assert!(found <= most * 1.02 && found >= most / 4.0, "{found} where at most {most} is possible");
+    let discipline = Loop::Closed { think_us: 20_000 };
+    let plan = StepPlan { discipline, warmup_ms: 0, ..closed(20, 4_000) };
+    one_attempt_holds("thinking_connections_keep_their_pause", || {
+        // 20 connections, a request each 20 ms and the time of a reply; later on a machine that is late.
+        let measured = run(options(&stub), &plan);
+        let most = 20.0 / (0.020 + measured.service.mean() / 1e6);
+        let found = measured.throughput();
+        assert!(found <= most * 1.02, "{found} where at most {most} is possible");
+        near("throughput", found, most, most * 0.25)
+    });
 }
 
 #[test]
@@ -232,8 +236,10 @@ fn every_fault_of_a_server_has_its_class() {
         (FaultKind::Hang, ErrorClass::Timeout),
     ] {
         let stub = stub(|options| options.fault = Some(Fault { every: 4, kind }));
-        let plan = StepPlan { max_requests: 40, warmup_ms: 0, ..closed(4, 5_000) };
-        let timeout = Duration::from_millis(100);
+        // Those that hang do so side by side.
+        let (connections, patience) = if kind == FaultKind::Hang { (10, 3) } else { (4, 60) };
+        let plan = StepPlan { max_requests: 40, warmup_ms: 0, ..closed(connections, 60_000) };
+        let timeout = Duration::from_secs(patience);
         let measured = run(Options { request_timeout: timeout, ..options(&stub) }, &plan);
         only_error(&measured, class);
         assert_eq!((measured.good, measured.errors[&class]), (30, 10), "{kind:?}");
@@ -288,15 +294,18 @@ fn a_full_accept_queue_times_out() {
 #[test]
 fn an_overloaded_open_loop_says_what_was_late() {
     let _turn = turn();
-    let stub = stub(|options| {
-        options.delay = Duration::from_millis(10);
-        options.workers = 2;
+    one_attempt_holds("an_overloaded_open_loop_says_what_was_late", || {
+        let stub = stub(|options| {
+            options.delay = Duration::from_millis(10);
+            options.workers = 2;
+        });
+        let drain = Duration::from_millis(300);
+        let measured = run(Options { drain, ..options(&stub) }, &open(10, 1_000.0, 1_000));
+        let late = measured.errors[&ErrorClass::Timeout];
+        assert_eq!(measured.good + late, 1_000, "every request that was due is accounted for");
+        assert!(measured.throughput() <= 210.0, "{}: two workers end no more", measured.throughput());
+        near("throughput", measured.throughput(), 200.0, 50.0)
     });
-    let drain = Duration::from_millis(300);
-    let measured = run(Options { drain, ..options(&stub) }, &open(10, 1_000.0, 1_000));
-    let late = measured.errors[&ErrorClass::Timeout];
-    assert_eq!(measured.good + late, 1_000, "every request that was due is accounted for");
-    assert!((100.0..=210.0).contains(&measured.throughput()), "{}", measured.throughput());
 }
 
 #[test]
@@ -304,15 +313,16 @@ fn connections_come_from_the_given_addresses() {
     let _turn = turn();
     let stub = stub(|_| {});
     let sources = vec![[127, 0, 0, 2].into(), [127, 0, 0, 3].into()];
-    let measured = run(Options { sources, ..options(&stub) }, &closed(10, 200));
-    assert!(measured.good > 0 && measured.errors.is_empty(), "{:?}", measured.errors);
+    let plan = StepPlan { max_requests: 100, warmup_ms: 0, ..closed(10, 60_000) };
+    let measured = run(Options { sources, ..options(&stub) }, &plan);
+    assert_eq!((measured.good, measured.errors.len()), (100, 0), "{:?}", measured.errors);
 }
 
 #[test]
 fn exchanges_below_http() {
     let _turn = turn();
     let echo = stub(|options| options.echo = true);
-    let plan = StepPlan { max_requests: 100, warmup_ms: 0, ..closed(4, 5_000) };
+    let plan = StepPlan { max_requests: 100, warmup_ms: 0, ..closed(4, 60_000) };
     for exchange in [Exchange::TcpEcho { bytes: 200_000 }, Exchange::TcpConnect] {
         let measured = run(Options { threads: 1, ..Options::new(echo.address(), exchange.clone()) }, &plan);
         assert_eq!((measured.good, measured.errors.len()), (100, 0), "{exchange:?}: {:?}", measured.errors);
@@ -326,7 +336,7 @@ fn a_stopped_run_returns_what_it_measured() {
     let mut engine = Engine::new(options(&stub));
     let stop = engine.stop_handle();
     engine = engine.on_progress(Box::new(move |progress| {
-        if progress.elapsed_seconds > 0.4 {
+        if progress.elapsed_seconds > 0.4 && progress.good > 0 {
             stop.stop();
         }
     }));

@@ -103,12 +103,12 @@ fn a_stall_holds_everybody_up() {
     let mut stream = connect(&stub);
     let began = monotonic();
     let mut longest = Duration::ZERO;
-    while began.elapsed() < Duration::from_millis(450) {
+    while longest < Duration::from_millis(90) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{longest:?}");
         let sent = monotonic();
         assert!(ask(&mut stream).starts_with("HTTP/1.1 200"));
         longest = longest.max(sent.elapsed());
     }
-    assert!(longest >= Duration::from_millis(90), "{longest:?}");
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl RedisServer {
     /// Sends one command and returns its reply as text, arrays by line.
     ///
     /// # Panics
-    /// If the server does not answer within five seconds.
+    /// If the server does not answer within a minute.
     pub fn command(&self, words: &[&str]) -> String {
         command(self.port, words)
     }
@@ -116,16 +116,16 @@ fn tls_settings(certificates: &Certificates, port: u16) -> [(&'static str, Strin
 /// # Panics
 /// If the server does not answer within five seconds.
 pub fn command(port: u16, words: &[&str]) -> String {
-    try_command(port, words).expect("redis answers within five seconds")
+    try_command(port, words).expect("redis answers within a minute")
 }
 
 /// The same, where the server may hang up.
 ///
 /// # Errors
-/// When there is no connection, or it ends, or nothing comes for five seconds.
+/// When there is no connection, or it ends, or nothing comes for a minute.
 pub fn try_command(port: u16, words: &[&str]) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut request = format!("*{}\r\n", words.len());
     for word in words {
         request.push_str(&format!("${}\r\n{word}\r\n", word.len()));

@@ -71,9 +71,9 @@ fn systemd_hears_ready_then_the_watchdog_then_stopping() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let service =
-        Tidegate::start(&[], &[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "50000")]);
+        Tidegate::start(&[], &[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "10000000")]);
     let hear = || {
         let mut buffer = [0; 512];
         let length = socket.recv(&mut buffer).unwrap();

@@ -6,13 +6,14 @@
 mod support;
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 use support::{Tidegate, binary};
+use tidegate_net::clock::monotonic;
 
 /// Bytes of a body that needs more than the windows of HTTP/2.
 const BIG: usize = 3 << 20;
@@ -68,9 +69,10 @@ impl Nginx {
             .spawn()
             .unwrap();
         for address in [tls, plain, http2] {
-            let up =
-                (0..1_000_000).any(|_| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok());
-            assert!(up, "nginx does not listen at {address}");
+            let start = monotonic();
+            while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
+                assert!(start.elapsed() < Duration::from_secs(60), "nginx does not listen at {address}");
+            }
         }
         Self { child, tls, plain, http2, folder }
     }
@@ -92,11 +94,11 @@ impl Drop for Nginx {
 }
 
 fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    ([127, 0, 0, 1], tidegate_testkit::free_port()).into()
 }
 
 fn load(arguments: &[&str]) -> Output {
-    binary().arg("load").args(arguments).args(["-w", "0", "-d", "20", "-t", "1"]).output().unwrap()
+    binary().arg("load").args(arguments).args(["-w", "0", "-d", "120", "-t", "1"]).output().unwrap()
 }
 
 /// The record of a run of 200 requests on 4 connections.
@@ -119,11 +121,14 @@ fn https_and_http2_are_measured_with_their_handshake_apart() {
     let nginx = Nginx::start();
     let (root, ca) = (nginx.https("/"), nginx.authority());
     for flags in [&["--ca", &ca][..], &["--insecure"], &["--ca", &ca, "--http2"]] {
-        let record = measured(&[&[root.as_str()], flags].concat());
-        assert_eq!(counts(&record), (200, 0, &serde_json::json!({})), "{flags:?}: {record}");
-        assert_eq!((&record["statuses"]["200"], &record["handshake"]["count"]), (&200.into(), &4.into()));
-        let (connect, handshake) = (&record["connect"]["p50_us"], &record["handshake"]["p50_us"]);
-        assert!(handshake.as_u64() > connect.as_u64(), "connect {connect}, handshake {handshake}");
+        // A pause of the machine just while it connects may make that the longer one; not ten times.
+        let told_apart = (0..10).any(|_| {
+            let record = measured(&[&[root.as_str()], flags].concat());
+            assert_eq!(counts(&record), (200, 0, &serde_json::json!({})), "{flags:?}: {record}");
+            assert_eq!((&record["statuses"]["200"], &record["handshake"]["count"]), (&200.into(), &4.into()));
+            record["handshake"]["p50_us"].as_u64() > record["connect"]["p50_us"].as_u64()
+        });
+        assert!(told_apart, "{flags:?}: connecting took longer than the handshake");
     }
     let output = load(&[&root, "--ca", &ca, "--http2", "-n", "20"]);
     let said = said(&output);
@@ -291,7 +296,7 @@ fn tcp_is_connected_to_and_echoed_over() {
 fn a_search_over_http2_names_its_engine() {
     let nginx = Nginx::start();
     let json = nginx.folder.path().join("report.json");
-    let flags = "--http2 --levels 1,4 --step-seconds 0.5 --warmup-seconds 0.1 --repeats 1 --json";
+    let flags = "--http2 --levels 1,4 --step-seconds 2 --warmup-seconds 0.1 --repeats 1 --json";
     let output = binary()
         .args(["saturate", &format!("http://{}/", nginx.http2)])
         .args(flags.split_whitespace())

@@ -83,7 +83,7 @@ fn the_stores_of_the_readme_count_for_two_processes_at_once() {
         } else {
             url
         };
-        let environment = [("TIDEGATE_STORE", url.as_str()), ("TIDEGATE_SHARED_DEADLINE", "1s")];
+        let environment = [("TIDEGATE_STORE", url.as_str()), ("TIDEGATE_SHARED_DEADLINE", "60s")];
         let nodes = [Tidegate::start(&[], &environment), Tidegate::start(&[], &environment)];
         let remaining: Vec<u64> = [0, 1, 0, 1].map(|node: usize| remaining(&nodes[node])).to_vec();
         assert_eq!(remaining, [99, 98, 97, 96], "{line}");

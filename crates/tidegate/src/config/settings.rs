@@ -217,7 +217,7 @@ settings! {
         /// Nodes that share it. While it is away, each counts its share of every limit by itself.
         instances: u32 = "1", 1..=10_000;
         /// Longest wait for its answer.
-        deadline: Duration = "10ms", Duration::from_millis(1)..=seconds(1);
+        deadline: Duration = "10ms", Duration::from_millis(1)..=seconds(60);
         /// What of counters in PostgreSQL survives a crash of its server: nothing, all but the last moments, or everything that was answered. Unlogged or not is decided when the table is made.
         durability: Durability = "asynchronous", ();
         /// Whether nodes take units of hot keys ahead, so that a hot key costs the store a call per lease. Off, counting is exact; what leases can cost is said by `tidegate check`.

@@ -62,7 +62,7 @@ impl Snapshots {
 }
 
 /// The store that the settings ask for, with what was saved of it. Call it inside a runtime: a
-/// shared store talks from tasks of its own.
+/// shared store talks from tasks of its own, and never gives up before its callers do.
 pub(super) fn open(
     settings: &Settings,
     snapshots: Option<&Snapshots>,
@@ -75,8 +75,10 @@ pub(super) fn open(
             Ok(Counters::Memory(saved.unwrap_or_else(|| Memory::new(max_bytes))))
         }
         Store::Redis(url) => {
-            let redis = Redis::start(RedisConfig::from_url(url.expose())?);
-            Ok(guarded(Shared::Redis(redis), settings))
+            let mut config = RedisConfig::from_url(url.expose())?;
+            config.connect_timeout = config.connect_timeout.max(settings.shared.deadline);
+            config.response_timeout = config.response_timeout.max(settings.shared.deadline);
+            Ok(guarded(Shared::Redis(Redis::start(config)), settings))
         }
         Store::Postgres(url) => {
             let durability = match settings.shared.durability {
@@ -84,9 +86,10 @@ pub(super) fn open(
                 Durability::Asynchronous => postgres::Durability::Asynchronous,
                 Durability::Synchronous => postgres::Durability::Synchronous,
             };
-            let config = PostgresConfig { durability, ..PostgresConfig::parse(url.expose())? };
-            let postgres = Postgres::start(config);
-            Ok(guarded(Shared::Postgres(postgres), settings))
+            let mut config = PostgresConfig { durability, ..PostgresConfig::parse(url.expose())? };
+            config.connect_timeout = config.connect_timeout.max(settings.shared.deadline);
+            config.response_timeout = config.response_timeout.max(settings.shared.deadline);
+            Ok(guarded(Shared::Postgres(Postgres::start(config)), settings))
         }
     }
 }

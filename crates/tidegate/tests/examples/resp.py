@@ -10,4 +10,10 @@ for protocol in (2, 3):
     pipeline = client.pipeline(transaction=False)
     pipeline.execute_command(*throttle)
     pipeline.execute_command(*throttle)
-    print(first, second, pipeline.execute())
+    replies = [first, second, *pipeline.execute()]
+    for at, reply in enumerate(replies):
+        # Seconds until all of it has come back, one minute a unit; less on a machine that stood still.
+        most = 60 * min(at + 1, 3)
+        if most - 30 <= reply[4] <= most:
+            reply[4] = most
+    print(*replies)

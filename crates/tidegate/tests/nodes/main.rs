@@ -18,7 +18,7 @@ fn node(file: &str, environment: &[(&str, &str)]) -> Tidegate {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tidegate.toml"), file).unwrap();
     // A machine that other tests keep busy is no store in trouble.
-    let patient = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"), ("TIDEGATE_SHARED_DEADLINE", "1s")];
+    let patient = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"), ("TIDEGATE_SHARED_DEADLINE", "60s")];
     Tidegate::start_in(folder, &["--config", "tidegate.toml"], &[&patient[..], environment].concat())
 }
 
