@@ -89,7 +89,7 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     shared.deadline           10ms              default
     shared.durability         asynchronous      default
     shared.leases             false             default
-    shared.lease_lifetime     10s               default
+    shared.lease_lifetime     30s               default
     limits.connections        10000             default
     limits.body_bytes         1 MiB             default
     limits.header_deadline    10s               default

@@ -309,7 +309,7 @@ impl Leases {
                     self.taken.fetch_add(*units, Ordering::Relaxed);
                     verdict.remaining = verdict.remaining.saturating_add(units - charge.cost);
                 }
-                _ => entry.holding.answered(now, charge.cost, *verdict, entry.bounds.turn()),
+                _ => entry.holding.answered(now, charge.cost, *verdict, entry.bounds.turn),
             }
         }
     }

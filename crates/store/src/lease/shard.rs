@@ -37,11 +37,11 @@ impl Shard {
             self.keys.remove(charge.key);
         }
         if self.keys.len() >= most && !self.keys.contains_key(charge.key) {
-            if now.since(self.swept) < bounds.turn() {
+            if now.since(self.swept) < bounds.turn {
                 return None;
             }
             self.swept = now;
-            self.keys.retain(|_, entry| !entry.holding.is_idle(now, entry.bounds.turn()));
+            self.keys.retain(|_, entry| !entry.holding.is_idle(now, entry.bounds.turn));
             if self.keys.len() >= most {
                 return None;
             }

@@ -93,7 +93,7 @@ impl World {
     fn delay(&mut self) -> Option<u64> {
         match self.draw(20) {
             0 => None,
-            1 => Some(self.draw(3 * self.bounds.turn())),
+            1 => Some(self.draw(3 * self.bounds.turn)),
             _ => Some(self.draw(5 * MILLI)),
         }
     }
@@ -173,7 +173,7 @@ impl World {
             holding.granted(asked, call.units, call.cost, verdict, lifetime);
             self.leases += 1;
         } else {
-            holding.answered(asked, call.cost, verdict, self.bounds.turn());
+            holding.answered(asked, call.cost, verdict, self.bounds.turn);
         }
         if verdict.allowed {
             // The request's own cost is spent when the store decides, as it is without leases.
@@ -206,7 +206,7 @@ fn random_world(seed: u64, limit: Limit) -> World {
     for _ in 0..1_500 {
         at += match world.draw(240) {
             0 => world.draw(2 * world.bounds.lifetime),
-            1..20 => world.draw(2 * world.bounds.turn()),
+            1..20 => world.draw(2 * world.bounds.turn),
             _ => world.draw(8 * MILLI),
         };
         let node = usize::try_from(world.draw(3)).expect("small");

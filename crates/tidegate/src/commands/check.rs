@@ -57,7 +57,7 @@ fn write_leases(policies: &[Policy], leases: &LeaseConfig, out: &mut dyn Write) 
     writeln!(out, "leases, with {nodes} nodes (shared.instances):")?;
     let built_in = [Policy::default_per_client()];
     for policy in if policies.is_empty() { &built_in } else { policies } {
-        let Bounds { units, lifetime, over_admission, stranded } = bounds(&policy.quota.limit, leases);
+        let Bounds { units, lifetime, over_admission, stranded, .. } = bounds(&policy.quota.limit, leases);
         if units == 1 {
             writeln!(out, "  {}: not leased, so counted exactly", policy.name)?;
             continue;

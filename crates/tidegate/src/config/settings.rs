@@ -222,8 +222,8 @@ settings! {
         durability: Durability = "asynchronous", ();
         /// Whether nodes take units of hot keys ahead, so that a hot key costs the store a call per lease. Off, counting is exact; what leases can cost is said by `tidegate check`.
         leases: bool = "false", ();
-        /// Longest that units are held unspent; a limit's window if that is less. All nodes together hold at most what comes back in a tenth of it.
-        lease_lifetime: Duration = "10s", Duration::from_millis(100)..=seconds(600);
+        /// Longest that units are held unspent; a limit's window if that is less. All nodes together hold at most what comes back in a thirtieth of it, or in a tenth of the window if that is less.
+        lease_lifetime: Duration = "30s", Duration::from_millis(100)..=seconds(600);
     }
 
     /// Bounds on what clients may take.

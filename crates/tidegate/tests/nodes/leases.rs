@@ -58,14 +58,14 @@ fn the_bounds_are_said_by_check_and_explain() {
         [
             "leases, with 2 nodes (shared.instances):",
             "  login: not leased, so counted exactly",
-            "  hot: up to 51 units for 600000 ms at a node; in any window at most 100 above the limit, and \
-             at most 100 stranded",
+            "  hot: up to 17 units for 600000 ms at a node; in any window at most 32 above the limit, and \
+             at most 32 stranded",
         ]
     );
     let server = RedisServer::start(&[]);
     let lease = explained(&leasing(&server))["policies"][0]["lease"].clone();
     let stated = serde_json::json!({
-        "nodes": 2, "units": 51, "lifetime_ms": 600_000, "over_admission": 100, "stranded": 100
+        "nodes": 2, "units": 17, "lifetime_ms": 600_000, "over_admission": 32, "stranded": 32
     });
     assert_eq!(lease, stated);
 }
