@@ -87,8 +87,13 @@ async fn redis() {
         "x redis-benchmark's best rate for one decision a call",
         "at least 1.5",
     );
-    let half = load.run(&nodes, Some(ours / 2.0)).await;
-    figure("redis-exact-p99", half.p99_ms, &format!("ms at half load, {:.0}/s", half.rate), "below 3");
+    let mut late = Vec::new();
+    for _ in 0..TURNS {
+        let half = load.run(&nodes, Some(ours / 2.0)).await;
+        println!("  at half load, {:.0}/s: p99 {:.2} ms", half.rate, half.p99_ms);
+        late.push(half.p99_ms);
+    }
+    figure("redis-exact-p99", median(late), "ms at half load", "below 3");
 }
 
 /// Leases against exact counting, both on Zipf(1.1): where there is room for all, and where the
