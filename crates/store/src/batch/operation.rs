@@ -1,8 +1,11 @@
 //! Operations as they go to a store that decides by a script or function of its own.
 
 use tidegate_algorithms::limit::calendar::CLOCK_SLACK;
-use tidegate_algorithms::limit::{Limit, PermitId, Verdict};
-use tidegate_algorithms::time::{Now, SECOND, Wall};
+use tidegate_algorithms::limit::{
+    Bucket, FixedWindow, Limit, PermitId, SlidingCounter, State, Verdict, bucket, fixed_window,
+    sliding_counter,
+};
+use tidegate_algorithms::time::{Now, SECOND, Tick, Wall};
 
 use crate::{Charge, Intent};
 
@@ -106,6 +109,44 @@ impl WireLimit {
     /// Whether its state is a few numbers, to which equal charges just add: no log, no permits.
     pub(crate) fn is_plain(&self) -> bool {
         !matches!(self.kind, SLIDING_LOG | CONCURRENCY)
+    }
+
+    pub(crate) fn is_bucket(&self) -> bool {
+        matches!(self.kind, TOKEN_BUCKET | LEAKY_BUCKET)
+    }
+
+    /// The debt of an empty bucket, in nanoseconds.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.numbers[0].saturating_mul(self.numbers[1])
+    }
+
+    /// This plain limit and a state of it as the pure functions take them, from what a store found: the
+    /// debt of a bucket; the time left and the count of a window or period; of a sliding counter the time
+    /// gone in its window, and the current and the previous count. Times count from an instant of its own.
+    pub(crate) fn recall(&self, [time, count, previous]: [u64; 3]) -> (Limit, State, Now) {
+        let [first, second, ..] = self.numbers;
+        let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        let (count, previous, tick) = (narrow(count), narrow(previous), Tick(time));
+        match self.kind {
+            TOKEN_BUCKET | LEAKY_BUCKET => {
+                let bucket = Bucket { interval: first, burst: second };
+                let leaks = self.kind == LEAKY_BUCKET;
+                let limit = if leaks { Limit::LeakyBucket(bucket) } else { Limit::TokenBucket(bucket) };
+                (limit, State::Bucket(bucket::Debt { tat: tick, interval: first }), Now::at(0))
+            }
+            SLIDING_COUNTER => {
+                let seconds = narrow(second);
+                let state = sliding_counter::Counts { start: Tick(0), previous, current: count, seconds };
+                let limit = Limit::SlidingCounter(SlidingCounter { limit: first, seconds });
+                (limit, State::SlidingCounter(state), Now::at(time))
+            }
+            _ => {
+                // Where it ends is known, so its length, and which period it is, no longer matter.
+                let seconds = u32::MAX;
+                let limit = Limit::FixedWindow(FixedWindow { limit: first, seconds });
+                (limit, State::FixedWindow(fixed_window::Count { end: tick, count, seconds }), Now::at(0))
+            }
+        }
     }
 
     /// Length of a sliding counter's window in nanoseconds; 0 for the others, which never need it.

@@ -1,9 +1,10 @@
 //! One connection, opened when it is needed, and the statements that run batches on it.
 //!
 //! ```text
-//!   batch --> plain part --------> plain.sql, set-wise --> replies
-//!         |                          | a state is strange
-//!         `-> the others, and these -'--> tidegate.decide, charge by charge --> replies
+//!   batch --> buckets ----> bucket.sql, set-wise ---> what was found --> replies
+//!         |-> windows ----> windows.sql, set-wise --> what was found --> replies
+//!         |                    | a state is strange
+//!         `-> the others, and these --> tidegate.decide, charge by charge --> replies
 //! ```
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tidegate_postgres::{Client, Error, Schema, SqlState, Statement, migrate, tex
 use tokio::sync::Mutex;
 
 use super::function::{Batch, DECIDE, read};
-use super::plain::{PLAIN, Plain, Said};
+use super::plain::{Family, Plain, Said};
 use super::{Durability, PostgresConfig, signed};
 use crate::batch::{Executor, Failure, Operation, Reply};
 
@@ -47,7 +48,8 @@ struct Slot {
 
 struct Live {
     client: Client,
-    plain: Statement,
+    buckets: Statement,
+    windows: Statement,
     decide: Statement,
     register: Statement,
 }
@@ -124,6 +126,36 @@ impl Link {
         }
     }
 
+    /// Has a statement decide a plain part; what that leaves to the function joins the others.
+    async fn decide_set<'o>(
+        &self,
+        mut plain: Plain<'o>,
+        operations: &'o [Operation],
+        at: Option<Now>,
+        replies: &mut [Option<Result<Reply, Failure>>],
+        others: &mut Vec<usize>,
+    ) {
+        for _ in 0..MAX_ROUNDS {
+            if plain.is_empty() {
+                return;
+            }
+            let asked = match self.run(&PlainKind { plain: &plain, operations, at }).await {
+                Ok(said) => {
+                    said.decided.into_iter().for_each(|(place, reply)| replies[place] = Some(Ok(reply)));
+                    others.extend(said.strange);
+                    plain = said.missing;
+                    // Apart from deciding, so that repeating it repeats no charge.
+                    if plain.is_empty() { Ok(()) } else { self.run(&NewRows(plain.keys())).await }
+                }
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = asked {
+                plain.places().for_each(|place| replies[place] = Some(Err(failure.clone())));
+                return;
+            }
+        }
+    }
+
     /// Has the function decide operations of any kind.
     async fn decide(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
         let batch = Batch::new(operations);
@@ -136,43 +168,23 @@ impl Link {
 
 impl Executor for Link {
     async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Vec<Result<Reply, Failure>> {
-        // Each place is answered below, unless rows vanish as fast as they are made.
-        let unanswered = Failure::Refused("the counter's row is gone again".to_owned());
-        let mut replies = vec![Err(unanswered); operations.len()];
-        let (mut plain, mut others) = Plain::split(operations);
-        for _ in 0..MAX_ROUNDS {
-            if plain.is_empty() {
-                break;
-            }
-            match self.run(&PlainKind { plain: &plain, operations, at }).await {
-                Ok(said) => {
-                    said.decided.into_iter().for_each(|(place, reply)| replies[place] = Ok(reply));
-                    others.extend(said.strange);
-                    plain = said.missing;
-                }
-                Err(failure) => {
-                    plain.places().for_each(|place| replies[place] = Err(failure.clone()));
-                    break;
-                }
-            }
-            // Apart from deciding, so that repeating it repeats no charge.
-            if !plain.is_empty()
-                && let Err(failure) = self.run(&NewRows(plain.keys())).await
-            {
-                plain.places().for_each(|place| replies[place] = Err(failure.clone()));
-                break;
-            }
+        let mut replies = vec![None; operations.len()];
+        let (parts, mut others) = Plain::split(operations);
+        for part in parts {
+            self.decide_set(part, operations, at, &mut replies, &mut others).await;
         }
         if !others.is_empty() {
             others.sort_unstable();
             let asked: Vec<_> = others.iter().map(|place| operations[*place].clone()).collect();
             let decided = self.decide(&asked, at).await;
             for (index, place) in others.into_iter().enumerate() {
-                replies[place] =
-                    decided.as_ref().map(|replies| replies[index].clone()).map_err(Failure::clone);
+                let reply = decided.as_ref().map(|replies| replies[index].clone());
+                replies[place] = Some(reply.map_err(Failure::clone));
             }
         }
-        replies
+        // Each place is answered above, unless rows vanish as fast as they are made.
+        let vanished = || Err(Failure::Refused("the counter's row is gone again".to_owned()));
+        replies.into_iter().map(|reply| reply.unwrap_or_else(vanished)).collect()
     }
 }
 
@@ -189,7 +201,7 @@ struct AnyKind<'o> {
     at: Option<Now>,
 }
 
-/// The plain part of a batch.
+/// A plain part of a batch.
 struct PlainKind<'p, 'o> {
     plain: &'p Plain<'o>,
     operations: &'o [Operation],
@@ -221,11 +233,13 @@ impl<'o> Question for PlainKind<'_, 'o> {
     type Reply = Said<'o>;
 
     async fn put_to(&self, live: &Live) -> Result<Said<'o>, Error> {
-        let (tick, wall) = times(self.at);
-        let columns = self.plain.columns();
-        let parameters: Vec<&(dyn ToSql + Sync)> =
-            columns.parameters().into_iter().chain([&tick as &(dyn ToSql + Sync), &wall]).collect();
-        let rows = live.client.query(&live.plain, &parameters).await?;
+        let statement = match self.plain.family {
+            Family::Buckets => &live.buckets,
+            Family::Windows => &live.windows,
+        };
+        let parameters = self.plain.parameters(self.at);
+        let parameters: Vec<_> = parameters.iter().map(|one| &**one as &(dyn ToSql + Sync)).collect();
+        let rows = live.client.query(statement, &parameters).await?;
         self.plain.read(&rows, self.operations)
     }
 }
@@ -253,10 +267,11 @@ async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
         ))
         .await?;
     migrate(&client, &schema(config.durability)).await?;
-    let plain = client.prepare(PLAIN).await?;
+    let buckets = client.prepare(Family::Buckets.sql()).await?;
+    let windows = client.prepare(Family::Windows.sql()).await?;
     let decide = client.prepare(DECIDE).await?;
     let register = client.prepare("SELECT tidegate.register($1)").await?;
-    Ok(Live { client, plain, decide, register })
+    Ok(Live { client, buckets, windows, decide, register })
 }
 
 fn schema(durability: Durability) -> Schema {

@@ -1,14 +1,15 @@
 //! The PostgreSQL store: counters that any number of nodes share, in a table.
 //!
 //! ```text
-//!   decide --> operation --> lane (by key) --> batch --> plain.sql, tidegate.decide --> verdicts
+//!   decide --> operation --> lane (by key) --> batch --> bucket.sql, windows.sql, tidegate.decide --> verdicts
 //!                                                rows locked in the order of their keys
 //! ```
 //!
-//! One statement decides a whole batch of requests, by the server's clock: requests under one limit
-//! each set-wise (`plain.sql`), and those under several, logs and permits by a function
-//! (`decide.sql`). Both mirror the pure functions of `tidegate_algorithms::limit` in 64-bit
-//! nanoseconds, and are checked against them (`tests/differential.rs`), not the other way round.
+//! A whole batch of requests is decided at once, by the server's clock: requests under one bucket each
+//! by one statement, under one window or counter each by another, and those under several limits, logs
+//! and permits by a function (`decide.sql`). The statements charge and say what they found, of which
+//! the pure functions of `tidegate_algorithms::limit` make the verdicts; the function mirrors these in
+//! 64-bit nanoseconds. All are checked against them (`tests/differential.rs`), not the other way round.
 //!
 //! Over-admission: 0 while the same server answers. After a crash it is what was decided since the
 //! last durable state: see [`Durability`].

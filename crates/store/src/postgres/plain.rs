@@ -1,23 +1,36 @@
-//! The operations of a batch that `plain.sql` can decide, as it takes them.
+//! The operations of a batch that are decided set-wise, as `bucket.sql` and `windows.sql` take them.
 //!
 //! Those are spends and peeks under one limit that is no log and no permits, on counters that meet
 //! equal operations only in this batch. All others go through `tidegate.decide`, and so do these if a
-//! state turns out to be of another algorithm. No counter is in both parts, so their order is free.
+//! state turns out to be of another algorithm. No counter is in two parts, so their order is free.
+//!
+//! ```text
+//!   statement: of n equal operations, how many fit above what is found; adds these; says what it found
+//!   here:      n x check and charge of the pure functions, over that --> the verdicts
+//! ```
+//!
+//! Both count the same, or a verdict would promise what was not charged (`tests/postgres/plain.rs`).
 
-use std::collections::HashMap;
-
-use tidegate_algorithms::limit::{Verdict, Wait};
+use tidegate_algorithms::limit::PermitId;
+use tidegate_algorithms::time::Now;
 use tidegate_postgres::types::ToSql;
 use tidegate_postgres::{Error, Row};
 
 use super::{index, natural, signed};
 use crate::batch::{Kind, Operation, Reply, WireLimit};
 
-pub(super) const PLAIN: &str = include_str!("plain.sql");
+/// Limits that one statement knows. Buckets have their own, because most limits are buckets, and what
+/// a statement takes goes by the number of its expressions more than by what they say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Buckets,
+    Windows,
+}
 
 /// Counters and what is asked of each, in ascending order of their keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Plain<'o> {
+    pub(super) family: Family,
     counters: Vec<Counter<'o>>,
 }
 
@@ -38,19 +51,11 @@ struct Question<'o> {
     spends: bool,
 }
 
-/// The statement's parameters, but for the times.
-#[derive(Debug, Default)]
-pub(super) struct Columns<'o> {
-    keys: Vec<&'o [u8]>,
-    kinds: Vec<i32>,
-    numbers: [Vec<i64>; 5],
-    costs: Vec<i64>,
-    counts: Vec<i32>,
-    spends: Vec<bool>,
-}
+/// A parameter of a statement.
+pub(super) type Parameter<'o> = Box<dyn ToSql + Sync + Send + 'o>;
 
-/// What the statement said.
-#[derive(Debug, Default)]
+/// What a statement said.
+#[derive(Debug)]
 pub(super) struct Said<'o> {
     /// Places of operations, with their replies.
     pub(super) decided: Vec<(usize, Reply)>,
@@ -60,36 +65,43 @@ pub(super) struct Said<'o> {
     pub(super) missing: Plain<'o>,
 }
 
-/// What a batch asks of one counter.
-struct Asked<'o> {
-    /// `None` if it is no plain question, or not always the same one.
-    same: Option<Question<'o>>,
-    places: Vec<usize>,
+impl Family {
+    pub(super) fn sql(self) -> &'static str {
+        match self {
+            Self::Buckets => include_str!("bucket.sql"),
+            Self::Windows => include_str!("windows.sql"),
+        }
+    }
 }
 
 impl<'o> Plain<'o> {
-    /// The plain part of a batch, and the places of all other operations.
-    pub(super) fn split(operations: &'o [Operation]) -> (Self, Vec<usize>) {
-        let mut asked: HashMap<&[u8], Asked<'o>> = HashMap::with_capacity(operations.len());
+    /// The plain parts of a batch, and the places of all other operations.
+    pub(super) fn split(operations: &'o [Operation]) -> ([Self; 2], Vec<usize>) {
+        let [mut buckets, mut windows] = [Family::Buckets, Family::Windows].map(Self::new);
+        let mut others = Vec::new();
+        let mut touched: Vec<(&[u8], usize)> = Vec::with_capacity(operations.len());
         for (place, operation) in operations.iter().enumerate() {
-            let question = question(operation);
-            for charge in &operation.charges {
-                let asked =
-                    asked.entry(&charge.key).or_insert_with(|| Asked { same: question, places: Vec::new() });
-                asked.same = asked.same.filter(|same| Some(*same) == question);
-                asked.places.push(place);
+            touched.extend(operation.charges.iter().map(|charge| (&*charge.key, place)));
+        }
+        touched.sort_unstable();
+        for same_key in touched.chunk_by(|one, next| one.0 == next.0) {
+            let (key, first) = same_key[0];
+            let places: Vec<usize> = same_key.iter().map(|(_, place)| *place).collect();
+            match question(&operations[first]) {
+                Some(asked) if places.iter().all(|place| question(&operations[*place]) == Some(asked)) => {
+                    let part = if asked.limit.is_bucket() { &mut buckets } else { &mut windows };
+                    part.counters.push(Counter { key, question: asked, places });
+                }
+                _ => others.extend(places),
             }
         }
-        let mut is_plain = vec![false; operations.len()];
-        let mut counters = Vec::with_capacity(asked.len());
-        for (key, Asked { same, places }) in asked {
-            let Some(question) = same else { continue };
-            places.iter().for_each(|place| is_plain[*place] = true);
-            counters.push(Counter { key, question, places });
-        }
-        counters.sort_unstable_by_key(|counter| counter.key);
-        let others = (0..operations.len()).filter(|place| !is_plain[*place]).collect();
-        (Self { counters }, others)
+        others.sort_unstable();
+        others.dedup();
+        ([buckets, windows], others)
+    }
+
+    fn new(family: Family) -> Self {
+        Self { family, counters: Vec::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -105,73 +117,89 @@ impl<'o> Plain<'o> {
         self.counters.iter().map(|counter| counter.key).collect()
     }
 
-    /// As the statement takes it.
-    pub(super) fn columns(&self) -> Columns<'o> {
-        let mut columns = Columns { keys: self.keys(), ..Columns::default() };
-        for Counter { question: Question { limit, cost, spends }, places, .. } in &self.counters {
-            columns.kinds.push(limit.kind.into());
-            for (column, number) in columns.numbers.iter_mut().zip(limit.numbers) {
-                column.push(signed(number));
-            }
-            columns.costs.push((*cost).into());
-            columns.counts.push(index(places.len()));
-            columns.spends.push(*spends);
-        }
-        columns
+    fn column<T: ToSql + Sync + Send + 'o>(&self, of: impl Fn(&Counter<'o>) -> T) -> Parameter<'o> {
+        Box::new(self.counters.iter().map(of).collect::<Vec<_>>())
     }
 
-    /// Reads the statement's rows: per counter that has a row, one for each of its operations.
+    /// As the statement takes it, with the caller's times, if these decide.
+    pub(super) fn parameters(&self, at: Option<Now>) -> Vec<Parameter<'o>> {
+        let number = |place: usize| self.column(|counter| signed(counter.question.limit.numbers[place]));
+        let keys = self.column(|counter| counter.key);
+        let prices = self.column(|counter| signed(counter.price()));
+        let counts = self.column(|counter| index(counter.spending()));
+        let tick = Box::new(at.map(|now| signed(now.tick.0)));
+        let wall = Box::new(at.map(|now| signed(now.wall.0)));
+        match self.family {
+            Family::Buckets => {
+                let capacities = self.column(|counter| signed(counter.question.limit.capacity()));
+                vec![keys, number(0), capacities, prices, counts, tick]
+            }
+            Family::Windows => {
+                let kinds = self.column(|counter| i32::from(counter.question.limit.kind));
+                let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(number);
+                vec![keys, kinds, a, b, c, d, e, prices, counts, tick, wall]
+            }
+        }
+    }
+
+    /// Reads the statement's rows, one per counter that has a row.
     ///
     /// # Errors
     /// A column that is not as the statement has it.
     pub(super) fn read(&self, rows: &[Row], operations: &[Operation]) -> Result<Said<'o>, Error> {
-        let mut said = Said::default();
-        let mut rest = rows;
+        let mut said = Said { decided: Vec::new(), strange: Vec::new(), missing: Self::new(self.family) };
+        let mut found = rows.iter().map(read).collect::<Result<Vec<_>, Error>>()?;
+        found.sort_unstable();
+        let mut found = found.into_iter().peekable();
         for (ordinal, counter) in (1..).zip(&self.counters) {
-            let known = rest.first().map(|row| row.try_get::<_, i64>(0)).transpose()? == Some(ordinal);
-            if !known {
-                said.missing.counters.push(counter.clone());
-                continue;
-            }
-            let (own, after) = rest.split_at(counter.places.len().min(rest.len()));
-            rest = after;
-            for (row, place) in own.iter().zip(&counter.places) {
-                if row.try_get(1)? {
-                    said.strange.push(*place);
-                } else {
-                    said.decided.push((*place, reply(row, &operations[*place])?));
-                }
+            match found.next_if(|(place, _)| *place == ordinal) {
+                None => said.missing.counters.push(counter.clone()),
+                Some((_, None)) => said.strange.extend(&counter.places),
+                Some((_, Some(numbers))) => said.decided.extend(counter.replies(numbers, operations)),
             }
         }
         Ok(said)
     }
 }
 
-impl Columns<'_> {
-    pub(super) fn parameters(&self) -> [&(dyn ToSql + Sync); 10] {
-        let [a, b, c, d, e] = &self.numbers;
-        [&self.keys, &self.kinds, a, b, c, d, e, &self.costs, &self.counts, &self.spends]
+impl Counter<'_> {
+    /// What one of its operations adds to the used quantity, at least 1.
+    fn price(&self) -> u64 {
+        let Question { limit, cost, .. } = self.question;
+        let unit = if limit.is_bucket() { limit.numbers[0] } else { 1 };
+        u64::from(cost).saturating_mul(unit).max(1)
+    }
+
+    /// How many of its operations spend: all or none, since they are equal.
+    fn spending(&self) -> usize {
+        if self.question.spends { self.places.len() } else { 0 }
+    }
+
+    /// Decides its operations in turn, over what the statement found.
+    fn replies(&self, found: [u64; 3], operations: &[Operation]) -> impl Iterator<Item = (usize, Reply)> {
+        let Question { limit, cost, spends } = self.question;
+        let (limit, mut state, now) = limit.recall(found);
+        self.places.iter().map(move |place| {
+            let verdict = limit.check(&mut state, now, cost.into());
+            if verdict.allowed && spends {
+                limit.charge(&mut state, now, cost.into(), PermitId(0));
+            }
+            let yes = verdict.allowed || !operations[*place].charges[0].binding;
+            (*place, Reply { yes, verdicts: vec![verdict] })
+        })
     }
 }
 
-/// A row's reply to an operation with one charge.
-fn reply(row: &Row, operation: &Operation) -> Result<Reply, Error> {
-    let charge = &operation.charges[0];
-    let has_room: bool = row.try_get(2)?;
-    let wait = match row.try_get(4)? {
-        _ if has_room => Wait::None,
-        -1_i64 => Wait::Never,
-        nanos => Wait::For(nanos.max(1).unsigned_abs()),
-    };
-    let verdict = Verdict {
-        allowed: has_room,
-        limit: charge.limit.quota,
-        remaining: natural(row.try_get(3)?),
-        wait,
-        reset: natural(row.try_get(5)?),
-        delay: natural(row.try_get(6)?),
-    };
-    Ok(Reply { yes: has_room || !charge.binding, verdicts: vec![verdict] })
+/// A counter's ordinal, and what was found there unless it is for the function.
+fn read(row: &Row) -> Result<(i64, Option<[u64; 3]>), Error> {
+    if row.try_get(1)? {
+        return Ok((row.try_get(0)?, None));
+    }
+    let mut numbers = [0; 3];
+    for (column, number) in (2..row.len()).zip(&mut numbers) {
+        *number = natural(row.try_get(column)?);
+    }
+    Ok((row.try_get(0)?, Some(numbers)))
 }
 
 /// What the operation asks, if that is plain.
@@ -188,7 +216,7 @@ fn question(operation: &Operation) -> Option<Question<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_algorithms::limit::{Bucket, Limit, PermitId, SlidingLog};
+    use tidegate_algorithms::limit::{Bucket, FixedWindow, Limit, PermitId, SlidingLog};
     use tidegate_algorithms::time::{Now, Tick, Wall};
 
     use super::*;
@@ -197,6 +225,7 @@ mod tests {
     #[test]
     fn a_counter_with_different_questions_is_for_the_function_with_all_of_them() {
         let bucket = Limit::TokenBucket(Bucket::new(10, 10, 1_000));
+        let window = Limit::FixedWindow(FixedWindow { limit: 10, seconds: 1 });
         let log = Limit::SlidingLog(SlidingLog { limit: 10, window: 1_000 });
         let now = Now { tick: Tick(0), wall: Wall(0) };
         let charge =
@@ -216,12 +245,14 @@ mod tests {
             operation(Kind::Peek, &[charge(&bucket, b"g", 2)]),
             operation(spend, &[charge(&bucket, b"h", 1)]),
             operation(spend, &[charge(&bucket, b"h", 2)]),
+            operation(spend, &[charge(&window, b"i", 1)]),
         ];
-        let (plain, others) = Plain::split(&operations);
+        let ([plain, windows], others) = Plain::split(&operations);
         assert_eq!(plain.keys(), [b"a", b"b", b"g"]);
-        let columns = plain.columns();
-        assert_eq!((columns.counts, columns.spends), (vec![1, 2, 1], vec![true, true, false]));
+        let asked = plain.counters.iter().map(|counter| (counter.places.len(), counter.question.spends));
+        assert_eq!(asked.collect::<Vec<_>>(), [(1, true), (2, true), (1, false)]);
         assert_eq!(plain.places().collect::<Vec<_>>(), [1, 0, 2, 8]);
+        assert_eq!((windows.keys(), windows.places().collect()), (vec![b"i" as &[u8]], vec![11]));
         assert_eq!(others, [3, 4, 5, 6, 7, 9, 10]);
     }
 }

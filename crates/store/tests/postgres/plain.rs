@@ -25,7 +25,8 @@ fn limits() -> Vec<Limit> {
     ]
 }
 
-/// Twenty requests of two units at once, over what earlier ones and an earlier window have left.
+/// Twenty requests of two units under each limit at once, over what earlier ones and an earlier window
+/// have left: batches hold limits of every statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn equal_requests_in_a_batch_are_decided_as_if_in_turn() {
     let server = PostgresServer::start(&[]);
@@ -33,31 +34,26 @@ async fn equal_requests_in_a_batch_are_decided_as_if_in_turn() {
     (config.connections, config.callers_clock) = (1, true);
     let store = Arc::new(bare(config));
     let model = Counters::Memory(Memory::new(1 << 20));
-    for (index, limit) in limits().into_iter().enumerate() {
-        let (limit, key) = (Arc::new(limit), [u8::try_from(index).unwrap()]);
-        for (later, cost, count) in
-            [(0, 3, 2), (20, 2, 20), (41, 2, 20), (41, 31, 3), (41, 0, 3), (90, 2, 20)]
-        {
-            let now = Now::at(START + later * SECOND);
-            let mut callers = JoinSet::new();
-            for _ in 0..count {
-                let (store, limit) = (Arc::clone(&store), Arc::clone(&limit));
-                callers
-                    .spawn(async move { decide(&store, now, &[charge(&limit, &key, cost)]).await.unwrap() });
-            }
-            let mut found = callers.join_all().await;
-            let mut expected = Vec::new();
-            for _ in 0..count {
-                expected.push(decide(&model, now, &[charge(&limit, &key, cost)]).await.unwrap());
-            }
-            for answers in [&mut found, &mut expected] {
-                answers.sort_by_key(|answer| {
-                    let verdict = answer.verdicts[0];
-                    (verdict.allowed, verdict.remaining, verdict.reset, verdict.delay)
-                });
-            }
-            assert_eq!(found, expected, "{limit:?}, {count} of {cost} after {later} s");
+    let limits: Vec<_> = (0_u8..).zip(limits().into_iter().map(Arc::new)).collect();
+    for (later, cost, count) in [(0, 3, 2), (20, 2, 20), (41, 2, 20), (41, 31, 3), (41, 0, 3), (90, 2, 20)] {
+        let now = Now::at(START + later * SECOND);
+        let mut callers = JoinSet::new();
+        let mut expected = Vec::new();
+        for (key, limit) in limits.iter().flat_map(|each| vec![each; count]) {
+            let (store, key, own) = (Arc::clone(&store), *key, Arc::clone(limit));
+            callers.spawn(
+                async move { (key, decide(&store, now, &[charge(&own, &[key], cost)]).await.unwrap()) },
+            );
+            expected.push((key, decide(&model, now, &[charge(limit, &[key], cost)]).await.unwrap()));
         }
+        let mut found = callers.join_all().await;
+        for answers in [&mut found, &mut expected] {
+            answers.sort_by_key(|(key, answer)| {
+                let verdict = answer.verdicts[0];
+                (*key, verdict.allowed, verdict.remaining, verdict.reset, verdict.delay)
+            });
+        }
+        assert_eq!(found, expected, "{count} of {cost} after {later} s, of each of {limits:?}");
     }
 }
 
