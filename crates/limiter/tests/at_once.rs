@@ -26,7 +26,9 @@ fn replies(service: &Running, long_way: bool, requests: &str) -> String {
     stream.write_all(format!("{first}{requests}{last}").as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    text.split_inclusive('\n').filter(|line| !line.starts_with("date: ")).collect()
+    let text: String = text.split_inclusive('\n').filter(|line| !line.starts_with("date: ")).collect();
+    // Seconds go on while one side is asked after the other.
+    (3_500..=3_600).fold(text, |text, seconds| text.replace(&seconds.to_string(), "<an hour>"))
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn two_policies() -> Running {
         policies(&[
             json!({"name": "per-client", "algorithm": "token_bucket", "limit": 5, "window_seconds": 60}),
             json!({"name": "per-path", "key": ["path"], "algorithm": "fixed_window", "limit": 3,
-                   "window_seconds": 3600, "match": {"method": ["POST", "PUT"]}}),
+                   "window_seconds": 7_776_000, "match": {"method": ["POST", "PUT"]}}),
             json!({"name": "trial", "algorithm": "sliding_log", "limit": 1, "window_seconds": 60,
                    "mode": "shadow"}),
         ]),

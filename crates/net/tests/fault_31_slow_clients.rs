@@ -13,6 +13,8 @@ use tidegate_net::clock::monotonic;
 use tidegate_net::http::{BodyPace, HttpConfig, MinimumRate};
 
 const SHORT: Duration = Duration::from_millis(200);
+/// What slow clients get where others must not be slow, on any machine.
+const SLOW: Duration = Duration::from_secs(5);
 
 fn impatient() -> HttpConfig {
     let rate = MinimumRate { grace: SHORT, bytes_per_second: 1 << 20 };
@@ -41,23 +43,24 @@ fn send_all(server: &TestServer, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
 #[test]
 fn fault_31_slow_heads_and_bodies_are_cut_while_others_are_served() {
     const EACH: usize = 300;
-    let server = server();
+    let rate = MinimumRate { grace: SLOW, ..impatient().write };
+    let http = HttpConfig { head_timeout: SLOW, body: BodyPace { deadline: SLOW * 4, rate }, ..impatient() };
+    let server = TestServer::start(Options { http, ..Options::default() });
     let heads = send_all(&server, EACH, b"GET / HTTP/1.1\r\nx-slow: ");
     let bodies = send_all(&server, EACH, b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\n123");
 
     let mut quick = server.connect();
-    let start = monotonic();
-    let mut served = 0;
     let mut slowest = Duration::ZERO;
-    while server.stats.totals().cut_header < EACH as u64 {
+    for _ in 0..=100 {
         let before = monotonic();
-        assert!(request(&mut quick, "/").unwrap().starts_with("HTTP/1.1 200"));
+        // In one piece: a machine that stands still between two would make this a slow head.
+        quick.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+        assert!(read_reply(&mut quick).unwrap().starts_with("HTTP/1.1 200"));
         slowest = slowest.max(before.elapsed());
-        served += 1;
-        assert!(start.elapsed() < common::PATIENCE);
     }
-    assert!(served > 100, "only {served} requests were served beside the slow ones");
-    assert!(slowest < Duration::from_secs(1), "a normal request took {slowest:?}");
+    assert_eq!(server.stats.totals().cut_header, 0, "they were served beside the slow ones");
+    assert!(slowest < SLOW, "a normal request waited for a slow client: {slowest:?}");
+    eventually("slow heads are cut", || server.stats.totals().cut_header == EACH as u64);
 
     for mut stream in heads {
         assert_eq!(read_to_end(&mut stream), "", "a slow head is cut without a reply");
@@ -75,7 +78,10 @@ fn fault_31_a_body_that_stalls_half_way_is_too_slow_in_total() {
     let mut stream = server.connect();
     stream.write_all(b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 60000\r\n\r\n").unwrap();
     for _ in 0..30_000 {
-        stream.write_all(b"x").unwrap();
+        // On a slow machine it is cut before it has sent its half; the reply can be read all the same.
+        if stream.write_all(b"x").is_err() {
+            break;
+        }
     }
     assert!(read_reply(&mut stream).unwrap().starts_with("HTTP/1.1 408"));
 }
@@ -87,13 +93,16 @@ fn fault_31_a_client_that_does_not_read_is_cut() {
     let streams = send_all(&server, COUNT, b"GET /large HTTP/1.1\r\nhost: t\r\n\r\n");
     eventually("slow readers are cut", || server.stats.totals().cut_write == COUNT as u64);
     eventually("their connections are freed", || server.drain.connections() == 0);
-    assert!(request(&mut server.connect(), "/").unwrap().starts_with("HTTP/1.1 200"));
+    let other = exchange(server.address, b"GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
+    assert!(other.starts_with("HTTP/1.1 200"), "{other}");
     drop(streams);
 }
 
 #[test]
 fn a_client_that_reads_gets_a_large_reply_whole() {
-    let server = server();
+    // The rate counts after the grace: a client that the machine lets wait at first is not slow.
+    let http = HttpConfig { write: MinimumRate { grace: SLOW, ..impatient().write }, ..impatient() };
+    let server = TestServer::start(Options { http, ..Options::default() });
     let reply = exchange(server.address, b"GET /large HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
     assert!(reply.len() > 16 << 20);
     assert_eq!(server.stats.totals().cut_write, 0);
@@ -101,7 +110,7 @@ fn a_client_that_reads_gets_a_large_reply_whole() {
 
 #[test]
 fn idle_connections_end_quietly_and_busy_ones_do_not() {
-    let http = HttpConfig { idle_timeout: SHORT, ..impatient() };
+    let http = HttpConfig { idle_timeout: Duration::from_secs(3), ..HttpConfig::default() };
     let server = TestServer::start(Options { http, ..Options::default() });
     let mut waiting = server.connect();
     write!(waiting, "GET /held HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();

@@ -6,10 +6,13 @@ mod common;
 
 use std::io::Write;
 
-use common::{BODY_LIMIT, Options, TestServer, exchange, read_reply, read_to_end};
+use common::{BODY_LIMIT, Options, PATIENCE, TestServer, exchange, read_reply, read_to_end};
+use tidegate_net::http::HttpConfig;
 
 fn server() -> TestServer {
-    TestServer::start(Options::default())
+    // Clients have as long to read the refusal as they need.
+    let http = HttpConfig { linger: PATIENCE, ..HttpConfig::default() };
+    TestServer::start(Options { http, ..Options::default() })
 }
 
 #[test]

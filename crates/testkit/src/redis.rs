@@ -11,6 +11,28 @@ use tempfile::TempDir;
 use crate::certificates::Certificates;
 use crate::{Server, free_port};
 
+/// Longest that an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often a state is looked for, with [`pause`] between: two minutes at least.
+const LOOKS: usize = 24_000;
+/// After so many, Sentinels that have not begun a failover are asked again: longer than one may take.
+const ASK_AGAIN: usize = 2_000;
+
+#[expect(clippy::disallowed_methods, reason = "other processes change the state that is looked for")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..LOOKS {
+        if holds() {
+            return;
+        }
+        pause();
+    }
+    panic!("after two minutes: not {what}");
+}
+
 /// A redis-server without persistence.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -125,7 +147,7 @@ pub fn command(port: u16, words: &[&str]) -> String {
 /// When there is no connection, or it ends, or nothing comes for a minute.
 pub fn try_command(port: u16, words: &[&str]) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut request = format!("*{}\r\n", words.len());
     for word in words {
         request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
@@ -201,7 +223,7 @@ impl RedisCluster {
             let options = [
                 ["--cluster-enabled", "yes"],
                 ["--cluster-port", &bus],
-                ["--cluster-node-timeout", "1000"],
+                ["--cluster-node-timeout", "5000"],
                 ["--repl-diskless-sync-delay", "0"],
                 ["--tls-cluster", tls],
             ];
@@ -223,9 +245,7 @@ impl RedisCluster {
             server.command(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
                 && !server.command(&["INFO", "replication"]).contains("master_link_status:down")
         };
-        while !cluster.servers.iter().all(agreed) {
-            std::thread::yield_now();
-        }
+        until("one Cluster", || cluster.servers.iter().all(agreed));
         cluster
     }
 
@@ -235,6 +255,16 @@ impl RedisCluster {
     /// If none is.
     #[must_use]
     pub fn master_of(&self, key: &str) -> usize {
+        let mut master = None;
+        // While a server seems to be down, it has no slots.
+        until("a master of the slot", || {
+            master = self.known_master_of(key);
+            master.is_some()
+        });
+        master.expect("it was found")
+    }
+
+    fn known_master_of(&self, key: &str) -> Option<usize> {
         let alive = self.servers.iter().find(|server| TcpStream::connect(("127.0.0.1", server.port)).is_ok());
         let alive = alive.expect("a server is reachable");
         let slot: u32 = alive.command(&["CLUSTER", "KEYSLOT", key]).trim().parse().expect("a slot");
@@ -247,9 +277,9 @@ impl RedisCluster {
                     matches!((first.parse::<u32>(), last.parse::<u32>()), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
                 })
         };
-        let line = nodes.lines().find(owns).expect("a master has the slot");
+        let line = nodes.lines().find(owns)?;
         let owner = |server: &RedisServer| line.contains(&format!(":{}@", server.port));
-        self.servers.iter().position(owner).expect("it is one of ours")
+        self.servers.iter().position(owner)
     }
 }
 
@@ -293,9 +323,7 @@ impl SentinelTrio {
         let master = RedisServer::start_as(certificates, &["--repl-diskless-sync-delay", "0"]);
         let place = format!("127.0.0.1 {}", master.public_port());
         let replica = RedisServer::start_as(certificates, &["--replicaof", &place]);
-        while !replica.command(&["INFO", "replication"]).contains("master_link_status:up") {
-            std::thread::yield_now();
-        }
+        until("a replica", || replica.command(&["INFO", "replication"]).contains("master_link_status:up"));
         let mut trio =
             Self { master, replica, sentinels: Vec::new(), processes: Vec::new(), plain: Vec::new(), folder };
         for _ in 0..3 {
@@ -307,9 +335,7 @@ impl SentinelTrio {
                 |name: &str| state.lines().skip_while(|line| *line != name).nth(1).unwrap_or("").to_owned();
             field("num-other-sentinels") == "2" && field("num-slaves") == "1" && field("flags") == "master"
         };
-        while !trio.plain.iter().all(know) {
-            std::thread::yield_now();
-        }
+        until("three Sentinels that know one another", || trio.plain.iter().all(know));
         trio
     }
 
@@ -318,7 +344,7 @@ impl SentinelTrio {
         let file = self.folder.path().join(format!("{port}.conf"));
         let mut settings = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor mymaster {place} 2\n\
-             sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 1000\n"
+             sentinel down-after-milliseconds mymaster 2000\nsentinel failover-timeout mymaster 5000\n"
         );
         let tls_port = certificates.map(|certificates| {
             let port = free_port();
@@ -334,18 +360,29 @@ impl SentinelTrio {
         self.sentinels.push(tls_port.unwrap_or(port));
     }
 
-    /// Has the Sentinels make the replica the master, and waits until it is.
+    /// Has the Sentinels make the replica, once it has what was written, the master, and waits until it
+    /// is. They refuse while the replica seems to be down, and give up what takes too long; they are
+    /// then asked again.
     ///
     /// # Panics
-    /// If a Sentinel does not answer.
+    /// If they do not manage in two minutes.
     pub fn fail_over(&self) {
-        command(self.plain[0], &["SENTINEL", "FAILOVER", "mymaster"]);
-        let is = |server: &RedisServer, role: &str| {
+        // Replication is asynchronous.
+        until("a copy", || self.replica.command(&["DBSIZE"]) == self.master.command(&["DBSIZE"]));
+        let role = |server: &RedisServer| {
             // Each drops its clients when its role changes.
-            try_command(server.port, &["ROLE"]).is_ok_and(|answer| answer.starts_with(role))
+            let answer = try_command(server.port, &["ROLE"]).unwrap_or_default();
+            answer.lines().next().unwrap_or_default().to_owned()
         };
-        while !is(&self.replica, "master") || !is(&self.master, "slave") {
-            std::thread::yield_now();
-        }
+        let mut looks = 0..;
+        until("a failover", || {
+            let roles = (role(&self.master), role(&self.replica));
+            if roles == ("master".to_owned(), "slave".to_owned())
+                && looks.next().is_some_and(|it| it % ASK_AGAIN == 0)
+            {
+                command(self.plain[0], &["SENTINEL", "FAILOVER", "mymaster"]);
+            }
+            roles == ("slave".to_owned(), "master".to_owned())
+        });
     }
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tidegate_algorithms::time::Now;
 use tidegate_net::accept::{Gate, Held, accept};
 use tidegate_net::clock::monotonic;
-use tidegate_net::drain::Stage;
+
 use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::{CoreStats, Cut, Route};
@@ -182,8 +182,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let timer = pin!(sleep_until((self.opened + self.config.command_timeout).into()));
         let sweeping = pin!(gate.drain.sweeping());
         let mut waits = Waits::new(timer, sweeping, &gate.drain);
+        let mut swept = false;
         loop {
-            let swept = gate.drain.stage() >= Stage::Sweeping;
             if swept && self.input.is_empty() {
                 return self.leave().await;
             }
@@ -192,7 +192,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Event::Received(0) => return Ok(()),
                 Event::Received(bytes) => bytes,
                 Event::Late => return Err(self.cut(cause)),
-                Event::Swept => continue,
+                Event::Swept => {
+                    swept = true;
+                    continue;
+                }
             };
             let arrived = monotonic();
             let mut outcome = self.answer_all(received, arrived, sessions).await;

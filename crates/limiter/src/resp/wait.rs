@@ -91,8 +91,8 @@ impl<'a, W: Future<Output = ()>> Waits<'a, W> {
     }
 
     fn is_swept(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.watching {
-            return self.drain.stage() >= Stage::Sweeping;
+        if self.watching && self.drain.stage() < Stage::Sweeping {
+            return false;
         }
         self.watching = true;
         self.sweeping.as_mut().poll(cx).is_ready()

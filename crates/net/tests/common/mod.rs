@@ -29,7 +29,7 @@ use tidegate_net::tls::Tls;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Longer than anything here should take; a test that waits this long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The most that `/echo` accepts.
 pub const BODY_LIMIT: usize = 64 * 1024;

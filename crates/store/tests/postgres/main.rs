@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 fn config(server: &PostgresServer) -> PostgresConfig {
     let mut config = PostgresConfig::parse(&server.connection_string()).expect("a connection string");
-    config.response_timeout = Duration::from_secs(20);
-    config.connect_timeout = Duration::from_secs(20);
+    config.response_timeout = Duration::from_secs(60);
+    config.connect_timeout = Duration::from_secs(60);
     config
 }
 
@@ -118,7 +118,8 @@ async fn fault_07_a_terminated_connection_is_replaced() {
 /// Another transaction holds the row and then wants one that the batch holds: a real deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_07_a_deadlock_is_repeated_and_charged_once() {
-    let server = Arc::new(PostgresServer::start(&["deadlock_timeout=50ms"]));
+    // A backend looks for a deadlock once, so long after it began to wait: the other one must wait by then.
+    let server = Arc::new(PostgresServer::start(&["deadlock_timeout=3s"]));
     let store = bare(config(&server));
     let limit = hourly(100);
     let both = [charge(&limit, b"a", 1), charge(&limit, b"b", 1)];
@@ -127,15 +128,15 @@ async fn fault_07_a_deadlock_is_repeated_and_charged_once() {
     let opponent = std::thread::spawn(move || {
         // The opponent is patient, so the batch is the one that is rolled back.
         other.sql(
-            "BEGIN; SET LOCAL deadlock_timeout = '60s'; \
-             SELECT 1 FROM tidegate.counters WHERE key = 'b' FOR UPDATE; \
+            "BEGIN; SET LOCAL deadlock_timeout = '300s'; \
+             SELECT 1 FROM tidegate.counters WHERE key = 'b' FOR UPDATE; SELECT pg_advisory_xact_lock(7); \
              DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks l WHERE NOT l.granted) LOOP \
              PERFORM pg_sleep(0.005); END LOOP; END $$; \
              SELECT 1 FROM tidegate.counters WHERE key = 'a' FOR UPDATE; COMMIT",
         )
     });
-    let held = "SELECT count(*) FROM pg_locks WHERE granted AND relation = 'tidegate.counters'::regclass \
-                AND mode = 'RowShareLock'";
+    // Taken after the row: the table's own lock is taken before it.
+    let held = "SELECT count(*) FROM pg_locks WHERE granted AND locktype = 'advisory' AND objid = 7";
     while server.sql(held).trim() == "0" {
         assert!(!opponent.is_finished(), "{:?}", opponent.join());
     }

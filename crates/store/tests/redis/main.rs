@@ -1,5 +1,6 @@
 //! The Redis store against real servers: exactness, and faults really produced.
 
+mod blind;
 mod exactness;
 mod failover;
 mod faults;

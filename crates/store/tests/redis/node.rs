@@ -39,8 +39,8 @@ pub(crate) fn bare(config: RedisConfig) -> Counters {
 
 /// A patient configuration: the tests that use it measure correctness, on a busy machine.
 pub(crate) fn patient(mut config: RedisConfig) -> RedisConfig {
-    config.response_timeout = Duration::from_secs(20);
-    config.connect_timeout = Duration::from_secs(5);
+    config.response_timeout = Duration::from_secs(60);
+    config.connect_timeout = Duration::from_secs(20);
     config
 }
 
@@ -107,6 +107,6 @@ pub(crate) async fn recovery(store: &Counters, clock: &Clock, limit: &Limit) -> 
         if answer.degraded.is_none() {
             return clock.elapsed() - start;
         }
-        assert!(clock.elapsed() - start < Duration::from_secs(10), "no recovery");
+        assert!(clock.elapsed() - start < Duration::from_secs(120), "no recovery");
     }
 }
