@@ -71,6 +71,8 @@ impl PostgresServer {
     /// Kills it with all its backends, as a crash of the machine would.
     pub fn crash(&mut self) {
         let pid = self.server.pid();
+        // So that it makes no further ones.
+        self.server.freeze();
         let children =
             std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         self.server.kill();

@@ -111,7 +111,7 @@ impl RedisServer {
     /// Sends one command and returns its reply as text, arrays by line.
     ///
     /// # Panics
-    /// If the server does not answer within a minute.
+    /// If the server does not answer within two minutes.
     pub fn command(&self, words: &[&str]) -> String {
         command(self.port, words)
     }
@@ -138,13 +138,13 @@ fn tls_settings(certificates: &Certificates, port: u16) -> [(&'static str, Strin
 /// # Panics
 /// If the server does not answer within five seconds.
 pub fn command(port: u16, words: &[&str]) -> String {
-    try_command(port, words).expect("redis answers within a minute")
+    try_command(port, words).expect("redis answers within two minutes")
 }
 
 /// The same, where the server may hang up.
 ///
 /// # Errors
-/// When there is no connection, or it ends, or nothing comes for a minute.
+/// When there is no connection, or it ends, or nothing comes for two minutes.
 pub fn try_command(port: u16, words: &[&str]) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -14,6 +14,7 @@
 //! that was charged from one that was not; hence this one.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::{Value, cmd};
@@ -43,6 +44,8 @@ struct Map {
     known: Mutex<Known>,
     /// Held while the map is being learnt.
     learning: Arc<tokio::sync::Mutex<()>>,
+    /// How many times the servers were asked for it.
+    asked: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +59,8 @@ struct Known {
 
 impl Cluster {
     pub(super) fn new(config: Arc<RedisConfig>, seeds: Vec<Address>) -> Self {
-        Self { map: Arc::new(Map { config, seeds, known: Mutex::default(), learning: Arc::default() }) }
+        let (known, learning, asked) = (Mutex::default(), Arc::default(), AtomicU64::default());
+        Self { map: Arc::new(Map { config, seeds, known, learning, asked }) }
     }
 
     /// Has the owner of `tag` run an operation whose counters all carry it.
@@ -86,16 +90,18 @@ impl Cluster {
     /// Learns the map, unless that was done since `version`.
     async fn refresh(&self, version: u64) -> Result<(), Failure> {
         let map = Arc::clone(&self.map);
-        let Ok(turn) = Arc::clone(&map.learning).try_lock_owned() else {
-            drop(map.learning.lock().await);
-            let learnt = map.known().version != version;
-            return if learnt { Ok(()) } else { Err(Failure::Unsent("no server says its slots".to_owned())) };
-        };
+        let asked = map.asked.load(Ordering::Relaxed);
+        let turn = Arc::clone(&map.learning).lock_owned().await;
         if map.known().version != version {
             return Ok(());
         }
+        if map.asked.load(Ordering::Relaxed) != asked {
+            // Somebody did while this call waited, in vain.
+            return Err(Failure::Unsent("no server says its slots".to_owned()));
+        }
         let learning = tokio::spawn(async move {
             let outcome = map.learn().await;
+            map.asked.fetch_add(1, Ordering::Relaxed);
             drop(turn);
             outcome
         });

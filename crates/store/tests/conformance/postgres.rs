@@ -15,8 +15,8 @@ async fn every_case() {
     let server = PostgresServer::start(&[]);
     let mut config = PostgresConfig::parse(&server.connection_string()).expect("a connection string");
     config.callers_clock = true;
-    config.response_timeout = Duration::from_secs(10);
-    config.connect_timeout = Duration::from_secs(10);
+    config.response_timeout = Duration::from_secs(60);
+    config.connect_timeout = Duration::from_secs(60);
     let store = Counters::Shared(Shared::Postgres(Postgres::start(config)));
     macro_rules! cases {
         ($($case:ident)+) => { $(suite::$case(&store).await;)+ };

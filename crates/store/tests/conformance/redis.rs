@@ -13,7 +13,8 @@ use crate::suite;
 fn store(server: &RedisServer) -> Counters {
     let mut config = RedisConfig::single("127.0.0.1", server.port);
     config.clock = DecidingClock::Caller;
-    config.response_timeout = Duration::from_secs(5);
+    config.response_timeout = Duration::from_secs(60);
+    config.connect_timeout = Duration::from_secs(60);
     Counters::Shared(Shared::Redis(Redis::start(config)))
 }
 

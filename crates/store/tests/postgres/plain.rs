@@ -63,7 +63,7 @@ async fn fault_18_three_nodes_one_plain_key() {
     let server = PostgresServer::start(&[]);
     let nodes: Vec<_> = (0..3).map(|_| Arc::new(bare(config(&server)))).collect();
     // Nothing comes back within the test.
-    let hot = Arc::new(Limit::TokenBucket(Bucket::new(1_000, 1_000, 90_000 * SECOND)));
+    let hot = Arc::new(Limit::TokenBucket(Bucket::new(1_000, 1_000, 90 * 86_400 * SECOND)));
     let wide = Arc::new(Limit::FixedWindow(FixedWindow { limit: 10_000, seconds: 86_400 }));
     let mut callers = JoinSet::new();
     for number in 0..5_000_usize {

@@ -36,7 +36,7 @@ pub(crate) async fn admitted(nodes: &[Arc<Counters>], limit: &Limit) -> u64 {
 
 /// Every algorithm, with periods so long that nothing comes back during a test.
 pub(crate) fn every_limit() -> Vec<Limit> {
-    let bucket = Bucket::new(LIMIT, LIMIT, 86_400 * SECOND);
+    let bucket = Bucket::new(LIMIT, LIMIT, 90 * 86_400 * SECOND);
     vec![
         Limit::TokenBucket(bucket),
         Limit::LeakyBucket(bucket),

@@ -94,7 +94,7 @@ async fn fault_06_counters_lost_in_a_failover() {
 async fn fault_18_three_nodes_one_key_on_a_cluster() {
     let mut cluster = RedisCluster::start(3);
     let nodes: Vec<_> = (0..3).map(|_| Arc::new(bare(cluster_config(&cluster)))).collect();
-    let limit = Limit::TokenBucket(Bucket::new(1_000, 1_000, 86_400 * SECOND));
+    let limit = Limit::TokenBucket(Bucket::new(1_000, 1_000, 90 * 86_400 * SECOND));
     assert_eq!(admitted(&nodes, &limit).await, 1_000);
 
     spans_slots_all_or_nothing(&nodes[0]).await;
