@@ -142,6 +142,16 @@ fn a_drain_waits_for_what_is_being_answered_and_says_close() {
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
 }
 
+/// Whether bytes of this client lie in the server's socket (proc(5), `/proc/net/tcp`).
+fn lies_unread(server: SocketAddr, client: SocketAddr) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let [local, remote] = [server, client].map(|address| format!(":{:04X}", address.port()));
+    table.lines().skip(1).any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields[1].ends_with(&local) && fields[2].ends_with(&remote) && !fields[4].ends_with(":00000000")
+    })
+}
+
 /// On the short way, and on hyper's, where a body in chunks leads.
 #[test]
 fn a_request_that_came_before_the_drain_looked_is_answered() {
@@ -155,6 +165,8 @@ fn a_request_that_came_before_the_drain_looked_is_answered() {
         blocking.write_all(b"GET /blocked HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
         eventually("the core is blocked", || server.stats.totals().in_flight == 1);
         client.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+        let own = client.local_addr().unwrap();
+        eventually("the request has come", || lies_unread(server.address, own));
         server.drain.advance(Stage::Sweeping);
         server.release.add_permits(1);
         let head = read_reply(&mut client).unwrap();
