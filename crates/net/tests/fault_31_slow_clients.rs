@@ -50,16 +50,19 @@ fn fault_31_slow_heads_and_bodies_are_cut_while_others_are_served() {
     let bodies = send_all(&server, EACH, b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\n123");
 
     let mut quick = server.connect();
-    let mut slowest = Duration::ZERO;
+    let mut times = Vec::new();
     for _ in 0..=100 {
         let before = monotonic();
         // In one piece: a machine that stands still between two would make this a slow head.
         quick.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
         assert!(read_reply(&mut quick).unwrap().starts_with("HTTP/1.1 200"));
-        slowest = slowest.max(before.elapsed());
+        times.push(before.elapsed());
     }
     assert_eq!(server.stats.totals().cut_header, 0, "they were served beside the slow ones");
-    assert!(slowest < SLOW, "a normal request waited for a slow client: {slowest:?}");
+    times.sort();
+    // A machine that stands still may make one or two late.
+    assert!(times[98] < Duration::from_secs(1), "a normal request took {:?}", times[98]);
+    assert!(times[100] < SLOW, "a normal request waited for a slow client: {:?}", times[100]);
     eventually("slow heads are cut", || server.stats.totals().cut_header == EACH as u64);
 
     for mut stream in heads {

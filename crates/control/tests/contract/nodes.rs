@@ -38,7 +38,7 @@ pub(crate) fn changes_are_heard_of_within_a_second(home: &Database<'_>) {
     }
     // A machine that stands still may be late once or twice.
     waits.sort();
-    assert!(waits[waits.len() / 2] < Duration::from_secs(1), "{waits:?}");
+    assert!(waits[waits.len() - 3] < Duration::from_secs(1), "{waits:?}");
     let gone = b.delete(POLICY, Precondition::IfMatch(Revision(20)), &author()).unwrap();
     heard_after(&a, gone);
     assert!(a.snapshot().is_empty() && a.is_reachable());

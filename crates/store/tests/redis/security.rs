@@ -93,9 +93,17 @@ async fn a_cluster_over_mutual_tls_is_found_past_a_server_that_does_not_answer()
     cluster.servers[5].server.freeze();
     let mut hasty = config.clone();
     hasty.connect_timeout = Duration::from_millis(500);
-    let (node, _) = guarded(hasty, GuardConfig::default());
+    let (node, _) = guarded(hasty.clone(), GuardConfig::default());
     let clock = Clock::start();
-    recovery(&node, &clock, &hourly(1_000_000)).await;
+    let mut waited = recovery(&node, &clock, &hourly(1_000_000)).await;
+    // A machine that stands still may make a node late, not one after the other.
+    for _ in 0..5 {
+        if waited >= Duration::from_secs(5) {
+            let (node, _) = guarded(hasty.clone(), GuardConfig::default());
+            waited = recovery(&node, &clock, &hourly(1_000_000)).await;
+        }
+    }
+    assert!(waited < Duration::from_secs(5), "{waited:?}");
     cluster.servers[5].server.thaw();
 
     let node = bare(config);

@@ -63,7 +63,7 @@ fn a_policy_changed_at_one_node_is_in_force_at_the_other_within_a_second() {
     }
     // A machine that stands still may be late once or twice.
     waits.sort();
-    assert!(waits[waits.len() / 2] < Duration::from_secs(1), "{waits:?}");
+    assert!(waits[waits.len() - 3] < Duration::from_secs(1), "{waits:?}");
     let audit: Value = agent().get(b.url("/v1/audit")).call().unwrap().body_mut().read_json().unwrap();
     assert_eq!(audit.as_array().unwrap().len(), 11, "{audit}");
 }
