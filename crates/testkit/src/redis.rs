@@ -118,8 +118,18 @@ impl RedisServer {
 }
 
 /// What the store's user may do: what the script calls, what runs it, and what a Cluster is asked.
-pub const RIGHTS: [&str; 9] =
-    ["+evalsha", "+script|load", "+time", "+get", "+set", "+setrange", "+pexpire", "+del", "+cluster|slots"];
+pub const RIGHTS: [&str; 10] = [
+    "+evalsha",
+    "+script|load",
+    "+time",
+    "+get",
+    "+set",
+    "+setrange",
+    "+pttl",
+    "+pexpire",
+    "+del",
+    "+cluster|slots",
+];
 
 /// Settings for mutual TLS towards clients, replicas and the servers of a Cluster.
 fn tls_settings(certificates: &Certificates, port: u16) -> [(&'static str, String); 5] {

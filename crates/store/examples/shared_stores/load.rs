@@ -9,14 +9,18 @@ use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::random::{Random, Zipf};
 use tidegate_algorithms::time::{Now, SECOND};
 use tidegate_store::{Answer, Charge, Counters, Intent};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 const CALLERS: usize = 256;
 /// How many keys there are, unless a case says otherwise.
 pub(crate) const KEYS: u64 = 100_000;
 /// How long a run is, unless a case says otherwise.
 const SPAN: Duration = Duration::from_secs(2);
+
+/// How long a paced run's thread sleeps between what it asks: about 15 requests at 75,000 a second.
+const PACE: Duration = Duration::from_micros(150);
 
 /// What answers.
 pub(crate) type Node = Arc<Counters>;
@@ -40,18 +44,15 @@ pub(crate) struct Run {
     pub(crate) p99_ms: f64,
 }
 
-/// One of the callers.
+/// One who asks.
 struct Caller {
     node: Node,
     keys: Arc<[u32]>,
     next: Arc<AtomicU64>,
-    /// The nodes' time when the run began.
+    limit: Limit,
+    /// The nodes' time when the run began, and when that was.
     time: Duration,
-    /// Between two requests, if they are paced.
-    period: Option<Duration>,
-    limit: u64,
-    span: Duration,
-    offset: Duration,
+    start: Instant,
 }
 
 /// A million keys of so many.
@@ -81,26 +82,56 @@ impl Load {
         self.time
     }
 
-    /// Asks for the length of a run: as fast as it goes, or at a rate.
-    pub(crate) async fn run(&mut self, nodes: &[Node], rate: Option<f64>) -> Run {
-        let period = rate.map(|rate| Duration::from_secs_f64(CALLERS as f64 / rate));
+    /// Asks for the length of a run, as fast as it goes.
+    pub(crate) async fn run(&mut self, nodes: &[Node]) -> Run {
         let start = Instant::now();
         let mut callers = JoinSet::new();
         for index in 0..CALLERS {
-            let share = index as f64 / CALLERS as f64;
-            let caller = Caller {
-                node: Arc::clone(&nodes[index % nodes.len()]),
-                keys: Arc::clone(&self.keys),
-                next: Arc::clone(&self.next),
-                time: self.time,
-                period,
-                limit: self.limit,
-                span: self.span,
-                offset: period.map_or(Duration::ZERO, |period| period.mul_f64(share)),
-            };
-            callers.spawn(caller.call());
+            callers.spawn(self.caller(&nodes[index % nodes.len()], start).call(self.span));
         }
-        let mut times = callers.join_all().await.concat();
+        let times = callers.join_all().await.concat();
+        self.found(start, times)
+    }
+
+    /// Asks so many times a second for the length of a run, whether or not answers come.
+    pub(crate) async fn run_at(&mut self, rate: f64, node: &Node) -> Run {
+        let start = Instant::now();
+        let caller = Arc::new(self.caller(node, start));
+        let (runtime, span) = (Handle::current(), self.span);
+        // A thread of its own, because the runtime's timers go by milliseconds: what is due in one of
+        // them would be asked at once.
+        let asking = tokio::task::spawn_blocking(move || {
+            let mut asked = Vec::new();
+            while start.elapsed() < span {
+                let due = (start.elapsed().as_secs_f64() * rate) as usize;
+                asked.extend((asked.len()..due).map(|_| {
+                    let (caller, at) = (Arc::clone(&caller), Instant::now());
+                    runtime.spawn(async move { caller.ask(at, &mut Answer::default()).await.0 })
+                }));
+                std::thread::sleep(PACE);
+            }
+            asked
+        });
+        let mut times = Vec::new();
+        for answer in asking.await.expect("the thread ends") {
+            times.push(answer.await.expect("the store answers"));
+        }
+        self.found(start, times)
+    }
+
+    fn caller(&self, node: &Node, start: Instant) -> Caller {
+        Caller {
+            node: Arc::clone(node),
+            keys: Arc::clone(&self.keys),
+            next: Arc::clone(&self.next),
+            limit: Limit::TokenBucket(Bucket::new(self.limit, self.limit, 60 * SECOND)),
+            time: self.time,
+            start,
+        }
+    }
+
+    fn found(&mut self, start: Instant, mut times: Vec<u32>) -> Run {
+        times.sort_unstable();
         let elapsed = start.elapsed();
         self.time += elapsed;
         times.sort_unstable();
@@ -114,42 +145,38 @@ impl Load {
 }
 
 impl Caller {
-    /// Nanoseconds of each decision.
-    async fn call(self) -> Vec<u32> {
-        let limit = Limit::TokenBucket(Bucket::new(self.limit, self.limit, 60 * SECOND));
-        let start = Instant::now();
+    /// Nanoseconds of each decision, one after the other.
+    async fn call(self, span: Duration) -> Vec<u32> {
         let mut times = Vec::with_capacity(65_536);
         let mut answer = Answer::default();
-        let mut planned = start + self.offset;
-        let mut due = planned;
-        while due.duration_since(start) < self.span {
-            if self.period.is_some() {
-                sleep_until(due).await;
-                // The runtime's timers go by milliseconds; that is not the store's time.
-                due = Instant::now();
-            }
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let key = self.keys[usize::try_from(number).expect("small") % self.keys.len()].to_be_bytes();
-            let charges = [Charge {
-                limit: &limit,
-                key: &key,
-                cost: 1,
-                binding: true,
-                on_failure: OnStoreFailure::Local,
-            }];
-            let elapsed = self.time + start.elapsed();
-            let elapsed = u64::try_from(elapsed.as_nanos()).expect("some minutes");
-            let now = Now::at(1_767_225_600 * SECOND + elapsed);
-            let spend = Intent::Spend(PermitId(number));
-            self.node.decide(now, &charges, spend, &mut answer).await.expect("the store answers");
-            assert!(answer.degraded.is_none(), "the store itself answers");
-            let after = Instant::now();
-            times.push(u32::try_from(after.duration_since(due).as_nanos()).unwrap_or(u32::MAX));
-            planned += self.period.unwrap_or_default();
-            due = if self.period.is_some() { planned } else { after };
+        let mut due = self.start;
+        while due.duration_since(self.start) < span {
+            let (took, after) = self.ask(due, &mut answer).await;
+            times.push(took);
+            due = after;
             tokio::task::consume_budget().await;
         }
         times
+    }
+
+    /// Asks for one decision. Returns the nanoseconds since it was due, and when it was there.
+    async fn ask(&self, due: Instant, answer: &mut Answer) -> (u32, Instant) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let key = self.keys[usize::try_from(number).expect("small") % self.keys.len()].to_be_bytes();
+        let charges = [Charge {
+            limit: &self.limit,
+            key: &key,
+            cost: 1,
+            binding: true,
+            on_failure: OnStoreFailure::Local,
+        }];
+        let elapsed = u64::try_from((self.time + self.start.elapsed()).as_nanos()).expect("some minutes");
+        let now = Now::at(1_767_225_600 * SECOND + elapsed);
+        let spend = Intent::Spend(PermitId(number));
+        self.node.decide(now, &charges, spend, answer).await.expect("the store answers");
+        assert!(answer.degraded.is_none(), "the store itself answers");
+        let after = Instant::now();
+        (u32::try_from(after.duration_since(due).as_nanos()).unwrap_or(u32::MAX), after)
     }
 }
 

@@ -115,6 +115,10 @@ impl WireLimit {
         matches!(self.kind, TOKEN_BUCKET | LEAKY_BUCKET)
     }
 
+    pub(crate) fn is_sliding_counter(&self) -> bool {
+        self.kind == SLIDING_COUNTER
+    }
+
     /// The debt of an empty bucket, in nanoseconds.
     pub(crate) fn capacity(&self) -> u64 {
         self.numbers[0].saturating_mul(self.numbers[1])
@@ -147,11 +151,6 @@ impl WireLimit {
                 (limit, State::FixedWindow(fixed_window::Count { end: tick, count, seconds }), Now::at(0))
             }
         }
-    }
-
-    /// Length of a sliding counter's window in nanoseconds; 0 for the others, which never need it.
-    pub(crate) fn window(&self) -> u64 {
-        if self.kind == SLIDING_COUNTER { self.numbers[1].saturating_mul(SECOND) } else { 0 }
     }
 }
 

@@ -4,8 +4,11 @@
 //!   batch    n limits (u16), limits; n operations (u16), operations
 //!   limit    kind u8, five doubles              the script's table of limits, each once
 //!   op       kind u8, permit 8 bytes, n (u16), n x (limit u16, key u16, cost u32, binding u8)
-//!   reply    per decision: allowed u8, then per charge: flags u8, remaining u32, wait, reset,
-//!            delay (doubles); per renewal or release: held u8; per refund: nothing
+//!   reply    per decision: allowed u8, then per charge what was found, or for logs and permits the
+//!            verdict: allowed u8, remaining u32, wait, reset (doubles); per renewal or release: held
+//!            u8; per refund: nothing
+//!   found    doubles. Buckets: the debt; windows and quotas: time left, count; sliding counters: time
+//!            gone in the window, its count, the count before
 //! ```
 //!
 //! Little endian throughout. One packed string instead of many arguments, because Redis parses and
@@ -21,10 +24,6 @@ use std::collections::HashMap;
 use tidegate_algorithms::limit::{Verdict, Wait};
 
 use crate::batch::{Kind, Operation, Reply, WireLimit};
-
-/// Added to a verdict's wait or reset: one window length, which the script cannot count to.
-const LONGER_WAIT: u8 = 2;
-const LONGER_RESET: u8 = 4;
 
 /// The script's reply was not what this version of it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,46 +84,61 @@ pub(super) fn read<'r>(
     let (&yes, mut bytes) = bytes.split_first().ok_or(Garbled)?;
     reply.yes = yes == 1;
     if matches!(operation.kind, Kind::Spend(_) | Kind::Peek) {
-        for charge in &operation.charges {
-            let (verdict, rest) = bytes.split_first_chunk::<29>().ok_or(Garbled)?;
-            reply.verdicts.push(verdict_from(verdict, &charge.limit));
-            bytes = rest;
+        for (place, charge) in operation.charges.iter().enumerate() {
+            let verdict = if charge.limit.is_plain() {
+                let found = found(&charge.limit, &mut bytes)?;
+                judge(operation, place, found, reply)
+            } else {
+                verdict(&charge.limit, &mut bytes)?
+            };
+            reply.verdicts.push(verdict);
         }
     }
     Ok(bytes)
 }
-fn verdict_from(bytes: &[u8; 29], limit: &WireLimit) -> Verdict {
-    let flags = bytes[0];
-    let number = |at: usize| {
-        let mut number = [0; 8];
-        number.copy_from_slice(&bytes[at..at + 8]);
-        f64::from_le_bytes(number)
-    };
-    let mut remaining = [0; 4];
-    remaining.copy_from_slice(&bytes[1..5]);
-    let longer = |flag: u8, nanos: f64| {
-        if flags & flag == 0 {
-            whole(nanos)
-        } else if nanos < 0.0 {
-            limit.window().saturating_sub(whole(-nanos))
-        } else {
-            limit.window().saturating_add(whole(nanos))
-        }
-    };
-    let allowed = flags & 1 == 1;
-    let wait = match number(5) {
+
+/// What the script found of a plain limit, as [`WireLimit::recall`] takes it.
+fn found(limit: &WireLimit, bytes: &mut &[u8]) -> Result<[u64; 3], Garbled> {
+    let mut found = [0; 3];
+    let numbers = if limit.is_bucket() { 1 } else { 2 + usize::from(limit.is_sliding_counter()) };
+    for number in &mut found[..numbers] {
+        *number = whole(f64::from_le_bytes(take(bytes)?));
+    }
+    Ok(found)
+}
+
+/// The pure functions' verdict on a charge, over what was found before any of its operation was made.
+fn judge(operation: &Operation, place: usize, found: [u64; 3], reply: &Reply) -> Verdict {
+    let charge = &operation.charges[place];
+    let (limit, mut state, now) = charge.limit.recall(found);
+    // Charges of one key are one spend: a later one is judged as if the earlier had been made.
+    let earlier = operation.charges.iter().zip(&reply.verdicts);
+    let earlier = earlier.filter(|(other, verdict)| verdict.allowed && other.key == charge.key);
+    let cost = earlier.map(|(other, _)| u64::from(other.cost)).sum::<u64>() + u64::from(charge.cost);
+    let verdict = limit.check(&mut state, now, cost);
+    // Nothing is charged where another limit denies.
+    if verdict.allowed && !reply.yes { limit.check(&mut state, now, 0) } else { verdict }
+}
+
+/// The script's own verdict, on a log or on permits.
+fn verdict(limit: &WireLimit, bytes: &mut &[u8]) -> Result<Verdict, Garbled> {
+    let [allowed] = take(bytes)?;
+    let remaining = u32::from_le_bytes(take(bytes)?).into();
+    let wait = f64::from_le_bytes(take(bytes)?);
+    let reset = whole(f64::from_le_bytes(take(bytes)?));
+    let allowed = allowed == 1;
+    let wait = match wait {
         _ if allowed => Wait::None,
         never if never.is_infinite() => Wait::Never,
-        nanos => Wait::For(longer(LONGER_WAIT, nanos).max(1)),
+        nanos => Wait::For(whole(nanos).max(1)),
     };
-    Verdict {
-        allowed,
-        limit: limit.quota,
-        remaining: u32::from_le_bytes(remaining).into(),
-        wait,
-        reset: longer(LONGER_RESET, number(13)),
-        delay: whole(number(21)),
-    }
+    Ok(Verdict { allowed, limit: limit.quota, remaining, wait, reset, delay: 0 })
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Garbled> {
+    let (taken, rest) = bytes.split_first_chunk().ok_or(Garbled)?;
+    *bytes = rest;
+    Ok(*taken)
 }
 
 /// Invariant: a batch has at most `MAX_BATCH_CHARGES` charges, far below 65,536.

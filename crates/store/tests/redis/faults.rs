@@ -249,6 +249,26 @@ async fn fault_03_every_key_has_a_ttl() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_03_a_key_that_is_written_in_place_lives_as_long_as_it_says_something() {
+    let server = RedisServer::start(&[]);
+    let clock = Clock::start();
+    let store = bare(patient(single(&server)));
+    let bucket = Limit::TokenBucket(Bucket::new(60, 60, 60 * SECOND));
+    let lives = "return redis.call('PTTL', redis.call('KEYS', '*')[1])";
+    for _ in 0..30 {
+        spend(&store, &clock, &bucket, b"client").await.unwrap();
+        let lives: u64 = server.command(&["EVAL", lives, "0"]).trim().parse().unwrap();
+        // Both shrink alike, so the later look at the state is the lesser one.
+        let says = 60 - remaining(&store, &clock, &bucket, b"client").await;
+        assert!(lives >= (says - 1) * 1_000 + 5_000, "{lives} ms, and {says} units in use");
+    }
+    let statistics = server.command(&["INFO", "commandstats"]);
+    let in_place = statistics.lines().find_map(|line| line.strip_prefix("cmdstat_setrange:calls="));
+    let in_place: u64 = in_place.and_then(|rest| rest.split(',').next()).unwrap().parse().unwrap();
+    assert!(in_place >= 15, "{in_place} of 30 in place");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_05_a_lost_script_is_loaded_again_and_charged_once() {
     let mut server = RedisServer::start(&[]);
     let clock = Clock::start();
