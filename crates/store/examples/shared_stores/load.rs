@@ -94,6 +94,7 @@ impl Load {
     }
 
     /// Asks so many times a second for the length of a run, whether or not answers come.
+    #[expect(clippy::disallowed_methods, reason = "it waits for when the next requests are due")]
     pub(crate) async fn run_at(&mut self, rate: f64, node: &Node) -> Run {
         let start = Instant::now();
         let caller = Arc::new(self.caller(node, start));

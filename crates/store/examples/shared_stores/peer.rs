@@ -1,11 +1,13 @@
-//! redis-benchmark, with the store's script and one decision a call.
+//! The servers' own load generators, with one decision a call.
 
 use std::process::Command;
 
+use tidegate_store::postgres::Durability;
+use tidegate_testkit::postgres::PostgresServer;
 use tidegate_testkit::redis::RedisServer;
 
-/// Calls per second, random keys.
-pub(crate) fn rate(redis: &RedisServer, pipeline: &str, callers: &str) -> f64 {
+/// Calls of the store's script per second by redis-benchmark, random keys.
+pub(crate) fn redis(redis: &RedisServer, pipeline: &str, callers: &str) -> f64 {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/decide.lua");
     let script = std::fs::read_to_string(script).expect("the script is beside");
     // One token bucket of a million per minute, one spend of one unit, as `wire.rs` packs them.
@@ -32,4 +34,28 @@ pub(crate) fn rate(redis: &RedisServer, pipeline: &str, callers: &str) -> f64 {
         .filter_map(rate)
         .next_back()
         .unwrap_or(f64::NAN)
+}
+
+/// Makes the table that pgbench decides on.
+pub(crate) fn make_buckets(server: &PostgresServer, durability: Durability) {
+    let unlogged = if durability == Durability::Unlogged { "UNLOGGED" } else { "" };
+    server.sql(&format!("CREATE {unlogged} TABLE buckets (key bytea PRIMARY KEY, tat bigint NOT NULL)"));
+    server.sql("INSERT INTO buckets SELECT int4send(key), 0 FROM generate_series(1, 100000) AS key");
+    server.sql("VACUUM ANALYZE buckets");
+}
+
+/// Decisions per second by pgbench, one prepared statement each, random keys.
+pub(crate) fn postgres(server: &PostgresServer, durability: Durability, callers: &str) -> f64 {
+    let commit = if durability == Durability::Synchronous { "on" } else { "off" };
+    let output = Command::new("pgbench")
+        .args(["-h", "127.0.0.1", "-p", &server.port.to_string(), "-U", "postgres", "-n", "-M", "prepared"])
+        .args(["-c", callers, "-T", "2", "-f"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/shared_stores/bucket.pgbench"))
+        .arg("postgres")
+        .env("PGOPTIONS", format!("-c synchronous_commit={commit}"))
+        .output()
+        .expect("pgbench runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rate = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    rate.unwrap_or_else(|| panic!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }

@@ -23,8 +23,9 @@ use crate::batch::{Executor, Failure, Operation, Reply};
 /// Version of the schema; a change of `decide.sql` raises it.
 const VERSION: i32 = 1;
 const SCHEMA: &str = include_str!("decide.sql");
-/// How often rows are made anew that a sweep took before they were used.
-const MAX_ROUNDS: usize = 3;
+/// How often a statement is asked: without a row, again once there is one. What it leaves then is of
+/// another algorithm or interval, or was swept meanwhile, and is for the function.
+const ROUNDS: usize = 2;
 /// How often a question that changed nothing is put in all, and the pause before the next time, which
 /// grows by itself each time.
 const ATTEMPTS: u32 = 3;
@@ -135,7 +136,7 @@ impl Link {
         replies: &mut [Option<Result<Reply, Failure>>],
         others: &mut Vec<usize>,
     ) {
-        for _ in 0..MAX_ROUNDS {
+        for _ in 0..ROUNDS {
             if plain.is_empty() {
                 return;
             }
@@ -154,6 +155,7 @@ impl Link {
                 return;
             }
         }
+        others.extend(plain.places());
     }
 
     /// Has the function decide operations of any kind.
@@ -182,9 +184,9 @@ impl Executor for Link {
                 replies[place] = Some(reply.map_err(Failure::clone));
             }
         }
-        // Each place is answered above, unless rows vanish as fast as they are made.
-        let vanished = || Err(Failure::Refused("the counter's row is gone again".to_owned()));
-        replies.into_iter().map(|reply| reply.unwrap_or_else(vanished)).collect()
+        // Invariant: each place was in a part or in the others, and what parts leave joins these.
+        let unasked = || Err(Failure::Unsent("no statement for it".to_owned()));
+        replies.into_iter().map(|reply| reply.unwrap_or_else(unasked)).collect()
     }
 }
 

@@ -1,8 +1,9 @@
 //! The operations of a batch that are decided set-wise, as `bucket.sql` and `windows.sql` take them.
 //!
-//! Those are spends and peeks under one limit that is no log and no permits, on counters that meet
-//! equal operations only in this batch. All others go through `tidegate.decide`, and so do these if a
-//! state turns out to be of another algorithm. No counter is in two parts, so their order is free.
+//! Those are spends under one limit that is no log and no permits, and under windows and counters peeks
+//! too, on counters that meet equal operations only in this batch. All others go through
+//! `tidegate.decide`, and so do these if a state turns out to be of another algorithm. No counter is in
+//! two parts, so their order is free.
 //!
 //! ```text
 //!   statement: of n equal operations, how many fit above what is found; adds these; says what it found
@@ -125,7 +126,7 @@ impl<'o> Plain<'o> {
     pub(super) fn parameters(&self, at: Option<Now>) -> Vec<Parameter<'o>> {
         let number = |place: usize| self.column(|counter| signed(counter.question.limit.numbers[place]));
         let keys = self.column(|counter| counter.key);
-        let prices = self.column(|counter| signed(counter.price()));
+        let prices = self.column(|counter| signed(counter.question.price()));
         let counts = self.column(|counter| index(counter.spending()));
         let tick = Box::new(at.map(|now| signed(now.tick.0)));
         let wall = Box::new(at.map(|now| signed(now.wall.0)));
@@ -162,14 +163,15 @@ impl<'o> Plain<'o> {
     }
 }
 
-impl Counter<'_> {
-    /// What one of its operations adds to the used quantity, at least 1.
+impl Question<'_> {
+    /// What one operation adds to the used quantity, at least 1.
     fn price(&self) -> u64 {
-        let Question { limit, cost, .. } = self.question;
-        let unit = if limit.is_bucket() { limit.numbers[0] } else { 1 };
-        u64::from(cost).saturating_mul(unit).max(1)
+        let unit = if self.limit.is_bucket() { self.limit.numbers[0] } else { 1 };
+        u64::from(self.cost).saturating_mul(unit).max(1)
     }
+}
 
+impl Counter<'_> {
     /// How many of its operations spend: all or none, since they are equal.
     fn spending(&self) -> usize {
         if self.question.spends { self.places.len() } else { 0 }
@@ -211,7 +213,9 @@ fn question(operation: &Operation) -> Option<Question<'_>> {
         Kind::Refund | Kind::Renew(_) | Kind::Release(_) => return None,
     };
     let question = Question { limit: &charge.limit, cost: charge.cost, spends };
-    charge.limit.is_plain().then_some(question)
+    // A bucket's statement always writes, so that what it writes must say something.
+    let writes = spends && question.price() <= charge.limit.capacity();
+    (charge.limit.is_plain() && (writes || !charge.limit.is_bucket())).then_some(question)
 }
 
 #[cfg(test)]
@@ -246,13 +250,16 @@ mod tests {
             operation(spend, &[charge(&bucket, b"h", 1)]),
             operation(spend, &[charge(&bucket, b"h", 2)]),
             operation(spend, &[charge(&window, b"i", 1)]),
+            operation(Kind::Peek, &[charge(&window, b"j", 1)]),
+            operation(spend, &[charge(&bucket, b"k", 11)]),
         ];
         let ([plain, windows], others) = Plain::split(&operations);
-        assert_eq!(plain.keys(), [b"a", b"b", b"g"]);
-        let asked = plain.counters.iter().map(|counter| (counter.places.len(), counter.question.spends));
-        assert_eq!(asked.collect::<Vec<_>>(), [(1, true), (2, true), (1, false)]);
-        assert_eq!(plain.places().collect::<Vec<_>>(), [1, 0, 2, 8]);
-        assert_eq!((windows.keys(), windows.places().collect()), (vec![b"i" as &[u8]], vec![11]));
-        assert_eq!(others, [3, 4, 5, 6, 7, 9, 10]);
+        assert_eq!(plain.keys(), [b"a", b"b"]);
+        assert_eq!(plain.places().collect::<Vec<_>>(), [1, 0, 2]);
+        assert_eq!(windows.keys(), [b"i", b"j"]);
+        let asked = windows.counters.iter().map(|counter| (counter.places.len(), counter.question.spends));
+        assert_eq!(asked.collect::<Vec<_>>(), [(1, true), (1, false)]);
+        assert_eq!(windows.places().collect::<Vec<_>>(), [11, 12]);
+        assert_eq!(others, [3, 4, 5, 6, 7, 8, 9, 10, 13]);
     }
 }
