@@ -104,10 +104,11 @@ impl Load {
         let asking = tokio::task::spawn_blocking(move || {
             let mut asked = Vec::new();
             while start.elapsed() < span {
-                let due = (start.elapsed().as_secs_f64() * rate) as usize;
-                asked.extend((asked.len()..due).map(|_| {
-                    let (caller, at) = (Arc::clone(&caller), Instant::now());
-                    runtime.spawn(async move { caller.ask(at, &mut Answer::default()).await.0 })
+                let by_now = (start.elapsed().as_secs_f64() * rate) as usize;
+                asked.extend((asked.len()..by_now).map(|number| {
+                    let due = start + Duration::from_secs_f64(number as f64 / rate);
+                    let caller = Arc::clone(&caller);
+                    runtime.spawn(async move { caller.ask(due, &mut Answer::default()).await.0 })
                 }));
                 std::thread::sleep(PACE);
             }
@@ -132,7 +133,6 @@ impl Load {
     }
 
     fn found(&mut self, start: Instant, mut times: Vec<u32>) -> Run {
-        times.sort_unstable();
         let elapsed = start.elapsed();
         self.time += elapsed;
         times.sort_unstable();

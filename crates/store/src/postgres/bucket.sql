@@ -12,7 +12,7 @@
 -- (another plan risks a deadlock, which is repeated, and nothing else). A row that another transaction
 -- changed meanwhile is computed again as that left it, with the time after the wait for it: so a key's
 -- times never run backwards. Of n equal requests, as many are admitted as their prices fit above the
--- debt; a denial is written too, and changes no state.
+-- debt; a denial is written too, and changes no state but one above the capacity.
 UPDATE tidegate.counters AS t
 SET (kind, a, b, c, expires) = (
     SELECT 1, tat, q.interval, debt, tat

@@ -5,7 +5,7 @@
 --
 -- kind  state        a         b            c        d         ticks    totals         ids
 -- 0     fresh
--- 1     bucket       tat       interval
+-- 1     bucket       tat       interval     debt found
 -- 3     window       end       count        seconds
 -- 4     log          window    forgotten                       times    running total
 -- 5     counter      start     previous     current  seconds

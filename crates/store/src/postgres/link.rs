@@ -136,7 +136,7 @@ impl Link {
         replies: &mut [Option<Result<Reply, Failure>>],
         others: &mut Vec<usize>,
     ) {
-        for _ in 0..ROUNDS {
+        for round in 1..=ROUNDS {
             if plain.is_empty() {
                 return;
             }
@@ -146,7 +146,8 @@ impl Link {
                     others.extend(said.strange);
                     plain = said.missing;
                     // Apart from deciding, so that repeating it repeats no charge.
-                    if plain.is_empty() { Ok(()) } else { self.run(&NewRows(plain.keys())).await }
+                    let done = plain.is_empty() || round == ROUNDS;
+                    if done { Ok(()) } else { self.run(&NewRows(plain.keys())).await }
                 }
                 Err(failure) => Err(failure),
             };

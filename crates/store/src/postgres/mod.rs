@@ -5,9 +5,9 @@
 //!                                                rows locked in the order of their keys
 //! ```
 //!
-//! A whole batch of requests is decided at once, by the server's clock: requests under one bucket each
-//! by one statement, under one window or counter each by another, and those under several limits, logs
-//! and permits by a function (`decide.sql`). The statements charge and say what they found, of which
+//! A whole batch of requests is decided at once, by the server's clock: spends from one bucket each
+//! by one statement, requests under one window or counter each by another, and all others by a function
+//! (`decide.sql`). The statements charge and say what they found, of which
 //! the pure functions of `tidegate_algorithms::limit` make the verdicts; the function mirrors these in
 //! 64-bit nanoseconds. All are checked against them (`tests/differential.rs`), not the other way round.
 //!

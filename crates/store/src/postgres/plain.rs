@@ -1,7 +1,7 @@
 //! The operations of a batch that are decided set-wise, as `bucket.sql` and `windows.sql` take them.
 //!
-//! Those are spends under one limit that is no log and no permits, and under windows and counters peeks
-//! too, on counters that meet equal operations only in this batch. All others go through
+//! Those are under one limit that is no log and no permits, on counters that meet equal operations only in
+//! this batch; under a bucket they spend something, and its capacity at most. All others go through
 //! `tidegate.decide`, and so do these if a state turns out to be of another algorithm. No counter is in
 //! two parts, so their order is free.
 //!
@@ -62,7 +62,8 @@ pub(super) struct Said<'o> {
     pub(super) decided: Vec<(usize, Reply)>,
     /// Places of operations that are for the function; nothing was charged there.
     pub(super) strange: Vec<usize>,
-    /// Counters that have no row yet; nothing was charged there.
+    /// Counters that have no row yet, or a bucket's of another algorithm or interval; nothing was charged
+    /// there.
     pub(super) missing: Plain<'o>,
 }
 
@@ -143,7 +144,7 @@ impl<'o> Plain<'o> {
         }
     }
 
-    /// Reads the statement's rows, one per counter that has a row.
+    /// Reads the statement's rows, one per counter that has a row that it takes.
     ///
     /// # Errors
     /// A column that is not as the statement has it.

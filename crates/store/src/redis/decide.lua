@@ -4,7 +4,7 @@
 -- A mirror of crates/algorithms/src/limit: `tests/differential.rs` holds the two together. Lua has
 -- only doubles, so an absolute time is a pair (seconds, nanoseconds) and a duration is one number:
 -- policies bound every duration below 2^53 ns, where doubles are exact. Products that pass 2^53 are
--- taken apart (`weighted`, `share`). Division goes through math.fmod, which is exact; `%` is not.
+-- taken apart (`weighted`). Division goes through math.fmod, which is exact; `%` is not.
 --
 -- KEYS     every counter the batch touches, once each
 -- ARGV[1]  the batch, see wire.rs
@@ -730,8 +730,10 @@ local function decide_together(spend, permit, charges)
 end
 
 local function write(e, key, raw, ttl)
-  -- In place if the key lives long enough as it is: a TTL that is set anew costs more than all else.
-  if #raw == e.had and call('PTTL', key) >= ttl - MARGIN_MS / 2 then
+  -- In place if the key lives about as long as it is to: a TTL that is set anew costs more than all else.
+  -- An error must not end the script here, between writes.
+  local lives = #raw == e.had and redis.pcall('PTTL', key)
+  if type(lives) == 'number' and lives >= ttl - MARGIN_MS / 2 and lives <= ttl + MARGIN_MS then
     call('SETRANGE', key, '0', raw)
   else
     call('SET', key, raw, 'PX', ttl)
