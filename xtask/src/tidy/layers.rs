@@ -22,7 +22,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-limiter", 3),
     ("tidegate-gateway", 3),
     ("tidegate-edge", 3),
-    ("tidegate-ingest", 3),
+    ("tidegate-intake", 3),
     ("tidegate-admin", 3),
     ("tidegate-tester", 3),
     ("tidegate", 4),
