@@ -1,8 +1,9 @@
-//! Limits, policies, pacing and statistics as functions of (state, input, now).
+//! Limits, policies, balancing, pacing and statistics as functions of (state, input, now).
 //!
 //! Nothing here knows of a runtime, a clock, a socket or a store: that is what lets one property
 //! test compare the memory store with a Redis script and a PostgreSQL function.
 
+pub mod balance;
 pub mod breaker;
 pub mod limit;
 pub mod pacing;

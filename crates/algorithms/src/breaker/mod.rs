@@ -1,57 +1,97 @@
 //! A circuit breaker as a state machine over (outcome, now).
 //!
 //! ```text
-//!            enough failures in one span                 pause over
-//!   Closed --------------------------------> Open ----------------------> Half open
-//!     ^                                       ^                              |
-//!     |            probe succeeds             |        probe fails           |
-//!     `---------------------------------------+------------------------------'
+//!          too many failed or slow calls                pause over, or a health check passed
+//!   Closed -----------------------------> Open ------------------------------------> Half open
+//!     ^                                    ^                                             |
+//!     |         the trials went well       |           too many trials failed            |
+//!     `------------------------------------+---------------------------------------------'
 //! ```
 //!
-//! It opens when a span has seen at least `least_failures` and failures make up at least half of
-//! its calls: a store that fails every call is given up within milliseconds under load, and one
-//! slow call among many opens nothing. While half open, one probe at a time goes through; a probe
-//! that never reports (its caller was cancelled) stops blocking after another pause.
+//! Closed, it judges the last calls by number or by time ([`Window`]). It opens when there were at
+//! least `minimum_calls`, and the share of failed or of slow ones reached its bound. Half open, it
+//! admits `trials` calls and judges them by the same shares: it opens again as soon as the bound
+//! cannot be missed any more, and closes when all have reported. A trial that never reports holds
+//! its place for one more pause and not longer.
 //!
-//! Outcomes that arrive late, from calls admitted before it opened, change nothing.
+//! A call is admitted with a [`Pass`], which names the state that admitted it. An outcome that
+//! arrives after the state has changed counts for nothing: a burst of old time-outs neither opens
+//! a breaker that has just closed nor fails its trials.
+//!
+//! Used by the guard of a shared counter store and by each upstream of the gateway.
 //!
 //! Deliberately absent: a clock, randomness, what is done instead of the call. Reference: M. Nygard,
-//! "Release It!", 2007.
+//! "Release It!", 2007; the defaults are those of the Resilience4j library.
 
-use crate::time::Tick;
+mod window;
+
+use crate::time::{SECOND, Tick};
+use window::{Counts, Recent};
+pub use window::{MAX_CALLS, Window};
 
 /// When a breaker opens and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Failures within one span that can open it, >= 1.
-    pub least_failures: u32,
-    /// Length of a span in nanoseconds, >= 1.
-    pub span: u64,
-    /// Nanoseconds from opening to the first probe, and between probes.
+    /// Which calls are judged together.
+    pub window: Window,
+    /// Fewer calls than this are never judged, >= 1. A window by number holds at least as many.
+    pub minimum_calls: u32,
+    /// Fewer failures than this never open it, whatever their share; 0 leaves it to the share.
+    pub minimum_failures: u32,
+    /// Share of failed calls that opens it, in percent, 1 to 100.
+    pub failure_percent: u32,
+    /// A call that takes longer is slow, in nanoseconds.
+    pub slow_after: u64,
+    /// Share of slow calls that opens it, in percent, 1 to 100; over 100: slowness never does.
+    pub slow_percent: u32,
+    /// Nanoseconds from opening to the first trial.
     pub pause: u64,
+    /// Calls that are tried before it closes again, >= 1.
+    pub trials: u32,
 }
 
-/// The breaker's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Breaker {
-    settings: Settings,
-    phase: Phase,
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            window: Window::Calls(100),
+            minimum_calls: 20,
+            minimum_failures: 0,
+            failure_percent: 50,
+            slow_after: 3 * SECOND,
+            slow_percent: 50,
+            pause: 60 * SECOND,
+            trials: 10,
+        }
+    }
 }
 
+/// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Closed {
-        since: Tick,
-        successes: u32,
-        failures: u32,
-    },
-    Open {
-        since: Tick,
-    },
-    /// One probe is under way.
-    HalfOpen {
-        since: Tick,
-    },
+pub struct Outcome {
+    /// It failed.
+    pub failed: bool,
+    /// How long it took, in nanoseconds.
+    pub took: u64,
+}
+
+impl Outcome {
+    /// A call that succeeded.
+    #[must_use]
+    pub fn success(took: u64) -> Self {
+        Self { failed: false, took }
+    }
+
+    /// A call that failed.
+    #[must_use]
+    pub fn failure(took: u64) -> Self {
+        Self { failed: true, took }
+    }
+}
+
+/// Leave to make one call. Its outcome is to be reported, or the pass [given back](Breaker::cancel).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    generation: u64,
 }
 
 /// What an outcome changed.
@@ -59,147 +99,198 @@ enum Phase {
 pub enum Change {
     /// Nothing.
     None,
-    /// It has just opened.
+    /// It was closed and has just opened.
     Opened,
+    /// Its trials failed: it is open for another pause.
+    Reopened,
     /// It has just closed.
     Closed,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self { least_failures: 5, span: 500_000_000, pause: 250_000_000 }
-    }
+/// Which calls are admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// All.
+    Closed,
+    /// None.
+    Open,
+    /// A few, to see whether the others may follow.
+    HalfOpen,
+}
+
+/// The breaker's state.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    settings: Settings,
+    /// Counts the changes of `state`.
+    generation: u64,
+    state: State,
+    recent: Recent,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Closed,
+    Open { since: Tick },
+    HalfOpen { since: Tick, admitted: u32, counts: Counts },
 }
 
 impl Breaker {
     /// A closed breaker.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, phase: Phase::Closed { since: Tick(0), successes: 0, failures: 0 } }
+        let settings = Settings {
+            minimum_calls: settings.minimum_calls.max(1),
+            failure_percent: settings.failure_percent.max(1),
+            slow_percent: settings.slow_percent.max(1),
+            trials: settings.trials.max(1),
+            ..settings
+        };
+        let recent = Recent::new(settings.window, settings.minimum_calls);
+        Self { settings, generation: 0, state: State::Closed, recent }
     }
 
-    /// Whether a call may be made at `now`. If so, its outcome is to be reported.
-    pub fn admits(&mut self, now: Tick) -> bool {
-        match self.phase {
-            Phase::Closed { .. } => true,
-            Phase::Open { since } | Phase::HalfOpen { since } => {
-                let due = now.since(since) >= self.settings.pause;
-                if due {
-                    self.phase = Phase::HalfOpen { since: now };
+    /// Leave to make a call at `now`, if it may be made.
+    pub fn admit(&mut self, now: Tick) -> Option<Pass> {
+        match &mut self.state {
+            State::Closed => {}
+            State::Open { since } => {
+                if now.since(*since) < self.settings.pause {
+                    return None;
                 }
-                due
+                self.enter(State::HalfOpen { since: now, admitted: 1, counts: Counts::default() });
+            }
+            State::HalfOpen { since, admitted, .. } => {
+                if *admitted < self.settings.trials {
+                    *admitted += 1;
+                } else if now.since(*since) >= self.settings.pause {
+                    // Trials are missing since a whole pause: their callers are gone.
+                    self.enter(State::HalfOpen { since: now, admitted: 1, counts: Counts::default() });
+                } else {
+                    return None;
+                }
             }
         }
+        Some(Pass { generation: self.generation })
     }
 
-    /// Whether calls are being refused.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        !matches!(self.phase, Phase::Closed { .. })
-    }
-
-    /// A call that was admitted succeeded.
-    pub fn succeeded(&mut self, now: Tick) -> Change {
-        match &mut self.phase {
-            Phase::Closed { since, successes, failures } => {
-                if now.since(*since) >= self.settings.span {
-                    (*since, *successes, *failures) = (now, 0, 0);
-                }
-                *successes = successes.saturating_add(1);
-                Change::None
-            }
-            Phase::HalfOpen { .. } => {
-                self.phase = Phase::Closed { since: now, successes: 1, failures: 0 };
-                Change::Closed
-            }
-            Phase::Open { .. } => Change::None,
+    /// Takes the outcome of the call that `pass` admitted.
+    pub fn report(&mut self, pass: Pass, outcome: Outcome, now: Tick) -> Change {
+        if pass.generation != self.generation {
+            return Change::None;
         }
-    }
-
-    /// A call that was admitted failed.
-    pub fn failed(&mut self, now: Tick) -> Change {
-        match &mut self.phase {
-            Phase::Closed { since, successes, failures } => {
-                if now.since(*since) >= self.settings.span {
-                    (*since, *successes, *failures) = (now, 0, 0);
-                }
-                *failures = failures.saturating_add(1);
-                if *failures >= self.settings.least_failures && failures >= successes {
-                    self.phase = Phase::Open { since: now };
+        let one = Counts::of(outcome.failed, outcome.took > self.settings.slow_after);
+        match &mut self.state {
+            State::Closed => {
+                let counts = self.recent.add(one, now);
+                if counts.calls >= self.settings.minimum_calls
+                    && self.settings.are_exceeded(counts, counts.calls)
+                {
+                    self.enter(State::Open { since: now });
                     return Change::Opened;
                 }
                 Change::None
             }
-            Phase::HalfOpen { .. } => {
-                self.phase = Phase::Open { since: now };
-                Change::None
+            State::HalfOpen { counts, .. } => {
+                *counts = counts.plus(one);
+                let (counts, trials) = (*counts, self.settings.trials);
+                if self.settings.share_exceeds(counts, trials) {
+                    self.enter(State::Open { since: now });
+                    Change::Reopened
+                } else if counts.calls >= trials {
+                    self.enter(State::Closed);
+                    Change::Closed
+                } else {
+                    Change::None
+                }
             }
-            Phase::Open { .. } => Change::None,
+            // Invariant: no pass is of a generation that is open.
+            State::Open { .. } => Change::None,
         }
     }
+
+    /// Takes back a pass whose call has no outcome: it was not made, or its caller left.
+    pub fn cancel(&mut self, pass: Pass) {
+        if let State::HalfOpen { admitted, .. } = &mut self.state
+            && pass.generation == self.generation
+        {
+            *admitted = admitted.saturating_sub(1);
+        }
+    }
+
+    /// Lets trials through without waiting for the pause to end, since a health check passed.
+    pub fn end_pause(&mut self, now: Tick) {
+        if matches!(self.state, State::Open { .. }) {
+            self.enter(State::HalfOpen { since: now, admitted: 0, counts: Counts::default() });
+        }
+    }
+
+    /// Which calls are admitted, as the last call left it.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.state {
+            State::Closed => Phase::Closed,
+            State::Open { .. } => Phase::Open,
+            State::HalfOpen { .. } => Phase::HalfOpen,
+        }
+    }
+
+    /// Whether some calls are being refused.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.phase() != Phase::Closed
+    }
+
+    /// Nanoseconds until a call can be admitted, 0 if one can now. What trials under way will say is
+    /// not known: half open, it is the end of the pause in which they may report.
+    #[must_use]
+    pub fn wait(&self, now: Tick) -> u64 {
+        match self.state {
+            State::Closed => 0,
+            State::HalfOpen { admitted, .. } if admitted < self.settings.trials => 0,
+            State::Open { since } | State::HalfOpen { since, .. } => {
+                self.settings.pause.saturating_sub(now.since(since))
+            }
+        }
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Calls in the window at `now`, failed ones among them, and slow ones.
+    #[must_use]
+    pub fn recent(&self, now: Tick) -> (u32, u32, u32) {
+        let counts = self.recent.counts(now);
+        (counts.calls, counts.failed, counts.slow)
+    }
+
+    fn enter(&mut self, state: State) {
+        self.generation += 1;
+        self.state = state;
+        self.recent.clear();
+    }
+}
+
+impl Settings {
+    fn are_exceeded(&self, counts: Counts, of: u32) -> bool {
+        let failures_suffice = counts.failed >= self.minimum_failures;
+        (failures_suffice && reaches(counts.failed, self.failure_percent, of))
+            || reaches(counts.slow, self.slow_percent, of)
+    }
+
+    /// The same without a floor under the failures, since trials are few.
+    fn share_exceeds(&self, counts: Counts, of: u32) -> bool {
+        reaches(counts.failed, self.failure_percent, of) || reaches(counts.slow, self.slow_percent, of)
+    }
+}
+
+/// Whether `part` is at least `percent` of `whole`, which is not 0.
+fn reaches(part: u32, percent: u32, whole: u32) -> bool {
+    u64::from(part) * 100 >= u64::from(percent) * u64::from(whole)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    fn opened() -> Breaker {
-        let mut breaker = Breaker::new(Settings::default());
-        for number in 0..5 {
-            assert!(breaker.admits(Tick(number)));
-            let change = breaker.failed(Tick(number));
-            assert_eq!(change, if number == 4 { Change::Opened } else { Change::None });
-        }
-        breaker
-    }
-
-    #[test]
-    fn opens_after_five_failures_and_probes_once_a_pause() {
-        let mut breaker = opened();
-        assert!(!breaker.admits(Tick(249 * MS)));
-        assert!(breaker.admits(Tick(251 * MS)), "the probe");
-        assert!(!breaker.admits(Tick(252 * MS)), "one probe at a time");
-        assert_eq!(breaker.failed(Tick(261 * MS)), Change::None);
-        assert!(!breaker.admits(Tick(500 * MS)));
-        assert!(breaker.admits(Tick(511 * MS)));
-        assert_eq!(breaker.succeeded(Tick(512 * MS)), Change::Closed);
-        assert!(breaker.admits(Tick(512 * MS)));
-        assert!(!breaker.is_open());
-    }
-
-    #[test]
-    fn a_probe_that_never_reports_blocks_for_one_pause_only() {
-        let mut breaker = opened();
-        assert!(breaker.admits(Tick(300 * MS)));
-        assert!(!breaker.admits(Tick(549 * MS)));
-        assert!(breaker.admits(Tick(550 * MS)));
-    }
-
-    #[test]
-    fn a_few_failures_among_many_calls_open_nothing() {
-        let mut breaker = Breaker::new(Settings::default());
-        for number in 0..10_000_u64 {
-            let now = Tick(number * MS / 10);
-            let change = if number % 3 == 1 { breaker.failed(now) } else { breaker.succeeded(now) };
-            assert_eq!(change, Change::None);
-        }
-    }
-
-    #[test]
-    fn failures_far_apart_open_nothing() {
-        let mut breaker = Breaker::new(Settings::default());
-        for number in 0..100_u64 {
-            assert_eq!(breaker.failed(Tick(number * 200 * MS)), Change::None);
-        }
-    }
-
-    #[test]
-    fn late_outcomes_change_nothing() {
-        let mut breaker = opened();
-        assert_eq!(breaker.succeeded(Tick(6)), Change::None);
-        assert_eq!(breaker.failed(Tick(7)), Change::None);
-        assert!(breaker.is_open());
-    }
-}
+mod tests;

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_algorithms::breaker::{Breaker, Change, Settings};
+use tidegate_algorithms::breaker::{Breaker, Change, Outcome, Settings, Window};
 use tidegate_algorithms::limit::{Limit, PermitId, Verdict, Wait};
 use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND};
@@ -42,6 +42,19 @@ use crate::{Answer, Charge, Degraded, Intent, StoreError};
 
 /// How long a client that was denied blindly is told to wait.
 const CLOSED_WAIT: u64 = SECOND;
+
+/// When a store is no longer asked. One that fails every call is given up within milliseconds under
+/// load, and one late call among many opens nothing.
+const STORE_BREAKER: Settings = Settings {
+    window: Window::Span(500_000_000),
+    minimum_calls: 5,
+    minimum_failures: 5,
+    failure_percent: 50,
+    slow_after: u64::MAX,
+    slow_percent: 101,
+    pause: 250_000_000,
+    trials: 1,
+};
 
 /// How a guard behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +129,7 @@ impl Default for GuardConfig {
             deadline: Duration::from_millis(10),
             max_in_flight: 4_096,
             instances: 1,
-            breaker: Settings::default(),
+            breaker: STORE_BREAKER,
             fallback_bytes: 64 << 20,
         }
     }
@@ -213,22 +226,21 @@ impl Guard {
     /// The store's answer, or `None` if it is to be done without.
     async fn ask<T>(&self, now: Now, call: impl Future<Output = Result<T, StoreError>>) -> Option<T> {
         let inner = &self.inner;
-        if !hold(&inner.breaker).admits(now.tick) {
-            return None;
-        }
+        let pass = hold(&inner.breaker).admit(now.tick)?;
         let Ok(_slot) = inner.slots.try_acquire() else {
+            hold(&inner.breaker).cancel(pass);
             inner.counts.saturated.fetch_add(1, Ordering::Relaxed);
             return None;
         };
         let outcome = tokio::time::timeout(inner.config.deadline, call).await;
         if let Ok(Ok(value)) = outcome {
-            if hold(&inner.breaker).succeeded(now.tick) == Change::Closed {
+            if hold(&inner.breaker).report(pass, Outcome::success(0), now.tick) == Change::Closed {
                 self.settle_outage(now);
             }
             return Some(value);
         }
         inner.counts.failures.fetch_add(1, Ordering::Relaxed);
-        if hold(&inner.breaker).failed(now.tick) == Change::Opened {
+        if hold(&inner.breaker).report(pass, Outcome::failure(0), now.tick) == Change::Opened {
             inner.counts.opened.fetch_add(1, Ordering::Relaxed);
             let why = outcome.map_or_else(
                 |_| format!("no answer within {:?}", inner.config.deadline),
