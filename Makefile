@@ -1,6 +1,6 @@
 # The commands of the README. What they do is in xtask/; this file only names it.
 .DEFAULT_GOAL := help
-.PHONY: help run test setup fmt lint audit docs fuzz bench capacity clean
+.PHONY: help run test setup fmt lint audit docs fuzz pauses bench capacity clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ docs: ## the code's documentation, in target/doc
 
 fuzz: ## every parser for a minute
 	cargo xtask fuzz --seconds 60
+
+pauses: setup ## the tests of sockets and stores, while single threads stand still for up to a second
+	cargo xtask pauses
 
 bench: setup ## the table of docs/benchmarks.md, against nginx, throttlecrab and Redis
 	cargo xtask bench

@@ -33,7 +33,11 @@ pub(crate) fn capture(command: &mut Command) -> anyhow::Result<String> {
 /// A call of cargo as from a shell: `cargo run` leaves variables that build scripts watch (ring's
 /// does), and their coming and going would build half of the dependencies anew each time.
 pub(crate) fn cargo() -> Command {
-    let mut command = Command::new("cargo");
+    as_from_a_shell(Command::new("cargo"))
+}
+
+/// A command without the variables that `cargo run` has set for us.
+pub(crate) fn as_from_a_shell(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

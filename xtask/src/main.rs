@@ -6,6 +6,7 @@ mod capacity;
 mod chore;
 mod fuzz;
 mod markdown;
+mod pauses;
 mod setup;
 mod source;
 mod tidy;
@@ -24,6 +25,7 @@ const CHORES: &[(&str, &str)] = &[
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
+    ("pauses", "runs the tests of sockets and stores while single threads are stopped [crate[/test]]"),
 ];
 
 fn main() -> ExitCode {
@@ -53,6 +55,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "bench" => bench::bench(&root, rest),
         "capacity" => capacity::capacity(&root, rest),
         "fuzz" => fuzz::fuzz(&root, rest),
+        "pauses" => pauses::pauses(&root, rest),
         unknown => bail!("`{unknown}` is no chore; `cargo xtask` lists them"),
     }
 }
