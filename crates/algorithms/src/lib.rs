@@ -5,6 +5,7 @@
 
 pub mod balance;
 pub mod breaker;
+pub mod document;
 pub mod limit;
 pub mod pacing;
 pub mod policy;

@@ -21,12 +21,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::document::{MAX_MISTAKES, Mistake};
 use crate::limit::calendar::Period;
 use crate::limit::{Bucket, Calendar, FixedWindow, Limit, SlidingCounter, SlidingLog, Slots};
 use crate::time::SECOND;
 pub use attributes::{Attributes, Pattern, first_value, key_of};
 pub use nearest::{nearest, unknown_key};
-pub use parse::{MAX_MISTAKES, Mistake, parse, parse_quota};
+pub use parse::{parse, parse_quota};
 
 /// Largest limit, burst and cost: a billion units.
 pub const MAX_UNITS: u64 = 1_000_000_000;

@@ -1,35 +1,16 @@
 //! From a document to a checked policy, or to the list of everything that is wrong with it.
 //!
-//! The same code reads a policy from the TOML file, the admin API and the control store, because
-//! all three arrive as a tree of values. Reading by hand instead of deriving is what lets one pass
-//! report every mistake with its place, unknown keys and wrong types among them.
+//! How a document is read, and why by hand, is in [`crate::document`].
 
 mod pattern;
 mod quota;
 
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use thiserror::Error;
 
-use super::{MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_REPLACED, Policy, Quota, QuotaSpec, unknown_key};
-
-/// Most mistakes that are reported of one document.
-pub const MAX_MISTAKES: usize = 64;
-
-/// One thing wrong in a document. It reads as a sentence: `/limit is -1 (accepted: a whole number
-/// from 0 to 1000000000)`.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{} {problem} (accepted: {accepted})", if pointer.is_empty() { "the document" } else { pointer.as_str() })]
-pub struct Mistake {
-    /// Where, as a JSON pointer (RFC 6901); empty for the document itself.
-    pub pointer: String,
-    /// What is wrong, with the offending value.
-    pub problem: String,
-    /// What would be right.
-    pub accepted: String,
-}
+use super::{MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_REPLACED, Policy, Quota, QuotaSpec};
+use crate::document::{DocumentReader, Mistake, is_name, shown};
 
 const POLICY_KEYS: [&str; 6] = ["name", "match", "key", "mode", "on_store_failure", "replaces"];
 const QUOTA_KEYS: [&str; 7] =
@@ -41,7 +22,7 @@ const NAMES: &str = "a string of 1 to 64 bytes";
 /// # Errors
 /// Every mistake found, in the order of the fields, at most [`MAX_MISTAKES`] of them.
 pub fn parse(value: &Value, pointer: &str) -> Result<Policy, Vec<Mistake>> {
-    let mut reader = Reader::new(value, pointer, &[&POLICY_KEYS[..], &QUOTA_KEYS[..]].concat())?;
+    let mut reader = DocumentReader::new(value, pointer, &[&POLICY_KEYS[..], &QUOTA_KEYS[..]].concat())?;
     let name = reader.name("name");
     let matches = reader.matches();
     let key = reader.keys();
@@ -65,7 +46,7 @@ pub fn parse(value: &Value, pointer: &str) -> Result<Policy, Vec<Mistake>> {
 /// # Errors
 /// Every mistake found, at most [`MAX_MISTAKES`] of them.
 pub fn parse_quota(value: &Value, base: &QuotaSpec, pointer: &str) -> Result<Quota, Vec<Mistake>> {
-    let mut reader = Reader::new(value, pointer, &QUOTA_KEYS)?;
+    let mut reader = DocumentReader::new(value, pointer, &QUOTA_KEYS)?;
     reader.quota(Some(base)).filter(|_| reader.mistakes.is_empty()).ok_or(reader.mistakes)
 }
 
@@ -90,56 +71,8 @@ pub(super) fn document(policy: &Policy) -> Value {
     Value::Object(map)
 }
 
-/// Reads fields of one object and collects mistakes. A `null` is not an absent field but a mistake:
-/// it is what NaN and infinity become on their way from TOML (fault 15).
-struct Reader<'a> {
-    map: &'a Map<String, Value>,
-    pointer: &'a str,
-    mistakes: Vec<Mistake>,
-}
-
-impl<'a> Reader<'a> {
-    /// A reader that has noted the keys that are not `known`.
-    fn new(value: &'a Value, pointer: &'a str, known: &[&str]) -> Result<Self, Vec<Mistake>> {
-        let Some(map) = value.as_object() else {
-            let problem = format!("is {}", kind(value));
-            return Err(vec![Mistake {
-                pointer: pointer.to_owned(),
-                problem,
-                accepted: "an object".to_owned(),
-            }]);
-        };
-        let mut reader = Self { map, pointer, mistakes: Vec::new() };
-        for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
-            reader.mistake(&escape(key), unknown_key(key, known.iter().copied()), known.join(", "));
-        }
-        Ok(reader)
-    }
-
-    fn field(&self, name: &str) -> Option<&'a Value> {
-        self.map.get(name)
-    }
-
-    fn mistake(&mut self, field: &str, problem: impl Into<String>, accepted: impl Into<String>) {
-        if self.mistakes.len() < MAX_MISTAKES {
-            let pointer = format!("{}/{}", self.pointer, field);
-            self.mistakes.push(Mistake { pointer, problem: problem.into(), accepted: accepted.into() });
-        }
-    }
-
-    fn name(&mut self, field: &str) -> Option<&'a str> {
-        let accepted = format!("1 to {MAX_NAME_BYTES} of a-z, 0-9, '-', '_', '.', starting with a letter");
-        let Some(value) = self.field(field) else {
-            self.mistake(field, "is missing", accepted);
-            return None;
-        };
-        let name = value.as_str().filter(|name| is_name(name));
-        if name.is_none() {
-            self.mistake(field, format!("is {}", shown(value)), accepted);
-        }
-        name
-    }
-
+impl<'a> DocumentReader<'a> {
+    /// The attributes that a policy counts by.
     fn keys(&mut self) -> Vec<String> {
         let accepted = format!("a list of up to {MAX_ATTRIBUTES} names");
         let mut names = Vec::new();
@@ -179,72 +112,5 @@ impl<'a> Reader<'a> {
                 Vec::new()
             }
         }
-    }
-
-    fn choice<T: DeserializeOwned>(&mut self, field: &str, accepted: &str) -> Option<T> {
-        let value = self.field(field)?;
-        let choice = T::deserialize(value).ok();
-        if choice.is_none() {
-            self.mistake(field, format!("is {}", shown(value)), accepted);
-        }
-        choice
-    }
-
-    /// A whole number in a range. `None` if it is absent or wrong; wrong ones are reported.
-    fn number(&mut self, field: &str, least: u64, most: u64) -> Option<u64> {
-        let value = self.field(field)?;
-        let number = value.as_u64().filter(|number| (least..=most).contains(number));
-        if number.is_none() {
-            self.mistake(field, format!("is {}", shown(value)), range(least, most));
-        }
-        number
-    }
-
-    fn required(&mut self, field: &str, least: u64, most: u64, base: Option<u64>) -> Option<u64> {
-        if self.field(field).is_none() && base.is_none() {
-            self.mistake(field, "is missing", range(least, most));
-        }
-        self.number(field, least, most).or(base)
-    }
-}
-
-fn range(least: u64, most: u64) -> String {
-    format!("a whole number from {least} to {most}")
-}
-
-fn is_name(name: &str) -> bool {
-    name.len() <= MAX_NAME_BYTES
-        && name.starts_with(|first: char| first.is_ascii_lowercase())
-        && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.'))
-}
-
-/// A reference token of a JSON pointer.
-fn escape(token: &str) -> String {
-    token.replace('~', "~0").replace('/', "~1")
-}
-
-/// A value as a mistake shows it: scalars whole but short, trees by kind.
-fn shown(value: &Value) -> String {
-    const LONGEST: usize = 64;
-    match value {
-        Value::Array(_) | Value::Object(_) => kind(value).to_owned(),
-        scalar => {
-            let text = scalar.to_string();
-            match text.char_indices().nth(LONGEST) {
-                Some((end, _)) => format!("{}...", &text[..end]),
-                None => text,
-            }
-        }
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }

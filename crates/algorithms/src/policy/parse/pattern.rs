@@ -11,7 +11,8 @@
 
 use serde_json::Value;
 
-use super::{NAMES, Reader, escape, shown};
+use super::NAMES;
+use crate::document::{DocumentReader, escape, shown};
 use crate::policy::{MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_VALUE_BYTES, Pattern};
 
 /// Most alternatives of one pattern.
@@ -19,7 +20,7 @@ const MAX_ALTERNATIVES: usize = 64;
 /// Most values that one pattern leaves out.
 const MAX_EXCEPTIONS: usize = 256;
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// The patterns of every attribute.
     pub(super) fn matches(&mut self) -> Vec<(String, Pattern)> {
         let accepted = format!("an object of up to {MAX_ATTRIBUTES} attributes");
@@ -62,7 +63,7 @@ impl Reader<'_> {
                     Some(not) => Some(Pattern::Except(Box::new(like), not?)),
                 }
             }
-            text => self.text(&field, text).map(Pattern::from_text),
+            text => self.pattern_text(&field, text).map(Pattern::from_text),
         }
     }
 
@@ -90,7 +91,7 @@ impl Reader<'_> {
                     Value::Object(map) if map.len() == 1 && map.contains_key("like") => {
                         self.like(&format!("{field}/like"), &map["like"])
                     }
-                    text => self.text(&field, text).map(Pattern::from_text),
+                    text => self.pattern_text(&field, text).map(Pattern::from_text),
                 }
             })
             .collect();
@@ -98,11 +99,11 @@ impl Reader<'_> {
     }
 
     fn like(&mut self, field: &str, value: &Value) -> Option<Pattern> {
-        self.text(field, value).map(Pattern::like)
+        self.pattern_text(field, value).map(Pattern::like)
     }
 
     /// One pattern as text; a mistake if it is none.
-    fn text<'v>(&mut self, field: &str, value: &'v Value) -> Option<&'v str> {
+    fn pattern_text<'v>(&mut self, field: &str, value: &'v Value) -> Option<&'v str> {
         let text = value.as_str().filter(|text| text.len() <= MAX_VALUE_BYTES);
         if text.is_none() {
             let accepted = format!("a string of up to {MAX_VALUE_BYTES} bytes, or a list of them");

@@ -6,7 +6,7 @@
 
 use jiff::tz::TimeZone;
 
-use super::{Reader, range, shown};
+use crate::document::{DocumentReader, range, shown};
 use crate::limit::{Bucket, calendar::Period, concurrency::MAX_PERMITS, sliding_log::MAX_ENTRIES};
 use crate::policy::{
     Algorithm, MAX_LEASE_SECONDS, MAX_MISTAKES, MAX_SPAN, MAX_UNITS, MAX_UNITS_PER_SECOND,
@@ -17,7 +17,7 @@ use crate::time::SECOND;
 const ALGORITHMS: &str = "\"token_bucket\", \"leaky_bucket\", \"fixed_window\", \"sliding_log\", \
                           \"sliding_counter\", \"concurrency\", \"calendar\"";
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// Reads the numbers; those that are absent are as in `base`, if that has the same algorithm.
     pub(super) fn quota(&mut self, base: Option<&QuotaSpec>) -> Option<Quota> {
         let before = self.mistakes.len();
