@@ -4,7 +4,8 @@
 //! so services meet in the binary and each can be read, tested and removed alone. The rule holds
 //! for tests and build scripts as for the library: a test that needs a neighbour belongs above both.
 //! The pure crates also list what they may use from outside, by name: a runtime, a clock or a
-//! socket gets in only by way of this file.
+//! socket gets in only by way of this file. Every crate takes the workspace's lints, and none is named
+//! for what holds anything.
 
 use std::path::Path;
 
@@ -54,6 +55,9 @@ const PURE: &[(&str, &[&str])] = &[
 ];
 const PURE_TESTS: &[&str] = &["insta", "proptest", "serde_json", "tempfile", "toml"];
 
+/// How no crate's name ends.
+const GRAB_BAGS: &[&str] = &["core", "common", "util", "utils", "misc", "shared"];
+
 /// Every arrow that does not go down, and every guest in a pure crate.
 pub(super) fn check(metadata: &Metadata, root: &Path) -> Vec<Finding> {
     let ours = metadata.packages.iter().filter(|package| metadata.workspace_members.contains(&package.id));
@@ -66,6 +70,10 @@ fn check_package(package: &Package, root: &Path) -> Vec<Finding> {
     let text = std::fs::read_to_string(manifest).unwrap_or_default();
     let line_of = |name: &str| text.lines().position(|line| line.starts_with(name)).unwrap_or(0);
 
+    if GRAB_BAGS.iter().any(|bag| package.name.ends_with(bag)) {
+        let message = format!("`{}` says nothing of what is in it: name it by that", package.name);
+        return vec![Finding::at(&path, line_of("name"), message)];
+    }
     let Some(height) = layer(&package.name) else {
         let message = format!(
             "`{}` has no layer: give it one in xtask/src/tidy/layers.rs and in ARCHITECTURE.md",
@@ -73,11 +81,18 @@ fn check_package(package: &Package, root: &Path) -> Vec<Finding> {
         );
         return vec![Finding::at(&path, 0, message)];
     };
+    let mut findings = Vec::new();
+    if !text.contains("[lints]\nworkspace = true") {
+        let message = "the workspace's lints, one of which forbids `unsafe`, do not hold here: `[lints]`, \
+                       `workspace = true`";
+        findings.push(Finding::at(&path, 0, message));
+    }
     let complaints = package.dependencies.iter().filter_map(|dependency| {
         complaint(&package.name, height, dependency)
             .map(|message| Finding::at(&path, line_of(&dependency.name), message))
     });
-    complaints.collect()
+    findings.extend(complaints);
+    findings
 }
 
 fn complaint(package: &str, height: u8, dependency: &Dependency) -> Option<String> {
@@ -109,17 +124,24 @@ fn layer(name: &str) -> Option<u8> {
 mod tests {
     use super::*;
 
+    /// What is found in the manifest of a crate with this dependency, apart from its lints.
     fn found(package: &str, dependency: &str, kind: Option<&str>) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("Cargo.toml"), "[lints]\nworkspace = true\n").unwrap();
+        found_in(folder.path(), package, dependency, kind)
+    }
+
+    fn found_in(root: &Path, package: &str, dependency: &str, kind: Option<&str>) -> Vec<String> {
         let package = Package {
             id: "it".to_owned(),
             name: package.to_owned(),
             version: "0.1.0".to_owned(),
-            manifest_path: "/nowhere/Cargo.toml".to_owned(),
+            manifest_path: root.join("Cargo.toml").display().to_string(),
             dependencies: vec![Dependency { name: dependency.to_owned(), kind: kind.map(str::to_owned) }],
             targets: Vec::new(),
         };
         let metadata = Metadata { packages: vec![package], workspace_members: vec!["it".to_owned()] };
-        check(&metadata, Path::new("/nowhere")).iter().map(ToString::to_string).collect()
+        check(&metadata, root).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -141,7 +163,18 @@ mod tests {
     }
 
     #[test]
+    fn a_crate_without_the_lints_of_the_workspace_is_found() {
+        let findings = found_in(Path::new("/nowhere"), "tidegate-net", "serde", None);
+        assert!(findings[0].contains("the workspace's lints"), "{findings:?}");
+    }
+
+    #[test]
+    fn a_name_that_says_nothing_is_found() {
+        assert!(found("tidegate-utils", "serde", None)[0].contains("says nothing of what is in it"));
+    }
+
+    #[test]
     fn a_crate_without_a_layer_is_found() {
-        assert!(found("tidegate-utils", "serde", None)[0].contains("has no layer"));
+        assert!(found("tidegate-mailer", "serde", None)[0].contains("has no layer"));
     }
 }

@@ -3,10 +3,12 @@
 //! Each rule is a function from what it reads to [`Finding`]s, so that its tests hand it a small
 //! text that must fail. Nothing here fixes anything: a finding says where, what, and how to mend it.
 //! Rules have no switches. Three admit a written reason, and it stands where the reader needs it:
-//! `//! Over 400 lines because ...`, `// Sleeps because ...`, and the `skip` list of `deny.toml`.
+//! `Over 400 lines because ...`, `// Sleeps because ...`, and the `skip` list of `deny.toml`.
 
 mod dead;
+mod decisions;
 pub(crate) mod faults;
+mod invariants;
 mod layers;
 mod links;
 mod references;
@@ -99,12 +101,15 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let mut findings = layers::check(&metadata, root);
     findings.extend(versions::check(&metadata, root)?);
     findings.extend(sources.iter().flat_map(style::check));
+    findings.extend(files.iter().flat_map(style::check_script));
     findings.extend(dead::check(&sources, &dead::roots(&metadata, root)?));
     findings.extend(links::check(&files, |path| root.join(path).exists()));
     findings.extend(references::check(&files, &references::Known::read(root, &files)?, |path| {
         root.join(path).exists()
     }));
     findings.extend(faults::check(&sources));
+    findings.extend(decisions::check(&files));
+    findings.extend(invariants::check(&files, &sources));
     findings.sort();
     findings.dedup();
 

@@ -1,6 +1,7 @@
 //! What each Rust file keeps by itself: its size, its functions' size, its header, no loose ends.
+//! SQL and Lua are measured too, with headers of `--` lines.
 
-use super::Finding;
+use super::{Finding, TextFile};
 use crate::source::{Source, starts_word};
 
 /// Longer files need a reason in their header.
@@ -12,7 +13,9 @@ const FUNCTION_LINES: usize = 70;
 /// Longer files need a header.
 const HEADER_LINES: usize = 80;
 /// The reason for a long file, in its header.
-const REASON: &str = "//! Over 400 lines because ";
+const REASON: &str = "Over 400 lines because ";
+/// Scripts that are to be split: each leaves this list when it is.
+const TO_SPLIT: &[&str] = &["crates/store/src/postgres/decide.sql", "crates/store/src/redis/decide.lua"];
 /// The reason for a sleep in test code (a stub that answers late, say), on its line or the one above.
 const SLEEP_REASON: &str = "// Sleeps because ";
 
@@ -26,24 +29,47 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
 }
 
 fn size(source: &Source) -> Vec<Finding> {
-    let (path, lines) = (&source.path, source.raw.len());
-    let first = source.raw.iter().find(|line| !line.trim().is_empty());
+    let lines: Vec<&str> = source.raw.iter().map(String::as_str).collect();
+    measure(&source.path, &lines, "//!")
+}
+
+/// The size of an SQL or Lua file; nothing for others.
+pub(super) fn check_script(file: &TextFile) -> Vec<Finding> {
+    let lines: Vec<&str> = file.text.lines().filter(|line| !line.starts_with("#!")).collect();
+    let is_script = [".sql", ".lua"].iter().any(|ending| file.path.ends_with(ending));
+    match (is_script, TO_SPLIT.contains(&file.path.as_str())) {
+        (false, _) => Vec::new(),
+        (true, false) => measure(&file.path, &lines, "--"),
+        (true, true) if lines.len() > FILE_LINES => Vec::new(),
+        (true, true) => {
+            let message = "short enough now: take it from TO_SPLIT in xtask/src/tidy/style.rs";
+            vec![Finding::at(&file.path, 0, message)]
+        }
+    }
+}
+
+/// Size and header of a file whose header's lines begin with `mark`.
+fn measure(path: &str, lines: &[&str], mark: &str) -> Vec<Finding> {
+    let count = lines.len();
+    let first = lines.iter().find(|line| !line.trim().is_empty());
     let mut findings = Vec::new();
-    if lines > HEADER_LINES && !first.is_some_and(|line| line.starts_with("//!")) {
+    if count > HEADER_LINES && !first.is_some_and(|line| line.starts_with(mark)) {
         findings.push(Finding::at(
             path,
             0,
             format!(
-                "{lines} lines and no header: say in `//!` what the file owns or decides, why this way, its \
+                "{count} lines and no header: say in `{mark}` what the file owns or decides, why this way, its \
                  invariants, and what is deliberately not here"
             ),
         ));
     }
-    let reasoned = source.comments.iter().any(|line| line.trim_start().starts_with(REASON));
-    if lines > FILE_LINES_MAX {
-        findings.push(Finding::at(path, 0, format!("{lines} lines, never over {FILE_LINES_MAX}: split it")));
-    } else if lines > FILE_LINES && !reasoned {
-        let message = format!("{lines} lines: split it, or give the reason in its header: `{REASON}...`");
+    let mut header = lines.iter().filter_map(|line| line.trim_start().strip_prefix(mark));
+    let reasoned = header.any(|line| line.trim_start().starts_with(REASON));
+    if count > FILE_LINES_MAX {
+        findings.push(Finding::at(path, 0, format!("{count} lines, never over {FILE_LINES_MAX}: split it")));
+    } else if count > FILE_LINES && !reasoned {
+        let message =
+            format!("{count} lines: split it, or give the reason in its header: `{mark} {REASON}...`");
         findings.push(Finding::at(path, 0, message));
     }
     findings
@@ -126,6 +152,25 @@ mod tests {
         let reasoned = format!("//! Owns A.\n//! Over 400 lines because of A.\n{}", line.repeat(400));
         assert_eq!(found("x.rs", &reasoned), Vec::new());
         assert!(only("x.rs", &format!("{reasoned}{}", line.repeat(400))).1.contains("never over 800"));
+    }
+
+    #[test]
+    fn scripts_are_measured_too() {
+        let script = |path: &str, text: String| {
+            let file = TextFile { path: path.to_owned(), text };
+            check_script(&file).into_iter().map(|found| found.message).collect::<Vec<_>>()
+        };
+        let line = "SELECT 1;\n";
+        assert!(script("x.sql", line.repeat(81))[0].contains("no header: say in `--`"));
+        let headed = format!("-- Counts.\n{}", line.repeat(400));
+        assert!(script("x.sql", headed.clone())[0].contains("split it, or give the reason"));
+        assert_eq!(script("x.py", headed), Vec::<String>::new());
+        let reasoned = format!("#!lua\n-- Over 400 lines because of it.\n{}", line.repeat(400));
+        assert_eq!(script("x.lua", reasoned), Vec::<String>::new());
+        assert!(script("x.lua", line.repeat(801)).iter().any(|found| found.contains("never over 800")));
+        let split = script(TO_SPLIT[0], line.repeat(300));
+        assert!(split[0].contains("take it from TO_SPLIT"), "{split:?}");
+        assert_eq!(script(TO_SPLIT[0], line.repeat(401)), Vec::<String>::new());
     }
 
     #[test]
