@@ -49,6 +49,13 @@ impl Tick {
 }
 
 impl Now {
+    /// The later of two readings, by the store's timeline. Both clocks of a reading belong together: a late
+    /// reading brings its civil time along, be it earlier or later.
+    #[must_use]
+    pub fn latest(self, other: Self) -> Self {
+        if (other.tick, other.wall) > (self.tick, self.wall) { other } else { self }
+    }
+
     /// Both clocks at the same reading, as on a store whose clock is its wall clock.
     #[must_use]
     pub fn at(nanos: u64) -> Self {

@@ -17,7 +17,7 @@ use tidegate_algorithms::policy::{
     Attributes, MAX_SPAN, MAX_UNITS, MAX_UNITS_PER_SECOND, MAX_VALUE_BYTES, MAX_WINDOW_SECONDS,
     OnStoreFailure, key_of,
 };
-use tidegate_algorithms::time::{Now, SECOND};
+use tidegate_algorithms::time::SECOND;
 use tidegate_store::memory::Memory;
 use tidegate_store::{Answer, Charge, Counters, Intent, StoreError};
 
@@ -123,12 +123,13 @@ impl AdHoc {
         Ok(Spend { key: start..keys.len(), limit, cost })
     }
 
-    /// Spends at `now`, or says why not.
+    /// Spends, or says why not.
     ///
     /// # Errors
     /// When the store gave no answer.
-    pub async fn decide(&self, now: Now, spend: &Spend, keys: &[u8]) -> Result<Verdict, StoreError> {
+    pub async fn decide(&self, spend: &Spend, keys: &[u8]) -> Result<Verdict, StoreError> {
         let mut answer = Answer::default();
+        let now = self.engine.clock().now();
         self.engine.counters().decide(now, &[spend.charge(keys)], INTENT, &mut answer).await?;
         let verdict = answer.verdicts[0];
         if spend.cost > 0 {
@@ -141,13 +142,12 @@ impl AdHoc {
     pub fn decide_each<'s>(
         &self,
         memory: &Memory,
-        now: Now,
         spends: impl Iterator<Item = &'s Spend>,
         keys: &[u8],
     ) -> Vec<Verdict> {
         let charges: Vec<_> = spends.map(|spend| spend.charge(keys)).collect();
         let mut verdicts = Vec::with_capacity(charges.len());
-        memory.decide_each(now, &charges, INTENT, &mut verdicts);
+        memory.decide_each(self.engine.clock().now(), &charges, INTENT, &mut verdicts);
         let (mut allowed, mut denied) = (0, 0);
         for (_, verdict) in charges.iter().zip(&verdicts).filter(|(charge, _)| charge.cost > 0) {
             *if verdict.allowed { &mut allowed } else { &mut denied } += 1;
@@ -178,12 +178,6 @@ impl AdHoc {
     /// Appends what every key of these counters begins with.
     pub(crate) fn start_key(&self, key: &mut Vec<u8>) {
         key.extend_from_slice(&self.prefix);
-    }
-
-    /// The engine's clock, now: one reading serves a whole pipeline.
-    #[must_use]
-    pub fn now(&self) -> Now {
-        self.engine.clock().now()
     }
 }
 

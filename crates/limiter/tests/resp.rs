@@ -2,80 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/resp.rs"]
+mod support;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_limiter::credential::Credential;
-use tidegate_limiter::engine::Engine;
-use tidegate_limiter::policy_set::{FileLayer, PolicySet};
-use tidegate_limiter::resp::{RespConfig, Server, TEMPLATES};
-use tidegate_limiter::tally::{Tallies, TallyCount};
-use tidegate_net::accept::Gate;
-use tidegate_net::clock::{Clock, monotonic};
-use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
-use tidegate_net::listen::{ListenConfig, Listeners};
-use tidegate_net::permits::Permits;
-use tidegate_net::runtime::Cores;
-use tidegate_net::stats::Stats;
-use tidegate_store::Counters;
-use tidegate_store::memory::Memory;
+use support::{PATIENCE, start};
+use tidegate_limiter::resp::RespConfig;
+use tidegate_limiter::tally::TallyCount;
+use tidegate_net::clock::monotonic;
+use tidegate_net::drain::{DrainTiming, Drained};
 
-/// Longer than anything here should take; a test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "sixteen-letters-and-more";
-
-struct Running {
-    address: std::net::SocketAddr,
-    engine: Arc<Engine>,
-    stats: Arc<Stats>,
-    drain: Drain,
-    cores: Option<Cores>,
-}
-
-fn start(password: Option<&str>, config: RespConfig) -> Running {
-    let tallies = Tallies::default();
-    let revision = tidegate_control::Revision::default();
-    let set = PolicySet::assemble(&FileLayer::default(), revision, [], &tallies).unwrap();
-    let counters = Counters::Memory(Memory::new(16 << 20));
-    let engine = Arc::new(Engine::new(set, tallies, counters, Clock::start()));
-    let two = NonZeroUsize::new(2).unwrap();
-    let cores = Cores::start(two).unwrap();
-    let drain = Drain::new();
-    let stats = Arc::new(Stats::new(2, TEMPLATES));
-    let gate = Gate { permits: Permits::new(1_000), drain: drain.clone(), stats: stats.clone() };
-    let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), two)).unwrap();
-    let address = listeners.address();
-    Server::new(&engine, password.map(Credential::new), config, gate).start(&cores, listeners);
-    drain.advance(Stage::Ready);
-    Running { address, engine, stats, drain, cores: Some(cores) }
-}
-
-impl Running {
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
-    }
-
-    fn drain(&mut self, timing: DrainTiming) -> Drained {
-        let cores = self.cores.take().unwrap();
-        let drained = cores.handle(0).clone().block_on(self.drain.run(timing));
-        cores.stop();
-        drained
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(cores) = self.cores.take() {
-            self.drain.advance(Stage::Stopped);
-            cores.stop();
-        }
-    }
-}
 
 /// Clients have as long to read why they are refused as they need.
 fn patient() -> RespConfig {
@@ -112,7 +52,7 @@ fn cl_throttle_answers_as_redis_cell_does() {
     let service = start(None, RespConfig::default());
     let mut client = service.connect();
     // The example of redis-cell's own documentation: 16 at once, one back every 2 s.
-    // A pipeline is decided at one instant.
+    // Commands that come together are decided together, at one instant.
     exchange(
         &mut client,
         b"CL.THROTTLE user123 15 30 60\r\ncl.throttle user123 15 30 60 0\r\n\

@@ -21,7 +21,6 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use tidegate_algorithms::limit::Verdict;
-use tidegate_algorithms::time::Now;
 use tidegate_net::stats::Route;
 use tidegate_store::StoreError;
 use tidegate_store::memory::Memory;
@@ -107,20 +106,14 @@ impl Batch {
 
     /// Decides what is to be decided, appends all replies to `out` and their outcomes to `answered`. It is
     /// empty then.
-    pub(super) async fn settle(
-        &mut self,
-        shared: &Shared,
-        now: Now,
-        out: &mut Vec<u8>,
-        answered: &mut Answered,
-    ) {
+    pub(super) async fn settle(&mut self, shared: &Shared, out: &mut Vec<u8>, answered: &mut Answered) {
         match shared.memory() {
             Some(memory) => {
-                let verdicts = self.decide_in(memory, shared, now);
+                let verdicts = self.decide_in(memory, shared);
                 self.write(verdicts.into_iter().map(Ok), out, answered);
             }
             None => {
-                let verdicts = self.decide_side_by_side(shared, now).await;
+                let verdicts = self.decide_side_by_side(shared).await;
                 self.write(verdicts.into_iter(), out, answered);
             }
         }
@@ -131,11 +124,11 @@ impl Batch {
     }
 
     /// The verdicts on what is to be decided, by a store in this process.
-    fn decide_in(&self, memory: &Memory, shared: &Shared, now: Now) -> Vec<Verdict> {
+    fn decide_in(&self, memory: &Memory, shared: &Shared) -> Vec<Verdict> {
         let runs = self.entries.chunk_by(|one, next| one.dialect() == next.dialect());
         let decide = |run: &[Entry]| {
             let counters = shared.counters(run[0].dialect()?);
-            Some(counters.decide_each(memory, now, run.iter().filter_map(Entry::spend), &self.keys))
+            Some(counters.decide_each(memory, run.iter().filter_map(Entry::spend), &self.keys))
         };
         let mut runs = runs.filter_map(decide);
         let mut verdicts = runs.next().unwrap_or_default();
@@ -144,7 +137,7 @@ impl Batch {
     }
 
     /// The same by a store that has to be waited for.
-    async fn decide_side_by_side(&self, shared: &Shared, now: Now) -> Vec<Result<Verdict, StoreError>> {
+    async fn decide_side_by_side(&self, shared: &Shared) -> Vec<Result<Verdict, StoreError>> {
         let mut chains: Vec<Vec<Place<'_>>> = Vec::new();
         let mut of_key: HashMap<&[u8], usize> = HashMap::new();
         let decisions = self.entries.iter().filter_map(|entry| Some((entry.dialect()?, entry.spend()?)));
@@ -155,7 +148,7 @@ impl Batch {
             }
             chains[chain].push((index, dialect, spend));
         }
-        let mut verdicts: Vec<_> = all(chains.into_iter().map(|chain| self.run(chain, shared, now)))
+        let mut verdicts: Vec<_> = all(chains.into_iter().map(|chain| self.run(chain, shared)))
             .await
             .into_iter()
             .flatten()
@@ -168,11 +161,10 @@ impl Batch {
         &self,
         chain: Vec<Place<'_>>,
         shared: &Shared,
-        now: Now,
     ) -> Vec<(usize, Result<Verdict, StoreError>)> {
         let mut decided = Vec::with_capacity(chain.len());
         for (index, dialect, spend) in chain {
-            decided.push((index, shared.counters(dialect).decide(now, spend, &self.keys).await));
+            decided.push((index, shared.counters(dialect).decide(spend, &self.keys).await));
         }
         decided
     }

@@ -8,9 +8,10 @@
 //! because commands are answered before more is read; the output is written whenever it passes
 //! [`FLUSH_BYTES`], so it never holds more than that and the replies of one batch.
 //!
-//! A pipeline's throttle commands are decided together: see [`super::batch`]. All are decided at one time,
-//! the pipeline's arrival, and each is counted with the time that the whole pipeline took, which is what its
-//! client waited.
+//! A pipeline's throttle commands are decided together: see [`super::batch`]. Each batch is decided at the
+//! time that the clock shows then: a client that reads slowly stalls its pipeline between two batches, and a
+//! time kept across that would be a wrong one (fault 56). Each command is counted with the time that the whole
+//! pipeline took, which is what its client waited.
 //!
 //! One timer a connection: see [`super::wait`].
 
@@ -23,7 +24,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tidegate_algorithms::time::Now;
 use tidegate_net::accept::{Gate, Held, accept};
 use tidegate_net::clock::monotonic;
 
@@ -228,7 +228,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         arrived: Instant,
         sessions: &Shared,
     ) -> Result<Outcome, End> {
-        let now = sessions.now();
         let (mut at, mut last, mut unreadable) = (0, Outcome::Done, None);
         while last != Outcome::Over {
             let command = match self.scanner.scan(&self.input[at..], self.session.limits()) {
@@ -245,13 +244,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             }
             last = self.session.answer(command, &mut self.batch);
             if self.batch.is_full() {
-                self.settle(now, sessions).await;
+                self.settle(sessions).await;
                 if self.output.len() >= FLUSH_BYTES {
                     self.flush().await?;
                 }
             }
         }
-        self.settle(now, sessions).await;
+        self.settle(sessions).await;
         if let Some(error) = unreadable {
             last = self.give_up(error);
         }
@@ -266,12 +265,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Answers the commands of the batch.
-    async fn settle(&mut self, now: Now, sessions: &Shared) {
+    async fn settle(&mut self, sessions: &Shared) {
         if self.batch.is_empty() {
             return;
         }
         self.stats.started.fetch_add(self.batch.len() as u64, Relaxed);
-        self.batch.settle(sessions, now, &mut self.output, &mut self.answered).await;
+        self.batch.settle(sessions, &mut self.output, &mut self.answered).await;
     }
 
     /// Where the next command would begin is unknown, so this is the end.

@@ -1,12 +1,10 @@
 //! One client's conversation: whether it may speak, which protocol it chose, what each command answers.
 //!
-//! Pure in the sense that matters here: bytes in, bytes out, `now` as an argument. The server owns the
-//! socket and its deadlines.
+//! Pure in the sense that matters here: bytes in, bytes out. The server owns the socket and its deadlines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tidegate_algorithms::time::Now;
 use tidegate_net::stats::Route;
 use tidegate_store::memory::Memory;
 use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
@@ -54,11 +52,6 @@ impl Shared {
     /// The store, if it need not be waited for.
     pub(super) fn memory(&self) -> Option<&Memory> {
         self.cell.memory()
-    }
-
-    /// The clock by which commands are decided.
-    pub(super) fn now(&self) -> Now {
-        self.cell.now()
     }
 }
 

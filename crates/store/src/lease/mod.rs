@@ -234,6 +234,7 @@ impl Leases {
     /// The verdict of that denial; nothing is spent then.
     fn plan_one(&self, now: Tick, charge: &Charge<'_>, alone: bool) -> Result<Plan, Verdict> {
         let mut shard = hold(self.shard(charge.key));
+        let now = shard.time(now);
         if let Some(entry) = shard.keys.get_mut(charge.key)
             && entry.limit == *charge.limit
             && entry.holding.covers(now, charge.cost)
@@ -317,9 +318,10 @@ impl Leases {
     /// Puts back what was spent here for a request that was then denied.
     fn give_back(&self, now: Tick, charges: &[Charge<'_>], plans: &mut [Plan]) {
         for (charge, plan) in charges.iter().zip(plans) {
-            if let Plan::Covered(verdict) = plan
-                && let Some(entry) = hold(self.shard(charge.key)).keys.get_mut(charge.key)
-            {
+            let Plan::Covered(verdict) = plan else { continue };
+            let mut shard = hold(self.shard(charge.key));
+            let now = shard.time(now);
+            if let Some(entry) = shard.keys.get_mut(charge.key) {
                 entry.holding.put_back(now, charge.cost, &entry.bounds);
                 *verdict = entry.holding.verdict(now, charge.limit.quota());
             }

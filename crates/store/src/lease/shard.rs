@@ -14,6 +14,7 @@ use crate::Charge;
 pub(super) struct Shard {
     pub(super) keys: HashMap<Box<[u8]>, Entry>,
     swept: Tick,
+    latest: Tick,
 }
 
 /// One key.
@@ -25,6 +26,13 @@ pub(super) struct Entry {
 }
 
 impl Shard {
+    /// The time of an operation whose caller read `now`: the latest reading of all callers, so that a caller
+    /// that was overtaken spends nothing of a lease that has ended (fault 56).
+    pub(super) fn time(&mut self, now: Tick) -> Tick {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+
     /// The entry of a charge's key, made if there is room; anew if the limit has changed.
     pub(super) fn entry(
         &mut self,

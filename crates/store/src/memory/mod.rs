@@ -15,6 +15,8 @@
 //! - one request is one atomic step. Its shards are locked in index order, each once, before the
 //!   first limit is checked, and released after the last is charged: no deadlock, and all or
 //!   nothing (`tests/exactness.rs`, `model.rs`);
+//! - time never goes back under a key: an operation is decided at the latest time that any caller has
+//!   told its shards (`tests/fault_56_stale_clocks.rs`);
 //! - over-admission is 0 as long as nothing live is evicted, which [`Stats::evicted_live`] counts;
 //! - bytes never pass the cap, whatever the keys (`tests/faults.rs`, fault 10).
 //!
@@ -126,9 +128,9 @@ impl Memory {
             answer.allowed = verdict.allowed || !charge.binding;
             answer.verdicts.push(verdict);
         } else {
-            let mut held = Held::lock(self, charges);
-            answer.allowed = held.check(now, charges, &mut answer.verdicts);
-            held.conclude(now, charges, intent, answer);
+            let mut held = Held::lock(self, now, charges);
+            answer.allowed = held.check(charges, &mut answer.verdicts);
+            held.conclude(charges, intent, answer);
         }
     }
 
@@ -138,9 +140,9 @@ impl Memory {
         if let [charge] = charges {
             verdicts.push(self.decide_one(now, charge, intent));
         } else {
-            let mut held = Held::lock(self, charges);
+            let mut held = Held::lock(self, now, charges);
             verdicts.extend(charges.iter().enumerate().map(|(index, charge)| {
-                held.with_state(index, now, |state| spend(charge, state, now, intent))
+                held.with_state(index, |state, now| spend(charge, state, now, intent))
             }));
         }
     }
@@ -148,20 +150,20 @@ impl Memory {
     /// Gives back units that were charged under these limits and keys.
     pub fn refund(&self, now: Now, charges: &[Charge<'_>]) {
         for charge in charges {
-            self.with_known(now, charge.key, |state| charge.limit.refund(state, now, charge.cost));
+            self.with_known(now, charge.key, |state, now| charge.limit.refund(state, now, charge.cost));
         }
     }
 
     /// Extends the lease of a permit. False if it is not held.
     pub fn renew(&self, now: Now, limit: &Limit, key: &[u8], permit: PermitId) -> bool {
         let Limit::Concurrency(slots) = limit else { return false };
-        self.with_known(now, key, |state| slots.renew(state, now, permit)).unwrap_or(false)
+        self.with_known(now, key, |state, now| slots.renew(state, now, permit)).unwrap_or(false)
     }
 
     /// Gives a permit back. False if it is not held.
     pub fn release(&self, now: Now, limit: &Limit, key: &[u8], permit: PermitId) -> bool {
         let Limit::Concurrency(slots) = limit else { return false };
-        self.with_known(now, key, |state| slots.release(state, now, permit)).unwrap_or(false)
+        self.with_known(now, key, |state, now| slots.release(state, now, permit)).unwrap_or(false)
     }
 
     /// Counts, shard by shard: each is exact, their sum is of no one instant.
@@ -192,13 +194,16 @@ impl Memory {
     /// The common request: one lock, one probe.
     fn decide_one(&self, now: Now, charge: &Charge<'_>, intent: Intent) -> Verdict {
         let hash = self.identity.of(charge.key);
-        let act = |state: &mut State| spend(charge, state, now, intent);
-        hold(self.shard(hash)).with_state(hash, now, &self.reserve, act)
+        let mut shard = hold(self.shard(hash));
+        let now = shard.time(now);
+        shard.with_state(hash, now, &self.reserve, |state| spend(charge, state, now, intent))
     }
 
-    fn with_known<R>(&self, now: Now, key: &[u8], act: impl FnOnce(&mut State) -> R) -> Option<R> {
+    fn with_known<R>(&self, now: Now, key: &[u8], act: impl FnOnce(&mut State, Now) -> R) -> Option<R> {
         let hash = self.identity.of(key);
-        hold(self.shard(hash)).with_known(hash, now, &self.reserve, act)
+        let mut shard = hold(self.shard(hash));
+        let now = shard.time(now);
+        shard.with_known(hash, now, &self.reserve, |state| act(state, now))
     }
 
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
@@ -231,13 +236,15 @@ fn spend(charge: &Charge<'_>, state: &mut State, now: Now, intent: Intent) -> Ve
 /// itself. Hence all the shards' lines are read before the first lock, and all the entries' after the last.
 struct Held<'a> {
     reserve: &'a Reserve,
+    /// The latest time that any of the shards was told.
+    now: Now,
     shards: Vec<MutexGuard<'a, Shard>>,
     /// Per charge: its key's identity, and the index in `shards`.
     places: Vec<(u64, usize)>,
 }
 
 impl<'a> Held<'a> {
-    fn lock(memory: &'a Memory, charges: &[Charge<'_>]) -> Self {
+    fn lock(memory: &'a Memory, now: Now, charges: &[Charge<'_>]) -> Self {
         let hashes = charges.iter().map(|charge| memory.identity.of(charge.key));
         let mut places: Vec<_> = hashes.map(|hash| (hash, memory.shard_index(hash))).collect();
         let slots = places.iter().map(|(_, index)| &memory.shards[*index].0);
@@ -248,19 +255,23 @@ impl<'a> Held<'a> {
         for (_, index) in &mut places {
             *index = indices.partition_point(|other| other < index);
         }
-        let shards: Vec<_> = indices.iter().map(|index| hold(&memory.shards[*index].0)).collect();
+        let mut shards: Vec<_> = indices.iter().map(|index| hold(&memory.shards[*index].0)).collect();
         black_box(places.iter().filter(|(hash, shard)| shards[*shard].approach(*hash)).count());
-        Self { reserve: &memory.reserve, shards, places }
+        let now = shards.iter_mut().fold(now, |now, shard| shard.time(now));
+        for shard in &mut shards {
+            shard.time(now);
+        }
+        Self { reserve: &memory.reserve, now, shards, places }
     }
 
     /// One verdict per charge; whether all that bind have room. Charges of one key are one spend:
     /// a later one is judged as if the earlier ones that have room had been made.
-    fn check(&mut self, now: Now, charges: &[Charge<'_>], verdicts: &mut Vec<Verdict>) -> bool {
+    fn check(&mut self, charges: &[Charge<'_>], verdicts: &mut Vec<Verdict>) -> bool {
         let mut allowed = true;
         for (index, charge) in charges.iter().enumerate() {
             let earlier = self.cost_before(index, charges, verdicts);
             let cost = charge.cost.saturating_add(earlier);
-            let verdict = self.with_state(index, now, |state| charge.limit.check(state, now, cost));
+            let verdict = self.with_state(index, |state, now| charge.limit.check(state, now, cost));
             allowed &= verdict.allowed || !charge.binding;
             verdicts.push(verdict);
         }
@@ -269,15 +280,15 @@ impl<'a> Held<'a> {
 
     /// Charges what has room if the request is allowed; else corrects the verdicts that had room,
     /// whose cost is not spent after all.
-    fn conclude(&mut self, now: Now, charges: &[Charge<'_>], intent: Intent, answer: &mut Answer) {
+    fn conclude(&mut self, charges: &[Charge<'_>], intent: Intent, answer: &mut Answer) {
         for (index, (charge, verdict)) in charges.iter().zip(&mut answer.verdicts).enumerate() {
             if !verdict.allowed {
                 continue;
             }
             if !answer.allowed {
-                *verdict = self.with_state(index, now, |state| charge.limit.check(state, now, 0));
+                *verdict = self.with_state(index, |state, now| charge.limit.check(state, now, 0));
             } else if let Intent::Spend(permit) = intent {
-                self.with_state(index, now, |state| charge.limit.charge(state, now, charge.cost, permit));
+                self.with_state(index, |state, now| charge.limit.charge(state, now, charge.cost, permit));
             }
         }
     }
@@ -288,8 +299,8 @@ impl<'a> Held<'a> {
         (0..index).filter(same_key).map(|other| charges[other].cost).fold(0, u64::saturating_add)
     }
 
-    fn with_state<R>(&mut self, index: usize, now: Now, act: impl FnOnce(&mut State) -> R) -> R {
-        let (hash, shard) = self.places[index];
-        self.shards[shard].with_state(hash, now, self.reserve, act)
+    fn with_state<R>(&mut self, index: usize, act: impl FnOnce(&mut State, Now) -> R) -> R {
+        let ((hash, shard), now) = (self.places[index], self.now);
+        self.shards[shard].with_state(hash, now, self.reserve, |state| act(state, now))
     }
 }

@@ -21,6 +21,12 @@
 //! - an eviction of what had not expired is counted (`evicted_live`): the cap was too small.
 //!
 //! Every operation takes time bounded by the shard's ~1,000 entries, however many shards there are.
+//!
+//! A shard's time never goes back (fault 56). A caller reads its clock before it has the lock, and is
+//! overtaken by others while it waits, or while its thread is stopped. A limit that is told an earlier time
+//! than before takes its key's state for one from the future and cuts it to what an honest clock could have
+//! made of it by then; told the true time again, it finds units given back. So the shard keeps the latest
+//! reading, and decides by that if it is told an earlier one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,10 +50,12 @@ const HOLES: usize = 2;
 #[derive(Debug)]
 pub(super) struct Reserve(AtomicUsize);
 
-/// See the module. In this order, so that the table's beginning shares a cache line with the lock.
+/// See the module. In this order, so that the time and the table's beginning share a cache line with the lock.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Shard {
+    /// The latest reading of the callers' clock.
+    latest: Now,
     table: Table,
     /// Bytes of logs and permits.
     heap: usize,
@@ -88,6 +96,12 @@ impl Reserve {
 }
 
 impl Shard {
+    /// The time of an operation whose caller read `now`: the latest reading of all callers.
+    pub(super) fn time(&mut self, now: Now) -> Now {
+        self.latest = now.latest(self.latest);
+        self.latest
+    }
+
     /// Runs `act` on the state of `hash`, a fresh one if there is none, and keeps what it became if
     /// that says anything: asking about an unknown key takes no memory.
     pub(super) fn with_state<R>(

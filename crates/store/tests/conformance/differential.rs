@@ -2,7 +2,8 @@
 //!
 //! The model keeps every state for ever and is obvious; the store forgets what has expired, shares
 //! memory, locks. Their answers must be equal, verdict by verdict. The model also says what the
-//! contract says of charges of one key, and of the verdicts after a denial.
+//! contract says of charges of one key, of the verdicts after a denial, and of a caller whose clock is
+//! behind: it is answered at the latest time that any caller has told of one of its keys.
 
 use std::collections::HashMap;
 
@@ -18,6 +19,8 @@ use crate::suite::{START, every_limit};
 #[derive(Default)]
 pub(crate) struct Model {
     states: HashMap<Vec<u8>, State>,
+    /// The latest time that was told under each key.
+    latest: HashMap<Vec<u8>, Now>,
     now: Now,
 }
 
@@ -166,15 +169,25 @@ impl Model {
         };
     }
 
+    /// The time at which an operation on these keys is made.
+    fn time(&mut self, keys: &[&[u8]]) -> Now {
+        let known = keys.iter().filter_map(|key| self.latest.get(*key));
+        let now = known.fold(self.now, |now, known| now.latest(*known));
+        self.latest.extend(keys.iter().map(|key| (key.to_vec(), now)));
+        now
+    }
+
     fn decide(&mut self, charges: &[Charge<'_>], intent: Intent) -> Answer {
+        let keys: Vec<_> = charges.iter().map(|charge| charge.key).collect();
+        let now = self.time(&keys);
         let mut answer = Answer { allowed: true, ..Answer::default() };
         for (index, charge) in charges.iter().enumerate() {
             let earlier = (0..index)
                 .filter(|other| charges[*other].key == charge.key && answer.verdicts[*other].allowed)
                 .map(|other| charges[other].cost)
                 .sum::<u64>();
-            let verdict = self
-                .with_state(charge.key, |state, now| charge.limit.check(state, now, charge.cost + earlier));
+            let verdict =
+                self.with_state(charge.key, now, |state| charge.limit.check(state, now, charge.cost + earlier));
             answer.allowed &= verdict.allowed || !charge.binding;
             answer.verdicts.push(verdict);
         }
@@ -183,10 +196,10 @@ impl Model {
             match intent {
                 _ if !answer.verdicts[index].allowed => {}
                 _ if !answer.allowed => {
-                    answer.verdicts[index] = self.with_state(key, |state, now| limit.check(state, now, 0));
+                    answer.verdicts[index] = self.with_state(key, now, |state| limit.check(state, now, 0));
                 }
                 Intent::Spend(permit) => {
-                    self.with_state(key, |state, now| limit.charge(state, now, cost, permit));
+                    self.with_state(key, now, |state| limit.charge(state, now, cost, permit));
                 }
                 Intent::Peek => {}
             }
@@ -196,30 +209,31 @@ impl Model {
 
     fn refund(&mut self, charges: &[Charge<'_>]) {
         for charge in charges {
+            let now = self.time(&[charge.key]);
             if let Some(state) = self.states.get_mut(charge.key) {
-                charge.limit.refund(state, self.now, charge.cost);
+                charge.limit.refund(state, now, charge.cost);
             }
         }
     }
 
     fn renew(&mut self, spend: &Spend, permit: PermitId) -> bool {
-        let now = self.now;
         let Limit::Concurrency(slots) = &spend.limit else { return false };
+        let now = self.time(&[&key(spend)]);
         self.states.get_mut(&key(spend)).is_some_and(|state| slots.renew(state, now, permit))
     }
 
     fn release(&mut self, spend: &Spend, permit: PermitId) -> bool {
-        let now = self.now;
         let Limit::Concurrency(slots) = &spend.limit else { return false };
+        let now = self.time(&[&key(spend)]);
         self.states.get_mut(&key(spend)).is_some_and(|state| slots.release(state, now, permit))
     }
 
     /// A key becomes known when there is something to say of it.
-    fn with_state<R>(&mut self, key: &[u8], act: impl FnOnce(&mut State, Now) -> R) -> R {
+    fn with_state<R>(&mut self, key: &[u8], now: Now, act: impl FnOnce(&mut State) -> R) -> R {
         let known = self.states.contains_key(key);
         let state = self.states.entry(key.to_vec()).or_default();
-        let result = act(state, self.now);
-        if !known && state.expires() <= self.now.tick && state.used(self.now) == 0 {
+        let result = act(state);
+        if !known && state.expires() <= now.tick && state.used(now) == 0 {
             self.states.remove(key);
         }
         result

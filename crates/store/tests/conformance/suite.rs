@@ -228,24 +228,29 @@ pub(crate) async fn a_changed_limit_keeps_what_was_used(store: &Counters) {
 
 pub(crate) async fn fault_08_a_clock_that_jumps_back_neither_locks_out_nor_refills(store: &Counters) {
     const HOUR: u64 = 3_600 * SECOND;
-    for (name, limit) in every_limit(2) {
+    // Each later than all before it: keys of the memory store may share a timeline.
+    for ((name, limit), hours) in every_limit(2).into_iter().zip(12..) {
         let key = key("back", name);
-        let late = START + 12 * HOUR;
+        let late = START + hours * HOUR;
         for _ in 0..2 {
             assert!(spend(store, late, &[charge(&limit, &key, 1)]).await.allowed, "{name}");
         }
         let back = late - HOUR;
+        // A store that several nodes share goes by its own clock, which it cannot help going back. The
+        // memory store is told the time, and goes by the latest that it was told.
+        let resumed = if matches!(store, Counters::Memory(_)) { late } else { back };
         let answer = spend(store, back, &[charge(&limit, &key, 1)]).await;
         assert!(!answer.allowed, "{name}: a refill by going back");
         let Wait::For(wait) = answer.verdicts[0].wait else { panic!("{name} has no wait") };
         let longest = if matches!(limit, Limit::Calendar(_)) { 24 * HOUR } else { 2 * 60 * SECOND };
         assert!(wait <= longest, "{name}: locked out for {wait} ns");
-        assert!(spend(store, back + wait, &[charge(&limit, &key, 1)]).await.allowed, "{name}");
+        assert!(spend(store, resumed + wait, &[charge(&limit, &key, 1)]).await.allowed, "{name}");
     }
     // The civil clock alone jumps: the other algorithms do not notice.
     let (limit, key) = (token_bucket(1, 60), key("back", "civil"));
-    assert!(spend(store, START, &[charge(&limit, &key, 1)]).await.allowed);
-    let jumped = Now { tick: Tick(START), wall: Wall(START + 48 * HOUR) };
+    let start = START + 24 * HOUR;
+    assert!(spend(store, start, &[charge(&limit, &key, 1)]).await.allowed);
+    let jumped = Now { tick: Tick(start), wall: Wall(start + 48 * HOUR) };
     let answer = decide(store, jumped, &[charge(&limit, &key, 1)], Intent::Peek).await;
     assert!(!answer.allowed, "a refill by the civil clock");
 }
