@@ -5,8 +5,10 @@
 //!
 //! What the draft leaves open, and what is sent here:
 //! - denied: `r=0` and `t` = the wait in whole seconds, rounded up; `Retry-After` says the same;
-//! - allowed: `t = max(1, ceil(r x w / q))`, so that a client which spends `r` evenly over `t`
-//!   never exceeds the policy's own rate;
+//! - allowed: a client that spends all of `r` now gets its next unit after `t` seconds, rounded up, at
+//!   least 1. So nothing beyond `r` is admitted before `t - 1` seconds. (`ceil(r x w / q)` promised times
+//!   that did not hold: 1 s after the last unit of 2 per hour.)
+//! - under a concurrency limit there is no `t`: permits may come back at any time;
 //! - `pk` is never sent: it would show clients how others are told apart.
 
 /// What one policy's two items say.
@@ -25,6 +27,8 @@ pub struct Item<'a> {
     pub remaining: u64,
     /// Seconds to wait if denied; `None` if allowed.
     pub wait_seconds: Option<u64>,
+    /// If allowed: seconds until more comes back to a client that spends all that remains now.
+    pub next_seconds: u64,
 }
 
 /// The quota unit (`qu`).
@@ -55,7 +59,9 @@ pub fn put_limit<'a>(field: &mut Vec<u8>, items: impl Iterator<Item = Item<'a>>)
         let (remaining, seconds) = available(&item);
         put_name(field, index, item.policy);
         put_number(field, ";r=", remaining);
-        put_number(field, ";t=", seconds);
+        if item.unit != Unit::ConcurrentRequests {
+            put_number(field, ";t=", seconds);
+        }
     }
 }
 
@@ -67,7 +73,8 @@ pub fn whole_seconds(nanos: u64) -> u64 {
 }
 
 /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for one policy, from before there was a draft: the
-/// same quota, and the reset as seconds from now, as Envoy sends it. They cannot tell two policies.
+/// same quota, and the reset as seconds from now, as Envoy sends it; of a permit that was handed out, its
+/// lease. They cannot tell two policies.
 #[must_use]
 pub fn legacy_fields(item: &Item<'_>) -> [u64; 3] {
     let (remaining, seconds) = available(item);
@@ -78,14 +85,9 @@ pub fn legacy_fields(item: &Item<'_>) -> [u64; 3] {
 fn available(item: &Item<'_>) -> (u64, u64) {
     match item.wait_seconds {
         Some(wait) => (0, wait.max(1)),
-        None => (item.remaining, effective_window(item)),
+        None if item.unit == Unit::ConcurrentRequests => (item.remaining, item.window_seconds),
+        None => (item.remaining, item.next_seconds.max(1)),
     }
-}
-
-fn effective_window(item: &Item<'_>) -> u64 {
-    let spread = (u128::from(item.remaining) * u128::from(item.window_seconds))
-        .div_ceil(u128::from(item.quota.max(1)));
-    u64::try_from(spread).unwrap_or(u64::MAX).max(1)
 }
 
 fn put_name(field: &mut Vec<u8>, index: usize, policy: &str) {
@@ -108,8 +110,8 @@ mod tests {
     use super::*;
 
     fn item(remaining: u64, wait_seconds: Option<u64>) -> Item<'static> {
-        let unit = Unit::Requests;
-        Item { policy: "default", quota: 100, window_seconds: 60, unit, remaining, wait_seconds }
+        let (policy, unit, next_seconds) = ("default", Unit::Requests, 42);
+        Item { policy, quota: 100, window_seconds: 60, unit, remaining, wait_seconds, next_seconds }
     }
 
     #[test]
@@ -121,7 +123,18 @@ mod tests {
         put_limit(&mut limit, items());
         let expected = "\"default\";q=100;w=60,\"slots\";q=100;qu=\"concurrent-requests\";w=60";
         assert_eq!(policy, expected.as_bytes());
-        assert_eq!(limit, b"\"default\";r=99;t=60,\"slots\";r=3;t=2");
+        assert_eq!(limit, b"\"default\";r=99;t=42,\"slots\";r=3");
+    }
+
+    /// A permit may be released long before the lease ends that a denial names as the longest wait.
+    #[test]
+    fn permits_promise_no_time() {
+        let mut limit = Vec::new();
+        let denied = Item { unit: Unit::ConcurrentRequests, ..item(0, Some(45)) };
+        put_limit(&mut limit, std::iter::once(denied));
+        assert_eq!(limit, b"\"default\";r=0");
+        assert_eq!(legacy_fields(&denied), [100, 0, 45]);
+        assert_eq!(legacy_fields(&Item { wait_seconds: None, ..denied }), [100, 0, 60]);
     }
 
     #[test]
@@ -133,16 +146,8 @@ mod tests {
 
     #[test]
     fn the_legacy_fields_describe_the_same_quota() {
-        assert_eq!(legacy_fields(&item(99, None)), [100, 99, 60]);
+        assert_eq!(legacy_fields(&item(99, None)), [100, 99, 42]);
         assert_eq!(legacy_fields(&item(7, Some(45))), [100, 0, 45]);
-    }
-
-    #[test]
-    fn spending_what_remains_within_t_never_exceeds_the_rate() {
-        for remaining in 0..=100 {
-            let t = effective_window(&item(remaining, None));
-            assert!(remaining * 60 <= t * 100, "{remaining} in {t} s");
-        }
     }
 
     #[test]

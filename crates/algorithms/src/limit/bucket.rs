@@ -62,7 +62,10 @@ impl Bucket {
         let capacity = self.capacity();
         let wanted = debt.saturating_add(cost.saturating_mul(self.interval));
         if wanted <= capacity {
-            Verdict::allowed(self.burst, (capacity - wanted) / self.interval, wanted)
+            let left = capacity - wanted;
+            // The unit that is coming back has the rest of `left` already.
+            let next = self.interval - left % self.interval;
+            Verdict::allowed(self.burst, left / self.interval, wanted, next)
         } else {
             Verdict::denied(self.burst, (capacity - debt) / self.interval, wanted - capacity, debt)
         }

@@ -46,13 +46,13 @@ pub struct Permit {
 impl Slots {
     pub(super) fn check(&self, state: &mut State, now: Now, cost: u64) -> Verdict {
         let Some(permits) = self.settle(state, now) else {
-            return Verdict::allowed(self.limit, self.limit - cost, if cost == 0 { 0 } else { self.lease });
+            return Verdict::allowed(self.limit, self.limit - cost, if cost == 0 { 0 } else { self.lease }, 0);
         };
         let reset = permits.expires().since(now.tick);
         let wanted = permits.units.saturating_add(cost);
         if wanted <= self.limit {
             let reset = if cost == 0 { reset } else { reset.max(self.lease) };
-            Verdict::allowed(self.limit, self.limit - wanted, reset)
+            Verdict::allowed(self.limit, self.limit - wanted, reset, 0)
         } else {
             let remaining = self.limit.saturating_sub(permits.units);
             let wait = permits.frees(wanted - self.limit).since(now.tick);

@@ -34,7 +34,7 @@ impl FixedWindow {
         let used = u64::from(window.count);
         let wanted = used.saturating_add(cost);
         if wanted <= self.limit {
-            Verdict::allowed(self.limit, self.limit - wanted, if wanted == 0 { 0 } else { left })
+            Verdict::allowed(self.limit, self.limit - wanted, if wanted == 0 { 0 } else { left }, left)
         } else {
             Verdict::denied(self.limit, self.limit - used, left, left)
         }

@@ -106,6 +106,10 @@ pub struct Verdict {
     pub reset: u64,
     /// Nanoseconds that an admitted request should be held back: > 0 only in a leaky bucket.
     pub delay: u64,
+    /// When allowed: nanoseconds until a unit beyond `remaining` comes back, if all of `remaining` is spent
+    /// now. Until then no more than `remaining` can be spent, in whatever order. When denied, 0. Under a
+    /// concurrency limit it means nothing: permits may be released at any time.
+    pub next: u64,
 }
 
 impl Limit {
@@ -135,9 +139,14 @@ impl Limit {
         let possible = cost <= self.quota();
         let verdict = self.room(state, now, if possible { cost } else { 0 });
         match (cost, possible) {
-            (0, _) => Verdict { allowed: true, wait: Wait::None, ..verdict },
+            // What is in use may be above a quota that was lowered: then nothing comes back before the wait.
+            (0, _) if !verdict.allowed => {
+                let next = if let Wait::For(wait) = verdict.wait { wait } else { 0 };
+                Verdict { allowed: true, wait: Wait::None, next, ..verdict }
+            }
+            (0, _) => verdict,
             (_, true) => verdict,
-            (_, false) => Verdict { allowed: false, wait: Wait::Never, ..verdict },
+            (_, false) => Verdict { allowed: false, wait: Wait::Never, next: 0, ..verdict },
         }
     }
 
@@ -227,14 +236,14 @@ impl State {
 }
 
 impl Verdict {
-    /// An allowed verdict.
-    pub(crate) fn allowed(limit: u64, remaining: u64, reset: u64) -> Self {
-        Self { allowed: true, limit, remaining, wait: Wait::None, reset, delay: 0 }
+    /// An allowed verdict. `next`: see [`Verdict::next`].
+    pub(crate) fn allowed(limit: u64, remaining: u64, reset: u64, next: u64) -> Self {
+        Self { allowed: true, limit, remaining, wait: Wait::None, reset, delay: 0, next }
     }
 
     /// A denied verdict, to be asked again after `wait` nanoseconds.
     pub(crate) fn denied(limit: u64, remaining: u64, wait: u64, reset: u64) -> Self {
-        Self { allowed: false, limit, remaining, wait: Wait::For(wait.max(1)), reset, delay: 0 }
+        Self { allowed: false, limit, remaining, wait: Wait::For(wait.max(1)), reset, delay: 0, next: 0 }
     }
 }
 

@@ -47,7 +47,10 @@ impl SlidingCounter {
         let wanted = estimate.saturating_add(cost);
         if wanted <= self.limit {
             let reset = counts.reset(now, u64::from(counts.current) + cost);
-            Verdict::allowed(self.limit, self.limit - wanted, reset)
+            let remaining = self.limit - wanted;
+            let current = narrow(u64::from(counts.current) + cost + remaining);
+            let next = self.wait(&Counts { current, ..counts }, now, 1);
+            Verdict::allowed(self.limit, remaining, reset, next)
         } else {
             let remaining = self.limit.saturating_sub(estimate);
             let reset = counts.reset(now, u64::from(counts.current));
@@ -72,7 +75,7 @@ impl SlidingCounter {
         });
     }
 
-    /// Nanoseconds until `cost` fits, which needs `cost <= limit`.
+    /// Nanoseconds until `cost` fits, which needs `cost <= limit`; in a limit of 0, until nothing is left.
     fn wait(&self, counts: &Counts, now: Now, cost: u64) -> u64 {
         let elapsed = counts.elapsed(now);
         let length = counts.length();
@@ -85,7 +88,7 @@ impl SlidingCounter {
         if current + cost <= self.limit {
             covered_after(self.limit - current - cost, u64::from(counts.previous)).saturating_sub(elapsed)
         } else {
-            (length - elapsed) + covered_after(self.limit - cost, current)
+            (length - elapsed) + covered_after(self.limit.saturating_sub(cost), current)
         }
     }
 

@@ -50,14 +50,16 @@ impl SlidingLog {
     pub(super) fn check(&self, state: &mut State, now: Now, cost: u64) -> Verdict {
         let Some(log) = self.settle(state, now) else {
             let reset = if cost == 0 { 0 } else { self.window };
-            return Verdict::allowed(self.limit, self.limit - cost, reset);
+            return Verdict::allowed(self.limit, self.limit - cost, reset, self.window);
         };
         let used = log.in_window();
         let reset = log.expires().since(now.tick);
         let wanted = used.saturating_add(cost);
         if wanted <= self.limit {
             let reset = if cost == 0 { reset } else { self.window };
-            Verdict::allowed(self.limit, self.limit - wanted, reset)
+            let oldest = log.entries.front().map_or(now.tick, |entry| entry.tick);
+            let next = oldest.plus(self.window).since(now.tick);
+            Verdict::allowed(self.limit, self.limit - wanted, reset, next)
         } else {
             let wait = log.frees(wanted - self.limit).plus(self.window).since(now.tick);
             Verdict::denied(self.limit, self.limit.saturating_sub(used), wait, reset)

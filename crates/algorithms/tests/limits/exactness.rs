@@ -53,6 +53,47 @@ proptest! {
         }
     }
 
+    /// What a client is told of the time until more comes back holds, whatever it does with what it has.
+    #[test]
+    fn nothing_beyond_what_remains_is_admitted_before_the_promised_time(
+        limit in any_limit(), requests in requests(),
+        later in prop::collection::vec((0.0..1.0_f64, 1..=3_u64), 0..12),
+    ) {
+        if matches!(limit, Limit::Concurrency(_)) {
+            return Ok(()); // Permits may come back at any time, so nothing is promised.
+        }
+        let mut key = Key::default();
+        let mut at = START;
+        for (gap, cost) in requests {
+            at += gap.nanos(&limit);
+            let verdict = key.spend(&limit, at, cost);
+            if !verdict.allowed {
+                prop_assert_eq!(verdict.next, 0);
+                continue;
+            }
+            let (remaining, next) = (verdict.remaining, verdict.next);
+            if limit.quota() == 0 {
+                continue;
+            }
+            // To the nanosecond: one that spends all at once has the next unit then, and not before.
+            let mut hasty = key.clone();
+            prop_assert_eq!(hasty.spend(&limit, at, remaining).next, next);
+            prop_assert!(!hasty.peek(&limit, at + next - 1, 1).allowed, "before {}", next);
+            prop_assert!(hasty.peek(&limit, at + next, 1).allowed, "not after {}", next);
+            // In whole seconds, as `t` of the response field: one that takes its time gets no more either.
+            let seconds = next.div_ceil(SECOND).max(1);
+            let mut patient = key.clone();
+            let mut times: Vec<_> = later.clone();
+            times.sort_by(|one, other| one.0.total_cmp(&other.0));
+            let mut admitted = 0;
+            for (share, cost) in times {
+                let then = at + (share * ((seconds - 1) * SECOND) as f64) as u64;
+                admitted += if patient.spend(&limit, then, cost).allowed { cost } else { 0 };
+            }
+            prop_assert!(admitted <= remaining, "{} of {} in {} s", admitted, remaining, seconds - 1);
+        }
+    }
+
     #[test]
     fn a_state_that_has_expired_says_no_more_than_an_absent_one(
         limit in any_limit(), requests in requests(), probe in 0..=14_u64,

@@ -254,6 +254,7 @@ fn item(part: &Part, allowed: bool) -> Item<'_> {
         unit: if part.concurrent { Unit::ConcurrentRequests } else { Unit::Requests },
         remaining: part.verdict.remaining,
         wait_seconds: if allowed { None } else { part.wait().map(rate_limit_fields::whole_seconds) },
+        next_seconds: rate_limit_fields::whole_seconds(part.verdict.next),
     }
 }
 

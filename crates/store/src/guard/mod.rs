@@ -313,7 +313,7 @@ fn unknown(charge: &Charge<'_>, allowed: bool) -> Verdict {
     let quota = charge.limit.quota();
     let (remaining, wait, reset) =
         if allowed { (quota, Wait::None, 0) } else { (0, Wait::For(CLOSED_WAIT), CLOSED_WAIT) };
-    Verdict { allowed, limit: quota, remaining, wait, reset, delay: 0 }
+    Verdict { allowed, limit: quota, remaining, wait, reset, delay: 0, next: 0 }
 }
 
 /// What exceeds this node's share but not the limit is possible again once the store is back.

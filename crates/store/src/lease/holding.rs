@@ -75,14 +75,15 @@ impl Holding {
 
     /// What this node would say now: the store's last word, and what is held.
     pub(super) fn verdict(&self, now: Tick, quota: u64) -> Verdict {
-        let fresh =
-            Verdict { allowed: true, limit: quota, remaining: 0, wait: Wait::None, reset: 0, delay: 0 };
+        let (wait, limit) = (Wait::None, quota);
+        let fresh = Verdict { allowed: true, limit, remaining: 0, wait, reset: 0, delay: 0, next: 0 };
         let (seen, at) = self.seen.unwrap_or((fresh, now));
         Verdict {
             allowed: true,
             wait: Wait::None,
             remaining: seen.remaining.saturating_add(self.held).min(quota),
             reset: seen.reset.saturating_sub(now.since(at)),
+            next: seen.next.saturating_sub(now.since(at)),
             ..seen
         }
     }
@@ -206,7 +207,7 @@ mod tests {
 
     fn verdict(allowed: bool, remaining: u64) -> Verdict {
         let wait = if allowed { Wait::None } else { Wait::For(1) };
-        Verdict { allowed, limit: 1_000_000, remaining, wait, reset: 0, delay: 0 }
+        Verdict { allowed, limit: 1_000_000, remaining, wait, reset: 0, delay: 0, next: 0 }
     }
 
     /// Asks as often as `per_second` says for `seconds`, of a store that grants everything. How often

@@ -98,7 +98,8 @@ $$;
 -- lk .. le  limits: kind and numbers
 -- ops       1 spend, 2 peek, 3 refund, 4 renew, 5 release; permits; how many charges each
 -- cl .. cb  charges: limit, key, cost, whether it binds
--- Returns, per decision: allowed, then per charge allowed, remaining, wait (-1 never), reset, delay;
+-- Returns, per decision: allowed, then per charge allowed, remaining, wait (-1 never; where allowed, that
+-- until a unit beyond those remaining comes back), reset, delay;
 -- per renewal or release: held. NULL if a key has no row: nothing was charged.
 CREATE OR REPLACE FUNCTION tidegate.decide(
     keys bytea[], lk int[], la bigint[], lb bigint[], lc bigint[], ld bigint[], le bigint[],
@@ -192,7 +193,7 @@ BEGIN
                 IF NOT acting THEN
                     left_ := capacity - debt;
                     IF asked * a <= left_ THEN
-                        rem := (left_ - asked * a) / a; reset_ := debt + asked * a;
+                        rem := (left_ - asked * a) / a; reset_ := debt + asked * a; wait_ := a - left_ % a;
                         IF k = 2 AND asked > 0 THEN delay_ := debt; END IF;
                     ELSE
                         ok := false; rem := left_ / a; wait_ := asked * a - left_; reset_ := debt;
@@ -232,7 +233,7 @@ BEGIN
                     left_ := GREATEST(stop - (CASE WHEN k = 3 THEN now_ ELSE wall_ END), 0);
                     wanted := cnt + asked;
                     IF wanted <= a THEN
-                        rem := a - wanted; reset_ := CASE WHEN wanted = 0 THEN 0 ELSE left_ END;
+                        rem := a - wanted; reset_ := CASE WHEN wanted = 0 THEN 0 ELSE left_ END; wait_ := left_;
                     ELSE
                         ok := false; rem := a - cnt; wait_ := left_; reset_ := left_;
                     END IF;
@@ -285,6 +286,7 @@ BEGIN
                     wanted := units + asked;
                     IF wanted <= a THEN
                         rem := a - wanted; reset_ := CASE WHEN asked = 0 THEN reset_ ELSE b END;
+                        wait_ := CASE WHEN st.kind = 0 THEN b ELSE st.ticks[1] + b - now_ END;
                     ELSE
                         ok := false; rem := GREATEST(a - units, 0);
                         low := 1; high := cardinality(st.totals);
@@ -344,13 +346,16 @@ BEGIN
                     estimate := tidegate.counter_estimate(start_, prev, cur, length, now_);
                     IF estimate + asked <= a THEN
                         rem := a - estimate - asked; cur := cur + asked;
+                        units := cur + rem; wanted := 1;
                     ELSE
                         ok := false; rem := GREATEST(a - estimate, 0);
-                        IF cur + asked <= a THEN
-                            wait_ := GREATEST(length - tidegate.counter_share(a - cur - asked, length, prev) - elapsed, 0);
-                        ELSE
-                            wait_ := left_ + length - tidegate.counter_share(a - asked, length, cur);
-                        END IF;
+                        units := cur; wanted := asked;
+                    END IF;
+                    -- Until `wanted` fit beside `units` in this window.
+                    IF units + wanted <= a THEN
+                        wait_ := GREATEST(length - tidegate.counter_share(a - units - wanted, length, prev) - elapsed, 0);
+                    ELSE
+                        wait_ := left_ + length - tidegate.counter_share(GREATEST(a - wanted, 0), length, units);
                     END IF;
                     reset_ := CASE WHEN cur > 0 THEN left_ + length WHEN prev > 0 THEN left_ ELSE 0 END;
                 ELSE
@@ -439,7 +444,8 @@ BEGIN
                 rows_[x] := st; dirty[x] := true;
             END IF;
             IF NOT acting THEN
-                IF cost = 0 THEN ok := true; wait_ := 0;
+                IF cost = 0 THEN
+                    IF NOT ok THEN ok := true; wait_ := GREATEST(wait_, 1); END IF;
                 ELSIF NOT possible THEN ok := false; wait_ := -1;
                 ELSIF NOT ok THEN wait_ := GREATEST(wait_, 1);
                 END IF;

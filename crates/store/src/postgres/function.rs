@@ -94,10 +94,10 @@ pub(super) fn read(operation: &Operation, rest: &mut &[i64]) -> Option<Reply> {
         for charge in &operation.charges {
             let ([allowed, remaining, wait, reset, delay], after) = rest.split_first_chunk()?;
             *rest = after;
-            let wait = match (*allowed == 1, *wait) {
-                (true, _) => Wait::None,
-                (false, -1) => Wait::Never,
-                (false, nanos) => Wait::For(nanos.max(1).unsigned_abs()),
+            let (wait, next) = match (*allowed == 1, *wait) {
+                (true, next) => (Wait::None, natural(next)),
+                (false, -1) => (Wait::Never, 0),
+                (false, nanos) => (Wait::For(nanos.max(1).unsigned_abs()), 0),
             };
             reply.verdicts.push(Verdict {
                 allowed: *allowed == 1,
@@ -106,6 +106,7 @@ pub(super) fn read(operation: &Operation, rest: &mut &[i64]) -> Option<Reply> {
                 wait,
                 reset: natural(*reset),
                 delay: natural(*delay),
+                next,
             });
         }
     }

@@ -116,7 +116,7 @@ local function forget(e)
 end
 
 -- Makes a check of ask(e, l, cost) -> allowed, remaining, wait, reset, for algorithms whose whole state
--- would be too much to send.
+-- would be too much to send. Where allowed, the wait is that until a unit beyond those remaining comes back.
 local function judged(ask)
   return function(e, l, cost)
     local possible = cost <= l.a
@@ -420,12 +420,13 @@ make[LOG] = function()
     end,
     check = judged(function(e, l, cost)
       if not settle(e, l) then
-        return true, l.a - cost, 0, cost == 0 and 0 or l.b
+        return true, l.a - cost, l.b, cost == 0 and 0 or l.b
       end
       local spent = total_of(e) - e.forgotten
       local reset, wanted = ahead(plus(e.s, e.ns, l.b)), spent + cost
       if wanted <= l.a then
-        return true, l.a - wanted, 0, cost == 0 and reset or l.b
+        local s, n = at(e, e.head)
+        return true, l.a - wanted, ahead(plus(s, n, l.b)), cost == 0 and reset or l.b
       end
       local s, n = frees(e, wanted - l.a)
       return false, less(l.a, spent), ahead(plus(s, n, l.b)), reset

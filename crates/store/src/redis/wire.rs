@@ -7,6 +7,7 @@
 //!   reply    per decision: allowed u8, then per charge what was found, or for logs and permits the
 //!            verdict: allowed u8, remaining u32, wait, reset (doubles); per renewal or release: held
 //!            u8; per refund: nothing
+//!            Where allowed, the wait is that until a unit beyond those remaining comes back
 //!   found    doubles. Buckets: the debt; windows and quotas: time left, count; sliding counters: time
 //!            gone in the window, its count, the count before
 //! ```
@@ -127,12 +128,12 @@ fn verdict(limit: &WireLimit, bytes: &mut &[u8]) -> Result<Verdict, Garbled> {
     let wait = f64::from_le_bytes(take(bytes)?);
     let reset = whole(f64::from_le_bytes(take(bytes)?));
     let allowed = allowed == 1;
-    let wait = match wait {
-        _ if allowed => Wait::None,
-        never if never.is_infinite() => Wait::Never,
-        nanos => Wait::For(whole(nanos).max(1)),
+    let (wait, next) = match wait {
+        next if allowed => (Wait::None, whole(next)),
+        never if never.is_infinite() => (Wait::Never, 0),
+        nanos => (Wait::For(whole(nanos).max(1)), 0),
     };
-    Ok(Verdict { allowed, limit: limit.quota, remaining, wait, reset, delay: 0 })
+    Ok(Verdict { allowed, limit: limit.quota, remaining, wait, reset, delay: 0, next })
 }
 
 fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Garbled> {
