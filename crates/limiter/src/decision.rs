@@ -52,6 +52,12 @@ impl Part {
         }
     }
 
+    /// Whether it grants a permit, if the request is allowed. A policy in shadow mode that has no room does not.
+    #[must_use]
+    pub fn grants(&self) -> bool {
+        self.concurrent && self.verdict.allowed
+    }
+
     /// Nanoseconds to wait if it denied: for a request that can never be allowed, its window.
     #[must_use]
     pub fn wait(&self) -> Option<u64> {

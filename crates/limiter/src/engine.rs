@@ -30,7 +30,7 @@ use tidegate_store::{Answer, Charge, Counters, Intent};
 
 use crate::decision::{Decision, Part};
 use crate::error::AskError;
-use crate::policy_set::{CLIENT_ID, PolicySet};
+use crate::policy_set::{CLIENT_ID, InForce, PolicySet};
 use crate::tally::{DeniedClients, Tallies, thread_number};
 pub use together::{Demand, OwnLimit};
 
@@ -43,6 +43,20 @@ pub struct Ask<'a> {
     pub cost: u64,
     /// Answer as if spending, and spend nothing.
     pub peek: bool,
+    /// Whether who asks can give a permit back. Concurrency limits do not apply to those who cannot: what they
+    /// took would be held until its lease ends, however short the request was (decision 0050).
+    pub can_release: bool,
+}
+
+/// A permit, as its holder names it.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldPermit<'a> {
+    /// The name under which it was granted.
+    pub id: PermitId,
+    /// The policies that granted it. No others are asked.
+    pub policies: &'a [&'a str],
+    /// What was known of the request: at least what these policies are keyed on.
+    pub attributes: Attributes<'a>,
 }
 
 /// The decision service.
@@ -120,7 +134,7 @@ impl Engine {
         check(&ask.attributes, ask.cost)?;
         let set = self.set.load();
         let mut keys = Vec::with_capacity(64);
-        let applying = applying(&set, &ask.attributes, &mut keys);
+        let applying = applying(&set, &ask.attributes, ask.can_release, &mut keys);
         let charges = charges(&set, &applying, &keys, ask.cost);
         let permit = self.permits.next();
         let intent = if ask.peek { Intent::Peek } else { Intent::Spend(permit) };
@@ -140,14 +154,10 @@ impl Engine {
                 self.denied_clients.see(client);
             }
         }
-        let handed_out = answer.allowed && !ask.peek && ask.cost > 0;
-        let concurrent = applying.iter().any(|applies| matches!(applies.limit, Limit::Concurrency(_)));
-        Ok(Decision {
-            allowed: answer.allowed,
-            parts: parts(&set, &applying, &ask.attributes, &answer),
-            degraded: answer.degraded,
-            permit: (handed_out && concurrent).then_some(permit),
-        })
+        let parts = parts(&set, &applying, &ask.attributes, &answer);
+        let granted = answer.allowed && !ask.peek && ask.cost > 0 && parts.iter().any(Part::grants);
+        let permit = granted.then_some(permit);
+        Ok(Decision { allowed: answer.allowed, parts, degraded: answer.degraded, permit })
     }
 
     /// As [`Engine::decide`], if the store is at hand and nothing is wrong; `None`: nothing was charged,
@@ -172,46 +182,45 @@ impl Engine {
         check(&ask.attributes, ask.cost)?;
         let set = self.set.load_full();
         let mut keys = Vec::new();
-        let mut applying = applying(&set, &ask.attributes, &mut keys);
+        let mut applying = applying(&set, &ask.attributes, true, &mut keys);
         applying.retain(|applies| !matches!(applies.limit, Limit::Concurrency(_)));
         let charges = charges(&set, &applying, &keys, ask.cost);
         self.counters.refund(self.clock.now(), &charges).await?;
         Ok(applying.iter().map(|applies| set.policies()[applies.index].policy.name.clone()).collect())
     }
 
-    /// Extends a permit under every concurrency limit that applies. The new lease in nanoseconds,
-    /// `None` if it is not held everywhere any more.
+    /// Extends a permit under the policies that granted it. The new lease in nanoseconds, `None` if an enforced
+    /// one does not hold it any more. A policy in shadow mode renews it if it can, and never refuses.
     ///
     /// # Errors
     /// As [`Engine::decide`].
-    pub async fn renew(&self, attributes: Attributes<'_>, id: PermitId) -> Result<Option<u64>, AskError> {
+    pub async fn renew(&self, permit: &HeldPermit<'_>) -> Result<Option<u64>, AskError> {
         let mut lease = None;
         let set = self.set.load_full();
         let mut keys = Vec::new();
-        for applies in applying(&set, &attributes, &mut keys) {
+        for applies in granting(&set, permit, &mut keys) {
             let Limit::Concurrency(slots) = applies.limit else { continue };
             let key = &keys[applies.key];
-            if !self.counters.renew(self.clock.now(), applies.limit, key, id).await? {
+            if self.counters.renew(self.clock.now(), applies.limit, key, permit.id).await? {
+                lease = Some(lease.map_or(slots.lease, |shortest: u64| shortest.min(slots.lease)));
+            } else if set.policies()[applies.index].policy.mode == Mode::Enforce {
                 return Ok(None);
             }
-            lease = Some(lease.map_or(slots.lease, |shortest: u64| shortest.min(slots.lease)));
         }
         Ok(lease)
     }
 
-    /// Gives a permit back under every concurrency limit that applies. False if it was held nowhere.
+    /// Gives a permit back under the policies that granted it. False if it was held nowhere.
     ///
     /// # Errors
     /// As [`Engine::decide`].
-    pub async fn release(&self, attributes: Attributes<'_>, id: PermitId) -> Result<bool, AskError> {
+    pub async fn release(&self, permit: &HeldPermit<'_>) -> Result<bool, AskError> {
         let mut held = false;
         let set = self.set.load_full();
         let mut keys = Vec::new();
-        for applies in applying(&set, &attributes, &mut keys) {
-            if matches!(applies.limit, Limit::Concurrency(_)) {
-                let key = &keys[applies.key];
-                held |= self.counters.release(self.clock.now(), applies.limit, key, id).await?;
-            }
+        for applies in granting(&set, permit, &mut keys) {
+            let key = &keys[applies.key];
+            held |= self.counters.release(self.clock.now(), applies.limit, key, permit.id).await?;
         }
         Ok(held)
     }
@@ -228,28 +237,56 @@ fn check(attributes: &Attributes<'_>, cost: u64) -> Result<(), AskError> {
     }
 }
 
-/// The policies that apply, and their keys, one after another in `keys`.
-fn applying<'s>(set: &'s PolicySet, attributes: &Attributes<'_>, keys: &mut Vec<u8>) -> Vec<Applying<'s>> {
-    let mut applying = matching(set, attributes, keys);
+/// The policies that apply, and their keys, one after another in `keys`. `concurrent`: concurrency limits too.
+fn applying<'s>(
+    set: &'s PolicySet,
+    attributes: &Attributes<'_>,
+    concurrent: bool,
+    keys: &mut Vec<u8>,
+) -> Vec<Applying<'s>> {
+    let mut applying = matching(set, attributes, concurrent, keys);
     set.leave_out_replaced(&mut applying, |applies| Some(applies.index));
     applying
 }
 
 /// As [`applying`], with those that others of them replace.
-fn matching<'s>(set: &'s PolicySet, attributes: &Attributes<'_>, keys: &mut Vec<u8>) -> Vec<Applying<'s>> {
+fn matching<'s>(
+    set: &'s PolicySet,
+    attributes: &Attributes<'_>,
+    concurrent: bool,
+    keys: &mut Vec<u8>,
+) -> Vec<Applying<'s>> {
     let mut applying = Vec::with_capacity(2);
     for (index, in_force) in set.policies().iter().enumerate() {
         let policy = &in_force.policy;
-        if !policy.applies_to(attributes) {
-            continue;
-        }
-        let start = keys.len();
-        if key_of(&policy.name, &policy.key, attributes, keys).is_some() {
-            let (quota, _) = set.quota(index, attributes);
-            applying.push(Applying { index, limit: &quota.limit, key: start..keys.len() });
+        if (concurrent || !in_force.is_concurrent()) && policy.applies_to(attributes) {
+            applying.extend(counter(set, index, attributes, keys));
         }
     }
     applying
+}
+
+/// The concurrency policies in force that granted a permit, and their keys.
+fn granting<'s>(set: &'s PolicySet, permit: &HeldPermit<'_>, keys: &mut Vec<u8>) -> Vec<Applying<'s>> {
+    let granted = |in_force: &InForce| {
+        in_force.is_concurrent() && permit.policies.contains(&&*in_force.policy.name)
+    };
+    let policies = set.policies().iter().enumerate().filter(|(_, in_force)| granted(in_force));
+    policies.filter_map(|(index, _)| counter(set, index, &permit.attributes, keys)).collect()
+}
+
+/// Where the policy at `index` counts a request, with the key in `keys`. `None` if it lacks an attribute.
+fn counter<'s>(
+    set: &'s PolicySet,
+    index: usize,
+    attributes: &Attributes<'_>,
+    keys: &mut Vec<u8>,
+) -> Option<Applying<'s>> {
+    let policy = &set.policies()[index].policy;
+    let start = keys.len();
+    key_of(&policy.name, &policy.key, attributes, keys)?;
+    let (quota, _) = set.quota(index, attributes);
+    Some(Applying { index, limit: &quota.limit, key: start..keys.len() })
 }
 
 fn charges<'a>(set: &PolicySet, applying: &[Applying<'a>], keys: &'a [u8], cost: u64) -> Vec<Charge<'a>> {

@@ -5,6 +5,9 @@ use tidegate_algorithms::policy::{MAX_UNITS, MAX_VALUE_BYTES, Mistake};
 use tidegate_store::StoreError;
 use tidegate_wire::path::PathError;
 
+/// Most bytes that a permit carries, before they are written as text: so its text fits into a request's target.
+pub const MAX_PERMIT_BYTES: usize = 4_096;
+
 /// Why there is no decision. Nothing was charged, except where the store's error says otherwise.
 #[derive(Debug, Error)]
 pub enum AskError {
@@ -19,6 +22,9 @@ pub enum AskError {
     /// Send a path that has one reading.
     #[error("attribute \"path\": {0}")]
     AmbiguousPath(#[from] PathError),
+    /// Send shorter values: a permit carries those that its policies are keyed on.
+    #[error("the permit would carry {0} bytes of attributes and policy names, of at most {MAX_PERMIT_BYTES}")]
+    PermitTooLong(usize),
     /// Ask for less.
     #[error("cost is {0}, of at most {MAX_UNITS}")]
     CostTooLarge(u64),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_algorithms::policy::{
-    Attributes, MAX_VALUE_BYTES, Mistake, Policy, Quota, QuotaSpec, parse, parse_quota,
+    Algorithm, Attributes, MAX_VALUE_BYTES, Mistake, Policy, Quota, QuotaSpec, parse, parse_quota,
 };
 use tidegate_control::{Kind, Revision, Snapshot};
 
@@ -89,6 +89,14 @@ pub struct Candidate<'a> {
     pub body: &'a str,
     /// Its revision.
     pub revision: Revision,
+}
+
+impl InForce {
+    /// Whether it hands out permits.
+    #[must_use]
+    pub fn is_concurrent(&self) -> bool {
+        self.policy.quota.spec.algorithm == Algorithm::Concurrency
+    }
 }
 
 impl PolicySet {

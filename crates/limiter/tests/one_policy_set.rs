@@ -45,7 +45,7 @@ fn a_decision_never_mixes_two_policy_sets() {
         let mut seen = [0_usize; 2];
         while seen.iter().sum::<usize>() < DECISIONS || seen.contains(&0) {
             let client = [("client_id", &b"c"[..])];
-            let ask = Ask { attributes: Attributes::new(&client), cost: 1, peek: true };
+            let ask = Ask { attributes: Attributes::new(&client), cost: 1, peek: true, can_release: true };
             let decision = block_on(engine.decide(&ask)).unwrap();
             let named: Vec<&str> = decision.parts.iter().map(|part| &*part.policy).collect();
             let side = sides.iter().position(|names| *names == named);

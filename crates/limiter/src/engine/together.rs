@@ -145,7 +145,8 @@ fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>)
             }
             shares.push(Share { demand: index, policy: None, limit: &own.limit, key: start..keys.len() });
         } else {
-            let matching = matching(set, &demand.attributes, keys);
+            // Nobody who asks this way can give a permit back.
+            let matching = matching(set, &demand.attributes, false, keys);
             shares.extend(matching.into_iter().map(|applies| Share {
                 demand: index,
                 policy: Some(applies.index),

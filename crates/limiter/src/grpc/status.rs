@@ -71,7 +71,10 @@ impl From<AskError> for Status {
     fn from(error: AskError) -> Self {
         let code = match error {
             AskError::Store(_) => Code::Unavailable,
-            AskError::ValueTooLong { .. } | AskError::CostTooLarge(_) | AskError::AmbiguousPath(_) => {
+            AskError::ValueTooLong { .. }
+            | AskError::CostTooLarge(_)
+            | AskError::AmbiguousPath(_)
+            | AskError::PermitTooLong(_) => {
                 Code::InvalidArgument
             }
         };

@@ -71,7 +71,8 @@ async fn decide(shared: &Shared, head: &Parts, peer: SocketAddr) -> Result<Decis
         }
     }
     let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
-    Ok(shared.engine.decide(&Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false }).await?)
+    let attributes = Attributes::new(&pairs);
+    Ok(shared.engine.decide(&Ask { attributes, cost: 1, peek: false, can_release: false }).await?)
 }
 
 fn reply_to(shared: &Shared, decision: &Decision) -> Reply {

@@ -137,7 +137,7 @@ fn attributes<'a>(body: &'a RateLimitBody<'_>) -> [(&'a str, &'a [u8]); 2] {
 }
 
 fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
-    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false }
+    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: false }
 }
 
 /// [`RateLimitReply`], written by hand.

@@ -16,7 +16,7 @@ use tidegate_wire::path::normal_form;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::permits::permit_text;
+use super::permits::{permit_fits, permit_text};
 use super::reply::{JsonBytes, Refusal, Reply, degraded_word, describe, expect_json, json, refuse};
 use crate::decision::{Decision, Part};
 use crate::engine::Ask;
@@ -138,7 +138,7 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
         }
         DecisionBodies::Batch(mut batch) => {
             batch.iter_mut().try_for_each(normalise)?;
-            batch.iter().try_for_each(check)?;
+            batch.iter().try_for_each(|body| check(shared, body))?;
             let mut replies = Vec::with_capacity(batch.len());
             for body in &batch {
                 let decision = decide_one(shared, body).await?;
@@ -168,7 +168,7 @@ fn normalise(body: &mut DecisionBody<'_>) -> Result<(), AskError> {
 }
 
 /// What the engine would refuse, found before the first item of a batch is charged.
-fn check(body: &DecisionBody<'_>) -> Result<(), AskError> {
+fn check(shared: &Shared, body: &DecisionBody<'_>) -> Result<(), AskError> {
     if body.cost > MAX_UNITS {
         return Err(AskError::CostTooLarge(body.cost));
     }
@@ -176,13 +176,15 @@ fn check(body: &DecisionBody<'_>) -> Result<(), AskError> {
         Some((name, value)) => {
             Err(AskError::ValueTooLong { attribute: name.to_string(), bytes: value.len() })
         }
-        None => Ok(()),
+        None => permit_fits(&shared.engine.set(), &Attributes::new(&pairs(&body.attributes))),
     }
 }
 
 pub(super) async fn decide_one(shared: &Shared, body: &DecisionBody<'_>) -> Result<Decision, AskError> {
     let pairs = pairs(&body.attributes);
-    let ask = Ask { attributes: Attributes::new(&pairs), cost: body.cost, peek: body.peek };
+    let attributes = Attributes::new(&pairs);
+    permit_fits(&shared.engine.set(), &attributes)?;
+    let ask = Ask { attributes, cost: body.cost, peek: body.peek, can_release: true };
     shared.engine.decide(&ask).await
 }
 
@@ -200,7 +202,7 @@ pub(super) async fn refund(
 ) -> Result<Json<RefundReply>, Refusal> {
     let body = read_one(&body)?;
     let pairs = pairs(&body.attributes);
-    let ask = Ask { attributes: Attributes::new(&pairs), cost: body.cost, peek: false };
+    let ask = Ask { attributes: Attributes::new(&pairs), cost: body.cost, peek: false, can_release: false };
     Ok(Json(RefundReply { policies: shared.engine.refund(&ask).await? }))
 }
 
@@ -224,7 +226,7 @@ impl DecisionReply {
             reset_ms: verdict.map(|verdict| millis(verdict.reset)),
             delay_ms: (decision.allowed && delay > 0).then(|| millis(delay)),
             degraded: decision.degraded.map(degraded_word),
-            permit: decision.permit.map(|id| permit_text(shared, id, attributes)),
+            permit: decision.permit.map(|id| permit_text(shared, decision, id, attributes)),
             policies: decision.parts.iter().map(PartReply::new).collect(),
         }
     }

@@ -112,7 +112,7 @@ pub(super) async fn explain(
         attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
     let attributes = Attributes::new(&pairs);
     let set = shared.engine.set();
-    let decision = shared.engine.decide(&Ask { attributes, cost, peek: true }).await?;
+    let decision = shared.engine.decide(&Ask { attributes, cost, peek: true, can_release: true }).await?;
     let policies = set.policies().iter().enumerate().map(|(index, in_force)| {
         let policy = &in_force.policy;
         let because_of = policy.first_mismatch(&attributes).map(str::to_owned);

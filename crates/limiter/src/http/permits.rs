@@ -1,11 +1,10 @@
 //! Permits of concurrency limits: acquire, renew, release.
 //!
-//! A permit's text is `<id>.<attributes>`: the id that the limit knows it by, and those attributes
-//! of the request that the concurrency limits in force match on or are keyed on. So any node can
-//! find the counters again without a table of its own. It is not a secret and not signed: the id
-//! is 64 unguessable bits, and without it the attributes release nothing.
+//! A permit's text is `<id>.<contents>`: the id that the limits know it by, the policies that granted it, and
+//! the attributes that these are keyed on. So any node finds the counters again without a table of its own,
+//! and asks only those that hold it. It is not a secret and not signed: the id is 64 unguessable bits, and
+//! without it the contents release nothing.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -15,13 +14,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_algorithms::limit::PermitId;
-use tidegate_algorithms::policy::{Algorithm, Attributes};
+use tidegate_algorithms::policy::Attributes;
 use tidegate_wire::bodies::{AttributesBody, DecisionBody};
 use utoipa::ToSchema;
 
 use super::Shared;
 use super::decisions::{DecisionReply, decide_one, millis, pairs, read_one};
 use super::reply::{JsonBytes, Refusal};
+use crate::decision::Decision;
+use crate::engine::HeldPermit;
+use crate::error::{AskError, MAX_PERMIT_BYTES};
+use crate::policy_set::{CLIENT_ID, InForce, PolicySet};
 
 /// The reply to a renewal.
 #[derive(Debug, Serialize, ToSchema)]
@@ -46,10 +49,10 @@ pub(super) async fn acquire(
     let known = pairs(&body.attributes);
     let attributes = Attributes::new(&known);
     let set = shared.engine.set();
-    let limited = set.policies().iter().any(|in_force| {
-        in_force.policy.quota.spec.algorithm == Algorithm::Concurrency
-            && in_force.policy.applies_to(&attributes)
-    });
+    let limited = set
+        .policies()
+        .iter()
+        .any(|in_force| in_force.is_concurrent() && in_force.policy.applies_to(&attributes));
     if !limited {
         return Err(Refusal::NotFound("concurrency policy that applies to these attributes".to_owned()));
     }
@@ -69,9 +72,10 @@ pub(super) async fn renew(
     State(shared): State<Arc<Shared>>,
     Path(permit): Path<String>,
 ) -> Result<Json<Renewed>, Refusal> {
-    let (id, attributes) = parse(&permit)?;
-    let known = pairs(&attributes);
-    match shared.engine.renew(Attributes::new(&known), id).await? {
+    let permit = Parsed::of(&permit)?;
+    let (policies, known) = permit.contents();
+    let held = HeldPermit { id: permit.id, policies: &policies, attributes: Attributes::new(&known) };
+    match shared.engine.renew(&held).await? {
         Some(lease) => Ok(Json(Renewed { lease_ms: millis(lease) })),
         None => Err(not_held()),
     }
@@ -89,52 +93,118 @@ pub(super) async fn release(
     State(shared): State<Arc<Shared>>,
     Path(permit): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    let (id, attributes) = parse(&permit)?;
-    let known = pairs(&attributes);
-    if shared.engine.release(Attributes::new(&known), id).await? {
+    let permit = Parsed::of(&permit)?;
+    let (policies, known) = permit.contents();
+    let held = HeldPermit { id: permit.id, policies: &policies, attributes: Attributes::new(&known) };
+    if shared.engine.release(&held).await? {
         Ok(StatusCode::NO_CONTENT)
     } else {
         Err(not_held())
     }
 }
 
-/// The text of a permit that was handed out for a request with these attributes.
-pub(super) fn permit_text(shared: &Shared, id: PermitId, attributes: &AttributesBody<'_>) -> String {
-    let set = shared.engine.set();
-    let concurrent = set
-        .policies()
-        .iter()
-        .map(|in_force| &in_force.policy)
-        .filter(|policy| policy.quota.spec.algorithm == Algorithm::Concurrency);
-    let needed: Vec<&str> = concurrent
-        .flat_map(|policy| policy.matches.iter().map(|(name, _)| name).chain(&policy.key))
-        .map(String::as_str)
-        .chain([crate::policy_set::CLIENT_ID])
-        .collect();
-    let kept: Vec<(&str, &str)> = attributes
-        .0
-        .iter()
-        .map(|(name, value)| (&**name, &**value))
-        .filter(|(name, _)| needed.contains(name))
-        .collect();
-    // Invariant: a list of pairs of strings always serialises.
-    let kept = serde_json::to_vec(&kept).unwrap_or_default();
-    format!("{:016x}.{}", id.0, URL_SAFE_NO_PAD.encode(kept))
+/// Refuses a request whose permit could not be named in a request's target, before anything is charged.
+pub(super) fn permit_fits(set: &PolicySet, attributes: &Attributes<'_>) -> Result<(), AskError> {
+    let mut granting = set.policies().iter().filter(|in_force| in_force.is_concurrent()).peekable();
+    if granting.peek().is_none() {
+        return Ok(());
+    }
+    let granting: Vec<&InForce> = granting.filter(|it| it.policy.applies_to(attributes)).collect();
+    let bytes = carried(&granting, attributes).len();
+    if bytes > MAX_PERMIT_BYTES { Err(AskError::PermitTooLong(bytes)) } else { Ok(()) }
 }
 
-fn parse(text: &str) -> Result<(PermitId, AttributesBody<'static>), Refusal> {
-    let parsed = text.split_once('.').and_then(|(id, attributes)| {
-        let id = u64::from_str_radix(id, 16).ok()?;
-        let attributes = URL_SAFE_NO_PAD.decode(attributes).ok()?;
-        let pairs: Vec<(String, String)> = serde_json::from_slice(&attributes).ok()?;
-        let pairs = pairs.into_iter().map(|(name, value)| (Cow::Owned(name), Cow::Owned(value))).collect();
-        Some((PermitId(id), AttributesBody(pairs)))
-    });
-    parsed.ok_or_else(|| Refusal::Field {
-        place: "/permit".to_owned(),
-        problem: "is not a permit".to_owned(),
-        accepted: "the text that a decision handed out",
-    })
+/// The text of a permit that a decision on these attributes handed out.
+pub(super) fn permit_text(
+    shared: &Shared,
+    decision: &Decision,
+    id: PermitId,
+    attributes: &AttributesBody<'_>,
+) -> String {
+    let set = shared.engine.set();
+    let granting: Vec<&InForce> = decision
+        .parts
+        .iter()
+        .filter(|part| part.grants())
+        .filter_map(|part| set.policy(&part.policy))
+        .collect();
+    let carried = carried(&granting, &Attributes::new(&pairs(attributes)));
+    format!("{:016x}.{}", id.0, URL_SAFE_NO_PAD.encode(carried))
+}
+
+/// What a permit of these policies carries: how many they are, their names, then the names and values of the
+/// attributes that they are keyed on and of the client's name, by which its own numbers are found. Each has
+/// its length before it, in two bytes.
+fn carried(granting: &[&InForce], attributes: &Attributes<'_>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(128);
+    put(&mut text, &u16::try_from(granting.len()).unwrap_or(u16::MAX).to_be_bytes());
+    for in_force in granting {
+        put(&mut text, in_force.policy.name.as_bytes());
+    }
+    let keys = granting.iter().flat_map(|in_force| &in_force.policy.key).map(String::as_str);
+    let mut names: Vec<&str> = keys.chain([CLIENT_ID]).collect();
+    names.sort_unstable();
+    names.dedup();
+    for (name, value) in names.iter().filter_map(|name| Some((name, attributes.value(name)?))) {
+        put(&mut text, name.as_bytes());
+        put(&mut text, value);
+    }
+    text
+}
+
+fn put(text: &mut Vec<u8>, part: &[u8]) {
+    // Invariant: names and values are far shorter; the engine refuses longer ones.
+    text.extend_from_slice(&u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
+    text.extend_from_slice(part);
+}
+
+/// A permit's text, read.
+struct Parsed {
+    id: PermitId,
+    /// The parts of what it carries.
+    parts: Vec<Vec<u8>>,
+    /// How many of them, after the first, are policies.
+    policies: usize,
+}
+
+impl Parsed {
+    fn of(text: &str) -> Result<Self, Refusal> {
+        Self::read(text).ok_or_else(|| Refusal::Field {
+            place: "/permit".to_owned(),
+            problem: "is not a permit".to_owned(),
+            accepted: "the text that a decision handed out",
+        })
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (id, carried) = text.split_once('.')?;
+        let id = PermitId(u64::from_str_radix(id, 16).ok()?);
+        let carried = URL_SAFE_NO_PAD.decode(carried).ok()?;
+        let (mut rest, mut parts) = (&carried[..], Vec::new());
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let (part, after) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
+            parts.push(part.to_vec());
+            rest = after;
+        }
+        let count = parts.first()?.as_slice().try_into().ok()?;
+        let policies = usize::from(u16::from_be_bytes(count));
+        let pairs = parts.len().checked_sub(1 + policies)?;
+        let names = parts[1..=policies].iter().chain(parts[1 + policies..].iter().step_by(2));
+        let is_whole = rest.is_empty() && pairs % 2 == 0;
+        (is_whole && names.into_iter().all(|name| str::from_utf8(name).is_ok()))
+            .then_some(Self { id, parts, policies })
+    }
+
+    /// Names of policies, and pairs of attributes, as the engine takes them.
+    fn contents(&self) -> (Vec<&str>, Vec<(&str, &[u8])>) {
+        // Invariant: names are texts, or it would not have been read.
+        fn text(part: &[u8]) -> &str {
+            str::from_utf8(part).unwrap_or_default()
+        }
+        let (policies, pairs) = self.parts[1..].split_at(self.policies);
+        let pairs = pairs.chunks_exact(2).map(|pair| (text(&pair[0]), &pair[1][..]));
+        (policies.iter().map(|name| text(name)).collect(), pairs.collect())
+    }
 }
 
 fn not_held() -> Refusal {

@@ -115,6 +115,11 @@ fn ask_problem(error: &AskError) -> Problem {
             let error = FieldError { pointer, detail: detail.clone(), accepted: String::new() };
             Problem { errors: vec![error], ..Problem::new(400, "Bad Request", detail) }
         }
+        AskError::PermitTooLong(_) => {
+            let pointer = "/attributes".to_owned();
+            let error = FieldError { pointer, detail: detail.clone(), accepted: String::new() };
+            Problem { errors: vec![error], ..Problem::new(400, "Bad Request", detail) }
+        }
         AskError::CostTooLarge(_) => fields(
             &detail,
             vec![FieldError { pointer: "/cost".to_owned(), detail: detail.clone(), accepted: String::new() }],
