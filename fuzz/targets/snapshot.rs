@@ -9,6 +9,7 @@ use std::hash::Hasher;
 use libfuzzer_sys::fuzz_target;
 use siphasher::sip::SipHasher13;
 use tidegate_algorithms::time::{Now, SECOND};
+use tidegate_store::memory::snapshot::Restored;
 use tidegate_store::memory::{MIN_MAX_BYTES, Memory};
 
 const NOW: Now = Now {
@@ -24,16 +25,16 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn check(mut bytes: &[u8]) {
-    let Ok(memory) = Memory::restore(MIN_MAX_BYTES, &mut bytes, NOW) else { return };
+    let Ok(Restored { memory, .. }) = Memory::restore(MIN_MAX_BYTES, &mut bytes, NOW) else { return };
     let mut again = Vec::new();
     let written = memory.snapshot(&mut again, NOW).expect("a vector takes everything");
     let restored = Memory::restore(MIN_MAX_BYTES, &mut again.as_slice(), NOW).expect("our own snapshot");
-    assert_eq!(restored.stats().entries, written.entries);
+    assert_eq!(restored.memory.stats().entries, written.entries);
 }
 
-/// A snapshot under an all-zero key with one block of `count` entries.
+/// A snapshot under an all-zero key, written at tick 0, with one block of `count` entries.
 fn sealed(count: u32, entries: &[u8]) -> Vec<u8> {
-    let mut bytes = [b"TGSNAP".as_slice(), &1_u16.to_le_bytes(), &[0; 16]].concat();
+    let mut bytes = [b"TGSNAP".as_slice(), &2_u16.to_le_bytes(), &[0; 24]].concat();
     let sum = checksum(0, &bytes);
     bytes.extend(sum);
     bytes.extend(block(1, count, entries));

@@ -268,9 +268,8 @@ fn matching<'s>(
 
 /// The concurrency policies in force that granted a permit, and their keys.
 fn granting<'s>(set: &'s PolicySet, permit: &HeldPermit<'_>, keys: &mut Vec<u8>) -> Vec<Applying<'s>> {
-    let granted = |in_force: &InForce| {
-        in_force.is_concurrent() && permit.policies.contains(&&*in_force.policy.name)
-    };
+    let granted =
+        |in_force: &InForce| in_force.is_concurrent() && permit.policies.contains(&&*in_force.policy.name);
     let policies = set.policies().iter().enumerate().filter(|(_, in_force)| granted(in_force));
     policies.filter_map(|(index, _)| counter(set, index, &permit.attributes, keys)).collect()
 }

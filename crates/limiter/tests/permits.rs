@@ -80,7 +80,11 @@ fn a_permit_that_no_request_could_name_is_refused_before_anything_is_charged() {
     }
     for path in ["/v1/permits", "/v1/decisions"] {
         let refused = service.post(path, &json!({"attributes": attributes}).to_string());
-        assert_eq!((refused.status, &refused.body["errors"][0]["pointer"]), (400, &json!("/attributes")), "{path}");
+        assert_eq!(
+            (refused.status, &refused.body["errors"][0]["pointer"]),
+            (400, &json!("/attributes")),
+            "{path}"
+        );
     }
     let batch = json!([{"attributes": {"client_id": "a"}}, {"attributes": attributes}]);
     assert_eq!(service.post("/v1/decisions", &batch.to_string()).status, 400);

@@ -33,6 +33,13 @@ impl Clock {
         Self { started: uptime(), started_wall: wall().0 }
     }
 
+    /// The same clock, ahead of what it shows by as much as it is behind `tick`: it continues the timeline of
+    /// a process whose civil clock was ahead of this one's.
+    #[must_use]
+    pub fn not_before(self, tick: Tick) -> Self {
+        Self { started_wall: self.started_wall + tick.since(self.tick()), ..self }
+    }
+
     /// Both readings, for a decision.
     #[must_use]
     pub fn now(&self) -> Now {
@@ -81,6 +88,16 @@ mod tests {
         let text = std::fs::read_to_string("/proc/uptime").unwrap();
         let (seconds, rest) = text.split_once('.').unwrap();
         seconds.parse::<u64>().unwrap() * 100 + rest[..2].parse::<u64>().unwrap()
+    }
+
+    #[test]
+    fn a_timeline_is_continued_and_never_set_back() {
+        let clock = Clock::start();
+        let later = clock.tick().plus(3_600 * SECOND);
+        let continued = clock.not_before(later);
+        assert!(continued.tick() >= later && continued.tick().since(later) < 60 * SECOND);
+        assert_eq!(continued.not_before(Tick(0)).started_wall, continued.started_wall);
+        assert!(continued.now().wall.0 < later.0, "the civil time is not changed");
     }
 
     #[test]

@@ -41,14 +41,14 @@ fn filled(keys: u32) -> (Memory, Vec<u8>) {
 }
 
 fn restore(mut bytes: &[u8]) -> Result<Memory, SnapshotError> {
-    Memory::restore(CAP, &mut bytes, Now::at(NOW))
+    Memory::restore(CAP, &mut bytes, Now::at(NOW)).map(|restored| restored.memory)
 }
 
 #[test]
 fn a_restart_keeps_counters_in_any_cap() {
     let (_, bytes) = filled(15_000);
     for cap in [CAP, 16 * CAP, 7 * CAP] {
-        let restored = Memory::restore(cap, &mut bytes.as_slice(), Now::at(NOW)).expect("whole");
+        let restored = Memory::restore(cap, &mut bytes.as_slice(), Now::at(NOW)).expect("whole").memory;
         assert_eq!(restored.stats().entries, 15_000);
         assert_eq!(restored.stats().evicted_live, 0);
         for number in [0_u32, 1, 7_777, 14_999] {
@@ -73,17 +73,28 @@ fn what_has_expired_is_left_out() {
     assert_eq!(memory.snapshot(&mut bytes, Now::at(later)).expect("a vector").entries, 1);
     // And so is what expires while the process is down.
     let (_, bytes) = filled(100);
-    let restored = Memory::restore(CAP, &mut bytes.as_slice(), Now::at(later)).expect("whole");
+    let restored = Memory::restore(CAP, &mut bytes.as_slice(), Now::at(later)).expect("whole").memory;
     assert_eq!(restored.stats().entries, 0);
 }
 
-/// The clock went back between the two processes: nobody waits longer than from empty to full.
+/// The civil clock went back between the two processes, and the timeline does not: what was left is left.
+#[test]
+fn fault_56_a_restart_continues_the_timeline_of_what_it_restores() {
+    let (_, bytes) = filled(1);
+    let back = Now::at(NOW - 3_600 * SECOND);
+    let restored = Memory::restore(CAP, &mut bytes.as_slice(), back).expect("whole");
+    assert_eq!(restored.written, Now::at(NOW).tick);
+    let left = |tick: u64| remaining(&restored.memory, tick, &bucket(), &0_u32.to_be_bytes());
+    assert_eq!((left(restored.written.0), left(restored.written.0 + 6 * SECOND)), (6, 7));
+}
+
+/// The clock went back between the two processes, for a caller who does not ask: nobody waits longer than from empty to full.
 #[test]
 fn states_from_the_future_are_clamped() {
     let (_, bytes) = filled(1);
     let hour = 3_600 * SECOND;
     let back = Now::at(NOW - hour);
-    let restored = Memory::restore(CAP, &mut bytes.as_slice(), back).expect("whole");
+    let restored = Memory::restore(CAP, &mut bytes.as_slice(), back).expect("whole").memory;
     let key = 0_u32.to_be_bytes();
     assert_eq!(remaining(&restored, NOW - hour, &bucket(), &key), 0, "no free refill");
     assert_eq!(remaining(&restored, NOW - hour + 60 * SECOND, &bucket(), &key), 10, "no lock-out");
@@ -116,7 +127,7 @@ fn every_flipped_bit_is_noticed() {
 #[test]
 fn blocks_cannot_be_dropped_or_swapped() {
     let (_, bytes) = filled(20_000);
-    let header = 32;
+    let header = 40;
     let length = |at: usize| {
         let bytes = bytes[at..at + 4].try_into().expect("four");
         usize::try_from(u32::from_le_bytes(bytes)).expect("small") + 16
@@ -137,8 +148,8 @@ fn foreign_files_and_other_versions_are_told_apart() {
     let (_, mut bytes) = filled(3);
     assert!(matches!(restore(b"# a configuration file\n"), Err(SnapshotError::Foreign)));
     assert!(matches!(restore(&[0; 64]), Err(SnapshotError::Foreign)));
-    bytes[6] = 2;
-    assert!(matches!(restore(&bytes), Err(SnapshotError::Version(2))));
+    bytes[6] = 1;
+    assert!(matches!(restore(&bytes), Err(SnapshotError::Version(1))));
     assert!(matches!(restore(&bytes[..20]), Err(SnapshotError::Truncated { block: 0 })));
 }
 
@@ -176,7 +187,7 @@ fn a_file_is_replaced_whole_and_private() {
     assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 1, "nothing else is left");
 
     let restored = snapshot::load(CAP, &path, Now::at(NOW)).expect("whole").expect("there");
-    assert_eq!(restored.stats().entries, 1_000);
+    assert_eq!(restored.memory.stats().entries, 1_000);
 
     fs::write(&path, &bytes[..bytes.len() - 3]).expect("writable");
     let torn = snapshot::load(CAP, &path, Now::at(NOW));

@@ -121,12 +121,7 @@ fn fault_08_the_civil_clock_jumps_and_nobody_is_refilled_or_locked_out() {
         fs::rename(clock.with_extension("new"), &clock).unwrap();
     };
     set_clock("+0");
-    let libraries = ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime"];
-    let library = libraries
-        .iter()
-        .map(|path| format!("{path}/libfaketime.so.1"))
-        .find(|path| fs::exists(path).unwrap());
-    let library = library.expect("libfaketime is there: run `make setup`");
+    let library = support::faketime();
     let path = clock.to_str().unwrap();
     let environment = [
         ("LD_PRELOAD", library.as_str()),

@@ -46,7 +46,8 @@ pub struct Permit {
 impl Slots {
     pub(super) fn check(&self, state: &mut State, now: Now, cost: u64) -> Verdict {
         let Some(permits) = self.settle(state, now) else {
-            return Verdict::allowed(self.limit, self.limit - cost, if cost == 0 { 0 } else { self.lease }, 0);
+            let reset = if cost == 0 { 0 } else { self.lease };
+            return Verdict::allowed(self.limit, self.limit - cost, reset, 0);
         };
         let reset = permits.expires().since(now.tick);
         let wanted = permits.units.saturating_add(cost);

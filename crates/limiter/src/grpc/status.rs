@@ -74,9 +74,7 @@ impl From<AskError> for Status {
             AskError::ValueTooLong { .. }
             | AskError::CostTooLarge(_)
             | AskError::AmbiguousPath(_)
-            | AskError::PermitTooLong(_) => {
-                Code::InvalidArgument
-            }
+            | AskError::PermitTooLong(_) => Code::InvalidArgument,
         };
         Self::new(code, error.to_string())
     }

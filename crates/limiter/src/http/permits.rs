@@ -96,11 +96,7 @@ pub(super) async fn release(
     let permit = Parsed::of(&permit)?;
     let (policies, known) = permit.contents();
     let held = HeldPermit { id: permit.id, policies: &policies, attributes: Attributes::new(&known) };
-    if shared.engine.release(&held).await? {
-        Ok(StatusCode::NO_CONTENT)
-    } else {
-        Err(not_held())
-    }
+    if shared.engine.release(&held).await? { Ok(StatusCode::NO_CONTENT) } else { Err(not_held()) }
 }
 
 /// Refuses a request whose permit could not be named in a request's target, before anything is charged.
@@ -189,10 +185,10 @@ impl Parsed {
         let count = parts.first()?.as_slice().try_into().ok()?;
         let policies = usize::from(u16::from_be_bytes(count));
         let pairs = parts.len().checked_sub(1 + policies)?;
-        let names = parts[1..=policies].iter().chain(parts[1 + policies..].iter().step_by(2));
+        let mut names = parts[1..=policies].iter().chain(parts[1 + policies..].iter().step_by(2));
         let is_whole = rest.is_empty() && pairs % 2 == 0;
-        (is_whole && names.into_iter().all(|name| str::from_utf8(name).is_ok()))
-            .then_some(Self { id, parts, policies })
+        let is_whole = is_whole && names.all(|name| str::from_utf8(name).is_ok());
+        is_whole.then_some(Self { id, parts, policies })
     }
 
     /// Names of policies, and pairs of attributes, as the engine takes them.

@@ -157,11 +157,7 @@ impl Batch {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    async fn run(
-        &self,
-        chain: Vec<Place<'_>>,
-        shared: &Shared,
-    ) -> Vec<(usize, Result<Verdict, StoreError>)> {
+    async fn run(&self, chain: Vec<Place<'_>>, shared: &Shared) -> Vec<(usize, Result<Verdict, StoreError>)> {
         let mut decided = Vec::with_capacity(chain.len());
         for (index, dialect, spend) in chain {
             decided.push((index, shared.counters(dialect).decide(spend, &self.keys).await));

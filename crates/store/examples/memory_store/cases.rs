@@ -260,7 +260,7 @@ pub(crate) fn snapshot(clients: u64) {
     let read =
         nanos(Clock::Elapsed, || restored = snapshot::load(AMPLE, &path, Now::at(START)).ok().flatten());
     let (written, restored) = (written.expect("written"), restored.expect("whole"));
-    assert_eq!((written.entries, restored.stats().entries), (clients, clients));
+    assert_eq!((written.entries, restored.memory.stats().entries), (clients, clients));
     std::fs::remove_dir_all(&folder).expect("made above");
     print(&format!("snapshot of {clients} keys: size"), written.bytes / clients, "B/key");
     print(&format!("snapshot of {clients} keys: write and sync"), wrote / 1_000_000, "ms");

@@ -186,8 +186,8 @@ impl Model {
                 .filter(|other| charges[*other].key == charge.key && answer.verdicts[*other].allowed)
                 .map(|other| charges[other].cost)
                 .sum::<u64>();
-            let verdict =
-                self.with_state(charge.key, now, |state| charge.limit.check(state, now, charge.cost + earlier));
+            let verdict = self
+                .with_state(charge.key, now, |state| charge.limit.check(state, now, charge.cost + earlier));
             answer.allowed &= verdict.allowed || !charge.binding;
             answer.verdicts.push(verdict);
         }

@@ -16,7 +16,7 @@ use tidegate_store::Counters;
 use tidegate_store::guard::{Guard, GuardConfig};
 use tidegate_store::lease::{LeaseConfig, Leases};
 use tidegate_store::memory::Memory;
-use tidegate_store::memory::snapshot::{load, save};
+use tidegate_store::memory::snapshot::{Restored, load, save};
 use tidegate_store::postgres::{self, Postgres, PostgresConfig};
 use tidegate_store::redis::{Redis, RedisConfig};
 use tidegate_store::shared::Shared;
@@ -62,11 +62,12 @@ impl Snapshots {
 }
 
 /// The store that the settings ask for, with what was saved of it. Call it inside a runtime: a
-/// shared store talks from tasks of its own, and never gives up before its callers do.
+/// shared store talks from tasks of its own, and never gives up before its callers do. The clock is moved
+/// ahead if what was saved is of a later time.
 pub(super) fn open(
     settings: &Settings,
     snapshots: Option<&Snapshots>,
-    clock: &Clock,
+    clock: &mut Clock,
 ) -> Result<Counters, StartError> {
     match &settings.store {
         Store::Memory => {
@@ -118,9 +119,10 @@ pub fn lease_config(settings: &Settings) -> Option<LeaseConfig> {
     })
 }
 
-fn found_again(max_bytes: usize, path: &Path, clock: &Clock) -> Option<Memory> {
+fn found_again(max_bytes: usize, path: &Path, clock: &mut Clock) -> Option<Memory> {
     match load(max_bytes, path, clock.now()) {
-        Ok(Some(memory)) => {
+        Ok(Some(Restored { memory, written })) => {
+            *clock = clock.not_before(written);
             tracing::info!(keys = memory.stats().entries, "counters restored");
             Some(memory)
         }

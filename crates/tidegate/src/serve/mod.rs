@@ -86,11 +86,11 @@ impl App {
         let snapshot = control.snapshot();
         let set = PolicySet::assemble(&file, snapshot.revision(), candidates(&snapshot), &tallies)
             .map_err(StartError::Policies)?;
-        let clock = Clock::start();
+        let mut clock = Clock::start();
         let snapshots = Snapshots::of(settings);
         let counters = {
             let _inside = cores.handle(0).enter();
-            counters::open(settings, snapshots.as_ref(), &clock)?
+            counters::open(settings, snapshots.as_ref(), &mut clock)?
         };
         let engine = Arc::new(Engine::new(set, tallies, counters, clock));
         let api = Api::new(

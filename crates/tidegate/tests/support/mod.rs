@@ -136,3 +136,11 @@ impl Drop for Tidegate {
 pub fn agent() -> ureq::Agent {
     ureq::Agent::config_builder().http_status_as_error(false).build().into()
 }
+
+/// The library that shows a program another civil time.
+pub fn faketime() -> String {
+    let folders = ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime"];
+    let mut libraries = folders.iter().map(|path| format!("{path}/libfaketime.so.1"));
+    let library = libraries.find(|path| std::fs::exists(path).unwrap());
+    library.expect("libfaketime is there: run `make setup`")
+}

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use tidegate_algorithms::time::Now;
 
-use super::{SnapshotError, Written};
+use super::{Restored, SnapshotError, Written};
 use crate::memory::Memory;
 
 /// Read and write for the owner, nothing for others.
@@ -38,7 +38,7 @@ pub fn save(memory: &Memory, path: &Path, now: Now) -> Result<Written, SnapshotE
 ///
 /// # Errors
 /// When there is a file, and it cannot be read or is not a whole snapshot of this version.
-pub fn load(max_bytes: usize, path: &Path, now: Now) -> Result<Option<Memory>, SnapshotError> {
+pub fn load(max_bytes: usize, path: &Path, now: Now) -> Result<Option<Restored>, SnapshotError> {
     match File::open(path) {
         Ok(file) => Memory::restore(max_bytes, &mut BufReader::new(file), now).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -2,7 +2,7 @@
 //! fresh window.
 //!
 //! ```text
-//!   header   "TGSNAP" | version u16 | hash key, 16 bytes | checksum u64
+//!   header   "TGSNAP" | version u16 | hash key, 16 bytes | tick u64 | checksum u64
 //!   block    length u32 | entries u32 | entries (codec.rs) | checksum u64      any number of these
 //!   end      length u32 = 8 | entries u32 = 0 | number of all entries u64 | checksum u64
 //! ```
@@ -20,6 +20,10 @@
 //! The restoring process may have another cap: entries that do not fit are evicted as always.
 //! Entries that have expired meanwhile are left out.
 //!
+//! The tick is the time of the writer's timeline at which it was written. A process whose civil clock shows
+//! less continues that timeline, so that time does not go back under the keys: a bucket would else be
+//! empty for a full span, since its state came from the future.
+//!
 //! Deliberately absent: when to snapshot, and whether to: the binary knows.
 
 mod codec;
@@ -30,20 +34,29 @@ use std::io::{self, Read, Write};
 
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
-use tidegate_algorithms::time::Now;
+use tidegate_algorithms::time::{Now, Tick};
 
 use super::{HashKey, Memory, hold};
 pub use file::{load, save};
 
 const MAGIC: &[u8; 6] = b"TGSNAP";
 /// Version of the format that is written, and the only one that is read.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// A block is closed once it is this long.
 const BLOCK: usize = 256 << 10;
 /// Longest block that is read: a full one and the largest entry, with room to spare.
 const MAX_BLOCK: u32 = 1 << 20;
 /// Bytes of a header before its checksum.
-const HEADER: usize = MAGIC.len() + 2 + 16;
+const HEADER: usize = MAGIC.len() + 2 + 16 + 8;
+
+/// What a snapshot described.
+#[derive(Debug)]
+pub struct Restored {
+    /// The store.
+    pub memory: Memory,
+    /// When it was written, on its writer's timeline. Decisions are to be made at no earlier time.
+    pub written: Tick,
+}
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +99,7 @@ impl Memory {
     /// # Errors
     /// Those of `output`, after which what was written is to be thrown away.
     pub fn snapshot(&self, output: &mut impl Write, now: Now) -> io::Result<Written> {
-        let mut blocks = Blocks::start(self.identity.key());
+        let mut blocks = Blocks::start(self.identity.key(), now.tick);
         let mut written = Written::default();
         for slot in &self.shards {
             let shard = hold(&slot.0);
@@ -105,12 +118,14 @@ impl Memory {
         Ok(written)
     }
 
-    /// A store of at most `max_bytes` with what `input` says is known and has not expired at `now`.
+    /// A store of at most `max_bytes` with what `input` says is known and has not expired at `now`, or when it
+    /// was written if that is later.
     ///
     /// # Errors
     /// When `input` is not a whole, unaltered snapshot of this version; any bytes may be given.
-    pub fn restore(max_bytes: usize, input: &mut impl Read, now: Now) -> Result<Self, SnapshotError> {
-        let key = header(input)?;
+    pub fn restore(max_bytes: usize, input: &mut impl Read, now: Now) -> Result<Restored, SnapshotError> {
+        let (key, written) = header(input)?;
+        let now = Now { tick: now.tick.max(written), ..now };
         let memory = Self::with_key(max_bytes, key);
         let mut payload = Vec::new();
         let mut total = 0;
@@ -122,7 +137,7 @@ impl Memory {
             let mut rest = payload.as_slice();
             if entries == 0 {
                 let whole = rest == u64::to_le_bytes(total) && read_up_to(input, 1, &mut payload)? == 0;
-                return if whole { Ok(memory) } else { Err(damaged()) };
+                return if whole { Ok(Restored { memory, written }) } else { Err(damaged()) };
             }
             for _ in 0..entries {
                 let (hash, state) = codec::decode(&mut rest).ok_or_else(damaged)?;
@@ -151,11 +166,12 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn start(key: HashKey) -> Self {
+    fn start(key: HashKey, written: Tick) -> Self {
         let mut closed = Vec::with_capacity(2 * BLOCK);
         closed.extend_from_slice(MAGIC);
         closed.extend_from_slice(&VERSION.to_le_bytes());
         closed.extend_from_slice(&key.0);
+        closed.extend_from_slice(&written.0.to_le_bytes());
         closed.extend_from_slice(&checksum(key, 0, [&closed, &[]]));
         Self { key, closed, open: Vec::with_capacity(2 * BLOCK), entries: 0, number: 0, total: 0 }
     }
@@ -191,7 +207,7 @@ impl Blocks {
     }
 }
 
-fn header(input: &mut impl Read) -> Result<HashKey, SnapshotError> {
+fn header(input: &mut impl Read) -> Result<(HashKey, Tick), SnapshotError> {
     let mut bytes = Vec::new();
     read_up_to(input, HEADER + 8, &mut bytes)?;
     let common = bytes.len().min(MAGIC.len());
@@ -205,12 +221,13 @@ fn header(input: &mut impl Read) -> Result<HashKey, SnapshotError> {
     if version != VERSION {
         return Err(SnapshotError::Version(version));
     }
-    let mut key = HashKey([0; 16]);
-    key.0.copy_from_slice(&bytes[8..HEADER]);
+    let (mut key, mut written) = (HashKey([0; 16]), [0; 8]);
+    key.0.copy_from_slice(&bytes[8..24]);
+    written.copy_from_slice(&bytes[24..HEADER]);
     if bytes[HEADER..] != checksum(key, 0, [&bytes[..HEADER], &[]]) {
         return Err(SnapshotError::Damaged { block: 0 });
     }
-    Ok(key)
+    Ok((key, Tick(u64::from_le_bytes(written))))
 }
 
 /// Reads block number `block` into `payload` and returns how many entries it says it has.
