@@ -1,6 +1,6 @@
 # The commands of the README. What they do is in xtask/; this file only names it.
 .DEFAULT_GOAL := help
-.PHONY: help run test setup fmt lint audit docs fuzz pauses bench capacity clean
+.PHONY: help run test setup fmt lint audit docs fuzz pauses bench capacity dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench: setup ## the table of docs/benchmarks.md, against nginx, throttlecrab and
 
 capacity: setup ## where this machine's tidegate saturates, and why: docs/capacity.md
 	cargo xtask capacity
+
+dist: ## the binary to ship, and its debug information apart: target/dist
+	cargo xtask dist
 
 clean: ## removes what was built, not what was installed
 	cargo clean

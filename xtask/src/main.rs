@@ -4,6 +4,7 @@
 mod bench;
 mod capacity;
 mod chore;
+mod dist;
 mod fuzz;
 mod markdown;
 mod pauses;
@@ -22,6 +23,7 @@ const CHORES: &[(&str, &str)] = &[
     ("tidy", "checks the rules of the house that a compiler does not know"),
     ("deny", "checks licences, duplicate versions and sources of dependencies [advisories: with --all]"),
     ("faults", "lists the faults of docs/faults.md with the tests that prove them"),
+    ("dist", "builds what is shipped: the binary, and its debug information apart, in target/dist/"),
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
@@ -52,6 +54,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "tidy" => tidy::run(&root),
         "deny" => deny(&root, rest),
         "faults" => faults(&root),
+        "dist" => dist::dist(&root),
         "bench" => bench::bench(&root, rest),
         "capacity" => capacity::capacity(&root, rest),
         "fuzz" => fuzz::fuzz(&root, rest),

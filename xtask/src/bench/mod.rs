@@ -90,7 +90,7 @@ fn section(root: &Path, case: &case::Case) -> anyhow::Result<String> {
 /// # Errors
 /// When it does not build.
 pub(crate) fn build(root: &Path) -> anyhow::Result<()> {
-    run(cargo().args(["build", "--release", "--package", "tidegate"]).current_dir(root))
+    run(cargo().args(["build", "--release", "--locked", "--package", "tidegate"]).current_dir(root))
 }
 
 /// The release build of Tidegate.
