@@ -15,6 +15,8 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 use utoipa::ToSchema;
 
+use crate::object::Object;
+pub use crate::object::UniqueJson;
 use crate::problem::FieldError;
 
 /// Most requests in one batch.
@@ -105,12 +107,16 @@ pub enum DecisionBodies<'a> {
     Batch(Vec<DecisionBody<'a>>),
 }
 
-/// Reads a body.
+/// Reads a body that is an object.
 ///
 /// # Errors
 /// [`BodyError::Syntax`] for what is not JSON in UTF-8 (RFC 8259, 8.1), fields that nobody asks for
-/// included; [`BodyError::Field`] for what is not a `T`.
+/// included; [`BodyError::Field`] for what is not a `T`, a list of its fields' values included.
 pub fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, BodyError> {
+    read_any::<Object<T>>(body).map(|Object(value)| value)
+}
+
+fn read_any<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, BodyError> {
     let text = std::str::from_utf8(body).map_err(|error| {
         BodyError::Syntax(format!("the body is not UTF-8 from byte {} on", error.valid_up_to()))
     })?;
@@ -124,7 +130,7 @@ pub fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, BodyError> {
 pub fn read_decisions(body: &[u8]) -> Result<DecisionBodies<'_>, BodyError> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if first == Some(&b'[') {
-        read::<Batch<'_>>(body).map(|batch| DecisionBodies::Batch(batch.0))
+        read_any::<Batch<'_>>(body).map(|batch| DecisionBodies::Batch(batch.0))
     } else {
         read(body).map(DecisionBodies::One)
     }
@@ -240,7 +246,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Batch<'a> {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut items = Vec::new();
-                while let Some(item) = list.next_element()? {
+                while let Some(Object(item)) = list.next_element()? {
                     if items.len() == MAX_BATCH {
                         return Err(A::Error::custom(format_args!("more than {MAX_BATCH} requests")));
                     }
@@ -317,6 +323,33 @@ mod tests {
         let twice = r#"{"attributes":{"a":"1","a":"2"}}"#;
         assert!(matches!(error::<DecisionBody<'_>>(twice), BodyError::Syntax(_)));
         assert!(read::<RateLimitBody<'_>>(b"{\"client_id\":\"\xff\",\"resource\":\"\"}").is_err());
+    }
+
+    #[test]
+    fn fault_29_a_name_that_comes_twice_is_refused_at_every_depth() {
+        for body in [r#"{"limit":1,"limit":2}"#, r#"{"match":{"a":"1","a":"2"}}"#, r#"{"a":[{"b":1,"b":1}]}"#]
+        {
+            assert!(
+                matches!(error::<UniqueJson>(body), BodyError::Syntax(text) if text.starts_with("duplicate field"))
+            );
+        }
+        let body = r#"{"a":[1,-1,1.5,true,null,"x",{"a":{"a":1}}],"b":18446744073709551615}"#;
+        let expected: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(read::<UniqueJson>(body.as_bytes()).unwrap().0, expected);
+        assert!(matches!(
+            error::<UniqueJson>(&format!("{{\"a\":{}", "[".repeat(10_000))),
+            BodyError::Syntax(_)
+        ));
+    }
+
+    #[test]
+    fn a_list_of_values_is_no_object() {
+        let expected = field("", "invalid type: sequence, expected an object");
+        assert_eq!(error::<ConfigureBody>("[60,100]"), expected);
+        assert_eq!(error::<RateLimitBody<'_>>(r#"["a","b"]"#), expected);
+        assert_eq!(error::<UniqueJson>("[]"), expected);
+        let item = read_decisions(br#"[[{"client_id":"a"},1,false]]"#).unwrap_err();
+        assert_eq!(item, field("/0", "invalid type: sequence, expected an object"));
     }
 
     #[test]
