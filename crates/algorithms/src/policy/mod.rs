@@ -14,6 +14,7 @@
 //! [`crate::limit`] cannot overflow; the bounds are the constants below, in the docs by name.
 
 mod attributes;
+mod index;
 mod nearest;
 mod parse;
 
@@ -26,6 +27,7 @@ use crate::limit::calendar::Period;
 use crate::limit::{Bucket, Calendar, FixedWindow, Limit, SlidingCounter, SlidingLog, Slots};
 use crate::time::SECOND;
 pub use attributes::{Attributes, Pattern, first_value, key_of};
+pub use index::{MAX_UNINDEXED, MatchIndex};
 pub use nearest::{nearest, unknown_key};
 pub use parse::{parse, parse_quota};
 
