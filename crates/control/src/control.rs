@@ -17,10 +17,13 @@ use tidegate_postgres::Place;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use crate::document::{Accepted, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
+use crate::database::DataDir;
+use crate::document::{Accepted, Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
 use crate::error::Error;
+use crate::link::{in_time, unavailable};
 use crate::local::Local;
 use crate::remote::Remote;
+use crate::rows;
 use crate::snapshot::{Limits, Snapshot, publish};
 
 /// Calls of [`Control::run`] that may occupy a blocking thread at once; others wait their turn.
@@ -88,6 +91,23 @@ impl Control {
         Ok(Self::new(limits, newest, Backend::Remote(remote)))
     }
 
+    /// What is stored in `path`, without becoming its owner: a process may be at work there. Nothing is
+    /// stored where there is no database.
+    ///
+    /// # Errors
+    /// [`Error::Newer`], [`Error::Corrupt`] or [`Error::Database`].
+    pub fn look(path: &Path) -> Result<Snapshot, Error> {
+        DataDir::beside(path).map_or_else(|| Ok(Snapshot::default()), |dir| dir.look())
+    }
+
+    /// What is stored in PostgreSQL, without changing anything there.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Late`] or [`Error::Corrupt`].
+    pub async fn look_at(place: &Place) -> Result<Snapshot, Error> {
+        in_time(async { rows::look(&place.connect(|| {}).await.map_err(unavailable)?).await }).await
+    }
+
     fn new(limits: Limits, newest: watch::Sender<Arc<Snapshot>>, backend: Backend) -> Self {
         let limits = Limits { audit_rows: limits.audit_rows.max(1), ..limits };
         let blocking = Arc::new(Semaphore::new(BLOCKING_CALLS));
@@ -106,11 +126,12 @@ impl Control {
         self.shared.newest.subscribe()
     }
 
-    /// Whether changes can be made and heard of, as far as is known; always so in a data directory.
+    /// Whether changes can be made and heard of, as far as is known. In a data directory, whether the
+    /// database took the last one; a start tries it out.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         match &self.shared.backend {
-            Backend::Local(_) => true,
+            Backend::Local(local) => local.is_writable(),
             Backend::Remote(remote) => remote.is_reachable(),
         }
     }
@@ -133,6 +154,18 @@ impl Control {
             Backend::Local(_) => None,
             Backend::Remote(remote) => Some(remote.kept()),
         }
+    }
+
+    /// The documents that are not what their changes wrote, as found at the start, unless they were
+    /// changed since. In a data directory only: PostgreSQL looks after its pages itself.
+    #[must_use]
+    pub fn altered(&self) -> Vec<Altered> {
+        let Backend::Local(local) = &self.shared.backend else { return Vec::new() };
+        let snapshot = self.snapshot();
+        let is_there = |found: &&Altered| {
+            snapshot.get(found.kind, &found.name).is_some_and(|document| document.revision == found.revision)
+        };
+        local.altered().iter().filter(is_there).cloned().collect()
     }
 
     /// One document. Never blocks.
@@ -183,63 +216,65 @@ impl Control {
     /// one is returned. When this returns, the changes are durable.
     ///
     /// # Errors
-    /// As [`Control::apply_at`]; [`Error::Moved`] only after many attempts.
+    /// Of the first change that is refused, as [`Draft::add`]; of the whole, as [`Control::commit`];
+    /// [`Error::Moved`] only after many attempts.
     pub fn apply(&self, changes: &[Change], author: &Author) -> Result<Revision, Error> {
         let mut attempts = 1;
         loop {
-            match self.apply_at(self.refreshed()?.revision(), changes, author) {
+            self.refreshed()?;
+            let mut draft = self.draft();
+            for change in changes {
+                draft.add(change.clone(), author.clone(), |_| Ok::<_, Error>(()))?;
+            }
+            match self.commit(draft) {
                 Err(Error::Moved { .. }) if attempts < crate::MAX_OVERTAKEN => attempts += 1,
                 outcome => return outcome,
             }
         }
     }
 
-    /// The same, if `base` is still the newest revision.
+    /// Begins to put changes together on the newest snapshot known here.
+    #[must_use]
+    pub fn draft(&self) -> Draft {
+        let snapshot = Snapshot::clone(&self.snapshot());
+        Draft { base: snapshot.clone(), next: snapshot, limits: self.shared.limits, accepted: Vec::new() }
+    }
+
+    /// Stores the changes of a draft in one transaction, if what it began with is still the newest
+    /// snapshot: all of them or none. Returns the newest revision then.
     ///
     /// # Errors
-    /// Of the first change that is refused: [`Error::Invalid`], [`Error::PreconditionFailed`],
-    /// [`Error::NotFound`] or [`Error::Full`]; of the whole: [`Error::Moved`],
-    /// [`Error::TooManyChanges`] or [`Error::InvalidActor`]; of the disk or the network:
-    /// [`Error::Database`], [`Error::Unavailable`], [`Error::Unknown`] or [`Error::Corrupt`].
-    pub fn apply_at(&self, base: Revision, changes: &[Change], author: &Author) -> Result<Revision, Error> {
-        if changes.len() > crate::MAX_CHANGES {
-            return Err(Error::TooManyChanges { count: changes.len() });
-        }
-        if author.actor.is_empty() || author.actor.len() > crate::MAX_ACTOR_BYTES {
-            return Err(Error::InvalidActor { bytes: author.actor.len() });
-        }
+    /// [`Error::Moved`]; of the disk or the network: [`Error::Database`], [`Error::Unavailable`],
+    /// [`Error::Unknown`] or [`Error::Corrupt`].
+    pub fn commit(&self, draft: Draft) -> Result<Revision, Error> {
+        let Draft { base, next, accepted, .. } = draft;
         let shared = &*self.shared;
         let _turn = lock(&shared.changing);
-        let mut next = Snapshot::clone(&self.snapshot());
-        if next.revision() != base {
-            return Err(Error::Moved { newest: next.revision() });
+        let newest = self.snapshot();
+        if !newest.is_same_as(&base) {
+            return Err(Error::Moved { newest: newest.revision() });
         }
-        let mut accepted = Vec::with_capacity(changes.len());
-        for change in changes {
-            let before = next.apply(change, &shared.limits)?;
-            accepted.push(Accepted { change, revision: next.revision(), before });
-        }
-        let newest = next.revision();
         if accepted.is_empty() {
-            return Ok(newest);
+            return Ok(base.revision());
         }
         match &shared.backend {
             Backend::Local(local) => {
-                let outcome = local.commit(&accepted, author, shared.limits.audit_rows);
+                let outcome = local.commit(&accepted, shared.limits.audit_rows);
                 // After a failure, what is on the disk decides. If it cannot be read either, the next
                 // change fails on the audit log's primary key instead of diverging from it.
                 if outcome.is_err()
                     && let Ok(stored) = local.load()
-                    && stored.revision() != base
+                    && stored.revision() != base.revision()
                 {
-                    publish(&shared.newest, base, stored);
+                    publish(&shared.newest, base.revision(), stored);
                 }
                 outcome?;
             }
-            Backend::Remote(remote) => remote.commit(base, &accepted, author, shared.limits.audit_rows)?,
+            Backend::Remote(remote) => remote.commit(base.revision(), &accepted, shared.limits.audit_rows)?,
         }
-        publish(&shared.newest, base, next);
-        Ok(newest)
+        let revision = next.revision();
+        publish(&shared.newest, base.revision(), next);
+        Ok(revision)
     }
 
     /// At most `limit` audit rows (capped at [`crate::MAX_AUDIT_PAGE`]) after `after`, oldest first.
@@ -299,6 +334,54 @@ impl Control {
                 Err(_cancelled) => Err(Error::Stopped),
             },
         }
+    }
+}
+
+/// Changes that are put together and not yet stored.
+#[derive(Debug)]
+pub struct Draft {
+    base: Snapshot,
+    next: Snapshot,
+    limits: Limits,
+    accepted: Vec<Accepted>,
+}
+
+impl Draft {
+    /// What would be stored.
+    #[must_use]
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.next
+    }
+
+    /// Whether nothing would change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.accepted.is_empty()
+    }
+
+    /// Adds a change, if `check` accepts the snapshot that it makes. Refused, it leaves no trace.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::InvalidActor`], [`Error::PreconditionFailed`], [`Error::NotFound`],
+    /// [`Error::Full`] or [`Error::TooManyChanges`]; those of `check`.
+    pub fn add<T, E: From<Error>>(
+        &mut self,
+        change: Change,
+        author: Author,
+        check: impl FnOnce(&Snapshot) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if self.accepted.len() == crate::MAX_CHANGES {
+            return Err(Error::TooManyChanges { count: crate::MAX_CHANGES + 1 }.into());
+        }
+        if author.actor.is_empty() || author.actor.len() > crate::MAX_ACTOR_BYTES {
+            return Err(Error::InvalidActor { bytes: author.actor.len() }.into());
+        }
+        let mut next = self.next.clone();
+        let before = next.apply(&change, &self.limits)?;
+        let checked = check(&next)?;
+        self.accepted.push(Accepted { change, author, revision: next.revision(), before });
+        self.next = next;
+        Ok(checked)
     }
 }
 

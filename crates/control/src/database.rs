@@ -15,13 +15,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::types::Type;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, params};
-use tidegate_algorithms::time::Wall;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params};
 
-use crate::document::{Accepted, Action, AuditRow, Author, Document, Kind, Revision};
+use crate::document::{Accepted, Altered, AuditRow, Revision};
 use crate::error::Error;
 use crate::snapshot::Snapshot;
+use crate::statements::{altered, audit_row, document, revisions, signed, write_audit, write_document};
 
 /// The database's file name inside the data directory.
 pub const DATABASE_FILE: &str = "control.sqlite";
@@ -60,7 +59,8 @@ const MIGRATIONS: &[&str] = &["
 #[derive(Debug)]
 pub(crate) struct DataDir {
     database: PathBuf,
-    lock: File,
+    /// `None` if the directory is only looked at.
+    lock: Option<File>,
 }
 
 /// Says so when it is over. Closing alone would not always do: a child process that another thread has
@@ -69,7 +69,7 @@ pub(crate) struct DataDir {
 impl Drop for DataDir {
     fn drop(&mut self) {
         // What cannot be unlocked is unlocked by closing it.
-        let _closed_instead = self.lock.unlock();
+        let _closed_instead = self.lock.as_ref().map(File::unlock);
     }
 }
 
@@ -95,7 +95,34 @@ impl DataDir {
         let database = path.join(DATABASE_FILE);
         private_file(&database).map_err(failed(&database))?;
         File::open(path).and_then(|directory| directory.sync_all()).map_err(failed(path))?;
-        Ok(Self { database, lock })
+        Ok(Self { database, lock: Some(lock) })
+    }
+
+    /// The same directory for a look, whoever owns it; nothing is created in it. `None` if there is no
+    /// database.
+    pub(crate) fn beside(path: &Path) -> Option<Self> {
+        let database = path.join(DATABASE_FILE);
+        database.exists().then_some(Self { database, lock: None })
+    }
+
+    /// What is stored, if this program knows the schema.
+    ///
+    /// # Errors
+    /// [`Error::Newer`], [`Error::Corrupt`] or [`Error::Database`].
+    pub(crate) fn look(&self) -> Result<Snapshot, Error> {
+        let connection = self.reader()?;
+        let version: i64 = connection
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .map_err(|source| self.failed(source))?;
+        let supported = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+        match version {
+            // Made by a process that has not yet written anything.
+            0 => Ok(Snapshot::default()),
+            _ if version > supported => {
+                Err(Error::Newer { path: self.database.clone(), found: version, supported })
+            }
+            _ => self.load(&connection),
+        }
     }
 
     /// The connection that writes, with the schema brought up to date.
@@ -189,15 +216,14 @@ impl DataDir {
     pub(crate) fn commit(
         &self,
         connection: &mut Connection,
-        accepted: &[Accepted<'_>],
-        author: &Author,
+        accepted: &[Accepted],
         audit_rows: u64,
     ) -> Result<(), Error> {
         let mut write = || {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             for one in accepted {
                 write_document(&transaction, one)?;
-                write_audit(&transaction, one, author)?;
+                write_audit(&transaction, one)?;
             }
             if let Some(newest) = accepted.last() {
                 let pruned = signed(newest.revision.0.saturating_sub(audit_rows));
@@ -206,6 +232,33 @@ impl DataDir {
             transaction.commit()
         };
         write().map_err(|source| self.failed(source))
+    }
+
+    /// Whether the next change could be written, found out by writing one and taking it back.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`]: it could not.
+    pub(crate) fn try_out(&self, connection: &mut Connection, newest: Revision) -> Result<(), Error> {
+        let mut write = || {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction
+                .prepare(
+                    "INSERT INTO audit (revision, at_nanos, actor, action, kind, name)
+                     VALUES (?, 0, '', '', '', '')",
+                )?
+                .execute([signed(newest.next().0)])?;
+            transaction.rollback()
+        };
+        write().map_err(|source| self.failed(source))
+    }
+
+    /// The documents that are not what the audit log says of their revisions. SQLite has no checksums: a
+    /// bit that flips in a body shows nowhere else. Rows that were pruned cannot be compared.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`]: the audit log cannot be read.
+    pub(crate) fn altered(&self, connection: &Connection) -> Result<Vec<Altered>, Error> {
+        altered(connection).map_err(|source| self.failed(source))
     }
 
     /// At most `limit` audit rows after `after`, oldest first.
@@ -266,94 +319,6 @@ fn step(connection: &mut Connection, version: i64, migration: &str) -> rusqlite:
     transaction.commit()
 }
 
-fn write_document(connection: &Connection, accepted: &Accepted<'_>) -> rusqlite::Result<()> {
-    let Accepted { change, revision, .. } = accepted;
-    match &change.body {
-        Some(body) => connection
-            .prepare(
-                "INSERT INTO document (kind, name, body, revision) VALUES (?, ?, ?, ?)
-                 ON CONFLICT DO UPDATE SET body = excluded.body, revision = excluded.revision",
-            )?
-            .execute(params![change.kind.as_str(), change.name, body, signed(revision.0)])?,
-        None => connection
-            .prepare("DELETE FROM document WHERE kind = ? AND name = ?")?
-            .execute(params![change.kind.as_str(), change.name])?,
-    };
-    Ok(())
-}
-
-fn write_audit(connection: &Connection, accepted: &Accepted<'_>, author: &Author) -> rusqlite::Result<()> {
-    let Accepted { change, revision, before } = accepted;
-    let action = if change.body.is_some() { Action::Put } else { Action::Delete };
-    connection
-        .prepare(
-            "INSERT INTO audit (revision, at_nanos, actor, action, kind, name, before, after)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        )?
-        .execute(params![
-            signed(revision.0),
-            signed(author.at.0),
-            author.actor,
-            action.as_str(),
-            change.kind.as_str(),
-            change.name,
-            before.as_ref().map(|document| &document.body),
-            change.body,
-        ])?;
-    Ok(())
-}
-
-fn revisions(connection: &Connection) -> rusqlite::Result<Option<(Revision, Revision)>> {
-    connection.query_row("SELECT min(revision), max(revision) FROM audit", [], |row| {
-        let (oldest, newest): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
-        Ok(oldest.zip(newest).map(|(oldest, newest)| (revision(oldest), revision(newest))))
-    })
-}
-
-fn document(row: &Row<'_>) -> rusqlite::Result<Document> {
-    Ok(Document {
-        kind: kind(row, 0)?,
-        name: row.get(1)?,
-        body: row.get(2)?,
-        revision: revision(row.get(3)?),
-    })
-}
-
-fn audit_row(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
-    let action = match row.get_ref(3)?.as_str()? {
-        "put" => Action::Put,
-        "delete" => Action::Delete,
-        other => return Err(unknown(3, other)),
-    };
-    Ok(AuditRow {
-        revision: revision(row.get(0)?),
-        author: Author { actor: row.get(2)?, at: Wall(revision(row.get(1)?).0) },
-        action,
-        kind: kind(row, 4)?,
-        name: row.get(5)?,
-        before: row.get(6)?,
-        after: row.get(7)?,
-    })
-}
-
-fn kind(row: &Row<'_>, column: usize) -> rusqlite::Result<Kind> {
-    let word = row.get_ref(column)?.as_str()?;
-    Kind::parse(word).ok_or_else(|| unknown(column, word))
-}
-
-fn unknown(column: usize, word: &str) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, format!("unknown word {word:?}").into())
-}
-
-/// SQLite's integers are signed: what does not fit is clamped (a time after 2262, no revision).
-pub(crate) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-pub(crate) fn revision(value: i64) -> Revision {
-    Revision(u64::try_from(value).unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::DataDir;
@@ -362,7 +327,7 @@ mod tests {
     fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
         let scratch = tempfile::tempdir().unwrap();
         let owner = DataDir::open(scratch.path()).unwrap();
-        let copy_in_a_forked_child = owner.lock.try_clone().unwrap();
+        let copy_in_a_forked_child = owner.lock.as_ref().unwrap().try_clone().unwrap();
         DataDir::open(scratch.path()).unwrap_err();
         drop(owner);
         DataDir::open(scratch.path()).unwrap();

@@ -187,8 +187,23 @@ pub struct AuditRow {
 }
 
 /// A change that the snapshot has already accepted.
-pub(crate) struct Accepted<'a> {
-    pub(crate) change: &'a Change,
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) change: Change,
+    pub(crate) author: Author,
     pub(crate) revision: Revision,
     pub(crate) before: Option<Document>,
+}
+
+/// A stored document that is not what its change wrote: something else has altered the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Altered {
+    /// Kind of the document.
+    pub kind: Kind,
+    /// Name of the document.
+    pub name: Arc<str>,
+    /// Its revision, under which the audit log has something else.
+    pub revision: Revision,
+    /// The body in the audit log, if that row is of the same document.
+    pub recorded: Option<String>,
 }

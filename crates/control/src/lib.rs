@@ -38,11 +38,12 @@ mod local;
 mod remote;
 mod rows;
 mod snapshot;
+mod statements;
 
-pub use control::{Control, Usage};
+pub use control::{Control, Draft, Usage};
 pub use copy::COPY_FILE;
 pub use database::{DATABASE_FILE, LOCK_FILE};
-pub use document::{Action, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
+pub use document::{Action, Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
 pub use error::{CopyError, Error};
 pub use snapshot::{Limits, Snapshot};
 pub use tidegate_postgres::{Place, UrlError};

@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::copy::{Copy, keep};
-use crate::document::{Accepted, AuditRow, Author, Revision};
+use crate::document::{Accepted, AuditRow, Revision};
 use crate::error::Error;
 use crate::follow::{self, Contact};
 use crate::link::{in_time, open};
@@ -117,15 +117,9 @@ impl Remote {
     ///
     /// # Errors
     /// [`Error::Moved`] or [`Error::Unavailable`]: then nothing was written. [`Error::Unknown`].
-    pub(crate) fn commit(
-        &self,
-        base: Revision,
-        accepted: &[Accepted<'_>],
-        author: &Author,
-        audit_rows: u64,
-    ) -> Result<(), Error> {
+    pub(crate) fn commit(&self, base: Revision, accepted: &[Accepted], audit_rows: u64) -> Result<(), Error> {
         let outcome =
-            self.run(async |mut client| rows::commit(&mut client, base, accepted, author, audit_rows).await);
+            self.run(async |mut client| rows::commit(&mut client, base, accepted, audit_rows).await);
         outcome.map_err(|error| match error {
             // It may have been committed a moment before it was cut.
             Error::Late => Error::Unknown { reason: Error::Late.to_string() },

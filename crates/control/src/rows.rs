@@ -8,11 +8,11 @@ use tidegate_algorithms::time::Wall;
 use tidegate_postgres::types::ToSql;
 use tidegate_postgres::{Client, Row, SqlState, Transaction};
 
-use crate::database::{revision, signed};
 use crate::document::{Accepted, Action, AuditRow, Author, Document, Kind, Revision};
 use crate::error::Error;
 use crate::link::{NAME, unavailable};
 use crate::snapshot::Snapshot;
+use crate::statements::{revision, signed};
 
 /// Every document at one revision.
 ///
@@ -33,6 +33,16 @@ pub(crate) async fn load(client: &Client) -> Result<Snapshot, Error> {
         Some(ahead) => Err(corrupt(format!("{} is ahead of the audit log", ahead.revision))),
         None => Ok(Snapshot::restore(newest, documents)),
     }
+}
+
+/// The same, where the schema may be missing: then nothing is stored.
+///
+/// # Errors
+/// [`Error::Unavailable`] or [`Error::Corrupt`].
+pub(crate) async fn look(client: &Client) -> Result<Snapshot, Error> {
+    let query = "SELECT to_regclass('tidegate_control.document') IS NOT NULL";
+    let row = client.query_one(query, &[]).await.map_err(unavailable)?;
+    if row.try_get(0).map_err(unavailable)? { load(client).await } else { Ok(Snapshot::default()) }
 }
 
 /// What has become of `known`, if anything.
@@ -89,8 +99,7 @@ pub(crate) async fn audit(client: &Client, after: Revision, limit: usize) -> Res
 pub(crate) async fn commit(
     client: &mut Client,
     base: Revision,
-    accepted: &[Accepted<'_>],
-    author: &Author,
+    accepted: &[Accepted],
     audit_rows: u64,
 ) -> Result<(), Error> {
     let transaction = client.transaction().await.map_err(unavailable)?;
@@ -100,7 +109,7 @@ pub(crate) async fn commit(
     if revision(newest) != base {
         return Err(Error::Moved { newest: revision(newest) });
     }
-    write_audit(&transaction, accepted, author).await?;
+    write_audit(&transaction, accepted).await?;
     write_documents(&transaction, accepted).await?;
     if let Some(last) = accepted.last() {
         let pruned = signed(last.revision.0.saturating_sub(audit_rows));
@@ -111,27 +120,23 @@ pub(crate) async fn commit(
     transaction.commit().await.map_err(|error| Error::Unknown { reason: tidegate_postgres::text(&error) })
 }
 
-async fn write_audit(
-    transaction: &Transaction<'_>,
-    accepted: &[Accepted<'_>],
-    author: &Author,
-) -> Result<(), Error> {
+async fn write_audit(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Result<(), Error> {
     let insert = "INSERT INTO tidegate_control.audit \
                   (revision, at_nanos, actor, action, kind, name, before, after) \
-                  SELECT revision, $1, $2, action, kind, name, before, after \
-                  FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[]) \
-                  AS row (revision, action, kind, name, before, after)";
+                  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], \
+                  $6::bytea[], $7::text[], $8::text[])";
     let revisions: Vec<_> = accepted.iter().map(|one| signed(one.revision.0)).collect();
-    let action = |one: &Accepted<'_>| if one.change.body.is_some() { Action::Put } else { Action::Delete };
+    let action = |one: &Accepted| if one.change.body.is_some() { Action::Put } else { Action::Delete };
     let actions: Vec<_> = accepted.iter().map(|one| action(one).as_str()).collect();
     let kinds: Vec<_> = accepted.iter().map(|one| one.change.kind.as_str()).collect();
     let names: Vec<_> = accepted.iter().map(|one| one.change.name.as_bytes()).collect();
     let before: Vec<_> =
         accepted.iter().map(|one| one.before.as_ref().map(|document| &*document.body)).collect();
     let after: Vec<_> = accepted.iter().map(|one| one.change.body.as_deref()).collect();
-    let (at, actor) = (signed(author.at.0), &author.actor);
+    let times: Vec<_> = accepted.iter().map(|one| signed(one.author.at.0)).collect();
+    let actors: Vec<_> = accepted.iter().map(|one| one.author.actor.as_str()).collect();
     let columns: [&(dyn ToSql + Sync); 8] =
-        [&at, actor, &revisions, &actions, &kinds, &names, &before, &after];
+        [&revisions, &times, &actors, &actions, &kinds, &names, &before, &after];
     match transaction.execute(insert, &columns).await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
@@ -142,8 +147,8 @@ async fn write_audit(
 }
 
 /// Writes what each document is after the last change to it.
-async fn write_documents(transaction: &Transaction<'_>, accepted: &[Accepted<'_>]) -> Result<(), Error> {
-    let mut last: BTreeMap<(&str, &[u8]), &Accepted<'_>> = BTreeMap::new();
+async fn write_documents(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Result<(), Error> {
+    let mut last: BTreeMap<(&str, &[u8]), &Accepted> = BTreeMap::new();
     for one in accepted {
         last.insert((one.change.kind.as_str(), one.change.name.as_bytes()), one);
     }

@@ -1,25 +1,28 @@
 //! All documents at one revision, and the pure function from one snapshot to the next.
 //!
-//! A snapshot is immutable and shared by `Arc`. The next one copies the map of the kind that
-//! changed (pointers only) and shares the other maps and every document: 8 ms with 100,000
-//! documents of that kind in a debug build, which is the order of an `fsync`. A tree with
-//! structural sharing would take microseconds at the price of a dependency; configuration does
-//! not change often enough to need it.
+//! A snapshot never changes after it was made, and shares what it can with the one before: the
+//! documents of a kind are a persistent tree, so that a change among 100,000 of them copies a path of
+//! some twenty nodes and not the whole map. It also remembers the names of the last changes, from
+//! which a watcher learns what to look at again ([`Snapshot::changes_since`]).
 //!
 //! Whether a change is allowed is decided here, before the database is touched, so a refused
 //! change costs no I/O. That is sound because one process owns the database, or because the
 //! database refuses a revision that is there already.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 
 use crate::document::{AuditRow, Change, Document, Kind, Revision};
 use crate::error::{Error, Invalid};
 
-type Documents = BTreeMap<Arc<str>, Document>;
+type Documents = RedBlackTreeMapSync<Arc<str>, Document>;
+
+/// Changes whose names a snapshot remembers: those of one whole [`crate::Control::apply`].
+const MAX_REMEMBERED: usize = crate::MAX_CHANGES;
 
 /// How much may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +43,27 @@ impl Default for Limits {
     }
 }
 
-/// Every document at one revision.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Every document at one revision. Cloning it copies a few pointers.
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     revision: Revision,
-    kinds: [Arc<Documents>; Kind::ALL.len()],
+    kinds: [Documents; Kind::ALL.len()],
     bytes: usize,
+    /// The last changes, oldest first; each made the revision after the one before it.
+    remembered: Arc<VecDeque<(Kind, Arc<str>)>>,
+    /// The same for all snapshots that were made from one another by changes. Where a database was
+    /// loaded anew, revisions with the same number may say something else.
+    lineage: Arc<()>,
 }
+
+/// The same documents at the same revision, however they came about.
+impl PartialEq for Snapshot {
+    fn eq(&self, other: &Self) -> bool {
+        (self.revision, &self.kinds) == (other.revision, &other.kinds)
+    }
+}
+
+impl Eq for Snapshot {}
 
 impl Snapshot {
     /// The newest change that it contains.
@@ -58,7 +75,7 @@ impl Snapshot {
     /// Number of documents.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.kinds.iter().map(|documents| documents.len()).sum()
+        self.kinds.iter().map(Documents::size).sum()
     }
 
     /// Whether there is no document at all.
@@ -90,6 +107,24 @@ impl Snapshot {
         self.kinds[kind as usize].range::<str, _>(range).map(|(_, document)| document)
     }
 
+    /// The documents that changes after `earlier` have touched, oldest change first; `None` if that is
+    /// not known: more changes than are remembered, or another history.
+    #[must_use]
+    pub fn changes_since(&self, earlier: &Self) -> Option<impl Iterator<Item = (Kind, &Arc<str>)>> {
+        if !Arc::ptr_eq(&self.lineage, &earlier.lineage) {
+            return None;
+        }
+        let count = usize::try_from(self.revision.0.checked_sub(earlier.revision.0)?).ok()?;
+        let known = self.remembered.len().checked_sub(count)?;
+        Some(self.remembered.range(known..).map(|(kind, name)| (*kind, name)))
+    }
+
+    /// Whether `other` is the same state of the same history.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        self.revision == other.revision && Arc::ptr_eq(&self.lineage, &other.lineage)
+    }
+
     pub(crate) fn restore(revision: Revision, documents: impl IntoIterator<Item = Document>) -> Self {
         let mut snapshot = Self { revision, ..Self::default() };
         for document in documents {
@@ -110,7 +145,7 @@ impl Snapshot {
             }
             None => drop(self.remove(row.kind, &row.name)),
         }
-        self.revision = row.revision;
+        self.advance(row.kind, row.name.as_str().into());
         true
     }
 
@@ -138,7 +173,7 @@ impl Snapshot {
             if removed.is_none() {
                 return Err(Error::NotFound { kind: *kind, name: name.to_string() });
             }
-            self.revision = revision;
+            self.advance(*kind, name.clone());
             return Ok(removed);
         };
         let freed = before.map_or(0, size);
@@ -149,25 +184,34 @@ impl Snapshot {
         if before.is_none() && self.len() >= limits.documents {
             return Err(Error::Full { what: "the number of documents", limit: limits.documents });
         }
-        self.revision = revision;
+        self.advance(*kind, name.clone());
         Ok(self.insert(document))
     }
 
+    fn advance(&mut self, kind: Kind, name: Arc<str>) {
+        self.revision = self.revision.next();
+        let remembered = Arc::make_mut(&mut self.remembered);
+        if remembered.len() == MAX_REMEMBERED {
+            remembered.pop_front();
+        }
+        remembered.push_back((kind, name));
+    }
+
     fn insert(&mut self, document: Document) -> Option<Document> {
+        let documents = &mut self.kinds[document.kind as usize];
+        let before = documents.get(&document.name).cloned();
         self.bytes += size(&document);
-        let documents = Arc::make_mut(&mut self.kinds[document.kind as usize]);
-        let before = documents.insert(document.name.clone(), document);
         self.bytes -= before.as_ref().map_or(0, size);
+        documents.insert_mut(document.name.clone(), document);
         before
     }
 
     fn remove(&mut self, kind: Kind, name: &str) -> Option<Document> {
-        if !self.kinds[kind as usize].contains_key(name) {
-            return None;
-        }
-        let removed = Arc::make_mut(&mut self.kinds[kind as usize]).remove(name);
-        self.bytes -= removed.as_ref().map_or(0, size);
-        removed
+        let documents = &mut self.kinds[kind as usize];
+        let removed = documents.get(name).cloned()?;
+        documents.remove_mut(name);
+        self.bytes -= size(&removed);
+        Some(removed)
     }
 }
 
@@ -259,6 +303,30 @@ mod tests {
         assert_eq!(names(snapshot.documents(Kind::Policy).collect()), ["A", "a", "a\0", "b", "ü"]);
         assert_eq!(names(snapshot.after(Kind::Policy, "a").collect()), ["a\0", "b", "ü"]);
         assert_eq!(snapshot.after(Kind::Override, "").count(), 0);
+    }
+
+    #[test]
+    fn a_snapshot_knows_what_changed_since_an_earlier_one_of_its_history() {
+        let limits = Limits::default();
+        let mut snapshot = Snapshot::default();
+        let empty = snapshot.clone();
+        for name in ["a", "b", "a"] {
+            snapshot.apply(&put(name, "1"), &limits).unwrap();
+        }
+        snapshot.apply(&Change::delete(Kind::Policy, "b"), &limits).unwrap();
+        let since = |later: &Snapshot, earlier: &Snapshot| {
+            let changes = later.changes_since(earlier)?;
+            Some(changes.map(|(_, name)| name.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(since(&snapshot, &empty).unwrap(), ["a", "b", "a", "b"]);
+        assert_eq!(since(&snapshot, &snapshot).unwrap(), [""; 0]);
+        assert_eq!(since(&empty, &snapshot), None, "the future");
+        let loaded = Snapshot::restore(Revision(3), []);
+        assert_eq!(since(&snapshot, &loaded), None, "another history");
+        for _ in 0..MAX_REMEMBERED {
+            snapshot.apply(&put("c", "1"), &limits).unwrap();
+        }
+        assert_eq!(since(&snapshot, &empty), None, "too long ago");
     }
 
     #[test]

@@ -155,3 +155,90 @@ fn a_write_that_fails_half_way_changes_nothing() {
     drop(control);
     assert_eq!(open(dir.path()).unwrap().snapshot(), before);
 }
+
+#[test]
+fn a_digit_that_flipped_in_the_file_is_said() {
+    let pristine = tempfile::tempdir().unwrap();
+    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let control = open(pristine.path()).unwrap();
+    let body = "{\"limit\":1357}";
+    control.put((Kind::Policy, "p"), body, Precondition::None, &author).unwrap();
+    control.put((Kind::Policy, "q"), "{}", Precondition::None, &author).unwrap();
+    drop(control);
+    let bytes = fs::read(pristine.path().join(DATABASE_FILE)).unwrap();
+    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(body.as_bytes())).collect();
+    assert_eq!(places.len(), 2, "the document, and the audit row that wrote it");
+    for place in places {
+        let dir = tempfile::tempdir().unwrap();
+        let mut flipped = bytes.clone();
+        flipped[place + body.len() - 3] ^= 1;
+        fs::write(dir.path().join(DATABASE_FILE), flipped).unwrap();
+        let control = open(dir.path()).unwrap();
+        let altered = control.altered();
+        assert_eq!(altered.len(), 1, "{altered:?}");
+        let stored = control.get(Kind::Policy, "p").unwrap();
+        assert_eq!((&*altered[0].name, altered[0].revision), ("p", stored.revision));
+        let both = [&*stored.body, altered[0].recorded.as_deref().unwrap()];
+        assert!(both.contains(&body) && both.contains(&"{\"limit\":1347}"), "{both:?}");
+        control.put((Kind::Policy, "p"), body, Precondition::None, &author).unwrap();
+        assert!(control.altered().is_empty(), "put again");
+    }
+    assert!(open(pristine.path()).unwrap().altered().is_empty());
+}
+
+#[test]
+fn a_damaged_page_that_only_changes_touch_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 50);
+    let file = dir.path().join(DATABASE_FILE);
+    // Pages that are free: the next large change takes one.
+    Connection::open(&file).unwrap().execute_batch("DELETE FROM audit WHERE revision < 40").unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    let field = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let (size, first_free) = (usize::from(u16::from_be_bytes(bytes[16..18].try_into().unwrap())), field(32));
+    assert_ne!(first_free, 0, "there are free pages");
+    bytes[(first_free - 1) * size..][..size].fill(0xA5);
+    fs::write(&file, &bytes).unwrap();
+
+    let control = open(dir.path()).unwrap();
+    let before = control.snapshot();
+    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let large = format!("\"{}\"", "x".repeat(50_000));
+    control.put((Kind::Policy, "large"), &large, Precondition::None, &author).unwrap_err();
+    assert!(!control.is_reachable());
+    assert_eq!(control.snapshot(), before, "what is known stays");
+}
+
+#[test]
+fn a_database_that_takes_no_change_is_known_from_the_start_and_until_it_does() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 1);
+    let sql =
+        |sql: &str| Connection::open(dir.path().join(DATABASE_FILE)).unwrap().execute_batch(sql).unwrap();
+    sql("CREATE TRIGGER fail BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no space'); END");
+    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let control = open(dir.path()).unwrap();
+    assert!(!control.is_reachable(), "tried out at the start");
+    control.put((Kind::Policy, "a"), "1", Precondition::None, &author).unwrap_err();
+    sql("DROP TRIGGER fail");
+    control.put((Kind::Policy, "a"), "1", Precondition::None, &author).unwrap();
+    assert!(control.is_reachable());
+    let revision = control.snapshot().revision();
+    drop(control);
+    let again = open(dir.path()).unwrap();
+    assert!(again.is_reachable());
+    assert_eq!(again.snapshot().revision(), revision, "trying out leaves nothing");
+}
+
+#[test]
+fn a_look_needs_no_lock_and_makes_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(Control::look(&dir.path().join("nowhere")).unwrap().is_empty());
+    assert!(Control::look(dir.path()).unwrap().is_empty());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    fill(dir.path(), 2);
+    let owner = open(dir.path()).unwrap();
+    assert_eq!(Control::look(dir.path()).unwrap(), *owner.snapshot());
+    drop(owner);
+    assert_eq!(Control::look(dir.path()).unwrap().len(), 2, "without an owner too");
+}

@@ -1,139 +1,351 @@
 //! Changing what is in force: one place through which every change of policies goes.
 //!
 //! ```text
-//!   admin API --change--> assemble what would be --ok--> control store --> in force --> 200
-//!                               |                         (durable)
-//!                               `-- mistakes --> 422, nothing changed
-//!   file reload --replace_file--> assemble --ok--> in force
-//!   another node's change --control--> follow --> assemble --ok--> in force
+//!   request --edit--> queue --batch--> worker: for each edit, what would be? --mistakes--> 422
+//!                    (bounded)            |
+//!                                         `--> control store, one transaction --> in force --> 200
+//!                                                     (durable)
+//!   file reload ------------------------------> assemble ---------------------> in force
+//!   another node's change --control--> follow --> the next set ---------------> in force
 //! ```
 //!
-//! A change is checked against everything it will meet before it is stored, so what is stored can
-//! always be assembled. Changes queue behind one lock: two of them can not each be sound and their
-//! sum not. When the answer is sent, the change is durable and in force at this node. Where nodes
-//! share the control store, a change that another node's overtook is checked again from the start.
+//! An *edit* is a function from the set in force to a change, so that who changes a part of a document
+//! reads and writes it in one step: two at once cannot undo one another. Where nodes share the control
+//! store, edits that another node's change overtook are decided again on what that one left.
 //!
-//! Nodes may have different files. What another node stored and cannot be assembled with the file of
-//! this one is not in force here: it says so in its log, and its revision in force stays behind.
+//! The work is done on a blocking thread, not on one that serves, and goes on if the client who asked
+//! for it leaves. Edits that wait are made together, in one transaction. When the answer is sent, the
+//! change is durable and in force at this node.
+//!
+//! A change, and a new file, must not set aside what is in force (422, or the old file stays). What
+//! another node stored, and what is stored at the start, is taken as it is: documents that cannot be
+//! in force with this node's file are set aside, and that is said (fault 57).
+//!
+//! Bounds: [`MAX_WAITING`] edits, [`MAX_TOGETHER`] in one transaction.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algorithms::policy::Mistake;
-use tidegate_control::{Author, Change, Control, Error, MAX_OVERTAKEN, Revision, Snapshot};
+use tidegate_control::{Author, Change, Control, Draft, Error, MAX_OVERTAKEN, Revision};
+use tokio::sync::oneshot;
 
+use crate::announce::{self, ChangeLine};
 use crate::engine::Engine;
 use crate::error::ChangeError;
-use crate::policy_set::{Candidate, FileLayer, PolicySet, candidates};
+use crate::policy_set::{FileLayer, PolicySet};
+
+/// Most edits that wait; more are turned away with 503.
+pub const MAX_WAITING: usize = 4_096;
+
+/// Most edits that are stored in one transaction.
+pub const MAX_TOGETHER: usize = 256;
+
+/// A change that is about to be stored.
+struct Made {
+    revision: Revision,
+    line: ChangeLine,
+}
+
+/// From the set that is newest to the change that is wanted, if any. Called again when another node's
+/// change came first.
+type Edit = Box<dyn Fn(&PolicySet) -> Result<Option<Change>, ChangeError> + Send>;
 
 /// The engine together with the layers that its policies come from.
 #[derive(Debug)]
 pub struct Configuration {
+    changes: Arc<Changes>,
+}
+
+/// How changes fare, for the metrics page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangeStats {
+    /// Edits that wait.
+    pub waiting: usize,
+    /// Edits that were turned away because too many waited.
+    pub turned_away: u64,
+    /// Transactions that changes were stored in.
+    pub transactions: u64,
+    /// Changes that were stored.
+    pub stored: u64,
+}
+
+/// What the worker needs.
+#[derive(Debug)]
+struct Changes {
     engine: Arc<Engine>,
     control: Control,
-    file: Mutex<Arc<FileLayer>>,
-    changing: tokio::sync::Mutex<()>,
+    /// Held while the set in force is replaced.
+    replacing: Mutex<()>,
+    queue: Mutex<Queue>,
+    turned_away: AtomicU64,
+    transactions: AtomicU64,
+    stored: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Whether a worker will look at `waiting` again.
+    is_worked_on: bool,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Queue").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+    }
+}
+
+/// An edit and who waits for it.
+struct Waiting {
+    edit: Edit,
+    author: Author,
+    answer: oneshot::Sender<Result<Revision, ChangeError>>,
 }
 
 impl Configuration {
-    /// Configuration of `engine`, which was assembled from the same file layer and control store.
+    /// Configuration of `engine`, whose set was assembled from the same control store.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, control: Control, file: FileLayer) -> Self {
-        Self { engine, control, file: Mutex::new(Arc::new(file)), changing: tokio::sync::Mutex::new(()) }
+    pub fn new(engine: Arc<Engine>, control: Control) -> Self {
+        let changes = Changes {
+            engine,
+            control,
+            replacing: Mutex::default(),
+            queue: Mutex::default(),
+            turned_away: AtomicU64::default(),
+            transactions: AtomicU64::default(),
+            stored: AtomicU64::default(),
+        };
+        Self { changes: Arc::new(changes) }
     }
 
     /// The control store.
     #[must_use]
     pub fn control(&self) -> &Control {
-        &self.control
+        &self.changes.control
     }
 
-    /// The file's layer in force.
+    /// How changes fare.
     #[must_use]
-    pub fn file(&self) -> Arc<FileLayer> {
-        // A panic under the lock leaves one whole layer or the other.
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn stats(&self) -> ChangeStats {
+        let changes = &self.changes;
+        ChangeStats {
+            waiting: lock(&changes.queue).waiting.len(),
+            turned_away: changes.turned_away.load(Ordering::Relaxed),
+            transactions: changes.transactions.load(Ordering::Relaxed),
+            stored: changes.stored.load(Ordering::Relaxed),
+        }
     }
 
     /// Stores `change` and puts it in force.
     ///
     /// # Errors
-    /// When the set that would result has mistakes, the precondition does not hold, or the store
-    /// failed; nothing is changed then.
+    /// As [`Configuration::edit`].
     pub async fn change(&self, change: Change, author: Author) -> Result<Revision, ChangeError> {
-        let _turn = self.changing.lock().await;
-        let mut attempts = 1;
-        loop {
-            let snapshot = self.control.run(Control::refreshed).await?;
-            let set = self.with_change(&snapshot, &change)?;
-            let (base, change, author) = (snapshot.revision(), change.clone(), author.clone());
-            match self.control.run(move |control| control.apply_at(base, &[change], &author)).await {
-                Err(Error::Moved { .. }) if attempts < MAX_OVERTAKEN => attempts += 1,
-                outcome => {
-                    let revision = outcome?;
-                    self.engine.replace(set);
-                    return Ok(revision);
-                }
-            }
-        }
+        self.edit(author, move |_| Ok(Some(change.clone()))).await
+    }
+
+    /// Stores the change that `edit` makes of what is newest, and puts it in force; nothing if there is
+    /// none to make. The change is made even if nobody waits for the answer any more.
+    ///
+    /// # Errors
+    /// Those of `edit`; when the set that would result has mistakes, the precondition does not hold, too
+    /// many edits wait, or the store failed. Nothing is changed then.
+    pub async fn edit(
+        &self,
+        author: Author,
+        edit: impl Fn(&PolicySet) -> Result<Option<Change>, ChangeError> + Send + 'static,
+    ) -> Result<Revision, ChangeError> {
+        let (answer, answered) = oneshot::channel();
+        Changes::enqueue(&self.changes, Waiting { edit: Box::new(edit), author, answer })?;
+        // The worker goes away without an answer only when the process does.
+        answered.await.unwrap_or_else(|_| Err(Error::Stopped.into()))
     }
 
     /// Puts in force what other nodes store, for as long as it is polled.
     pub async fn follow(&self) {
-        let mut newest = self.control.watch();
+        let mut newest = self.changes.control.watch();
         // What was stored between assembling the first set and now.
         newest.mark_changed();
         while newest.changed().await.is_ok() {
-            let _turn = self.changing.lock().await;
-            let snapshot = newest.borrow_and_update().clone();
-            if snapshot.revision() == self.engine.set().revision() {
-                continue;
+            newest.borrow_and_update();
+            if self.blocking(Changes::catch_up).await.is_none() {
+                return;
             }
-            let revision = snapshot.revision().0;
-            match self.assemble(&self.file(), &snapshot) {
-                Ok(set) => {
-                    tracing::info!(revision, "a change of another node is in force");
+        }
+    }
+
+    /// Puts another file layer in force, and says in the log what it changes.
+    ///
+    /// # Errors
+    /// When stored documents that are in force would not go with it; the old layer stays then.
+    pub async fn replace_file(&self, file: FileLayer) -> Result<(), Vec<Mistake>> {
+        // A runtime that is shutting down serves nobody any more.
+        self.blocking(move |changes| changes.replace_file(file)).await.unwrap_or(Ok(()))
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Changes) -> T + Send + 'static,
+    ) -> Option<T> {
+        let changes = self.changes.clone();
+        tokio::task::spawn_blocking(move || work(&changes)).await.ok()
+    }
+}
+
+impl Changes {
+    /// Has an edit made in its turn.
+    fn enqueue(this: &Arc<Self>, waiting: Waiting) -> Result<(), ChangeError> {
+        let mut queue = lock(&this.queue);
+        if queue.waiting.len() >= MAX_WAITING {
+            this.turned_away.fetch_add(1, Ordering::Relaxed);
+            return Err(ChangeError::TooManyWaiting);
+        }
+        queue.waiting.push_back(waiting);
+        if !std::mem::replace(&mut queue.is_worked_on, true) {
+            let changes = this.clone();
+            tokio::task::spawn_blocking(move || changes.work());
+        }
+        Ok(())
+    }
+
+    /// Makes the changes that wait, until none does.
+    fn work(&self) {
+        let _on_panic = GiveUp(self);
+        loop {
+            let mut queue = lock(&self.queue);
+            let count = queue.waiting.len().min(MAX_TOGETHER);
+            let batch: Vec<_> = queue.waiting.drain(..count).collect();
+            if batch.is_empty() {
+                queue.is_worked_on = false;
+                return;
+            }
+            drop(queue);
+            self.make(batch);
+        }
+    }
+
+    /// Makes a batch of changes: each is made or refused by itself, those that are made are stored
+    /// together.
+    fn make(&self, batch: Vec<Waiting>) {
+        let _turn = lock(&self.replacing);
+        let mut attempts = 1;
+        loop {
+            if let Err(error) = self.control.refreshed() {
+                return fail(batch, error);
+            }
+            let mut draft = self.control.draft();
+            let before = self.engine.set();
+            let mut set = before.after(draft.snapshot(), self.engine.tallies());
+            let outcomes: Vec<_> = batch.iter().map(|one| self.decide(one, &mut draft, &mut set)).collect();
+            let made = outcomes.iter().filter(|outcome| matches!(outcome, Ok(Some(_)))).count();
+            match self.control.commit(draft) {
+                Err(Error::Moved { .. }) if attempts < MAX_OVERTAKEN => attempts += 1,
+                Err(error) if made > 0 => return fail_made(batch, outcomes, error),
+                _ => {
+                    self.transactions.fetch_add(u64::from(made > 0), Ordering::Relaxed);
+                    self.stored.fetch_add(made as u64, Ordering::Relaxed);
+                    announce::set_aside(Some(&before), &set);
+                    let newest = set.revision();
                     self.engine.replace(set);
-                }
-                Err(mistakes) => {
-                    let mistakes: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
-                    tracing::error!(
-                        revision,
-                        mistakes = mistakes.join("; "),
-                        "what another node stored does not go with this node's file; the old policies stay"
-                    );
+                    for (waiting, outcome) in batch.into_iter().zip(outcomes) {
+                        let made = outcome.map(|made| {
+                            made.map_or(newest, |Made { revision, line }| {
+                                line.write(revision);
+                                revision
+                            })
+                        });
+                        answer(waiting, made);
+                    }
+                    return;
                 }
             }
         }
     }
 
-    /// The set that `change` would make of what is stored.
-    fn with_change(&self, snapshot: &Snapshot, change: &Change) -> Result<PolicySet, ChangeError> {
-        let others = candidates(snapshot)
-            .filter(|document| (document.kind, document.name) != (change.kind, &*change.name));
-        let next = Revision(snapshot.revision().0 + 1);
-        let changed = change.body.as_deref().map(|body| Candidate {
-            kind: change.kind,
-            name: &change.name,
-            body,
-            revision: next,
-        });
-        PolicySet::assemble(&self.file(), next, others.chain(changed), self.engine.tallies())
-            .map_err(ChangeError::Mistakes)
+    /// What becomes of one edit on `set`, which is then the next one.
+    fn decide(
+        &self,
+        Waiting { edit, author, .. }: &Waiting,
+        draft: &mut Draft,
+        set: &mut PolicySet,
+    ) -> Result<Option<Made>, ChangeError> {
+        let Some(change) = edit(set)? else { return Ok(None) };
+        let line = ChangeLine::new(set, &change, author);
+        let next = draft.add(change.clone(), author.clone(), |snapshot| {
+            let next = set.after(snapshot, self.engine.tallies());
+            let objections = set.objections(&next, &change);
+            if objections.is_empty() { Ok(next) } else { Err(ChangeError::Mistakes(objections)) }
+        })?;
+        *set = next;
+        Ok(Some(Made { revision: set.revision(), line }))
     }
 
-    fn assemble(&self, file: &FileLayer, snapshot: &Snapshot) -> Result<PolicySet, Vec<Mistake>> {
-        PolicySet::assemble(file, snapshot.revision(), candidates(snapshot), self.engine.tallies())
+    /// Puts in force what is newest, if it is not.
+    fn catch_up(&self) {
+        let _turn = lock(&self.replacing);
+        let (newest, set) = (self.control.snapshot(), self.engine.set());
+        if newest.is_same_as(set.documents()) {
+            return;
+        }
+        let next = set.after(&newest, self.engine.tallies());
+        tracing::info!(revision = newest.revision().0, "a change of another node is in force");
+        announce::set_aside(Some(&set), &next);
+        self.engine.replace(next);
     }
 
-    /// Puts another file layer in force.
-    ///
-    /// # Errors
-    /// When it cannot stand together with what is stored; the old layer stays in force.
-    pub async fn replace_file(&self, file: FileLayer) -> Result<(), Vec<Mistake>> {
-        let _turn = self.changing.lock().await;
-        let set = self.assemble(&file, &self.control.snapshot())?;
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
-        self.engine.replace(set);
+    fn replace_file(&self, file: FileLayer) -> Result<(), Vec<Mistake>> {
+        let _turn = lock(&self.replacing);
+        let set = self.engine.set();
+        let next = PolicySet::assemble(Arc::new(file), set.documents().clone(), self.engine.tallies());
+        let unfit = set.unfit_in(&next, None);
+        if !unfit.is_empty() {
+            return Err(unfit);
+        }
+        announce::file(&set, &next);
+        announce::set_aside(Some(&set), &next);
+        self.engine.replace(next);
         Ok(())
     }
+}
+
+/// Lets the next edit start a worker if this one panics. Who waits is told that there is no answer.
+struct GiveUp<'a>(&'a Changes);
+
+impl Drop for GiveUp<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *lock(&self.0.queue) = Queue::default();
+        }
+    }
+}
+
+fn answer(waiting: Waiting, outcome: Result<Revision, ChangeError>) {
+    // The client may have left; the change is made all the same.
+    drop(waiting.answer.send(outcome));
+}
+
+/// Tells everyone of a failure that kept the batch from being decided.
+fn fail(batch: Vec<Waiting>, error: Error) {
+    let error = Arc::new(error);
+    for waiting in batch {
+        answer(waiting, Err(ChangeError::Control(error.clone())));
+    }
+}
+
+/// Tells those of a failure to store whose changes would have been stored, and the others what they
+/// did wrong.
+fn fail_made(batch: Vec<Waiting>, outcomes: Vec<Result<Option<Made>, ChangeError>>, error: Error) {
+    let error = Arc::new(error);
+    for (waiting, outcome) in batch.into_iter().zip(outcomes) {
+        let failed = || ChangeError::Control(error.clone());
+        answer(waiting, outcome.and_then(|_| Err(failed())));
+    }
+}
+
+/// A panic under a lock leaves nothing half done: sets and queues are replaced whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -81,6 +81,7 @@ impl Engine {
     /// An engine over `counters` that starts with `set`.
     #[must_use]
     pub fn new(set: PolicySet, tallies: Tallies, counters: Counters, clock: Clock) -> Self {
+        set.count_in(&tallies);
         Self {
             set: ArcSwap::from_pointee(set),
             counters,
@@ -97,9 +98,13 @@ impl Engine {
         self.set.load_full()
     }
 
-    /// Puts `set` in force.
+    /// Puts `set` in force. Blocks for a moment: taking a large set apart takes time, which a thread
+    /// that serves must not spend because it happened to be the last to look at it.
     pub(crate) fn replace(&self, set: PolicySet) {
-        self.set.store(Arc::new(set));
+        const PATIENCE: usize = 1_000;
+        set.count_in(&self.tallies);
+        let old = self.set.swap(Arc::new(set));
+        (0..PATIENCE).take_while(|_| Arc::strong_count(&old) > 1).for_each(|_| std::thread::yield_now());
     }
 
     /// What each policy has decided.
@@ -257,7 +262,8 @@ fn matching<'s>(
     keys: &mut Vec<u8>,
 ) -> Vec<Applying<'s>> {
     let mut applying = Vec::with_capacity(2);
-    for (index, in_force) in set.policies().iter().enumerate() {
+    let mut found = Vec::new();
+    for (index, in_force) in set.candidates(attributes, &mut found) {
         let policy = &in_force.policy;
         if (concurrent || !in_force.is_concurrent()) && policy.applies_to(attributes) {
             applying.extend(counter(set, index, attributes, keys));

@@ -1,5 +1,7 @@
 //! What can go wrong with a request or a change, named by what the caller can do about it.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 use tidegate_algorithms::policy::{MAX_UNITS, MAX_VALUE_BYTES, Mistake};
 use tidegate_store::StoreError;
@@ -42,7 +44,16 @@ pub enum ChangeError {
     /// The policy stands in the configuration file: change it there.
     #[error("policy {0:?} is declared in the configuration file and cannot be deleted here")]
     DeclaredInFile(String),
-    /// The control store refused, or failed.
+    /// Try again later.
+    #[error("{} changes wait already", crate::configuration::MAX_WAITING)]
+    TooManyWaiting,
+    /// The control store refused, or failed. One failure may meet several changes.
     #[error(transparent)]
-    Control(#[from] tidegate_control::Error),
+    Control(Arc<tidegate_control::Error>),
+}
+
+impl From<tidegate_control::Error> for ChangeError {
+    fn from(error: tidegate_control::Error) -> Self {
+        Self::Control(Arc::new(error))
+    }
 }

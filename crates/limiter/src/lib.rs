@@ -9,9 +9,11 @@
 //! ```
 
 pub mod ad_hoc;
+pub mod announce;
 pub mod configuration;
 pub mod credential;
 pub mod decision;
+mod difference;
 pub mod engine;
 pub mod error;
 pub mod grpc;

@@ -2,18 +2,22 @@
 //!
 //! A policy holds its tally directly, so counting a decision is one atomic addition, to a cell that
 //! few threads share: every decision of every core would write the same cache line otherwise. Tallies
-//! outlive the policy set: a reload does not reset a counter. There are at most as many as policy
-//! names were ever in force at once, because names that left are dropped at the next assembly
-//! beyond [`MAX_TALLIES`]. Client keys are never a label (fault 53).
+//! outlive the policy set: a reload does not reset a counter. A policy's tally is on the metrics page
+//! once a set with the policy was in force. There are at most [`MAX_TALLIES`]: names that have left are
+//! dropped for new ones, and what then has no room is counted together under [`OTHERS`]. Client keys
+//! are never a label (fault 53).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algorithms::sketch::{Counter, TopKeys};
 
 /// Most policy names that are counted apart.
 pub const MAX_TALLIES: usize = 1_024;
+
+/// What the policies without a tally of their own are counted as. No policy can have the name.
+pub const OTHERS: &str = "_other";
 
 /// Cells of a tally. Threads beyond as many share them.
 const CELLS: usize = 8;
@@ -83,6 +87,7 @@ impl DeniedClients {
 #[derive(Debug, Default)]
 pub struct Tallies {
     by_policy: Mutex<BTreeMap<Arc<str>, Arc<Tally>>>,
+    others: Arc<Tally>,
 }
 
 impl Tally {
@@ -132,21 +137,82 @@ pub(crate) fn thread_number() -> usize {
 }
 
 impl Tallies {
-    /// The tally of `policy`, made if need be.
+    /// The tally of `name`, made if need be.
     #[must_use]
-    pub fn of(&self, policy: &Arc<str>) -> Arc<Tally> {
-        // A panic while holding the lock leaves a whole map: inserting is all that happens there.
-        let mut tallies = self.by_policy.lock().unwrap_or_else(PoisonError::into_inner);
-        if tallies.len() >= MAX_TALLIES {
+    pub fn of(&self, name: &Arc<str>) -> Arc<Tally> {
+        let tally = self.prepare([name].into_iter()).pop().unwrap_or_default();
+        self.adopt([(name, &tally)].into_iter());
+        tally
+    }
+
+    /// A tally for each of `policies`, of which at most [`MAX_TALLIES`] are their own. Those that are
+    /// new appear nowhere before they are adopted.
+    pub(crate) fn prepare<'n>(&self, policies: impl Iterator<Item = &'n Arc<str>>) -> Vec<Arc<Tally>> {
+        let mut tallies = self.lock();
+        let policies: Vec<_> = policies.collect();
+        if tallies.len() + policies.len() > MAX_TALLIES {
             tallies.retain(|_, tally| Arc::strong_count(tally) > 1);
         }
-        tallies.entry(policy.clone()).or_default().clone()
+        let mut room = MAX_TALLIES.saturating_sub(tallies.len());
+        let tally = |policy: &Arc<str>| match tallies.get(policy) {
+            Some(tally) => tally.clone(),
+            None if room == 0 => self.others.clone(),
+            None => {
+                room -= 1;
+                Arc::default()
+            }
+        };
+        policies.into_iter().map(tally).collect()
+    }
+
+    /// Takes prepared tallies up, whose policies are in force now.
+    pub(crate) fn adopt<'n>(&self, policies: impl Iterator<Item = (&'n Arc<str>, &'n Arc<Tally>)>) {
+        let mut tallies = self.lock();
+        for (policy, tally) in policies.filter(|(_, tally)| !Arc::ptr_eq(tally, &self.others)) {
+            if !tallies.contains_key(policy) {
+                tallies.insert(policy.clone(), tally.clone());
+            }
+        }
     }
 
     /// All counters, by policy name.
     #[must_use]
     pub fn read(&self) -> Vec<(Arc<str>, TallyCount)> {
-        let tallies = self.by_policy.lock().unwrap_or_else(PoisonError::into_inner);
-        tallies.iter().map(|(name, tally)| (name.clone(), tally.read())).collect()
+        let mut counts: Vec<_> =
+            self.lock().iter().map(|(name, tally)| (name.clone(), tally.read())).collect();
+        let others = self.others.read();
+        if others != TallyCount::default() {
+            counts.push((Arc::from(OTHERS), others));
+        }
+        counts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Tally>>> {
+        // A panic while holding the lock leaves a whole map: inserting is all that happens there.
+        self.by_policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_53_ten_thousand_policies_are_a_bounded_number_of_series() {
+        let tallies = Tallies::default();
+        let names: Vec<Arc<str>> = (0..10_000).map(|number| Arc::from(format!("p{number}"))).collect();
+        let prepared = tallies.prepare(names.iter());
+        assert!(tallies.read().is_empty(), "what is not in force is not shown");
+        tallies.adopt(names.iter().zip(&prepared));
+        for tally in &prepared {
+            tally.count(true, true, false);
+        }
+        let counts = tallies.read();
+        assert_eq!(counts.len(), MAX_TALLIES + 1);
+        let others = &counts[MAX_TALLIES];
+        assert_eq!((&*others.0, others.1.allowed), (OTHERS, 10_000 - MAX_TALLIES as u64));
+        drop(prepared);
+        let again = tallies.prepare(names[9_000..].iter());
+        assert!(!again.iter().any(|tally| Arc::ptr_eq(tally, &tallies.others)), "others' room is used again");
     }
 }

@@ -61,7 +61,7 @@ async fn start_with(config: HttpConfig) -> Running {
         ..FileLayer::default()
     };
     let tallies = Tallies::default();
-    let set = PolicySet::assemble(&file, tidegate_control::Revision::default(), [], &tallies).unwrap();
+    let set = PolicySet::assemble(Arc::new(file), tidegate_control::Snapshot::default(), &tallies);
     let engine = Engine::new(set, tallies, Counters::Memory(Memory::new(16 << 20)), Clock::start());
     let cores = Cores::start(NonZeroUsize::MIN).unwrap();
     let drain = Drain::new();

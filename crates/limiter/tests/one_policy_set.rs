@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use tidegate_algorithms::policy::{Attributes, Policy};
-use tidegate_control::{Control, Limits};
+use tidegate_control::{Control, Limits, Snapshot};
 use tidegate_limiter::configuration::Configuration;
 use tidegate_limiter::engine::{Ask, Engine};
-use tidegate_limiter::policy_set::{FileLayer, PolicySet, candidates};
+use tidegate_limiter::policy_set::{FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::clock::Clock;
 use tidegate_store::Counters;
@@ -35,11 +35,10 @@ fn a_decision_never_mixes_two_policy_sets() {
     let sides = [&["left-1", "left-2"][..], &["right-1", "right-2", "right-3"]];
     let data = tempfile::tempdir().unwrap();
     let control = Control::open(data.path(), Limits::default()).unwrap();
-    let (tallies, snapshot) = (Tallies::default(), control.snapshot());
-    let set =
-        PolicySet::assemble(&file(sides[0]), snapshot.revision(), candidates(&snapshot), &tallies).unwrap();
+    let (tallies, stored) = (Tallies::default(), Snapshot::clone(&control.snapshot()));
+    let set = PolicySet::assemble(Arc::new(file(sides[0])), stored, &tallies);
     let engine = Arc::new(Engine::new(set, tallies, Counters::Memory(Memory::new(1 << 20)), Clock::start()));
-    let configuration = Configuration::new(engine.clone(), control, file(sides[0]));
+    let configuration = Configuration::new(engine.clone(), control);
 
     let deciding = std::thread::spawn(move || {
         let mut seen = [0_usize; 2];

@@ -66,6 +66,26 @@ fn everyones_limit_can_be_changed_without_a_refill() {
 }
 
 #[test]
+fn limits_that_the_log_cannot_hold_are_counted_and_smaller_ones_are_logged_again() {
+    let service = start();
+    let configure = |limit: u64| {
+        let body = json!({"window_seconds": 60, "request_per_window": limit}).to_string();
+        let answer = service.post("/api/v1/configure", &body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        service.get("/v1/policies/default").body
+    };
+    let own = r#"{"client_id":"vip","window_seconds":60,"request_per_window":1000000}"#;
+    assert_eq!(service.post("/api/v1/configure-client", own).status, 200);
+    let many = configure(1_000_000_000);
+    assert_eq!((&many["algorithm"], &many["limit"]), (&json!("sliding_counter"), &json!(1_000_000_000)));
+    assert_eq!(service.post("/api/v1/ratelimit", ASK).body["remaining"], 999_999_999);
+    let few = configure(4_096);
+    assert_eq!((&few["algorithm"], &few["limit"]), (&json!("sliding_log"), &json!(4_096)));
+    let vip = r#"{"client_id":"vip","resource":"r"}"#;
+    assert_eq!(service.post("/api/v1/ratelimit", vip).body["remaining"], 999_999);
+}
+
+#[test]
 fn bad_bodies_are_refused_with_the_field_and_charge_nothing() {
     let service = start();
     let long = format!(r#"{{"client_id":"{}","resource":""}}"#, "k".repeat(513));
@@ -142,7 +162,9 @@ fn fault_15_numbers_out_of_range_are_refused_where_they_are() {
             422,
             Some("/request_per_window"),
         ),
-        (r#"{"window_seconds":60,"request_per_window":5000}"#, 422, Some("/request_per_window")),
+        (r#"{"window_seconds":60,"request_per_window":1000000001}"#, 422, Some("/request_per_window")),
+        (r#"{"window_seconds":60,"window_seconds":60,"request_per_window":1}"#, 400, None),
+        (r#"[60,1]"#, 422, Some("")),
         (r#"{"window_seconds":60,"request_per_window":NaN}"#, 400, None),
         (r#"{"window_seconds":60,"request_per_window":1,"more":1}"#, 422, Some("/more")),
     ] {

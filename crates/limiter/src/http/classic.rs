@@ -13,8 +13,9 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
-use serde_json::{Value, json};
-use tidegate_algorithms::policy::{Attributes, Policy};
+use serde_json::{Map, Value, json};
+use tidegate_algorithms::limit::sliding_log::MAX_ENTRIES;
+use tidegate_algorithms::policy::{Algorithm, Attributes, Policy};
 use tidegate_control::{Author, Change, Kind};
 use tidegate_net::clock;
 use tidegate_net::http::{Answered, Plain, Unwritten};
@@ -29,7 +30,7 @@ use super::reply::{
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::error::ChangeError;
-use crate::policy_set::{CLIENT_ID, DEFAULT_POLICY, is_client_id};
+use crate::policy_set::{CLIENT_ID, DEFAULT_POLICY, PolicySet, is_client_id};
 
 /// The reply to `GET /api/v1/health`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -174,11 +175,16 @@ pub(super) async fn configure(
 ) -> Result<Json<Changed>, Refusal> {
     let actor = shared.admin(&headers)?;
     let body: ConfigureBody = read(&body)?;
-    let set = shared.engine.set();
-    let mut document = match set.policy(DEFAULT_POLICY) {
-        Some(in_force) => in_force.policy.document(),
-        None => Policy::default_per_client().document(),
-    };
+    edit(&shared, actor, move |set| {
+        Ok(Some(Change::put(Kind::Policy, DEFAULT_POLICY, configured(set, body).to_string())))
+    })
+    .await
+}
+
+/// The policy `default` with these numbers.
+fn configured(set: &PolicySet, body: ConfigureBody) -> Value {
+    let policy = set.policy(DEFAULT_POLICY).map_or_else(Policy::default_per_client, |it| it.policy.clone());
+    let mut document = policy.document();
     if let Some(fields) = document.as_object_mut() {
         // A burst that was the whole limit stays the whole limit.
         if fields.get("burst") == fields.get("limit") {
@@ -186,8 +192,22 @@ pub(super) async fn configure(
         }
         fields.insert("limit".to_owned(), Value::from(body.request_per_window));
         fields.insert("window_seconds".to_owned(), Value::from(body.window_seconds));
+        let declared = set.file().policies.iter().find(|policy| *policy.name == *DEFAULT_POLICY);
+        let declared = declared.map_or(Algorithm::SlidingLog, |policy| policy.quota.spec.algorithm);
+        // The log keeps every request, so it has a bound; above it, the counter does. Back below it, what
+        // the file says.
+        let algorithm = match policy.quota.spec.algorithm {
+            Algorithm::SlidingLog if body.request_per_window > MAX_ENTRIES => "sliding_counter",
+            Algorithm::SlidingCounter
+                if declared == Algorithm::SlidingLog && body.request_per_window <= MAX_ENTRIES =>
+            {
+                "sliding_log"
+            }
+            _ => return document,
+        };
+        fields.insert("algorithm".to_owned(), Value::from(algorithm));
     }
-    change(&shared, actor, Change::put(Kind::Policy, DEFAULT_POLICY, document.to_string())).await
+    document
 }
 
 /// `POST /api/v1/configure-client`
@@ -206,11 +226,21 @@ pub(super) async fn configure_client(
 ) -> Result<Json<Changed>, Refusal> {
     let actor = shared.admin(&headers)?;
     let body: ConfigureClientBody<'_> = read(&body)?;
-    let client = client_id(&body.client_id)?;
+    let client = client_id(&body.client_id)?.to_owned();
     let own = json!({"limit": body.request_per_window, "window_seconds": body.window_seconds});
-    let mut document = stored_limits(&shared, client);
-    document[DEFAULT_POLICY] = own;
-    change(&shared, actor, Change::put(Kind::Override, client, document.to_string())).await
+    let is_too_many_for_a_log = body.request_per_window > MAX_ENTRIES;
+    edit(&shared, actor, move |set| {
+        let mut own = own.clone();
+        let general = set.policy(DEFAULT_POLICY).map(|in_force| in_force.policy.quota.spec.algorithm);
+        if is_too_many_for_a_log && matches!(general, Some(Algorithm::SlidingLog | Algorithm::SlidingCounter))
+        {
+            own["algorithm"] = Value::from("sliding_counter");
+        }
+        let mut document = stored_limits(set, &client);
+        document.insert(DEFAULT_POLICY.to_owned(), own);
+        Ok(Some(Change::put(Kind::Override, client.as_str(), Value::Object(document).to_string())))
+    })
+    .await
 }
 
 /// `GET /api/v1/client-config/{client_id}`
@@ -256,21 +286,25 @@ pub(super) async fn delete_client_config(
 ) -> Result<Json<Changed>, Refusal> {
     let actor = shared.admin(&headers)?;
     let client = client_id(&client)?;
-    let mut document = stored_limits(&shared, client);
-    let had = document.as_object_mut().and_then(|policies| policies.remove(DEFAULT_POLICY)).is_some();
-    match (had, document.as_object().is_none_or(serde_json::Map::is_empty)) {
+    let client = client.to_owned();
+    edit(&shared, actor, move |set| {
+        let mut document = stored_limits(set, &client);
         // Nothing of its own: the client has everyone's numbers already.
-        (false, _) => Ok(Json(Changed { status: "ok", revision: shared.engine.set().revision().0 })),
-        (true, true) => change(&shared, actor, Change::delete(Kind::Override, client)).await,
-        (true, false) => {
-            change(&shared, actor, Change::put(Kind::Override, client, document.to_string())).await
-        }
-    }
+        Ok(document.remove(DEFAULT_POLICY).map(|_| match document.is_empty() {
+            true => Change::delete(Kind::Override, client.as_str()),
+            false => Change::put(Kind::Override, client.as_str(), Value::Object(document).to_string()),
+        }))
+    })
+    .await
 }
 
-async fn change(shared: &Shared, actor: &str, change: Change) -> Result<Json<Changed>, Refusal> {
+async fn edit(
+    shared: &Shared,
+    actor: &str,
+    edit: impl Fn(&PolicySet) -> Result<Option<Change>, ChangeError> + Send + 'static,
+) -> Result<Json<Changed>, Refusal> {
     let author = Author { actor: actor.to_owned(), at: clock::wall() };
-    let revision = shared.configuration.change(change, author).await.map_err(|error| match error {
+    let revision = shared.configuration.edit(author, edit).await.map_err(|error| match error {
         // The document was made here: its mistakes go back under the names that were sent.
         ChangeError::Mistakes(mistakes) => ChangeError::Mistakes(
             mistakes
@@ -288,10 +322,10 @@ async fn change(shared: &Shared, actor: &str, change: Change) -> Result<Json<Cha
     Ok(Json(Changed { status: "ok", revision: revision.0 }))
 }
 
-/// The document of a client's own limits, empty if it has none.
-fn stored_limits(shared: &Shared, client: &str) -> Value {
-    let stored = shared.configuration.control().get(Kind::Override, client);
-    stored.and_then(|document| serde_json::from_str(&document.body).ok()).unwrap_or_else(|| json!({}))
+/// A client's own limits by policy, empty if it has none.
+fn stored_limits(set: &PolicySet, client: &str) -> Map<String, Value> {
+    let stored = set.documents().get(Kind::Override, client);
+    stored.and_then(|document| serde_json::from_str(&document.body).ok()).unwrap_or_default()
 }
 
 /// A client's name, or the refusal that says what a name is.

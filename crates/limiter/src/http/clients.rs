@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use tidegate_control::{Change, Kind};
-use tidegate_wire::bodies::read as read_body;
+use tidegate_wire::bodies::{UniqueJson, read as read_body};
 
 use super::Shared;
 use super::classic::client_id;
@@ -29,7 +29,8 @@ pub(super) async fn read(
 ) -> Result<Tagged<Value>, Refusal> {
     shared.admin(&headers)?;
     let client = client_id(&client)?;
-    let stored = shared.configuration.control().get(Kind::Override, client);
+    let set = shared.engine.set();
+    let stored = set.documents().get(Kind::Override, client);
     let document = stored.ok_or_else(|| Refusal::NotFound(format!("limit of client {client:?} alone")))?;
     // Invariant: only documents that parse are stored.
     Ok(tagged(document.revision, serde_json::from_str(&document.body).unwrap_or_default()))
@@ -54,14 +55,7 @@ pub(super) async fn put(
 ) -> Result<Tagged<Value>, Refusal> {
     let actor = shared.admin(&headers)?;
     let client = client_id(&client)?;
-    let document: Value = read_body(&body)?;
-    let set = shared.engine.set();
-    let Some(policies) = document.as_object() else {
-        return Err(refusal("", "is not an object"));
-    };
-    if let Some(unknown) = policies.keys().find(|name| set.policy(name).is_none()) {
-        return Err(refusal(&format!("/{unknown}"), "names no policy in force"));
-    }
+    let UniqueJson(document) = read_body(&body)?;
     let change = Change::put(Kind::Override, client, document.to_string());
     let revision = change_document(&shared, actor, change, &headers).await?;
     Ok(tagged(revision, document))
@@ -86,12 +80,4 @@ pub(super) async fn delete(
     let client = client_id(&client)?;
     change_document(&shared, actor, Change::delete(Kind::Override, client), &headers).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-fn refusal(place: &str, problem: &str) -> Refusal {
-    Refusal::Field {
-        place: place.to_owned(),
-        problem: problem.to_owned(),
-        accepted: "an object: policy name to limit, window_seconds, burst ...",
-    }
 }

@@ -24,6 +24,7 @@ mod policies;
 mod reply;
 mod schema;
 mod service;
+mod set_aside;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -147,7 +148,7 @@ const CHECK: &str = "/v1/check";
 const OTHER: &str = "other";
 
 /// Every route's template: the label values that metrics may use.
-pub const TEMPLATES: [&str; 18] = [
+pub const TEMPLATES: [&str; 19] = [
     RATELIMIT,
     DECISIONS,
     CHECK,
@@ -164,6 +165,7 @@ pub const TEMPLATES: [&str; 18] = [
     "/v1/policies/{name}",
     "/v1/clients/{client_id}/limits",
     "/v1/audit",
+    "/v1/set-aside",
     "/v1/denied-clients",
     "/openapi.json",
 ];
@@ -197,6 +199,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/policies/{name}", get(policies::read_policy).put(policies::put).delete(policies::delete))
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
         .route("/v1/audit", get(policies::audit))
+        .route("/v1/set-aside", get(set_aside::set_aside))
         .route("/v1/denied-clients", get(policies::denied_clients))
         .route("/openapi.json", get(openapi::document))
         .route_layer(axum::middleware::from_fn(remember_template))

@@ -4,7 +4,7 @@ use axum::Json;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::{check, classic, clients, decisions, explain, permits, policies};
+use super::{check, classic, clients, decisions, explain, permits, policies, set_aside};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -28,6 +28,7 @@ use super::{check, classic, clients, decisions, explain, permits, policies};
         policies::put,
         policies::delete,
         policies::audit,
+        set_aside::set_aside,
         policies::denied_clients,
         clients::read,
         clients::put,

@@ -14,14 +14,14 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate_control::{Author, Change, Kind, Precondition, Revision};
 use tidegate_net::clock;
-use tidegate_wire::bodies::read;
+use tidegate_wire::bodies::{UniqueJson, read};
 use utoipa::ToSchema;
 
 use super::Shared;
 use super::explain::origin_word;
 use super::reply::{JsonBytes, Refusal};
 use crate::error::ChangeError;
-use crate::policy_set::{InForce, Origin};
+use crate::policy_set::{InForce, Origin, PolicySet};
 
 /// A document with its entity tag.
 pub(super) type Tagged<T> = ([(http::HeaderName, String); 1], Json<T>);
@@ -166,7 +166,7 @@ pub(super) async fn put(
     JsonBytes(body): JsonBytes,
 ) -> Result<Tagged<Value>, Refusal> {
     let actor = shared.admin(&headers)?;
-    let mut document: Value = read(&body)?;
+    let UniqueJson(mut document) = read(&body)?;
     if let Some(fields) = document.as_object_mut() {
         let stated = fields.entry("name").or_insert_with(|| Value::from(name.as_str()));
         if stated != name.as_str() {
@@ -200,11 +200,16 @@ pub(super) async fn delete(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let actor = shared.admin(&headers)?;
-    match shared.engine.set().policy(&name).map(|in_force| in_force.origin) {
-        Some(Origin::File | Origin::BuiltIn) => return Err(ChangeError::DeclaredInFile(name).into()),
-        Some(Origin::Stored(_)) | None => {}
-    }
-    change_document(&shared, actor, Change::delete(Kind::Policy, name), &headers).await?;
+    let delete = Change::delete(Kind::Policy, name.as_str()).when(precondition(&headers)?);
+    let author = Author { actor: actor.to_owned(), at: clock::wall() };
+    let edit = move |set: &PolicySet| {
+        let is_stored = set.documents().get(Kind::Policy, &name).is_some();
+        if !is_stored && set.policy(&name).is_some() {
+            return Err(ChangeError::DeclaredInFile(name.clone()));
+        }
+        Ok(Some(delete.clone()))
+    };
+    shared.configuration.edit(author, edit).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -271,7 +276,20 @@ pub(super) async fn change_document(
 ) -> Result<Revision, Refusal> {
     let change = change.when(precondition(headers)?);
     let author = Author { actor: actor.to_owned(), at: clock::wall() };
-    Ok(shared.configuration.change(change, author).await?)
+    let document = format!("/{}/{}", change.kind, change.name);
+    let changed = shared.configuration.change(change, author).await;
+    Ok(changed.map_err(|error| match error {
+        // In the body that was sent, the document's fields have no other name before them.
+        ChangeError::Mistakes(mut mistakes) => {
+            for mistake in &mut mistakes {
+                if let Some(field) = mistake.pointer.strip_prefix(&document) {
+                    mistake.pointer = field.to_owned();
+                }
+            }
+            ChangeError::Mistakes(mistakes)
+        }
+        other => other,
+    })?)
 }
 
 /// `If-Match: "7"`, `If-Match: "0"` (not stored), `If-None-Match: *`, or none of them.

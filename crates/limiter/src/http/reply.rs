@@ -137,7 +137,8 @@ fn change_problem(error: ChangeError) -> Problem {
     match error {
         ChangeError::Mistakes(mistakes) => fields(&detail, mistakes.into_iter().map(field_error).collect()),
         ChangeError::DeclaredInFile(_) => Problem::new(409, "Conflict", detail),
-        ChangeError::Control(error) => match error {
+        ChangeError::TooManyWaiting => Problem::new(503, "Service Unavailable", detail),
+        ChangeError::Control(error) => match &*error {
             Error::PreconditionFailed { .. } => Problem::new(412, "Precondition Failed", detail),
             Error::NotFound { .. } => Problem::new(404, "Not Found", detail),
             Error::Invalid { .. } | Error::InvalidActor { .. } => {

@@ -17,7 +17,7 @@ use tidegate_control::{Control, Limits};
 use tidegate_limiter::configuration::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service, TEMPLATES};
-use tidegate_limiter::policy_set::{FileLayer, PolicySet, candidates};
+use tidegate_limiter::policy_set::{FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
@@ -70,14 +70,18 @@ pub fn start() -> Running {
 
 /// Starts a service with a file's policies and, if given, an admin token.
 pub fn start_with(file: FileLayer, token: Option<&'static str>) -> Running {
-    let data = tempfile::tempdir().unwrap();
+    start_in(tempfile::tempdir().unwrap(), file, token)
+}
+
+/// The same, with what is stored in `data`.
+pub fn start_in(data: tempfile::TempDir, file: FileLayer, token: Option<&'static str>) -> Running {
     let control = Control::open(data.path(), Limits::default()).unwrap();
     let tallies = Tallies::default();
-    let snapshot = control.snapshot();
-    let set = PolicySet::assemble(&file, snapshot.revision(), candidates(&snapshot), &tallies).unwrap();
+    let stored = tidegate_control::Snapshot::clone(&control.snapshot());
+    let set = PolicySet::assemble(Arc::new(file), stored, &tallies);
     let memory = Memory::new(16 << 20);
     let engine = Arc::new(Engine::new(set, tallies, Counters::Memory(memory), Clock::start()));
-    let configuration = Configuration::new(engine.clone(), control, file);
+    let configuration = Configuration::new(engine.clone(), control);
     let settings =
         ApiSettings { admin_token: token.map(AdminToken::new), trusted_hops: 0, legacy_headers: true };
     let service = Service::new(Api::new(engine.clone(), configuration, settings), 1, 64 * 1024);

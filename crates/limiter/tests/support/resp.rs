@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tidegate_limiter::credential::Credential;
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::policy_set::{FileLayer, PolicySet};
+use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::resp::{RespConfig, Server, TEMPLATES};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
@@ -41,8 +41,7 @@ pub struct Running {
 /// Starts a server with counters in memory.
 pub fn start(password: Option<&str>, config: RespConfig) -> Running {
     let tallies = Tallies::default();
-    let revision = tidegate_control::Revision::default();
-    let set = PolicySet::assemble(&FileLayer::default(), revision, [], &tallies).unwrap();
+    let set = PolicySet::assemble(Arc::default(), tidegate_control::Snapshot::default(), &tallies);
     let counters = Counters::Memory(Memory::new(16 << 20));
     let engine = Arc::new(Engine::new(set, tallies, counters, Clock::start()));
     let two = NonZeroUsize::new(2).unwrap();

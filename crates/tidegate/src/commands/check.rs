@@ -1,4 +1,4 @@
-//! `tidegate check FILE`: what would the server say to this file, here?
+//! `tidegate check FILE`: what would the server say to this file, here? What is stored is looked at too.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,10 +8,12 @@ use tidegate_algorithms::policy::Policy;
 use tidegate_store::lease::{Bounds, LeaseConfig, bounds};
 
 use super::EXIT_MISTAKES;
+use super::layers::Layers;
 use crate::config::{Environment, Flags, Source};
 use crate::serve::lease_config;
 
-/// Checks a configuration file the way the server would, environment and TLS files included.
+/// Checks a configuration file the way the server would, environment and TLS files included, and says
+/// what of the stored configuration does not go with it.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The file.
@@ -28,7 +30,8 @@ impl Check {
         let checked = source.load().and_then(|loaded| loaded.check_tls().map(|soon| (loaded, soon)));
         match checked {
             Ok((loaded, soon)) => {
-                for warning in loaded.warnings.iter().chain(&soon) {
+                let stored = Layers::of(&loaded.config).warnings();
+                for warning in loaded.warnings.iter().chain(&soon).chain(&stored) {
                     writeln!(out, "warning: {warning}")?;
                 }
                 let (policies, overrides) =

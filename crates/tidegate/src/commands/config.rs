@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::EXIT_MISTAKES;
+use super::layers::Layers;
 use crate::config::{self, Environment, FILE_VARIABLE, Flags, Source};
 
 /// Shows the configuration and its reference.
 #[derive(Debug, clap::Subcommand)]
 pub enum Config {
-    /// Shows each setting, its value and where it came from; secrets are redacted.
+    /// Shows each setting, its value and where it came from, and the policies in force with the layer
+    /// that each is from; secrets are redacted.
     Explain(Sources),
     /// Prints the reference of all settings, as Markdown.
     Reference,
@@ -49,6 +51,7 @@ impl Config {
                         writeln!(out, "warning: {warning}")?;
                     }
                     out.write_all(loaded.explain().as_bytes())?;
+                    write_layers(&Layers::of(&loaded.config), out)?;
                 }
                 Err(mistakes) => {
                     writeln!(out, "{mistakes}")?;
@@ -60,4 +63,19 @@ impl Config {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Each policy with its layer, and what is not in force.
+fn write_layers(layers: &Layers, out: &mut dyn Write) -> io::Result<()> {
+    let rows = layers.rows();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
+    let (first, second) = (width(0), width(1));
+    writeln!(out, "\npolicies in force (built in, then the file, then stored: the last of a name wins):")?;
+    for [name, numbers, layer] in &rows {
+        writeln!(out, "{name:first$}  {numbers:second$}  {layer}")?;
+    }
+    for warning in layers.warnings() {
+        writeln!(out, "warning: {warning}")?;
+    }
+    Ok(())
 }

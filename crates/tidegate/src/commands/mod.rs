@@ -8,6 +8,7 @@ pub mod decide;
 mod files;
 pub mod import;
 mod interleave;
+mod layers;
 pub mod load;
 pub mod plan;
 mod request;

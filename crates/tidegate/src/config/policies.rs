@@ -76,6 +76,8 @@ impl Checker<'_> {
         declared: &[&str],
     ) -> Vec<(String, String, Json)> {
         let built_in = Policy::default_per_client();
+        let policies: HashMap<&str, &Policy> = policies.iter().map(|it| (&*it.name, it)).collect();
+        let declared: HashSet<&str> = declared.iter().copied().collect();
         let mut seen = HashMap::new();
         let mut overrides = Vec::new();
         for (index, mut entry) in entries.into_iter().enumerate() {
@@ -87,11 +89,11 @@ impl Checker<'_> {
             let client = self.take_text(&mut entry, &pointer, CLIENT_ID, None, MAX_VALUE_BYTES);
             let name = self.take_text(&mut entry, &pointer, "policy", Some(DEFAULT_POLICY), MAX_NAME_BYTES);
             let Some(name) = name else { continue };
-            let base = match policies.iter().find(|policy| *policy.name == *name) {
+            let base = match policies.get(&*name).copied() {
                 Some(policy) => policy,
                 None if declared.is_empty() && name == DEFAULT_POLICY => &built_in,
                 // A policy that is declared but wrong has been reported already.
-                None if declared.contains(&&*name) => continue,
+                None if declared.contains(&*name) => continue,
                 None => {
                     self.refuse(
                         &format!("{pointer}/policy"),

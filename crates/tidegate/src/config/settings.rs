@@ -107,9 +107,18 @@ macro_rules! settings {
                 ]
             }
 
-            /// The settings that differ, secrets among them.
+            /// The settings that differ, with both values: `log.level info -> debug`. Of secrets, that they do.
             #[must_use]
-            pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+            pub fn differences(&self, other: &Self) -> Vec<String> {
+                let shown = |settings: &Self, path: &str| {
+                    let found = settings.show().into_iter().find(|(shown, _)| *shown == path);
+                    found.map(|(_, value)| value).unwrap_or_default()
+                };
+                let differing = self.differing(other).into_iter();
+                differing.map(|path| format!("{path} {} -> {}", shown(self, path), shown(other, path))).collect()
+            }
+
+            fn differing(&self, other: &Self) -> Vec<&'static str> {
                 let mut paths = Vec::new();
                 $(if self.$top != other.$top { paths.push(stringify!($top)); })+
                 $($(if self.$group.$field != other.$group.$field {

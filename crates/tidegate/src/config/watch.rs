@@ -25,6 +25,9 @@ use super::{Loaded, Mistakes, Source};
 /// Time between two looks at the file.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Most mistakes of a refused file that the log shows, a line each.
+const MAX_SHOWN: usize = 32;
+
 /// What is served, and how the last reload went.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -48,15 +51,19 @@ impl State {
     fn take(&mut self, outcome: Result<Loaded, Mistakes>) {
         match outcome {
             Ok(loaded) => {
-                let changed = self.loaded.config.settings.differences(&loaded.config.settings);
-                tracing::info!(?changed, "configuration loaded again");
+                tracing::info!("configuration loaded again");
                 self.applied_total += 1;
                 self.refused = None;
                 self.loaded = Arc::new(loaded);
             }
             Err(mistakes) => {
                 let count = mistakes.count();
-                tracing::error!(count, "configuration refused, the old one stays:\n{mistakes}");
+                for line in mistakes.to_string().lines().take(MAX_SHOWN) {
+                    tracing::error!("configuration refused, the old one stays: {line}");
+                }
+                if count > MAX_SHOWN {
+                    tracing::error!(count, "configuration refused: `tidegate check` shows all mistakes");
+                }
                 self.refused_total += 1;
                 self.refused = Some(Arc::new(mistakes));
             }

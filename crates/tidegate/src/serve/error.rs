@@ -3,7 +3,6 @@
 use std::io;
 
 use thiserror::Error;
-use tidegate_algorithms::policy::Mistake;
 use tidegate_net::listen::ListenError;
 
 use super::inherited::InheritError;
@@ -24,9 +23,6 @@ pub enum StartError {
     /// The TLS of one or more listeners.
     #[error("TLS:{}", Lines(.0))]
     Tls(Vec<TlsMistake>),
-    /// The file's policies and the stored ones do not go together.
-    #[error("the policies do not go together:{}", Lines(.0))]
-    Policies(Vec<Mistake>),
     /// Threads.
     #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),

@@ -25,11 +25,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_admin::{ConfigurationStatus, Servers};
-use tidegate_control::{Control, Limits, Place};
+use tidegate_control::{Control, Limits, Place, Snapshot};
+use tidegate_limiter::announce;
 use tidegate_limiter::configuration::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
-use tidegate_limiter::policy_set::{PolicySet, candidates};
+use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
@@ -81,11 +82,10 @@ impl App {
         let listeners = listeners.with_tls(tls_of(&tls, Listener::Http));
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
         let control = open_control(settings, &cores)?;
-        let file = config.layer.clone();
         let tallies = Tallies::default();
-        let snapshot = control.snapshot();
-        let set = PolicySet::assemble(&file, snapshot.revision(), candidates(&snapshot), &tallies)
-            .map_err(StartError::Policies)?;
+        let stored = Snapshot::clone(&control.snapshot());
+        let set = PolicySet::assemble(Arc::new(config.layer.clone()), stored, &tallies);
+        announce_stored(&set, &control);
         let mut clock = Clock::start();
         let snapshots = Snapshots::of(settings);
         let counters = {
@@ -95,7 +95,7 @@ impl App {
         let engine = Arc::new(Engine::new(set, tallies, counters, clock));
         let api = Api::new(
             engine.clone(),
-            Configuration::new(engine.clone(), control.clone(), file),
+            Configuration::new(engine.clone(), control),
             ApiSettings {
                 admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
                 trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
@@ -114,8 +114,14 @@ impl App {
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &tls, &mut inherited)?;
         inherited.is_used_up()?;
         let servers = protocols.counted(Servers::default().with(Listener::Http.label(), stats));
-        let operator =
-            operator::operator(engine.clone(), control, drain.clone(), servers, &tls, configuration.clone());
+        let operator = operator::operator(
+            engine.clone(),
+            api.clone(),
+            drain.clone(),
+            servers,
+            &tls,
+            configuration.clone(),
+        );
         let max_body_bytes = usize::try_from(settings.limits.body_bytes.0).unwrap_or(usize::MAX);
         let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
         let http_config =
@@ -219,6 +225,22 @@ impl App {
     #[must_use]
     pub fn drain_deadline(&self) -> Duration {
         self.drain_timing.deadline
+    }
+}
+
+/// Says what of the configuration is not in force as it stands.
+fn announce_stored(set: &PolicySet, control: &Control) {
+    announce::set_aside(None, set);
+    announce::all_hidden(set);
+    for document in control.altered() {
+        tracing::error!(
+            kind = %document.kind,
+            name = ?document.name,
+            revision = document.revision.0,
+            recorded = ?document.recorded,
+            "this stored document is not what was put: something else has altered the database; it is in \
+             force as it is, put it again (GET /v1/set-aside)"
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use tidegate_admin::{
 };
 use tidegate_control::Control;
 use tidegate_limiter::engine::Engine;
+use tidegate_limiter::http::Api;
 use tidegate_net::drain::Drain;
 use tidegate_store::guard::GuardStats;
 use tidegate_store::lease::LeaseStats;
@@ -22,7 +23,7 @@ use crate::config::Secured;
 /// The pages of a process with these servers.
 pub(super) fn operator(
     engine: Arc<Engine>,
-    control: Control,
+    api: Api,
     drain: Drain,
     servers: Servers,
     tls: &[Secured],
@@ -41,33 +42,42 @@ pub(super) fn operator(
         let named = tls.iter().map(|it| (it.listener.label(), it.tls.clone()));
         metrics.register(Certificates { servers: named.collect() });
     }
+    let control = api.configuration().control().clone();
     metrics.register(Decisions { engine: Arc::clone(&engine) });
-    metrics.register(Stored { control: control.clone() });
-    metrics.register(Store { engine });
-    Operator::new(readiness(drain, control), metrics)
+    metrics.register(Stored { api });
+    metrics.register(Store { engine: Arc::clone(&engine) });
+    Operator::new(readiness(drain, engine, control), metrics)
 }
 
 /// Ready with or without the configuration's database: what was last in force is served.
-fn readiness(drain: Drain, control: Control) -> Readiness {
-    let copied = control.clone();
+fn readiness(drain: Drain, engine: Arc<Engine>, control: Control) -> Readiness {
+    let (copied, altered) = (control.clone(), control.clone());
     Readiness::new(drain)
-        .degraded("the configuration cannot be changed: its database is away", move || {
+        .degraded("the configuration cannot be changed: its database is away or fails", move || {
             !control.is_reachable()
+        })
+        .degraded("stored documents are set aside: GET /v1/set-aside lists them", move || {
+            engine.set().set_aside_count() > 0
+        })
+        .degraded("stored documents are not what was put: GET /v1/set-aside lists them", move || {
+            !altered.altered().is_empty()
         })
         .degraded("the configuration is this node's copy of the last revision it knew", move || {
             copied.is_from_copy()
         })
 }
 
-/// What each policy decided, and the revision that is in force.
+/// What each policy decided, the revision that is in force, and what of it is not.
 struct Decisions {
     engine: Arc<Engine>,
 }
 
 impl Family for Decisions {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let revision = self.engine.set().revision();
-        families.gauge("tidegate_config_revision", "Stored revision in force", revision.0)?;
+        let set = self.engine.set();
+        families.gauge("tidegate_config_revision", "Stored revision in force", set.revision().0)?;
+        let help = "Stored documents that are not in force, or not as a whole: GET /v1/set-aside lists them";
+        families.gauge("tidegate_config_set_aside", help, set.set_aside_count() as u64)?;
         let tallies = self.engine.tallies().read();
         let help = "Verdicts of each policy";
         families.counters("tidegate_decisions", help, |series| {
@@ -84,20 +94,31 @@ impl Family for Decisions {
     }
 }
 
-/// The stored configuration, as far as this node has heard of it.
+/// The stored configuration, as far as this node has heard of it, and how changes of it fare.
 struct Stored {
-    control: Control,
+    api: Api,
 }
 
 impl Family for Stored {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let help = "Newest stored revision known here, more than the one in force if that cannot be";
-        families.gauge("tidegate_control_revision", help, self.control.snapshot().revision().0)?;
+        let stats = self.api.configuration().stats();
+        let help = "Changes that wait to be stored; more than 4096 are turned away";
+        families.gauge("tidegate_control_changes_waiting", help, stats.waiting as u64)?;
+        families.counter("tidegate_control_changes", "Changes stored by this node", stats.stored)?;
+        let help = "Changes turned away because too many waited";
+        families.counter("tidegate_control_changes_turned_away", help, stats.turned_away)?;
+        let help = "Transactions in which changes were stored";
+        families.counter("tidegate_control_transactions", help, stats.transactions)?;
+        let control = self.api.configuration().control();
+        let help = "Stored documents that are not what was put: GET /v1/set-aside lists them";
+        families.gauge("tidegate_control_altered", help, control.altered().len() as u64)?;
+        let help = "Newest stored revision known here, for a moment more than the one in force";
+        families.gauge("tidegate_control_revision", help, control.snapshot().revision().0)?;
         let help = "1 while the stored configuration can be changed, and others' changes heard of";
-        families.gauge("tidegate_control_reachable", help, u64::from(self.control.is_reachable()))?;
+        families.gauge("tidegate_control_reachable", help, u64::from(control.is_reachable()))?;
         let help = "1 while this node has only its copy of the stored configuration to go by";
-        families.gauge("tidegate_control_from_copy", help, u64::from(self.control.is_from_copy()))?;
-        let Some(copied) = self.control.copied_revision() else { return Ok(()) };
+        families.gauge("tidegate_control_from_copy", help, u64::from(control.is_from_copy()))?;
+        let Some(copied) = control.copied_revision() else { return Ok(()) };
         let help = "Stored revision in this node's copy, behind the known one if it cannot be written";
         families.gauge("tidegate_control_copy_revision", help, copied.0)
     }

@@ -1,7 +1,7 @@
 //! Putting a configuration that was loaded again in force.
 //!
-//! Policies and overrides change at once. Settings are read once, at start: a changed one is named
-//! in the log with the advice to restart, and nothing is half applied.
+//! Policies and overrides change at once; the limiter says in the log what changed. Settings are read
+//! once, at start: a changed one is named in the log, with both values, and the advice to restart.
 
 use tidegate_algorithms::policy::Mistake;
 use tidegate_limiter::http::Api;
@@ -15,8 +15,8 @@ use crate::config::{Config, Settings};
 pub async fn apply(api: &Api, started_with: &Settings, config: &Config) -> Result<(), Vec<Mistake>> {
     api.configuration().replace_file(config.layer.clone()).await?;
     let restart = started_with.differences(&config.settings);
-    if !restart.is_empty() {
-        tracing::warn!(settings = restart.join(", "), "these settings take effect at the next start");
+    for change in restart {
+        tracing::warn!(change, "this setting takes effect at the next start");
     }
     Ok(())
 }

@@ -1,0 +1,105 @@
+//! `/v1/set-aside`: what is configured and not in force, and why.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use http::HeaderMap;
+use serde::Serialize;
+use tidegate_control::Kind;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::reply::Refusal;
+
+/// What is configured and not in force.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct NotInForce {
+    /// Revision of the stored configuration.
+    revision: u64,
+    /// Documents that are not in force, or not as a whole. To mend one, put it again or delete it.
+    set_aside: Vec<SetAsideDocument>,
+    /// Stored documents that are in force and are not what was put: something else has altered the
+    /// database. To mend one, put it again.
+    altered: Vec<AlteredDocument>,
+    /// Policies of the file that stored ones of the same name hide. Deleting the stored one puts the
+    /// file's in force.
+    hidden: Vec<HiddenPolicy>,
+}
+
+/// A document that is not in force, or not as a whole.
+#[derive(Debug, Serialize, ToSchema)]
+struct SetAsideDocument {
+    /// `policy` or `override`.
+    #[schema(value_type = String)]
+    kind: Kind,
+    /// Its name.
+    name: String,
+    /// The revision that wrote it, if it is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u64>,
+    /// What is wrong with it. Parts that are not named here are in force.
+    mistakes: Vec<String>,
+}
+
+/// A stored document that is not what was put.
+#[derive(Debug, Serialize, ToSchema)]
+struct AlteredDocument {
+    /// `policy` or `override`.
+    #[schema(value_type = String)]
+    kind: Kind,
+    /// Its name.
+    name: String,
+    /// The revision that wrote it.
+    revision: u64,
+    /// What was put then, as far as the audit log knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded: Option<String>,
+}
+
+/// A policy of the file that has no effect.
+#[derive(Debug, Serialize, ToSchema)]
+struct HiddenPolicy {
+    /// Its name.
+    name: String,
+    /// The revision that wrote the stored one.
+    stored_revision: u64,
+}
+
+/// `GET /v1/set-aside`
+#[utoipa::path(
+    get, path = "/v1/set-aside", tag = "configuration", security((), ("admin" = [])),
+    responses(
+        (status = 200, description = "what is configured and not in force", body = NotInForce),
+        (status = "4XX", description = "refused", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn set_aside(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+) -> Result<Json<NotInForce>, Refusal> {
+    shared.admin(&headers)?;
+    let set = shared.engine.set();
+    let set_aside = set.set_aside().map(|document| SetAsideDocument {
+        kind: document.kind,
+        name: document.name.to_owned(),
+        revision: document.revision.map(|revision| revision.0),
+        mistakes: document.mistakes.iter().map(ToString::to_string).collect(),
+    });
+    let altered = shared.configuration.control().altered().into_iter().map(|document| AlteredDocument {
+        kind: document.kind,
+        name: document.name.to_string(),
+        revision: document.revision.0,
+        recorded: document.recorded,
+    });
+    let hidden = set.hidden().map(|(policy, revision)| HiddenPolicy {
+        name: policy.name.to_string(),
+        stored_revision: revision.0,
+    });
+    Ok(Json(NotInForce {
+        revision: set.revision().0,
+        set_aside: set_aside.collect(),
+        altered: altered.collect(),
+        hidden: hidden.collect(),
+    }))
+}

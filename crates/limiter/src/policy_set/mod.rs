@@ -1,0 +1,263 @@
+//! The policies that are in force: assembled from three layers, swapped whole.
+//!
+//! ```text
+//!   built in      file                control store
+//!   "default" --> [[policy]]      --> documents of kind policy       a later layer's policy
+//!                 [[override]]    --> documents of kind override     replaces an earlier one
+//!                                                                    of the same name
+//! ```
+//!
+//! The built-in policy is there only while the file declares none. A set never changes after it was
+//! made. Decisions hold on to the set they started with, so a change in mid-request cannot mix two
+//! configurations.
+//!
+//! Assembling always gives a set. A stored document, or a part of one, that cannot be in force is set
+//! aside with its mistakes, and what remains holds ([`SetAside`], fault 57): a policy that does not
+//! parse, an override of a policy that is not there, an override whose numbers do not go with its
+//! policy. So the start never fails for what is stored. Whether a *change* may set something aside is
+//! decided where changes are made ([`crate::configuration`]).
+//!
+//! The next set is made from the last one ([`PolicySet::after`]). Where only overrides changed, it
+//! shares all else with it, so one override among 100,000 costs what one among ten does.
+//!
+//! An override names a client, by the value of the attribute `client_id`, and gives it other
+//! numbers under some policies.
+//!
+//! Bounds: [`MAX_POLICIES`]; overrides are bounded by the control store's document limit.
+
+mod layers;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
+use serde_json::Value;
+use tidegate_algorithms::policy::{
+    Algorithm, Attributes, MAX_VALUE_BYTES, MatchIndex, Mistake, Policy, Quota,
+};
+use tidegate_control::{Kind, Revision, Snapshot};
+
+use crate::tally::{Tallies, Tally};
+
+/// Most policies in force.
+pub const MAX_POLICIES: usize = 10_000;
+
+/// The attribute that overrides go by.
+pub const CLIENT_ID: &str = "client_id";
+
+/// The name of the built-in policy, which the simple API configures.
+pub const DEFAULT_POLICY: &str = "default";
+
+/// What the configuration file declares.
+#[derive(Clone, Debug, Default)]
+pub struct FileLayer {
+    /// Its policies, in order.
+    pub policies: Vec<Policy>,
+    /// Its overrides: (client, policy, numbers).
+    pub overrides: Vec<(String, String, Value)>,
+}
+
+/// Where a policy comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Part of the program.
+    BuiltIn,
+    /// The configuration file.
+    File,
+    /// The control store, at this revision.
+    Stored(Revision),
+}
+
+/// A policy in force.
+#[derive(Debug)]
+pub struct InForce {
+    /// The policy.
+    pub policy: Policy,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it decided so far.
+    pub tally: Arc<Tally>,
+}
+
+/// All policies in force, with the stored documents that they were made from. Cloning it copies a few
+/// pointers.
+#[derive(Clone, Debug)]
+pub struct PolicySet {
+    documents: Snapshot,
+    base: Arc<Base>,
+    overrides: Overrides,
+    set_aside: Rejections,
+}
+
+/// What a change of overrides leaves as it is.
+#[derive(Debug)]
+struct Base {
+    file: Arc<FileLayer>,
+    /// The file's overrides of each client, as places in its list.
+    declared: HashMap<String, Vec<usize>>,
+    policies: Vec<InForce>,
+    places: HashMap<Arc<str>, usize>,
+    index: MatchIndex,
+    /// Whether any policy replaces others.
+    replacing: bool,
+}
+
+/// The numbers of each client: (place of the policy, numbers).
+type Overrides = HashTrieMapSync<Box<[u8]>, Arc<[(usize, Quota)]>>;
+
+/// What is set aside, by document.
+type Rejections = RedBlackTreeMapSync<(Kind, Arc<str>), Arc<[Rejection]>>;
+
+/// A part of a document that is not in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rejection {
+    /// The policy that the part is about, if the document is about several.
+    policy: Option<String>,
+    /// Whether there is just no policy of that name.
+    is_without_policy: bool,
+    mistakes: Vec<Mistake>,
+}
+
+/// A document that is not in force, or not as a whole.
+#[derive(Clone, Debug)]
+pub struct SetAside<'a> {
+    /// What it describes.
+    pub kind: Kind,
+    /// Its name.
+    pub name: &'a str,
+    /// Its revision; `None` if it stands in the file.
+    pub revision: Option<Revision>,
+    /// What is wrong. Parts that are not named here are in force.
+    pub mistakes: Vec<&'a Mistake>,
+}
+
+impl InForce {
+    /// Whether it hands out permits.
+    #[must_use]
+    pub fn is_concurrent(&self) -> bool {
+        self.policy.quota.spec.algorithm == Algorithm::Concurrency
+    }
+}
+
+impl PolicySet {
+    /// Takes out of `applying` what others in it replace; `index` is an item's policy, if it has one.
+    /// One that is replaced still replaces, so the order does not matter.
+    pub(crate) fn leave_out_replaced<T>(&self, applying: &mut Vec<T>, index: impl Fn(&T) -> Option<usize>) {
+        if !self.base.replacing {
+            return;
+        }
+        let policy = |item: &T| index(item).map(|index| &self.base.policies[index].policy);
+        let replaced: Vec<&str> =
+            applying.iter().filter_map(policy).flat_map(|it| &it.replaces).map(String::as_str).collect();
+        applying.retain(|item| !policy(item).is_some_and(|it| replaced.contains(&&*it.name)));
+    }
+
+    /// The control store's revision that this set contains.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.documents.revision()
+    }
+
+    /// The stored documents that this set contains.
+    #[must_use]
+    pub fn documents(&self) -> &Snapshot {
+        &self.documents
+    }
+
+    /// The file's layer that this set contains.
+    #[must_use]
+    pub fn file(&self) -> &Arc<FileLayer> {
+        &self.base.file
+    }
+
+    /// All policies, in the order in which they are checked.
+    #[must_use]
+    pub fn policies(&self) -> &[InForce] {
+        &self.base.policies
+    }
+
+    /// The policy of that name.
+    #[must_use]
+    pub fn policy(&self, name: &str) -> Option<&InForce> {
+        self.base.places.get(name).map(|place| &self.base.policies[*place])
+    }
+
+    /// The places of the policies that could apply to a request, in order; `found` is where they are
+    /// put together.
+    pub(crate) fn candidates<'a>(
+        &'a self,
+        attributes: &Attributes<'_>,
+        found: &'a mut Vec<u32>,
+    ) -> impl Iterator<Item = (usize, &'a InForce)> {
+        let places = self.base.index.candidates(attributes, found);
+        places.iter().map(|place| {
+            let place = *place as usize;
+            (place, &self.base.policies[place])
+        })
+    }
+
+    /// The numbers that hold for these attributes under the policy at `index`, and whether they are
+    /// the client's own.
+    #[must_use]
+    pub fn quota(&self, index: usize, attributes: &Attributes<'_>) -> (&Quota, bool) {
+        let own = || {
+            let of_client = self.overrides.get(attributes.value(CLIENT_ID)?)?;
+            of_client.iter().find(|(policy, _)| *policy == index).map(|(_, quota)| quota)
+        };
+        let general = &self.base.policies[index].policy.quota;
+        match if self.overrides.is_empty() { None } else { own() } {
+            Some(quota) => (quota, true),
+            None => (general, false),
+        }
+    }
+
+    /// The numbers of `client` under `policy`, and whether they are its own.
+    #[must_use]
+    pub fn client_quota(&self, client: &str, policy: &str) -> Option<(&Quota, bool)> {
+        let index = *self.base.places.get(policy)?;
+        let pairs = [(CLIENT_ID, client.as_bytes())];
+        Some(self.quota(index, &Attributes::new(&pairs)))
+    }
+
+    /// Number of documents of which something is not in force.
+    #[must_use]
+    pub fn set_aside_count(&self) -> usize {
+        self.set_aside.size()
+    }
+
+    /// The documents of which something is not in force, by kind and name.
+    pub fn set_aside(&self) -> impl Iterator<Item = SetAside<'_>> {
+        self.set_aside.iter().map(|((kind, name), rejections)| SetAside {
+            kind: *kind,
+            name,
+            revision: self.documents.get(*kind, name).map(|document| document.revision),
+            mistakes: rejections.iter().flat_map(|rejection| &rejection.mistakes).collect(),
+        })
+    }
+
+    /// Whether this set has just the same to say of a document that `other` sets aside.
+    pub(crate) fn sets_aside_alike(&self, other: &Self, document: &SetAside<'_>) -> bool {
+        let document = (document.kind, Arc::from(document.name));
+        self.set_aside.get(&document) == other.set_aside.get(&document)
+    }
+
+    /// The policies that the file declares and that a stored one of the same name hides, with its
+    /// revision.
+    pub fn hidden(&self) -> impl Iterator<Item = (&Policy, Revision)> {
+        self.base.file.policies.iter().filter_map(|policy| match self.policy(&policy.name)?.origin {
+            Origin::Stored(revision) => Some((policy, revision)),
+            Origin::BuiltIn | Origin::File => None,
+        })
+    }
+
+    /// Makes every policy of this set counted on the metrics page.
+    pub(crate) fn count_in(&self, tallies: &Tallies) {
+        tallies.adopt(self.base.policies.iter().map(|in_force| (&in_force.policy.name, &in_force.tally)));
+    }
+}
+
+/// Whether `text` can be a client's name.
+#[must_use]
+pub fn is_client_id(text: &str) -> bool {
+    (1..=MAX_VALUE_BYTES).contains(&text.len())
+}

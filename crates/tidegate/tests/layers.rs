@@ -1,0 +1,122 @@
+//! The file, what is stored, and which of the two is in force.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Tidegate, agent, binary};
+use tempfile::TempDir;
+use tidegate_net::clock::monotonic;
+
+const BUCKET: &str =
+    "[[policy]]\nname = \"api\"\nalgorithm = \"token_bucket\"\nlimit = 5\nwindow_seconds = 60\n";
+const WINDOW: &str =
+    "[[policy]]\nname = \"api\"\nalgorithm = \"fixed_window\"\nlimit = 5\nwindow_seconds = 60\n";
+
+fn start(folder: TempDir) -> Tidegate {
+    let environment = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+    Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment)
+}
+
+fn with_file(text: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), text).unwrap();
+    folder
+}
+
+fn put(service: &Tidegate, path: &str, document: &Value) -> u16 {
+    agent().put(service.url(path)).send_json(document).unwrap().status().as_u16()
+}
+
+fn page(service: &Tidegate, path: &str) -> String {
+    agent().get(service.url(path)).call().unwrap().body_mut().read_to_string().unwrap()
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> String {
+    let output = binary().args(arguments).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn fault_57_a_stored_document_that_fits_no_longer_is_said_and_does_not_stop_the_start() {
+    let service = start(with_file(BUCKET));
+    assert_eq!(put(&service, "/v1/clients/vip/limits", &json!({"api": {"burst": 50}})), 200);
+    assert_eq!(run(service.path(), &["check", "tidegate.toml"]).matches("warning").count(), 0);
+
+    // While it serves, the new file is refused: nothing that is in force is to go silently.
+    fs::write(service.path().join("tidegate.toml"), WINDOW).unwrap();
+    service.signal("HUP");
+    let start_of_wait = monotonic();
+    while !page(&service, "/metrics").contains("tidegate_config_last_reload_successful 0\n") {
+        assert!(start_of_wait.elapsed() < Duration::from_secs(60), "not refused");
+    }
+    let checked = run(service.path(), &["check", "tidegate.toml"]);
+    assert!(
+        checked.contains("warning: the stored override \"vip\" is set aside: /override/vip/api/burst"),
+        "{checked}"
+    );
+    service.signal("TERM");
+    let (folder, ended) = service.wait_keeping_data();
+    assert!(ended.output.contains("override.vip.api.burst"), "{}", ended.output);
+    assert!(!ended.output.contains("\\n"), "a line for each mistake: {}", ended.output);
+
+    let service = start(folder);
+    assert!(page(&service, "/metrics").contains("tidegate_config_set_aside 1\n"));
+    let ready: Value = serde_json::from_str(&page(&service, "/readyz")).unwrap();
+    assert_eq!(ready["ready"], true);
+    assert!(ready["degraded"][0].as_str().unwrap().contains("/v1/set-aside"), "{ready}");
+    let listed: Value = serde_json::from_str(&page(&service, "/v1/set-aside")).unwrap();
+    assert_eq!(listed["set_aside"][0]["name"], "vip");
+    let ask = json!({"attributes": {"client_id": "vip"}});
+    let reply: Value =
+        agent().post(service.url("/v1/decisions")).send_json(&ask).unwrap().body_mut().read_json().unwrap();
+    assert_eq!(reply["remaining"], 4, "everyone's limit");
+    assert_eq!(put(&service, "/v1/clients/vip/limits", &json!({"api": {"limit": 50}})), 200);
+    assert!(page(&service, "/metrics").contains("tidegate_config_set_aside 0\n"));
+    service.signal("TERM");
+    let output = service.wait().output;
+    assert!(output.contains("set aside: this stored document is not in force"), "{output}");
+}
+
+#[test]
+fn the_log_says_what_changed_and_what_a_stored_policy_hides() {
+    let service = start(with_file(BUCKET));
+    fs::write(service.path().join("tidegate.toml"), BUCKET.replace("limit = 5", "limit = 6")).unwrap();
+    service.signal("HUP");
+    let start_of_wait = monotonic();
+    while !page(&service, "/v1/policies/api").contains("\"limit\":6") {
+        assert!(start_of_wait.elapsed() < Duration::from_secs(60), "not in force");
+    }
+    let stored = json!({"algorithm": "token_bucket", "limit": 7, "window_seconds": 60});
+    assert_eq!(put(&service, "/v1/policies/api", &stored), 200);
+    let edited = BUCKET.replace("limit = 5", "limit = 8") + "[log]\nlevel = \"debug\"\n";
+    fs::write(service.path().join("tidegate.toml"), edited).unwrap();
+    service.signal("HUP");
+    while !page(&service, "/metrics").contains("tidegate_config_reloads_total{result=\"applied\"} 2\n") {
+        assert!(start_of_wait.elapsed() < Duration::from_secs(60), "not applied");
+    }
+    let explained = run(service.path(), &["config", "explain", "--config", "tidegate.toml"]);
+    let row = explained.lines().find(|line| line.starts_with("api ")).unwrap();
+    assert!(
+        row.ends_with("stored at revision 1, hides the file's") && row.contains("\"limit\":7"),
+        "{explained}"
+    );
+    service.signal("TERM");
+    let output = service.wait().output;
+    for said in [
+        "changed by the file policy=\"api\" change=\"limit 5 -> 6",
+        "changed by the API revision=1 actor=\"local\" kind=policy name=\"api\" change=\"limit 6 -> 7",
+        "changed by the file policy=\"api\" change=\"limit 6 -> 8",
+        "the file's policy has no effect",
+        "`tidegate config explain`",
+        "takes effect at the next start change=\"log.level info -> debug\"",
+    ] {
+        assert!(output.contains(said), "{said} is not in\n{output}");
+    }
+    assert!(!output.contains("another node"), "{output}");
+}
