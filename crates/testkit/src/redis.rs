@@ -118,7 +118,7 @@ impl RedisServer {
 }
 
 /// What the store's user may do: what the script calls, what runs it, and what a Cluster is asked.
-pub const RIGHTS: [&str; 10] = [
+pub(crate) const RIGHTS: [&str; 10] = [
     "+evalsha",
     "+script|load",
     "+time",
@@ -155,7 +155,7 @@ pub fn command(port: u16, words: &[&str]) -> String {
 ///
 /// # Errors
 /// When there is no connection, or it ends, or nothing comes for two minutes.
-pub fn try_command(port: u16, words: &[&str]) -> io::Result<String> {
+pub(crate) fn try_command(port: u16, words: &[&str]) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut request = format!("*{}\r\n", words.len());

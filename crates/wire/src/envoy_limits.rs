@@ -22,7 +22,7 @@
 use crate::yaml::{self, Finding, Node, Place, Value};
 
 /// Most findings that are kept of one file.
-pub const MAX_FINDINGS: usize = 1_000;
+pub(crate) const MAX_FINDINGS: usize = 1_000;
 
 /// A file: the rules of one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]

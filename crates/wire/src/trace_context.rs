@@ -59,12 +59,6 @@ impl TraceContext {
     pub fn trace_id(self) -> TraceId {
         TraceId(self.trace)
     }
-
-    /// Whether the caller records this trace.
-    #[must_use]
-    pub fn is_sampled(self) -> bool {
-        self.sampled
-    }
 }
 
 /// Writes the field's value.
@@ -109,7 +103,7 @@ mod tests {
         let caller = TraceContext::parse(EXAMPLE.as_bytes()).unwrap();
         assert_eq!(caller.to_string(), EXAMPLE);
         assert_eq!(caller.trace_id().to_string(), "0af7651916cd43dd8448eb211c80319c");
-        assert!(caller.is_sampled());
+        assert!(caller.sampled);
         assert_eq!(caller.child(1).to_string(), "00-0af7651916cd43dd8448eb211c80319c-0000000000000001-01");
     }
 

@@ -21,7 +21,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 /// Deepest nesting of lists and maps.
 pub const MAX_DEPTH: usize = 64;
 /// Most nodes of a document, aliased ones as often as they are used.
-pub const MAX_NODES: usize = 100_000;
+pub(crate) const MAX_NODES: usize = 100_000;
 /// Largest document in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
 

@@ -14,7 +14,7 @@
 mod profile;
 mod schedule;
 
-pub use profile::{MAX_RATE, MAX_SEGMENTS, Profile, ProfileError, Segment};
+pub use profile::{MAX_RATE, Profile, ProfileError, Segment};
 pub use schedule::{Arrivals, Schedule};
 
 /// What a pacer asks for.

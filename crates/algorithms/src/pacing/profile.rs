@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Highest rate that a profile may ask for, in requests per second.
 pub const MAX_RATE: f64 = 10_000_000.0;
 /// Most pieces in one profile.
-pub const MAX_SEGMENTS: usize = 1_000;
+pub(crate) const MAX_SEGMENTS: usize = 1_000;
 
 /// One straight piece of a profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,9 +109,9 @@ impl Profile {
         self.segments.iter().map(Segment::mass).sum()
     }
 
-    /// Requests due in the first `seconds`.
-    #[must_use]
-    pub fn mass_at(&self, seconds: f64) -> f64 {
+    /// Requests due in the first `seconds`: what the schedules are checked against.
+    #[cfg(test)]
+    pub(super) fn mass_at(&self, seconds: f64) -> f64 {
         let mut left = seconds.max(0.0);
         let mut mass = 0.0;
         for segment in &self.segments {
@@ -135,6 +135,7 @@ impl Segment {
         (self.from + self.to) / 2.0 * self.seconds
     }
 
+    #[cfg(test)]
     fn mass_at(&self, seconds: f64) -> f64 {
         let slope = (self.to - self.from) / self.seconds;
         (self.from + slope * seconds / 2.0) * seconds

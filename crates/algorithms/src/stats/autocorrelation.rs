@@ -37,7 +37,7 @@ pub fn at(series: &[f64], lag: usize) -> f64 {
 
 /// The correlation that the largest of `lags` lags of white noise exceeds in 5 % of series.
 #[must_use]
-pub fn noise_bound(samples: usize, lags: usize) -> f64 {
+pub(crate) fn noise_bound(samples: usize, lags: usize) -> f64 {
     let p = 1.0 - 0.05 / lags.max(1) as f64;
     student::quantile(p, 1e6) / (samples.max(1) as f64).sqrt()
 }

@@ -18,7 +18,12 @@ pub fn interval(a: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -> Inte
 }
 
 /// 95 % interval of `statistic(a, b)` under independent resampling of both.
-pub fn pair_interval(a: &[f64], b: &[f64], seed: u64, statistic: impl Fn(&[f64], &[f64]) -> f64) -> Interval {
+pub(crate) fn pair_interval(
+    a: &[f64],
+    b: &[f64],
+    seed: u64,
+    statistic: impl Fn(&[f64], &[f64]) -> f64,
+) -> Interval {
     let mut random = Random::new(seed);
     let (mut left, mut right) = (a.to_vec(), b.to_vec());
     let mut values: Vec<f64> = (0..RESAMPLES)

@@ -42,7 +42,7 @@ pub fn quantile(p: f64, dof: f64) -> f64 {
 
 /// Two-sided p-value of the statistic `t`.
 #[must_use]
-pub fn two_sided(t: f64, dof: f64) -> f64 {
+pub(crate) fn two_sided(t: f64, dof: f64) -> f64 {
     (2.0 * (1.0 - cumulative(t.abs(), dof))).clamp(0.0, 1.0)
 }
 

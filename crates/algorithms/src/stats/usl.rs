@@ -19,7 +19,7 @@ const KAPPA: usize = 2;
 type Vector = [f64; 3];
 
 /// R2 below which the law does not describe the points.
-pub const POOR_R2: f64 = 0.95;
+pub(crate) const POOR_R2: f64 = 0.95;
 
 /// A fitted law.
 #[derive(Clone, Copy, Debug, PartialEq)]
