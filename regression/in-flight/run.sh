@@ -20,7 +20,7 @@ while [ "$(grep -c listening "$scratch/stub")" -lt 12 ]; do
     [ $tries -lt 100 ] || { echo "the stub does not start"; exit 1; }
     sleep 0.1
 done
-"$tidegate" load http://127.0.0.1:18181/ -c "$connections" -n "$connections" -d 100 -w 0 -t 1 --request-timeout-ms 60000
+"$tidegate" load http://127.0.0.1:18181/ -c "$connections" -n "$connections" -d 100 -w 0 -t 1 --timeout-seconds 60
 kill $server
 wait $server || :
 grep -o '"in_flight_max":[0-9]*' "$scratch/stub" | awk -F: '{ sum += $2 } END { print "in flight at the stub, sum of maxima:", sum }'

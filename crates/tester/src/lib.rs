@@ -9,6 +9,7 @@ mod epoch;
 pub mod live;
 pub mod load;
 pub mod measurement;
+pub mod pin;
 pub mod plan;
 mod poller;
 pub mod preflight;

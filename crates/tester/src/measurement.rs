@@ -113,6 +113,8 @@ pub type Latency = Histogram<u64>;
 pub struct Measurement {
     /// What was asked for.
     pub plan: StepPlan,
+    /// From the beginning of the step to its first request, in seconds: its connections were opened.
+    pub opening_seconds: f64,
     /// Measured wall time, in seconds, warm-up left out.
     pub seconds: f64,
     /// Connections that were really established at some moment of the measured time, the maximum.

@@ -133,6 +133,9 @@ pub enum Refusal {
 pub struct StepRecord {
     /// What was asked for.
     pub plan: StepPlan,
+    /// Seconds in which its connections were opened, before its first request.
+    #[serde(default)]
+    pub opening_seconds: f64,
     /// Measured seconds, warm-up left out.
     pub seconds: f64,
     /// Most connections established at one time.
@@ -188,6 +191,7 @@ impl StepRecord {
         let (bucket_ms, timeline) = merged(m.bucket_ms, whole_buckets(m));
         Self {
             plan: m.plan.clone(),
+            opening_seconds: m.opening_seconds,
             seconds: m.seconds,
             established: m.established,
             sent: m.sent,
@@ -276,6 +280,8 @@ impl StepRecord {
             Metric::P999 => time(self.response.p999_us as f64),
             Metric::Mean => time(self.response.mean_us),
             Metric::Max => time(self.response.max_us as f64),
+            // Of nothing that ended there is no share: a service that never replies is not free of errors.
+            Metric::Errors | Metric::Denied if self.ended() == 0 => f64::NAN,
             Metric::Errors => self.error_ratio(),
             Metric::Denied => self.denied_ratio(),
             Metric::Throughput => self.throughput.mean,

@@ -242,6 +242,7 @@ impl Tally {
         let buckets = ((to - from) / BUCKET_US as f64).ceil() as usize;
         let m = Measurement {
             plan: plan.clone(),
+            opening_seconds: 0.0,
             seconds: (to - from) / 1e6,
             established,
             sent: 0,

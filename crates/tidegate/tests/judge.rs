@@ -34,6 +34,7 @@ impl Bench for Pool {
         times.record_n(reply_us, good).unwrap();
         Ok(Measurement {
             plan: plan.clone(),
+            opening_seconds: 0.0,
             seconds: plan.measure_ms as f64 / 1e3,
             established: plan.connections,
             sent: good,
@@ -86,6 +87,8 @@ fn plan_writes_limits_that_check_accepts() {
     let from = report(dir.path(), "pool", 10.0);
     let limits = dir.path().join("limits.toml");
     let limits = limits.to_str().unwrap();
+    let never = tidegate(&["plan", &from, "--target", "50000/s", "--p99", "0ms"]);
+    assert_eq!(stdout(&never), "p99 has to stay below a time above 0, not 0 us\n");
     let plan = tidegate(&["plan", &from, "--target", "50000/s", "--p99", "50ms", "--limits", limits]);
     assert!(stdout(&plan).starts_with("16 instances for 50,000/s"), "{}", stdout(&plan));
     assert!(fs::read_to_string(limits).unwrap().contains("algorithm = \"concurrency\""));
@@ -116,6 +119,23 @@ fn audit_prints_verdicts_and_sets_the_status_when_asked() {
     let json = tidegate(&["audit", "--json", edge]);
     let verdicts: serde_json::Value = serde_json::from_str(stdout(&json)).unwrap();
     assert!(verdicts.as_array().unwrap().len() > 10);
+}
+
+/// A claim's words come from elsewhere: they say nothing to the terminal.
+#[test]
+fn audit_prints_no_escape_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("claims.toml");
+    let claims = "title = \"\\u001b[2Jtitle\"\n[[claim]]\nname = \"\\u001b]0;x\\u0007a\"\ntable = \"t\\u009b1m\"\n\
+                  requests = 5\nerrors = 10\nbypasses = \"\\u001b[31mred\"\n";
+    fs::write(&path, claims).unwrap();
+    let output = tidegate(&["audit", path.to_str().unwrap()]);
+    let said = stdout(&output);
+    assert!(said.contains("10 errors of 5 requests") && said.contains("red"), "{said}");
+    assert!(!said.contains(['\u{1b}', '\u{7}', '\u{9b}']), "{said:?}");
+    let wrong = dir.path().join("wrong.toml");
+    fs::write(&wrong, "title = 1 \u{1b}[2J").unwrap();
+    assert!(!stdout(&tidegate(&["audit", wrong.to_str().unwrap()])).contains('\u{1b}'));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use planted::{BINARY, Stub, attempts, ensure, named, saturate, within};
+use planted::{BINARY, Stub, attempts, ensure, nothing_more, saturate, within};
 use serde_json::Value;
 
 /// Runs a shell script in a network of its own, in `folder`; the report that it leaves there.
@@ -43,8 +43,7 @@ fn the_clients_descriptors_are_named() {
         let text = fs::read_to_string(&json).unwrap_or_else(|_| panic!("no report: {output:?}"));
         serde_json::from_str(&text).unwrap()
     };
-    attempts(run, |report| {
-        named("client-descriptors")(report)?;
+    attempts("client-descriptors", run, |report| {
         ensure(report["steps"][1]["errors"]["too-many-files"].as_u64() > Some(0), "no EMFILE is told")
     });
 }
@@ -61,7 +60,7 @@ fn the_clients_ports_are_named() {
         kill $stub; exit $code"#;
     let flags = "--levels 16,256 --step-seconds 1.5 --warmup-seconds 0.2 --repeats 1 --force";
     let run = || in_own_network(tempfile::tempdir().unwrap().path(), script, flags);
-    attempts(run, named("client-ports"));
+    attempts("client-ports", run, nothing_more);
 }
 
 /// The way to the server takes 50 ms and back, the server nothing: 20 connections are 400 a second.
@@ -80,8 +79,7 @@ fn the_distance_is_named() {
     let script = script.replace("DELAY", delay.to_str().unwrap());
     let flags = "--levels 5,20 --step-seconds 1.5 --warmup-seconds 0.3 --repeats 1";
     let run = || in_own_network(tempfile::tempdir().unwrap().path(), &script, flags);
-    attempts(run, |report| {
-        named("round-trip-floor")(report)?;
+    attempts("round-trip-floor", run, |report| {
         within("the round trip", &report["cause"]["numbers"]["round_trip_ms"], 50.0, 0.10)?;
         ensure(report["observations"][1]["min_rtt_us"].as_f64() > Some(49_000.0), "TCP_INFO was not read")
     });
@@ -142,8 +140,7 @@ fn a_cpu_quota_is_named() {
         child.wait().unwrap();
         report
     };
-    attempts(run, |report| {
-        named("server-cpu")(report)?;
+    attempts("server-cpu", run, |report| {
         within("the quota", &report["cause"]["numbers"]["quota_cores"], 0.1, 0.01)?;
         ensure(report["cause"]["summary"].as_str().unwrap().contains("quota"), "the quota is not named")
     });

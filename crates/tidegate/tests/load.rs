@@ -3,9 +3,9 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read as _};
-use std::net::SocketAddr;
-use std::process::{Child, Output, Stdio};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
 
 use support::binary;
 
@@ -117,6 +117,53 @@ fn a_built_in_scenario_is_one_command_and_its_thresholds_set_the_status() {
     assert!(text.contains("FailedCheck 1000") && text.contains("errors < 1%: MISSED"), "{text}");
 }
 
+/// A server that accepts and never replies: no threshold is met, and without one it is no success either.
+#[test]
+fn a_server_that_never_replies_is_no_success() {
+    let stub = Stub::start(&["--fault", "1:hang"]);
+    let flags = ["-c", "4", "-d", "0.3", "-w", "0", "--timeout-seconds", "30"];
+    let output = load(&[&[stub.url().as_str()], &flags[..]].concat());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("0 good, 0 denied, 0 errors; 4 sent"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no reply was good"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("strict.toml");
+    let strict = "name = \"strict\"\nthresholds = [\"errors < 1%\"]\n[[request]]\npath = \"/\"\n\
+                  [[step]]\nconnections = 4\nduration_s = 0.3\n";
+    std::fs::write(&file, strict).unwrap();
+    let output = load(&[&stub.url(), "-s", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn an_interrupted_load_says_that_not_everything_was_measured() {
+    let stub = Stub::start(&["--delay-ms", "5"]);
+    let mut child = binary()
+        .args(["load", &stub.url(), "-c", "2", "-d", "60", "-w", "0", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The step runs once the stub has replied to it.
+    let served = || {
+        let mut stream = TcpStream::connect(stub.address).unwrap();
+        stream.write_all(b"GET /__stub/stats HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (_, body) = text.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str::<serde_json::Value>(body).unwrap()["requests"].as_u64().unwrap()
+    };
+    while served() < 10 {
+        assert!(child.try_wait().unwrap().is_none(), "it runs for a minute");
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
+}
+
 #[test]
 fn what_the_machine_does_not_allow_is_refused_before_the_run_with_the_command_that_would() {
     // TEST-NET-1: nobody is asked anything.
@@ -136,6 +183,24 @@ fn a_scenario_with_mistakes_names_them_all() {
     let said = String::from_utf8_lossy(&output.stderr);
     for part in ["name: 1 to 100 bytes", "request[0]: path", "step[0].connections: 0 is outside"] {
         assert!(said.contains(part), "{part} is not in {said}");
+    }
+}
+
+/// A data file without an end is read to its bound.
+#[test]
+fn an_endless_data_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("data.toml");
+    let text = "name = \"data\"\ndata = \"/dev/zero\"\n[[request]]\npath = \"/{{row.id}}\"\n\
+                [[step]]\nconnections = 1\nduration_s = 1\n";
+    std::fs::write(&file, text).unwrap();
+    for command in ["load", "saturate"] {
+        let flag = if command == "load" { "-s" } else { "--scenario" };
+        let output =
+            binary().args([command, "http://127.0.0.1:1/", flag, file.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("/dev/zero: larger than 67108864 bytes"), "{said}");
     }
 }
 

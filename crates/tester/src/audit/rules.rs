@@ -193,6 +193,25 @@ fn arithmetic(claim: &Claim) -> Option<Finding> {
             return finding(Objection::Arithmetic, format!("{low} {a} ms is above {high} {b} ms"));
         }
     }
+    let counts = [
+        ("errors", claim.errors, "requests", claim.requests),
+        ("timeouts", claim.timeouts, "requests", claim.requests),
+        ("timeouts", claim.timeouts, "errors", claim.errors),
+    ];
+    for (part, a, whole, b) in counts {
+        if let (Some(a), Some(b)) = (a, b)
+            && a > b
+        {
+            let says = format!("{} {part} of {} {whole}", count(a), count(b));
+            return finding(Objection::Arithmetic, says);
+        }
+    }
+    if let Some(share) = claim.denied_share.filter(|share| *share > 1.0) {
+        return finding(
+            Objection::Arithmetic,
+            format!("{} of the replies are said to be denials", percent(share)),
+        );
+    }
     let computed = claim.requests? / claim.duration_seconds.filter(|s| *s > 0.0)?;
     let stated = claim.rate_per_second?;
     ((computed / stated - 1.0).abs() > ROUNDING).then_some(())?;

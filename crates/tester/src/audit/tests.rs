@@ -71,6 +71,19 @@ fn honest_claims_pass() {
 }
 
 #[test]
+fn a_part_that_is_more_than_its_whole_is_an_objection() {
+    let five = Claim { requests: Some(5.0), ..Claim::default() };
+    let said = |c: Claim| rules::judge(&c, &[]).findings.into_iter().map(|f| f.says).collect::<Vec<_>>();
+    assert_eq!(said(Claim { errors: Some(10.0), ..five.clone() }), ["10 errors of 5 requests"]);
+    assert_eq!(said(Claim { timeouts: Some(6.0), ..five.clone() }), ["6 timeouts of 5 requests"]);
+    let both = Claim { errors: Some(1.0), timeouts: Some(2.0), ..five.clone() };
+    assert_eq!(said(both), ["2 timeouts of 1 errors"]);
+    assert_eq!(said(Claim { errors: Some(5.0), ..five }), Vec::<String>::new());
+    let denied = Claim { denied_share: Some(1.5), ..Claim::default() };
+    assert!(rules::judge(&denied, &[]).findings.iter().any(|f| f.objection == Objection::Arithmetic));
+}
+
+#[test]
 fn a_limit_that_admits_everything_is_no_objection() {
     let claim = |requests: f64| Claim {
         requests: Some(requests),

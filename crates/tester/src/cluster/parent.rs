@@ -13,6 +13,7 @@ use std::{
 
 use super::{ClusterError, Job, Line, Order, transfer};
 use crate::{
+    epoch::Epoch,
     load::{Engine, OnProgress, Progress, Stop, share},
     measurement::{Bench, Measurement, StepPlan},
     preflight::raise_descriptors,
@@ -90,6 +91,7 @@ impl Cluster {
     }
 
     fn run_workers(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {
+        let epoch = Epoch::start();
         let processes = self.processes.min(plan.connections);
         // A worker's share of 0 requests would mean no bound.
         let processes =
@@ -111,12 +113,14 @@ impl Cluster {
         }
         drop(lines);
         let mut parts = Parts::new(processes as usize);
+        let mut opened = 0;
         let deadline = tidegate_net::clock::monotonic() + budget;
         let mut told_to_stop = false;
         while !parts.complete() {
             match inbox.recv_timeout(LOOK) {
                 Ok((worker, line)) => {
                     if parts.take(worker, line)? {
+                        opened = epoch.now();
                         workers.tell("go\n");
                     }
                     if let (Some(view), Some(callback)) = (parts.view(), &mut self.on_progress) {
@@ -142,6 +146,8 @@ impl Cluster {
             transfer::add(&mut sum, &part);
         }
         sum.plan = plan.clone();
+        // A worker's own account leaves out the time until it was started.
+        sum.opening_seconds = opened as f64 / 1e9;
         Ok(sum)
     }
 

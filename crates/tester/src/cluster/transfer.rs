@@ -13,6 +13,7 @@ use crate::measurement::{Bucket, ErrorClass, GeneratorLoad, Latency, Measurement
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Transfer {
     plan: StepPlan,
+    opening_seconds: f64,
     seconds: f64,
     established: u32,
     sent: u64,
@@ -53,6 +54,7 @@ impl From<&Measurement> for Transfer {
     fn from(from: &Measurement) -> Self {
         Self {
             plan: from.plan.clone(),
+            opening_seconds: from.opening_seconds,
             seconds: from.seconds,
             established: from.established,
             sent: from.sent,
@@ -86,6 +88,7 @@ impl From<Transfer> for Measurement {
             first_byte: histogram(&from.first_byte),
             denied_response: histogram(&from.denied_response),
             plan: from.plan,
+            opening_seconds: from.opening_seconds,
             seconds: from.seconds,
             established: from.established,
             sent: from.sent,
@@ -156,6 +159,7 @@ mod tests {
                 measure_ms: 2,
                 max_requests: 3,
             },
+            opening_seconds: 0.5,
             seconds: 1.5,
             established: 4,
             sent: 10,

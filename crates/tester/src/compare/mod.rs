@@ -114,6 +114,14 @@ pub enum Incomparable {
         /// The scenario of B.
         b: String,
     },
+    /// Other requests.
+    #[error("not the same work: A sent `{a}`, B `{b}`, or other data, headers or checks with them")]
+    Requests {
+        /// What A sent.
+        a: String,
+        /// What B sent.
+        b: String,
+    },
     /// No load with usable figures on both sides.
     #[error("no load was measured with usable figures in both reports: measure the same levels")]
     NothingShared,
@@ -142,6 +150,11 @@ pub fn compare(a: &Report, b: &Report, seed: u64) -> Result<Comparison, Incompar
     }
     if a.context.scenario != b.context.scenario {
         return Err(Incomparable::Scenario { a: a.context.scenario.clone(), b: b.context.scenario.clone() });
+    }
+    let (x, y) = (&a.context.requests_digest, &b.context.requests_digest);
+    // Of two targets that were named together both requests are wanted: they have no digest.
+    if x != y && !x.is_empty() && !y.is_empty() {
+        return Err(Incomparable::Requests { a: a.context.requests.clone(), b: b.context.requests.clone() });
     }
     let mut loads = Vec::new();
     let mut other_mix = None;
@@ -239,6 +252,10 @@ fn notes(a: &Report, b: &Report) -> Vec<String> {
     }
     if a.settings.measure_ms != b.settings.measure_ms || a.settings.warmup_ms != b.settings.warmup_ms {
         found.push("the steps had different lengths".to_owned());
+    }
+    if a.context.requests != b.context.requests {
+        let (a, b) = (&a.context.requests, &b.context.requests);
+        found.push(format!("A was sent `{a}`, B `{b}`"));
     }
     for (name, report) in [("A", a), ("B", b)] {
         for gate in report.gates.iter().filter(|g| !g.passed) {

@@ -51,6 +51,17 @@ fn other_work_is_refused() {
     let mut other = a.clone();
     other.context.scenario = "burst".to_owned();
     assert!(matches!(compare(&a, &other, 1), Err(Incomparable::Scenario { .. })));
+    // The scenario of a run without one is always called the same.
+    let sent = |requests: &str, digest: &str| {
+        let mut report = a.clone();
+        (report.context.requests, report.context.requests_digest) = (requests.to_owned(), digest.to_owned());
+        report
+    };
+    let refused = compare(&sent("GET /", "a"), &sent("POST /other", "b"), 1).unwrap_err().to_string();
+    assert!(refused.contains("A sent `GET /`, B `POST /other`"), "{refused}");
+    assert!(compare(&sent("GET /", "a"), &sent("GET /", "a"), 1).is_ok());
+    let named = compare(&sent("GET /", ""), &sent("GET /other", ""), 1).unwrap();
+    assert!(named.notes.iter().any(|note| note.contains("B `GET /other`")), "{:?}", named.notes);
     let mut other = a.clone();
     other.settings.mode = Mode::Closed { think_us: 5 };
     assert!(matches!(compare(&a, &other, 1), Err(Incomparable::Loop { .. })));

@@ -43,6 +43,8 @@ pub(super) fn looks_like(cause: CauseName) -> bool {
         | C::ClientDescriptors
         | C::GeneratorCpu
         | C::Admission
+        | C::OpeningDrops
+        | C::RefusedConnects
         | C::Unknown => false,
     }
 }

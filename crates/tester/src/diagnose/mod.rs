@@ -1,17 +1,23 @@
-//! Why a service saturates: evidence in, ranked causes out.
+//! Why a service saturates: evidence in, one cause and the findings beside it out.
 //!
 //! ```text
 //!   steps (client side) ----+
-//!   kernel counters --------+--> Evidence --> one rule per cause --> ranked Causes, or unknown
-//!   server's threads, fds --+
+//!   kernel counters --------+--> Evidence --> one rule each --> Diagnosis: cause, or unknown
+//!   server's threads, fds --+                                              findings beside it
 //! ```
 //!
-//! A rule names its cause when the positive signature is there AND what excludes it is not. A rule
-//! that lacks the evidence it needs says nothing, so with little to see the answer is `unknown`: a
-//! wrong cause is a defect, no cause is not. Rules are independent of each other except for one
-//! table of consequences ([`explains`]): a full descriptor table also fills the accept queue, and the
-//! queue is then not reported as the cause. What a machine's host did to it is nobody's cause ([`host`]).
+//! A rule speaks when its positive signature is there AND what excludes it is not. A rule that lacks the
+//! evidence it needs says nothing, so with little to see the answer is `unknown`: a wrong cause is a
+//! defect, no cause is not. Rules are independent of each other except for what this file decides:
+//!
+//! - consequences ([`explains`]): a full descriptor table also fills the accept queue, and the queue is
+//!   then not reported;
+//! - verdicts of waiting need an idle core ([`cores`]): without one everything waits for the cores;
+//! - what a virtual machine's host did to it is nobody's cause ([`host`]);
+//! - one cause stands for the plateau. What is true beside it (a stall at every load, a drift, connections
+//!   refused or dropped while they were opened) is a finding.
 
+mod cores;
 pub mod evidence;
 pub mod host;
 mod rules;
@@ -23,6 +29,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use cores::CoreUse;
 pub use evidence::{Evidence, Observation, StepEvidence};
 
 /// Confidence below which a cause is not named.
@@ -58,6 +65,10 @@ pub enum CauseName {
     Drift,
     /// What stands behind the server is slower than it.
     Upstream,
+    /// Connections were dropped at the listener while they were opened. A finding only.
+    OpeningDrops,
+    /// Connections were refused. A finding only.
+    RefusedConnects,
     /// No rule's signature is there.
     Unknown,
 }
@@ -80,8 +91,52 @@ impl CauseName {
             Self::PeriodicStall => "periodic-stall",
             Self::Drift => "drift",
             Self::Upstream => "upstream",
+            Self::OpeningDrops => "opening-drops",
+            Self::RefusedConnects => "refused-connects",
             Self::Unknown => "unknown",
         }
+    }
+
+    /// What someone who wants more throughput, or a better figure, does about it.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::ServerCpu => "give the server more cores, or less work for each request",
+            Self::HotThread => "spread that thread's work over others",
+            Self::AcceptQueue => "lengthen the listener's backlog (and net.core.somaxconn), or accept faster",
+            Self::ServerDescriptors => "raise the server's limit of open files (LimitNOFILE=, ulimit -n)",
+            Self::ClientPorts => "add source addresses with --sources, or widen net.ipv4.ip_local_port_range",
+            Self::ClientDescriptors => "raise the generator's `ulimit -n`, or give it more --processes",
+            Self::GeneratorCpu => {
+                "give the generator more cores: another machine, --threads, or --pin where it shares this one"
+            }
+            Self::RoundTripFloor => "use more connections, or a shorter way to the server",
+            Self::FixedConcurrency => "enlarge the server's pool, or make its work faster",
+            Self::Admission => "raise the server's limit if it can do more",
+            Self::PeriodicStall => "look for what runs at that period: garbage collection, fsync, a timer",
+            Self::Drift => "look for a leak, or for a table that grows",
+            Self::Upstream => "look behind the server: what it waits for is the limit",
+            Self::OpeningDrops => "lengthen the listener's backlog if connections come in bursts",
+            Self::RefusedConnects => "see why nothing listened: a restart, a crash, a firewall",
+            Self::Unknown => "see below what was not looked at, and measure again with it",
+        }
+    }
+
+    /// Whether it is a limit of the client: then no figure is the server's.
+    #[must_use]
+    pub fn is_clients(self) -> bool {
+        matches!(self, Self::GeneratorCpu | Self::ClientPorts | Self::ClientDescriptors)
+    }
+
+    /// Whether it says that requests wait while cores are idle.
+    fn is_waiting(self) -> bool {
+        matches!(self, Self::FixedConcurrency | Self::RoundTripFloor | Self::Upstream | Self::AcceptQueue)
+    }
+
+    /// Whether it can be why throughput stops growing. What holds at every load, or happened before any
+    /// request, is reported beside that.
+    fn makes_plateau(self) -> bool {
+        !matches!(self, Self::PeriodicStall | Self::Drift | Self::OpeningDrops | Self::RefusedConnects)
     }
 }
 
@@ -116,20 +171,36 @@ impl Cause {
     }
 }
 
-/// All causes that the evidence supports, the most certain first; never empty: at least `unknown`.
+/// What the evidence says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnosis {
+    /// The one cause, `unknown` when no signature is complete.
+    pub cause: Cause,
+    /// What is true beside it, the most certain first.
+    pub findings: Vec<Cause>,
+}
+
+/// The cause of the plateau at the load in question, and what was found beside it.
+///
+/// Where no rule says why throughput stops, a stall or a drift stands for the cause: it limits at every
+/// load. It does so only on a machine with an idle core, for a full one has limits of its own.
 #[must_use]
-pub fn diagnose(evidence: &Evidence) -> Vec<Cause> {
+pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     let mut found: Vec<Cause> = rules::ALL.iter().filter_map(|rule| rule(evidence)).collect();
     if host::taken(evidence).is_some_and(|share| share > host::TAKEN) {
         found.retain(|cause| !host::looks_like(cause.name));
     }
+    let full = cores::none_idle(evidence);
+    // An overflowing queue is counted, so that it stays true; only that it is the cause is not known.
+    found.retain(|c| !(full && c.name.is_waiting() && c.name != CauseName::AcceptQueue));
     let names: Vec<CauseName> = found.iter().map(|c| c.name).collect();
     found.retain(|c| c.confidence >= NAMED_FROM && !names.iter().any(|&n| explains(n, c.name)));
     found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.name.cmp(&b.name)));
-    if found.is_empty() {
-        found.push(unknown(evidence));
-    }
-    found
+    let may_be = |c: &Cause| c.name.makes_plateau() && !(full && c.name.is_waiting());
+    let stands_in = |c: &Cause| !full && matches!(c.name, CauseName::PeriodicStall | CauseName::Drift);
+    let chosen = found.iter().position(may_be).or_else(|| found.iter().position(stands_in));
+    let cause = chosen.map_or_else(|| unknown(evidence), |index| found.remove(index));
+    Diagnosis { cause, findings: found }
 }
 
 /// Whether the signature of `effect` is expected wherever `cause` is at work.
@@ -144,10 +215,7 @@ fn explains(cause: CauseName, effect: CauseName) -> bool {
         C::ServerDescriptors => matches!(effect, C::AcceptQueue | C::FixedConcurrency),
         // A figure that the client limited says nothing about the server's plateau.
         C::ClientPorts | C::ClientDescriptors => matches!(effect, C::FixedConcurrency | C::Upstream),
-        C::GeneratorCpu => matches!(
-            effect,
-            C::FixedConcurrency | C::Upstream | C::ServerCpu | C::HotThread | C::PeriodicStall
-        ),
+        C::GeneratorCpu => matches!(effect, C::FixedConcurrency | C::Upstream | C::ServerCpu | C::HotThread),
         _ => false,
     }
 }
@@ -169,6 +237,11 @@ fn unknown(evidence: &Evidence) -> Cause {
                 share * 100.0
             ))
             .number("stolen", share);
+    }
+    if cores::none_idle(evidence) {
+        let used = CoreUse::of(&focus).map_or(String::new(), |used| format!(": {}", used.sentence()));
+        cause = cause
+            .saw(format!("the machine had no idle core{used}; whether something waits cannot be told there"));
     }
     if focus.iter().all(|s| s.server.is_none()) {
         cause = cause.saw("the server itself was not seen: name its process with --pid or its metrics page");

@@ -119,12 +119,17 @@ fn evidence(mut planted: Planted, ceiling: f64) -> (Evidence, Discovery) {
     (Evidence::of(&discovery, &discovery.outcome(), &planted.observations), discovery)
 }
 
-fn named(planted: Planted, ceiling: f64) -> Vec<Cause> {
+fn named(planted: Planted, ceiling: f64) -> Diagnosis {
     diagnose(&evidence(planted, ceiling).0)
 }
 
 fn first(planted: Planted, ceiling: f64) -> CauseName {
-    named(planted, ceiling)[0].name
+    named(planted, ceiling).cause.name
+}
+
+/// The cause and what was found beside it, by their names.
+fn names(found: &Diagnosis) -> Vec<CauseName> {
+    std::iter::once(&found.cause).chain(&found.findings).map(|c| c.name).collect()
 }
 
 /// The planted cases, by the cause that each must be given.
@@ -229,14 +234,17 @@ fn confusion_matrix_of_seeded_simulations() {
     let (mut right, mut total, mut wrong, mut missed) = (0, 0, Vec::new(), Vec::new());
     for seed in 1..=3 {
         for (expected, planted, ceiling) in cases(seed) {
-            let causes = named(planted, ceiling);
+            let found = named(planted, ceiling);
             total += 1;
-            if causes[0].name == expected {
+            // A stall holds at every load: where the pool's plateau is seen too, it stands beside that.
+            let beside =
+                expected == CauseName::PeriodicStall && found.cause.name == CauseName::FixedConcurrency;
+            if found.cause.name == expected || (beside && names(&found).contains(&expected)) {
                 right += 1;
-            } else if causes[0].name == CauseName::Unknown {
+            } else if found.cause.name == CauseName::Unknown {
                 missed.push((seed, expected));
             } else {
-                wrong.push((seed, expected, causes[0].clone()));
+                wrong.push((seed, expected, found.cause));
             }
         }
     }
@@ -248,9 +256,9 @@ fn confusion_matrix_of_seeded_simulations() {
 fn the_pool_and_its_service_time_are_told_within_a_tenth() {
     for (workers, seen) in [(8, Seen::Process), (50, Seen::Process), (50, Seen::Machine)] {
         let planted = Planted { seen, ..Planted::new(Service::new(workers, 10_000.0)) };
-        let causes = named(planted, 512.0);
-        assert_eq!(causes[0].name, CauseName::FixedConcurrency, "{causes:?}");
-        let (size, time) = (causes[0].numbers["pool_size"], causes[0].numbers["service_time_ms"]);
+        let cause = named(planted, 512.0).cause;
+        assert_eq!(cause.name, CauseName::FixedConcurrency, "{cause:?}");
+        let (size, time) = (cause.numbers["pool_size"], cause.numbers["service_time_ms"]);
         assert!((size / f64::from(workers) - 1.0).abs() < 0.10, "{size} of {workers}");
         assert!((time / 10.0 - 1.0).abs() < 0.10, "{time} ms");
     }
@@ -260,8 +268,10 @@ fn the_pool_and_its_service_time_are_told_within_a_tenth() {
 fn a_stall_is_told_with_its_period_and_length() {
     let mut service = Service::new(32, 4_000.0);
     service.stall_us = Some((1_000_000.0, 120_000.0));
-    let causes = named(Planted::new(service), 128.0);
-    let numbers = &causes[0].numbers;
+    let found = named(Planted::new(service), 128.0);
+    let stall = std::iter::once(&found.cause).chain(&found.findings);
+    let stall = stall.into_iter().find(|c| c.name == CauseName::PeriodicStall);
+    let numbers = &stall.unwrap_or_else(|| panic!("no stall: {found:?}")).numbers;
     assert!((numbers["period_ms"] - 1_000.0).abs() < 60.0, "{numbers:?}");
     assert!((numbers["length_ms"] - 120.0).abs() < 25.0, "{numbers:?}");
 }
@@ -276,7 +286,7 @@ fn rows_at_a_long_round_trip_have_their_own_causes() {
         Settings { levels: vec![100.0, 500.0, 1_000.0, 2_000.0], repeats: 1, ..Settings::default() };
     let discovery = discover(&mut planted, settings).unwrap();
     let evidence = Evidence::of(&discovery, &discovery.outcome(), &planted.observations);
-    let at = |load: f64| diagnose(&evidence.clone().asking_about(load))[0].name;
+    let at = |load: f64| diagnose(&evidence.clone().asking_about(load)).cause.name;
     assert_eq!(at(100.0), CauseName::RoundTripFloor);
     assert_eq!(at(500.0), CauseName::RoundTripFloor);
     assert_ne!(at(2_000.0), CauseName::RoundTripFloor, "30 workers give 3,000/s, not 10,000");
@@ -291,7 +301,7 @@ fn step_of(mut service: Service, connections: u32) -> StepRecord {
 
 fn ask(step: StepRecord, observation: Observation) -> Vec<CauseName> {
     let evidence = Evidence::new(vec![step], &[observation], None);
-    diagnose(&evidence).into_iter().map(|c| c.name).collect()
+    names(&diagnose(&evidence))
 }
 
 fn healthy() -> StepRecord {
@@ -319,7 +329,7 @@ fn client_ports_needs_ports_near_their_end() {
     let mut second = kernel(28_000, 0);
     second.kernel.as_mut().unwrap().sources = Some(2);
     let both = Evidence::new(vec![step, healthy()], &[kernel(28_000, 0), second], None);
-    assert_eq!(diagnose(&both)[0].name, CauseName::Unknown);
+    assert_eq!(diagnose(&both).cause.name, CauseName::Unknown);
 }
 
 #[test]
@@ -406,7 +416,7 @@ fn admission_is_denials_with_good_throughput_kept() {
     let low = step_of(Service::new(20, 10_000.0), 10);
     let mut high = step_of(Service::new(20, 10_000.0), 40);
     let ask =
-        |high: &StepRecord| diagnose(&Evidence::new(vec![low.clone(), high.clone()], &[], None))[0].name;
+        |high: &StepRecord| diagnose(&Evidence::new(vec![low.clone(), high.clone()], &[], None)).cause.name;
     assert_eq!(ask(&high), CauseName::Unknown);
     high.statuses.insert(503, 5_000);
     high.errors.insert(ErrorClass::BadStatus, 5_000);
@@ -424,7 +434,7 @@ fn upstream_is_excluded_when_it_is_not_slower() {
     for step in &mut evidence.steps {
         step.server.as_mut().unwrap().upstream_us = Some(5_000.0);
     }
-    assert_eq!(diagnose(&evidence)[0].name, CauseName::FixedConcurrency, "its own pool, then");
+    assert_eq!(diagnose(&evidence).cause.name, CauseName::FixedConcurrency, "its own pool, then");
 }
 
 #[test]
@@ -432,24 +442,24 @@ fn a_generator_that_gains_nothing_from_a_worker_is_not_the_limit() {
     let mut service = Service::new(1_000, 2_000.0);
     (service.generator_threads, service.generator_us) = (1, 200.0);
     let (mut evidence, _) = evidence(Planted::new(service), 200.0);
-    assert_eq!(diagnose(&evidence)[0].name, CauseName::GeneratorCpu);
+    assert_eq!(diagnose(&evidence).cause.name, CauseName::GeneratorCpu);
     evidence.extra_worker_gain = Some(0.5);
-    assert_eq!(diagnose(&evidence)[0].confidence, 0.98);
+    assert_eq!(diagnose(&evidence).cause.confidence, 0.98);
     for step in &mut evidence.steps {
         step.step.generator.send_lag_p99_us = 300;
     }
     evidence.extra_worker_gain = Some(0.01);
-    assert_ne!(diagnose(&evidence)[0].name, CauseName::GeneratorCpu);
+    assert_ne!(diagnose(&evidence).cause.name, CauseName::GeneratorCpu);
 }
 
 /// A pool stays a pool while its machine has its cores; a host that takes them could look like it.
 #[test]
 fn what_a_host_could_have_done_is_no_cause() {
     let (mut pool, _) = evidence(Planted::new(Service::new(16, 5_000.0)), 256.0);
-    assert_eq!((diagnose(&pool)[0].name, host::gate(&pool)), (CauseName::FixedConcurrency, None));
+    assert_eq!((diagnose(&pool).cause.name, host::gate(&pool)), (CauseName::FixedConcurrency, None));
     let mut taken = |share| {
         pool.steps[0].kernel.as_mut().unwrap().stolen = Some(share);
-        let cause = diagnose(&pool).remove(0);
+        let cause = diagnose(&pool).cause;
         (cause.name, cause.numbers.get("stolen").copied(), host::gate(&pool).unwrap().passed)
     };
     assert_eq!(taken(0.05), (CauseName::FixedConcurrency, None, true));
@@ -457,7 +467,7 @@ fn what_a_host_could_have_done_is_no_cause() {
     let busy = Planted { cpu_us: 2_000.0, ..Planted::new(Service::new(1_000, 2_000.0)) };
     let (mut busy, _) = evidence(busy, 64.0);
     busy.steps.iter_mut().for_each(|step| step.kernel.as_mut().unwrap().stolen = Some(0.2));
-    let cause = diagnose(&busy).remove(0);
+    let cause = diagnose(&busy).cause;
     assert_eq!((cause.name, cause.numbers["stolen"]), (CauseName::ServerCpu, 0.2), "counted, not timed");
 }
 
@@ -466,8 +476,149 @@ fn noise_is_neither_a_stall_nor_a_drift() {
     for seed in 0..6 {
         let mut service = Service::new(16, 5_000.0).seeded(seed);
         service.spread = 1.0;
-        let names: Vec<CauseName> = named(Planted::new(service), 128.0).iter().map(|c| c.name).collect();
+        let names = names(&named(Planted::new(service), 128.0));
         assert!(!names.contains(&CauseName::PeriodicStall), "seed {seed}: {names:?}");
         assert!(!names.contains(&CauseName::Drift), "seed {seed}: {names:?}");
     }
+}
+
+/// A pool's evidence on a machine of `cores`, of which the server used `server` and the generator
+/// `generator`; `waiting` says how much the server's threads wanted beside that.
+fn on_a_machine(cores: f64, server: f64, generator: f64, waiting: f64) -> Evidence {
+    let (mut evidence, _) = evidence(Planted::new(Service::new(16, 5_000.0)), 256.0);
+    for step in &mut evidence.steps {
+        let kernel = step.kernel.as_mut().unwrap();
+        (kernel.cores, kernel.machine_cores) = (Some(cores), Some(cores));
+        kernel.idle = Some(((cores - server - generator) / cores).max(0.0));
+        let seen = step.server.as_mut().unwrap();
+        (seen.cores, seen.cpu) = (cores, server);
+        for thread in &mut seen.threads {
+            (thread.cpu, thread.run_delay) = (server / 4.0, waiting / 4.0);
+        }
+        step.step.generator.cpu_seconds = generator * step.step.seconds;
+    }
+    evidence
+}
+
+/// Server and generator on one machine: cores, used by the server, used by the generator, wanted beside that
+/// by the server -> the cause. A pool is a pool only while the machine has a core for whoever waits.
+#[test]
+fn no_verdict_of_waiting_is_given_without_an_idle_core() {
+    use CauseName as C;
+    for (cores, server, generator, wanted, cause) in [
+        (2.0, 0.10, 0.10, 0.0, C::FixedConcurrency),
+        (2.0, 0.50, 0.60, 0.0, C::FixedConcurrency),
+        (2.0, 0.70, 0.80, 0.0, C::Unknown),
+        // Seen: it was called a pool.
+        (2.0, 1.16, 0.74, 0.3, C::ServerCpu),
+        (2.0, 0.60, 0.90, 0.0, C::Unknown),
+        (2.0, 0.10, 0.20, 0.0, C::FixedConcurrency),
+        (8.0, 3.00, 3.50, 0.0, C::FixedConcurrency),
+        (8.0, 3.00, 4.50, 0.0, C::Unknown),
+        (8.0, 4.50, 3.00, 0.5, C::ServerCpu),
+    ] {
+        let found = diagnose(&on_a_machine(cores, server, generator, wanted));
+        assert_eq!(found.cause.name, cause, "{server} + {generator} of {cores}: {found:?}");
+        if cause == C::ServerCpu {
+            assert!((found.cause.numbers["generator_cores"] - generator).abs() < 1e-6, "{found:?}");
+            let said = found.cause.evidence.join("\n");
+            assert!(said.contains(&format!("the load generator {generator:.2}")), "{said}");
+        }
+    }
+}
+
+/// Other programs had the cores: nobody's fault here, and said so.
+#[test]
+fn cores_that_others_took_are_no_cause_of_the_service() {
+    let mut full = on_a_machine(2.0, 0.2, 0.2, 0.0);
+    for step in &mut full.steps {
+        step.kernel.as_mut().unwrap().idle = Some(0.02);
+        step.step.generator.run_delay_seconds = 0.5 * step.step.seconds * 2.0;
+        step.step.generator.send_lag_p99_us = 20_000;
+        gates::apply(&mut step.step);
+    }
+    let found = diagnose(&full);
+    assert_eq!(found.cause.name, CauseName::Unknown, "{found:?}");
+    let said = found.cause.evidence.join("\n");
+    assert!(said.contains("no idle core") && said.contains("others 1.36"), "{said}");
+}
+
+/// The generator got no core because the server had them: the server's limit, with both shares. Where
+/// nobody sees who had them, or the generator had them itself, it is the generator's.
+#[test]
+fn a_generator_that_the_server_starved_is_not_the_cause() {
+    let starved = |server: f64, generator: f64| {
+        let mut evidence = on_a_machine(2.0, server, generator, 0.4);
+        for step in &mut evidence.steps {
+            step.step.generator.run_delay_seconds = 0.37 * step.step.seconds * 2.0;
+            step.step.generator.send_lag_p99_us = 90_000;
+            gates::apply(&mut step.step);
+        }
+        evidence
+    };
+    assert_eq!(diagnose(&starved(1.20, 0.72)).cause.name, CauseName::ServerCpu);
+    assert_eq!(diagnose(&starved(0.50, 1.45)).cause.name, CauseName::GeneratorCpu);
+    let mut unseen = starved(1.20, 0.72);
+    unseen.steps.iter_mut().for_each(|step| (step.server, step.kernel) = (None, None));
+    let cause = diagnose(&unseen).cause;
+    assert_eq!(cause.name, CauseName::GeneratorCpu);
+    assert!(cause.summary.contains("starved"), "{}", cause.summary);
+}
+
+/// 8,192 connections opened within a second lost some to a full queue; while it was measured none was lost.
+#[test]
+fn drops_while_connections_were_opened_are_a_finding_about_opening() {
+    let mut service = Service::new(1_000, 10_000.0);
+    service.backlog = 60;
+    let late = step_of(service, 100);
+    let opening = |dropped, later| Observation {
+        kernel: Some(KernelDelta {
+            listen_overflows: later,
+            opening: Some(evidence::Opening {
+                seconds: 1.0,
+                listen_overflows: dropped,
+                ..Default::default()
+            }),
+            ..KernelDelta::default()
+        }),
+        ..Observation::default()
+    };
+    assert_eq!(ask(late.clone(), opening(400, 0)), [CauseName::Unknown, CauseName::OpeningDrops]);
+    assert_eq!(ask(late.clone(), opening(0, 40)), [CauseName::AcceptQueue]);
+    // On a machine without an idle core the overflow stays true, and is not the cause of a plateau.
+    let mut full = opening(0, 40);
+    full.kernel.as_mut().unwrap().idle = Some(0.05);
+    assert_eq!(ask(late, full), [CauseName::Unknown, CauseName::AcceptQueue]);
+}
+
+#[test]
+fn a_stall_and_refused_connects_stand_beside_another_cause() {
+    let mut service = Service::new(16, 5_000.0);
+    service.stall_us = Some((700_000.0, 80_000.0));
+    let (mut stalled, _) = evidence(Planted { cpu_us: 1_000.0, ..Planted::new(service) }, 256.0);
+    for step in stalled.steps.iter_mut().filter(|s| s.step.load() >= 16.0) {
+        (step.kernel.as_mut().unwrap().idle, step.server.as_mut().unwrap().cpu) = (Some(0.01), 3.9);
+    }
+    stalled.steps[0].step.errors.insert(ErrorClass::Refused, 3);
+    let found = diagnose(&stalled);
+    assert_eq!(found.cause.name, CauseName::ServerCpu, "{found:?}");
+    let beside: Vec<CauseName> = found.findings.iter().map(|c| c.name).collect();
+    assert_eq!(beside, [CauseName::PeriodicStall, CauseName::RefusedConnects]);
+}
+
+/// Of a ladder whose end the generator limited, the plateau before that end is explained.
+#[test]
+fn a_plateau_is_explained_where_it_was_measured() {
+    let at = |connections: u32, bound: bool| {
+        let mut step = step_of(Service::new(8, 10_000.0), connections);
+        if bound {
+            step.generator.busiest_thread = 0.99;
+        }
+        gates::apply(&mut step);
+        step
+    };
+    let focus = |steps: Vec<StepRecord>| Evidence::new(steps, &[], Some(8.0)).focus;
+    assert_eq!(focus(vec![at(8, false), at(16, true), at(32, false)]), 32.0);
+    assert_eq!(focus(vec![at(8, false), at(10, false), at(16, true)]), 10.0);
+    assert_eq!(focus(vec![at(8, false), at(9, false), at(16, true), at(32, true)]), 16.0);
 }

@@ -1,9 +1,10 @@
 //! The gates that a step passes before its figure stands as the server's.
 //!
-//! (a) Generator-bound: while it was short of CPU, the generator's sends were late by its own doing or its
-//! connections stood idle by it; or one of its threads had no idle time left. A busy generator that
+//! (a) Generator-bound: one of its threads had no idle time left; or it was short of CPU (a thread used up
+//! its core, or the cores were taken) AND it was late by as much as matters beside the latency measured:
+//! its sends, or its connections that stood idle between a reply and the next send. A busy generator that
 //! sends on time is no limit, and late sends with an idle generator are the service's stall seen from
-//! outside: both signs together.
+//! outside. Connections that wait for a server that does not answer are in flight, not idle.
 //! (b) Little's law in a closed loop, within 10 %. In a step that lasts few latencies the requests cut
 //! off at its edges alone break it: the search makes such steps longer, and their line says so.
 //! (c) At least 5 s, for an interval to mean something.
@@ -11,6 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Level, Settings, is_closed};
+use crate::measurement::Loop;
 use crate::record::{Refusal, StepRecord};
 
 /// Shortest step whose figure stands without a remark, in seconds.
@@ -18,8 +20,12 @@ pub const SHORTEST_SECONDS: f64 = 5.0;
 /// Mean latencies that a closed step has to hold: a connection ends whole requests only, so that
 /// what is cut off at the step's edges alone may pass the 10 % of gate (b) in a shorter one.
 pub const LATENCIES: f64 = 10.0;
-/// Send lag from which the generator is late, in microseconds (99th percentile).
+/// Send lag below which no generator is late, in microseconds (99th percentile).
 pub const LATE_US: u64 = 1_000;
+/// Share of the latency measured, both at p99, from which a send lag matters.
+pub const MATERIAL: f64 = 0.10;
+/// Share of the connections' time from which it matters that they stood idle.
+const IDLE_MATERIAL: f64 = 0.10;
 /// Share of a core from which a generator thread is busy.
 pub const BUSY: f64 = 0.90;
 /// Share of a core from which a generator thread has nothing left.
@@ -49,23 +55,54 @@ pub fn run_delay(record: &StepRecord) -> f64 {
     if time > 0.0 { record.generator.run_delay_seconds / time } else { 0.0 }
 }
 
+/// What a generator was short of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// One of its threads used up its core.
+    OwnCore,
+    /// Its threads were ready to run while somebody else had the core.
+    TakenCores,
+}
+
+/// What the generator was short of in a step, late or not.
+#[must_use]
+pub fn shortage(record: &StepRecord) -> Option<Shortage> {
+    if record.generator.busiest_thread >= BUSY {
+        Some(Shortage::OwnCore)
+    } else if run_delay(record) >= STARVED {
+        Some(Shortage::TakenCores)
+    } else {
+        None
+    }
+}
+
 /// Whether the generator was the limit of a step.
 #[must_use]
 pub fn generator_bound(record: &StepRecord) -> bool {
-    let g = &record.generator;
-    let short_of_cpu = g.busiest_thread >= BUSY || run_delay(record) >= STARVED;
-    let late = g.send_lag_p99_us >= LATE_US || idle_by_own_doing(record);
-    g.busiest_thread >= EXHAUSTED || (late && short_of_cpu)
+    let late = || lag_matters(record) || idle_by_own_doing(record);
+    record.generator.busiest_thread >= EXHAUSTED || (shortage(record).is_some() && late())
 }
 
-/// Closed loop: all connections were there and nothing failed, yet rate x latency falls short of them.
-/// What is missing passed between a reply and the next send, and that is the generator's own time.
+/// Whether sends were late by as much as shows in the latency measured.
+fn lag_matters(record: &StepRecord) -> bool {
+    let lag = record.generator.send_lag_p99_us;
+    let latency = record.response.p99_us.max(record.denied_response.p99_us);
+    lag >= LATE_US && latency > 0 && lag as f64 >= MATERIAL * latency as f64
+}
+
+/// Closed loop: all connections were there and nothing failed, yet rate x latency falls short of them and
+/// so do the requests in flight. What is missing passed between a reply and the next send, and that is
+/// the generator's own time.
 fn idle_by_own_doing(record: &StepRecord) -> bool {
-    is_closed(&record.plan)
-        && record.established >= record.plan.connections
+    let Loop::Closed { think_us } = record.plan.discipline else { return false };
+    let connections = f64::from(record.plan.connections);
+    let replies = (record.good + record.denied) as f64 / record.seconds.max(1e-9);
+    let thinking = replies * think_us as f64 / 1e6;
+    record.established >= record.plan.connections
         && record.error_count() == 0
         && record.little.deviation < 0.0
         && !record.little.holds()
+        && record.mean_in_flight < (1.0 - IDLE_MATERIAL) * (connections - thinking)
 }
 
 /// How many of its own mean latencies a step lasted, if that is too few for gate (b) to be fair.

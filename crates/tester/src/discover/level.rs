@@ -13,6 +13,8 @@ use crate::threshold::{Metric, Threshold};
 
 /// Errors above which a load does not count as kept up with: 1 %.
 pub(super) const ERRORS_ALLOWED: f64 = 0.01;
+/// Half width of an interval, as a share of its mean, from which it says nothing.
+pub(super) const TOO_WIDE: f64 = 0.50;
 /// Share of an offered rate below which the service has fallen behind.
 const RATE_KEPT: f64 = 0.98;
 
@@ -108,6 +110,12 @@ impl Level {
     pub fn interval(&self) -> Option<Interval> {
         let found = self.throughput()?.interval(CONFIDENCE);
         found.half().is_finite().then_some(Interval { low: found.low.max(0.0), high: found.high })
+    }
+
+    /// Whether the repeats differ by so much that their interval says nothing.
+    #[must_use]
+    pub fn is_unsteady(&self) -> bool {
+        self.noisy(TOO_WIDE)
     }
 
     /// Whether more repeats would make the figure better than it is.

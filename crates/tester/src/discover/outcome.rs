@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_algorithms::stats::{Interval, usl};
 
 use super::gates::{self, Gate};
+use super::level::TOO_WIDE;
 use super::zones::{self, ZoneSpan};
 use super::{Level, Settings, Stop, ladder, rate};
 use crate::record::StepRecord;
@@ -32,6 +33,14 @@ pub struct Capacity {
     pub load: f64,
     /// Usable repeats behind it.
     pub repeats: usize,
+}
+
+impl Capacity {
+    /// Whether its interval is so wide that it says nothing.
+    #[must_use]
+    pub fn is_unsteady(&self) -> bool {
+        self.interval.half() > TOO_WIDE * self.throughput
+    }
 }
 
 /// Where more load stops giving more.

@@ -8,6 +8,10 @@
 //! | broken | errors from 15 %, or throughput below a tenth of capacity |
 //!
 //! The error bounds are those of the edge report in common use (95 / 85 % success).
+//!
+//! More load never makes a service better, so zones never get better along a ladder. Where a level seems
+//! to be in a better zone than the one before it, the two do not differ by more than their noise: they are
+//! taken together, and their figures together say in which zone they are.
 
 use serde::{Deserialize, Serialize};
 
@@ -49,30 +53,55 @@ pub struct ZoneSpan {
     pub to: f64,
 }
 
-/// The zone of one level.
-#[must_use]
-pub fn of(level: &Level, settings: &Settings, knee: Option<f64>, capacity: Option<f64>) -> Zone {
-    let errors = level.error_ratio();
-    let done = level.figure(crate::threshold::Metric::Throughput);
-    // The share of the capacity means something past the knee only: below it there is less to do.
-    let past = knee.is_some_and(|k| level.load > k);
-    let kept = capacity.filter(|&c| past && c > 0.0).map_or(1.0, |c| done / c);
-    if errors >= ERRORS_BROKEN || kept < CAPACITY_LOST {
-        Zone::Broken
-    } else if errors >= ERRORS_DEGRADED || kept < CAPACITY_KEPT || !objective_holds(level, settings) {
-        Zone::Degraded
-    } else if errors >= ERRORS_STRESSED || past {
-        Zone::Stressed
-    } else {
-        Zone::Optimal
+/// What the rules look at: one level's figures, or those of several together.
+#[derive(Clone, Debug)]
+struct Figures {
+    loads: Vec<f64>,
+    errors: f64,
+    throughput: f64,
+    /// Share of the levels that keep the objective.
+    kept: f64,
+}
+
+impl Figures {
+    fn of(level: &Level, settings: &Settings) -> Self {
+        let kept = settings.objectives.iter().all(|o| o.met_by(level.figure(o.metric)));
+        Self {
+            loads: vec![level.load],
+            errors: level.error_ratio(),
+            throughput: level.figure(crate::threshold::Metric::Throughput),
+            kept: f64::from(u8::from(kept)),
+        }
+    }
+
+    fn joined(mut self, other: Self) -> Self {
+        let (mine, theirs) = (self.loads.len() as f64, other.loads.len() as f64);
+        let mean = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
+        self.errors = mean(self.errors, other.errors);
+        self.throughput = mean(self.throughput, other.throughput);
+        self.kept = mean(self.kept, other.kept);
+        self.loads.extend(other.loads);
+        self
+    }
+
+    fn zone(&self, knee: Option<f64>, capacity: Option<f64>) -> Zone {
+        // The share of the capacity means something past the knee only: below it there is less to do.
+        let past = knee.is_some_and(|k| self.loads.iter().all(|load| *load > k));
+        let done = capacity.filter(|&c| past && c > 0.0).map_or(1.0, |c| self.throughput / c);
+        if self.errors >= ERRORS_BROKEN || done < CAPACITY_LOST {
+            Zone::Broken
+        } else if self.errors >= ERRORS_DEGRADED || done < CAPACITY_KEPT || self.kept < 0.5 {
+            Zone::Degraded
+        } else if self.errors >= ERRORS_STRESSED || past {
+            Zone::Stressed
+        } else {
+            Zone::Optimal
+        }
     }
 }
 
-fn objective_holds(level: &Level, settings: &Settings) -> bool {
-    settings.objectives.iter().all(|o| o.met_by(level.figure(o.metric)))
-}
-
-/// Joins neighbours that are in one zone.
+/// The zones along the levels, none better than the one before it. Levels that the generator limited are
+/// in none.
 #[must_use]
 pub fn spans(
     levels: &[Level],
@@ -80,13 +109,31 @@ pub fn spans(
     knee: Option<f64>,
     capacity: Option<f64>,
 ) -> Vec<ZoneSpan> {
-    let mut found: Vec<ZoneSpan> = Vec::new();
+    let mut blocks: Vec<(Zone, Figures)> = Vec::new();
     for level in levels.iter().filter(|l| !l.generator_bound()) {
-        let zone = of(level, settings, knee, capacity);
+        let mut figures = Figures::of(level, settings);
+        let mut zone = figures.zone(knee, capacity);
+        while let Some((_, before)) = blocks.pop_if(|(before, _)| *before > zone) {
+            figures = before.joined(figures);
+            zone = figures.zone(knee, capacity);
+        }
+        blocks.push((zone, figures));
+    }
+    let mut found: Vec<ZoneSpan> = Vec::new();
+    for (zone, figures) in blocks {
+        // Invariant: a block holds a level at least, and levels come by rising load.
+        let (Some(&from), Some(&to)) = (figures.loads.first(), figures.loads.last()) else { continue };
         match found.last_mut() {
-            Some(last) if last.zone == zone => last.to = level.load,
-            _ => found.push(ZoneSpan { zone, from: level.load, to: level.load }),
+            Some(last) if last.zone == zone => last.to = to,
+            _ => found.push(ZoneSpan { zone, from, to }),
         }
     }
     found
+}
+
+/// The zone of a load: that of its span, or of the nearest span below it.
+#[must_use]
+pub fn at(spans: &[ZoneSpan], load: f64) -> Zone {
+    let below = spans.iter().rev().find(|span| span.from <= load);
+    below.or(spans.first()).map_or(Zone::Optimal, |span| span.zone)
 }

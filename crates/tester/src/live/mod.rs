@@ -111,6 +111,16 @@ pub fn step(running: &Running, (columns, _): (usize, usize)) -> Vec<String> {
 pub fn screen(view: &View<'_>, (columns, rows): (usize, usize), colour: bool) -> Vec<String> {
     let columns = columns.max(NARROWEST);
     let shown = rows.saturating_sub(OTHER_ROWS).clamp(1, LEVELS_SHOWN);
+    let mut lines = ladder(view, columns, shown, colour);
+    if let Some(r) = &view.running {
+        lines.push(String::new());
+        lines.extend(running(r, columns).into_iter().map(|line| cut(&line, columns)));
+    }
+    lines
+}
+
+/// Title, heading and the last levels, at most `shown` of them.
+fn ladder(view: &View<'_>, columns: usize, shown: usize, colour: bool) -> Vec<String> {
     let target: String = view.target.chars().filter(|c| !c.is_control()).collect();
     let mut lines = vec![bold(cut(&format!("tidegate saturate {target}"), columns), colour)];
     lines.push(cut(&format!("{} steps of at most {}", view.steps, view.max_steps), columns));
@@ -122,11 +132,14 @@ pub fn screen(view: &View<'_>, (columns, rows): (usize, usize), colour: bool) ->
     for level in view.levels.iter().skip(view.levels.len().saturating_sub(shown)) {
         lines.push(cut(&row(level, best, columns), columns));
     }
-    if let Some(r) = &view.running {
-        lines.push(String::new());
-        lines.extend(running(r, columns).into_iter().map(|line| cut(&line, columns)));
-    }
     lines
+}
+
+/// The finished run's ladder with all its levels, to be left on the terminal.
+#[must_use]
+pub fn table(view: &View<'_>, columns: usize, colour: bool) -> Vec<String> {
+    let whole = View { running: None, ..*view };
+    ladder(&whole, columns.max(NARROWEST), usize::MAX, colour)
 }
 
 fn unit(mode: Mode) -> &'static str {
@@ -254,6 +267,15 @@ mod tests {
         shown.push(plain(&view(&levels, Some(now()))));
         shown.push(plain(&view(&levels, None)));
         insta::assert_snapshot!(shown.join("\n"));
+    }
+
+    #[test]
+    fn the_table_that_stays_has_every_level_and_no_running_step() {
+        let levels = levels();
+        let many: Vec<Level> = levels.iter().cycle().take(30).cloned().collect();
+        let lines = table(&view(&many, Some(now())), 80, false);
+        assert_eq!(lines.len(), 4 + 30, "{lines:#?}");
+        assert!(!lines.join("\n").contains("in flight"), "{lines:#?}");
     }
 
     proptest! {

@@ -43,6 +43,7 @@ use std::{io, sync::Arc};
 use thiserror::Error;
 use tidegate_algorithms::pacing::ProfileError;
 
+use crate::epoch::Epoch;
 use crate::measurement::{Bench, Measurement, StepPlan};
 
 pub use options::{Exchange, Options, Reuse, Stop};
@@ -126,8 +127,13 @@ impl Engine {
         if plan.connections == 0 || plan.measure_ms == 0 {
             return Err(EngineError::EmptyPlan);
         }
+        let (epoch, mut opened) = (Epoch::start(), 0);
+        let mut held = || {
+            gate();
+            opened = epoch.now();
+        };
         let hooks = run::Hooks {
-            gate,
+            gate: &mut held,
             progress: self.on_progress.as_mut().map(|callback| callback as &mut dyn FnMut(&Progress)),
         };
         let step = (&self.options, plan, &self.stop);
@@ -146,7 +152,9 @@ impl Engine {
                 spoken(step, hooks, |i, n| resp::Resp::new(Arc::clone(&workload), seed, i, n))
             }
         }?;
-        Ok(tally::measurement(plan, &tallies))
+        let mut measured = tally::measurement(plan, &tallies);
+        measured.opening_seconds = opened as f64 / 1e9;
+        Ok(measured)
     }
 }
 

@@ -298,6 +298,7 @@ pub(crate) fn measurement(plan: &StepPlan, tallies: &[Tally]) -> Measurement {
 fn empty(plan: &StepPlan, seconds: f64, threads: u32) -> Measurement {
     Measurement {
         plan: plan.clone(),
+        opening_seconds: 0.0,
         seconds,
         established: 0,
         sent: 0,

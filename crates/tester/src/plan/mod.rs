@@ -102,9 +102,15 @@ pub struct Plan {
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// The target is no positive number, or the headroom out of range.
-    #[error("a target needs a rate above 0 and a headroom from 0 to 0.9")]
-    Target,
+    /// The rate is no positive number.
+    #[error("a plan needs a rate above 0 per second, not {0}")]
+    Rate(f64),
+    /// The headroom is out of range.
+    #[error("a headroom is 0 to 90 %, not {:.0} %", .0 * 100.0)]
+    Headroom(f64),
+    /// Nothing is answered in no time.
+    #[error("p99 has to stay below a time above 0, not {}", time(*.0))]
+    Limit(f64),
     /// The report has no usable figure.
     #[error("the report has no capacity: nothing in it may stand as the server's figure")]
     NoCapacity,
@@ -126,9 +132,14 @@ pub enum PlanError {
 /// # Errors
 /// When the target makes no sense or the report does not support any plan for it.
 pub fn plan(report: &Report, target: Target) -> Result<Plan, PlanError> {
-    let sane = target.rate.is_finite() && target.rate > 0.0 && (0.0..=0.9).contains(&target.headroom);
-    if !sane || target.p99_us.is_some_and(|p| p.is_nan() || p <= 0.0) {
-        return Err(PlanError::Target);
+    if !(target.rate.is_finite() && target.rate > 0.0) {
+        return Err(PlanError::Rate(target.rate));
+    }
+    if !(0.0..=0.9).contains(&target.headroom) {
+        return Err(PlanError::Headroom(target.headroom));
+    }
+    if let Some(limit) = target.p99_us.filter(|p| p.is_nan() || *p <= 0.0) {
+        return Err(PlanError::Limit(limit));
     }
     let capacity = report.capacity.ok_or(PlanError::NoCapacity)?;
     let row = working_level(report, &target)?;
@@ -172,8 +183,10 @@ pub fn plan(report: &Report, target: Target) -> Result<Plan, PlanError> {
 
 /// The highest measured load up to the knee that keeps the percentile and the errors allowed.
 fn working_level<'a>(report: &'a Report, target: &Target) -> Result<&'a LevelRow, PlanError> {
-    let usable =
-        |l: &&LevelRow| l.throughput.is_some() && l.error_ratio <= ERRORS_STRESSED && !l.generator_bound;
+    let usable = |l: &&LevelRow| {
+        let settled = l.throughput.is_some() && !l.unsteady && !l.generator_bound;
+        settled && l.error_ratio <= ERRORS_STRESSED
+    };
     let keeps = |l: &&LevelRow| target.p99_us.is_none_or(|p| l.p99_us.is_some_and(|found| found < p));
     let knee = report.knee.filter(|_| report.is_closed()).map_or(f64::INFINITY, |k| k.concurrency);
     let found = report

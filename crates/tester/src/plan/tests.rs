@@ -94,8 +94,13 @@ fn distance_is_an_option_only_when_it_was_measured() {
 fn nonsense_is_refused() {
     let report = report(Service::new(4, 10_000.0), 32.0);
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert_eq!(plan(&report, target(rate, None)).unwrap_err(), PlanError::Target);
+        assert!(matches!(plan(&report, target(rate, None)), Err(PlanError::Rate(_))));
     }
+    let refused = |target| plan(&report, target).unwrap_err().to_string();
+    assert_eq!(refused(target(100.0, Some(0.0))), "p99 has to stay below a time above 0, not 0 us");
+    let all = Target { headroom: 1.0, ..target(100.0, None) };
+    assert_eq!(refused(all), "a headroom is 0 to 90 %, not 100 %");
+    assert_eq!(refused(target(0.0, Some(0.0))), "a plan needs a rate above 0 per second, not 0");
     assert!(matches!(plan(&report, target(1e9, None)), Err(PlanError::TooMany(_))));
     let mut empty = report;
     empty.capacity = None;

@@ -8,6 +8,7 @@
 //!   ports         one per connection, target and source address       -> more source addresses
 //!   memory        about 12 kB per connection, 22 kB with both ends    -> refuse
 //!   cores         the generator's own limit                           -> say so
+//!   /proc         what both programs use, and so the causes           -> say so
 //! ```
 
 mod contact;
@@ -107,6 +108,7 @@ pub fn decide(machine: &Machine, need: &Need) -> Decision {
     let (sources, ports) = ports(machine, need);
     let mut findings = vec![descriptors, ports, memory(machine, need), cores(machine, need)];
     findings.extend(queue(machine, need));
+    findings.extend(sight(machine));
     Decision { processes, sources, findings }
 }
 
@@ -116,12 +118,16 @@ fn finding(severity: Severity, text: String, remedy: Option<String>) -> Finding 
 
 fn descriptors(machine: &Machine, need: &Need) -> (u32, Finding) {
     let connections = u64::from(need.connections);
-    let limit = machine.descriptors_hard;
+    let Some(limit) = machine.descriptors_hard else {
+        let text = format!("{connections} connections; descriptors have no limit");
+        return (1, finding(Severity::Fine, text, None));
+    };
     let usable = limit.saturating_sub(OWN_DESCRIPTORS);
     let processes = if usable == 0 { u64::MAX } else { connections.div_ceil(usable) };
     let remedy = Some(format!("ulimit -n {} (or LimitNOFILE= in its unit)", connections + OWN_DESCRIPTORS));
-    let found = if connections + machine.files_open > machine.file_max {
-        let text = format!("{connections} connections; the whole system may open {} files", machine.file_max);
+    let whole = machine.files.filter(|(open, most)| connections.saturating_add(*open) > *most);
+    let found = if let Some((_, most)) = whole {
+        let text = format!("{connections} connections; the whole system may open {most} files");
         finding(Severity::Blocked, text, Some(format!("sysctl -w fs.file-max={}", 4 * connections)))
     } else if processes > MAX_PROCESSES {
         let text = format!(
@@ -184,12 +190,15 @@ fn memory(machine: &Machine, need: &Need) -> Finding {
     let ends = if need.target.ip().is_loopback() { 2 } else { 1 };
     let needed = u64::from(need.connections) * BYTES_PER_END * ends;
     let mb = |bytes: u64| bytes / 1_000_000;
-    let text =
-        format!("about {} MB for connections, {} MB are available", mb(needed), mb(machine.memory_available));
-    if needed > machine.memory_available {
+    let Some(available) = machine.memory_available else {
+        let text = format!("about {} MB for connections; how much is available cannot be read", mb(needed));
+        return finding(Severity::Note, text, None);
+    };
+    let text = format!("about {} MB for connections, {} MB are available", mb(needed), mb(available));
+    if needed > available {
         let remedy = "fewer connections, or more memory: there is no setting for it".to_owned();
         finding(Severity::Blocked, text, Some(remedy))
-    } else if needed * 2 > machine.memory_available {
+    } else if needed * 2 > available {
         finding(Severity::Note, text, None)
     } else {
         finding(Severity::Fine, text, None)
@@ -218,18 +227,24 @@ fn queue(machine: &Machine, need: &Need) -> Option<Finding> {
     })
 }
 
+fn sight(machine: &Machine) -> Option<Finding> {
+    let text = "without /proc nobody sees what the server and the generator use: no cause will be named, and a step that the generator limited is not told from others";
+    (!machine.shows_programs)
+        .then(|| finding(Severity::Note, text.to_owned(), Some("mount -t proc proc /proc".to_owned())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     const MACHINE: Machine = Machine {
-        descriptors_hard: 20_000,
-        files_open: 1_000,
-        file_max: 2_000_000,
+        descriptors_hard: Some(20_000),
+        files: Some((1_000, 2_000_000)),
         port_range: (32_768, 60_999),
         somaxconn: 4_096,
-        memory_available: 20_000_000_000,
+        memory_available: Some(20_000_000_000),
+        shows_programs: true,
         cores: 2,
     };
 
@@ -270,16 +285,32 @@ mod tests {
 
     #[test]
     fn memory_and_files_of_the_system_are_bounds_too() {
-        let poor = Machine { memory_available: 1_000_000_000, ..MACHINE };
+        let poor = Machine { memory_available: Some(1_000_000_000), ..MACHINE };
         assert!(decide(&poor, &need(200_000, "127.0.0.1:80")).blocked());
-        let few = Machine { file_max: 50_000, ..MACHINE };
+        let few = Machine { files: Some((1_000, 50_000)), ..MACHINE };
         assert!(decide(&few, &need(60_000, "127.0.0.1:80")).blocked());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_a_number() {
+        let blind = Machine {
+            descriptors_hard: None,
+            files: None,
+            memory_available: None,
+            shows_programs: false,
+            ..MACHINE
+        };
+        let decision = decide(&blind, &need(100_000, "127.0.0.1:80"));
+        assert!(!decision.blocked() && decision.processes == 1, "{decision:?}");
+        let said: String = decision.findings.iter().map(|finding| format!("{finding}\n")).collect();
+        assert!(said.contains("cannot be read") && said.contains("no cause will be named"), "{said}");
+        assert!(!said.contains("18446744073709"), "{said}");
     }
 
     proptest! {
         #[test]
         fn what_is_not_blocked_fits(connections in 1u32..1_000_000, descriptors in 1_024u64..1_000_000, high in 33_000u16..65_535) {
-            let machine = Machine { descriptors_hard: descriptors, port_range: (32_768, high), ..MACHINE };
+            let machine = Machine { descriptors_hard: Some(descriptors), port_range: (32_768, high), ..MACHINE };
             let decision = decide(&machine, &need(connections, "127.0.0.1:80"));
             if !decision.blocked() {
                 let each = u64::from(connections).div_ceil(decision.processes.into());

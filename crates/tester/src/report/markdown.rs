@@ -8,8 +8,8 @@ use std::fmt::Write;
 use super::format::{bytes, count, percent, time};
 use super::{LevelRow, Report};
 use crate::diagnose::CauseName;
-use crate::discover::Bound;
 use crate::discover::zones::Zone;
+use crate::discover::{Bound, Capacity};
 use crate::record::StepRecord;
 
 /// Writes the report as Markdown.
@@ -33,14 +33,56 @@ pub fn capacity_sentence(report: &Report) -> String {
     };
     let bound = if c.bound == Bound::AtLeast { "at least " } else { "" };
     format!(
-        "Capacity: {bound}{} good replies/s (95 % interval {} to {}) at {} {}, from {} usable steps.",
+        "Capacity: {bound}{} good replies/s ({}) at {} {}, from {} usable steps.",
         count(c.throughput),
-        count(c.interval.low),
-        count(c.interval.high),
+        interval_words(&c),
         count(c.load),
         report.load_unit(),
         c.repeats,
     )
+}
+
+/// The capacity's interval, or that it says nothing.
+#[must_use]
+pub fn interval_words(c: &Capacity) -> String {
+    if c.is_unsteady() {
+        return "the repeats differ too much for an interval".to_owned();
+    }
+    format!("95 % interval {} to {}", count(c.interval.low), count(c.interval.high))
+}
+
+/// The interval of a level in a table's cell.
+#[must_use]
+pub fn interval_cell(row: &LevelRow) -> String {
+    match row.interval {
+        Some(i) => format!("{} to {}", count(i.low), count(i.high)),
+        None if row.unsteady => "too wide: repeats differ".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+/// Which cores each had, where they had cores of their own.
+#[must_use]
+pub fn pinned_words(report: &Report) -> Option<String> {
+    let list = |cores: &[usize]| cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let split = report.context.pinned.as_ref()?;
+    Some(format!(
+        "the server ran on cores {}, the generator on {}",
+        list(&split.server),
+        list(&split.generator)
+    ))
+}
+
+/// Who used the server's cores, if that was seen.
+#[must_use]
+pub fn cores_sentence(report: &Report) -> Option<String> {
+    report.cores.map(|used| {
+        let mut sentence = used.sentence();
+        if let Some(first) = sentence.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        format!("{sentence}.")
+    })
 }
 
 /// The sentence that answers "from where on more load only waits".
@@ -85,14 +127,20 @@ fn head(report: &Report, out: &mut String) -> std::fmt::Result {
     writeln!(out, "# Saturation of {}\n", inline(&c.target))?;
     writeln!(
         out,
-        "Scenario {}, {}, tidegate {}. Load: {}.\n",
+        "Scenario {} ({}), {}, tidegate {}. Load: {}.\n",
         inline(&c.scenario),
+        inline(&c.requests),
         inline(&c.started),
         inline(&c.version),
         cell(&c.engine)
     )?;
+    let said = &report.conclusion;
+    writeln!(out, "**{}** {}\n", cell(&said.sentence), cell(&said.advice))?;
     writeln!(out, "- {}", capacity_sentence(report))?;
     writeln!(out, "- {}", knee_sentence(report))?;
+    if let Some(cores) = cores_sentence(report) {
+        writeln!(out, "- {cores}")?;
+    }
     for zone in &report.zones {
         writeln!(
             out,
@@ -131,8 +179,14 @@ fn cause(report: &Report, out: &mut String) -> std::fmt::Result {
     for line in &report.cause.evidence {
         writeln!(out, "- {}", cell(line))?;
     }
-    for other in &report.other_causes {
-        writeln!(out, "- also {}: {}", other.name.as_str(), cell(&other.summary))?;
+    if !report.findings.is_empty() {
+        writeln!(out, "\n## Found beside it\n")?;
+    }
+    for found in &report.findings {
+        writeln!(out, "- {}: {}", found.name.as_str(), cell(&found.summary))?;
+        for line in &found.evidence {
+            writeln!(out, "  - {}", cell(line))?;
+        }
     }
     Ok(())
 }
@@ -172,11 +226,11 @@ fn parts(report: &Report, out: &mut String) -> std::fmt::Result {
 fn level(row: &LevelRow) -> String {
     let us = |v: Option<f64>| v.map_or("-".to_owned(), time);
     let zone = if row.generator_bound { "refused: the generator was the limit" } else { zone_name(row.zone) };
-    let interval = row.interval.map_or("-".to_owned(), |i| format!("{} to {}", count(i.low), count(i.high)));
     format!(
-        "| {} | {} | {interval} | {} | {} | {} | {} | {} | {zone} | {} |",
+        "| {} | {} | {} | {} | {} | {} | {} | {} | {zone} | {} |",
         count(row.load),
         row.throughput.map_or("-".to_owned(), count),
+        interval_cell(row),
         us(row.p50_us),
         us(row.p95_us),
         us(row.p99_us),
@@ -247,19 +301,31 @@ fn gates(report: &Report, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
+/// What is written where a fact could not be read.
+pub const UNKNOWN: &str = "unknown";
+
+/// A fact of the machine, or that it is not known.
+#[must_use]
+pub fn known(fact: &str) -> &str {
+    if fact.trim().is_empty() { UNKNOWN } else { fact }
+}
+
 fn machine(report: &Report, out: &mut String) -> std::fmt::Result {
     let (m, s) = (&report.context.machine, &report.settings);
     writeln!(out, "\n## Machine and settings\n")?;
     writeln!(
         out,
-        "- {}, {}, {} cores, {}; {} descriptors; ports {}",
-        inline(&m.system),
-        inline(&m.processor),
+        "- {}, {}, {} cores, memory {}; {} descriptors; ports {}",
+        inline(known(&m.system)),
+        inline(known(&m.processor)),
         m.cores,
-        bytes(m.memory_bytes),
-        m.descriptor_limit,
-        inline(&m.port_range),
+        if m.memory_bytes > 0 { bytes(m.memory_bytes) } else { UNKNOWN.to_owned() },
+        if m.descriptor_limit > 0 { m.descriptor_limit.to_string() } else { UNKNOWN.to_owned() },
+        inline(known(&m.port_range)),
     )?;
+    if let Some(pinned) = pinned_words(report) {
+        writeln!(out, "- {pinned}")?;
+    }
     writeln!(
         out,
         "- steps of {} s after {} s of warm-up, {} repeats near the knee; {} steps in all; ended: {}",

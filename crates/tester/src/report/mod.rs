@@ -10,6 +10,7 @@
 //! versioned by [`SCHEMA`]: fields are added without a new version, and changed or removed only with
 //! one. Times of day and the machine's facts are arguments, so that a report can be rebuilt exactly.
 
+mod conclusion;
 pub mod format;
 pub mod html;
 pub mod machine;
@@ -23,18 +24,20 @@ use serde::{Deserialize, Serialize};
 use tidegate_algorithms::stats::Interval;
 
 pub use self::markdown::markdown;
+pub use conclusion::Conclusion;
 pub use machine::Machine;
 pub use verdict::{Verdict, evaluate};
 
-use crate::diagnose::{Cause, CauseName, Evidence, Observation, diagnose, host};
+use crate::diagnose::{Cause, CauseName, CoreUse, Diagnosis, Evidence, Observation, diagnose, host};
 use crate::discover::gates::Gate;
 use crate::discover::zones::{self, Zone, ZoneSpan};
-use crate::discover::{Capacity, Discovery, Knee, Level, Outcome, Settings, Stop, UslFit};
+use crate::discover::{Bound, Capacity, Discovery, Knee, Level, Outcome, Settings, Stop, UslFit};
+use crate::pin::Split;
 use crate::record::{LatencySummary, StepRecord};
 use crate::threshold::{Metric, Threshold};
 
 /// Name and version of the JSON schema.
-pub const SCHEMA: &str = "tidegate-report/1";
+pub const SCHEMA: &str = "tidegate-report/2";
 
 /// What stands for a cause at a load where more load still gives more.
 const NOT_SATURATED: &str = "not-saturated";
@@ -55,6 +58,15 @@ pub struct Context {
     pub version: String,
     /// The machine that generated the load.
     pub machine: Machine,
+    /// What was sent, in words.
+    #[serde(default)]
+    pub requests: String,
+    /// Digest of everything that was asked and of what counts as a reply; empty when it was not made.
+    #[serde(default)]
+    pub requests_digest: String,
+    /// Cores of their own for the server and the generator, when they had some on one machine.
+    #[serde(default)]
+    pub pinned: Option<Split>,
     /// Gain in throughput by one more generator thread, as a ratio; null when that was not tried.
     #[serde(default)]
     pub extra_worker_gain: Option<f64>,
@@ -69,8 +81,10 @@ pub struct LevelRow {
     pub repeats: usize,
     /// Good replies per second over the usable repeats; none when every figure was refused.
     pub throughput: Option<f64>,
-    /// Its 95 % interval.
+    /// Its 95 % interval; none when it is so wide that it says nothing.
     pub interval: Option<Interval>,
+    /// Whether the repeats differ by that much.
+    pub unsteady: bool,
     /// Median over the repeats of the median response time, in microseconds.
     pub p50_us: Option<f64>,
     /// The same of the 95th percentile.
@@ -98,6 +112,8 @@ pub struct Report {
     /// Target, scenario, time, version, machine.
     #[serde(flatten)]
     pub context: Context,
+    /// The verdict in one sentence, and what to do about it.
+    pub conclusion: Conclusion,
     /// What the search was asked for.
     pub settings: Settings,
     /// Why it ended.
@@ -112,10 +128,12 @@ pub struct Report {
     pub usl: Option<UslFit>,
     /// The verdict gates.
     pub gates: Vec<Gate>,
-    /// The most certain cause, `unknown` when none is.
+    /// The one cause of the plateau, `unknown` when none is certain enough.
     pub cause: Cause,
-    /// The other causes that the evidence supports, the most certain first.
-    pub other_causes: Vec<Cause>,
+    /// What is true beside it, the most certain first.
+    pub findings: Vec<Cause>,
+    /// Who used the server's cores at the load in question; null when that was not seen.
+    pub cores: Option<CoreUse>,
     /// One row per load.
     pub levels: Vec<LevelRow>,
     /// Every step, in the order in which they ran.
@@ -152,16 +170,16 @@ impl Report {
         let outcome = discovery.outcome();
         let mut evidence = Evidence::of(discovery, &outcome, observations);
         evidence.extra_worker_gain = context.extra_worker_gain;
-        let mut causes = diagnose(&evidence);
+        let Diagnosis { cause, findings } = diagnose(&evidence);
         let settings = discovery.settings().clone();
+        let outcome = if cause.name.is_clients() { at_least(outcome, &settings) } else { outcome };
         let levels = rows(&settings, &outcome, &evidence);
-        // Invariant: `diagnose` never gives an empty list.
-        let cause = causes.remove(0);
         let mut gates = outcome.gates;
         gates.extend(host::gate(&evidence));
         let mut report = Self {
             schema: SCHEMA.to_owned(),
             context,
+            conclusion: Conclusion::default(),
             settings,
             stop: outcome.stop,
             capacity: outcome.capacity,
@@ -170,13 +188,15 @@ impl Report {
             usl: outcome.usl,
             gates,
             cause,
-            other_causes: causes,
+            findings,
+            cores: CoreUse::of(&evidence.at_focus()),
             levels,
             steps: discovery.steps().to_vec(),
             observations: observations.to_vec(),
             verdicts: Vec::new(),
         };
         report.verdicts = evaluate(thresholds, &report);
+        report.conclusion = conclusion::conclude(&report);
         report
     }
 
@@ -202,6 +222,12 @@ impl Report {
     /// When a figure cannot be written, which no report built here has.
     pub fn to_json(&self) -> Result<String, ReportError> {
         Ok(serde_json::to_string_pretty(self)?)
+    }
+
+    /// Whether any reply was good or a denial. Without one nothing was measured.
+    #[must_use]
+    pub fn was_answered(&self) -> bool {
+        self.steps.iter().any(|step| step.good + step.denied > 0)
     }
 
     /// Whether connections were raised rather than a rate.
@@ -248,31 +274,38 @@ fn times(step: &StepRecord) -> impl Iterator<Item = (&'static str, &LatencySumma
     .filter(|(_, times)| times.count > 0)
 }
 
+/// The outcome of a search that ended at the client's own limit: the server may do more, and where its knee
+/// is was not seen.
+fn at_least(outcome: Outcome, settings: &Settings) -> Outcome {
+    let capacity = outcome.capacity.map(|c| Capacity { bound: Bound::AtLeast, ..c });
+    let zones = zones::spans(&outcome.levels, settings, None, capacity.map(|c| c.throughput));
+    Outcome { capacity, knee: None, zones, ..outcome }
+}
+
 fn rows(settings: &Settings, outcome: &Outcome, evidence: &Evidence) -> Vec<LevelRow> {
     let knee = if settings.is_closed() {
         outcome.knee.map(|k| k.concurrency)
     } else {
         outcome.capacity.map(|c| c.load)
     };
-    let capacity = outcome.capacity.map(|c| c.throughput);
     let row = |level: &Level| {
         let figure = |metric| Some(level.figure(metric)).filter(|v| v.is_finite());
         let throughput = level.throughput();
-        let causes = diagnose(&evidence.clone().asking_about(level.load));
-        let first = causes.first().map_or(CauseName::Unknown, |c| c.name);
+        let first = diagnose(&evidence.clone().asking_about(level.load)).cause.name;
         // Up to the knee more load gives more work: there is nothing to explain.
         let growing = first == CauseName::Unknown && knee.is_none_or(|k| level.load <= k);
         LevelRow {
             load: level.load,
             repeats: level.repeats(),
             throughput: throughput.map(|t| t.mean),
-            interval: level.interval(),
+            interval: level.interval().filter(|_| !level.is_unsteady()),
+            unsteady: level.is_unsteady(),
             p50_us: figure(Metric::P50),
             p95_us: figure(Metric::P95),
             p99_us: figure(Metric::P99),
             error_ratio: level.error_ratio(),
             denied_ratio: level.denied_ratio(),
-            zone: zones::of(level, settings, knee, capacity),
+            zone: zones::at(&outcome.zones, level.load),
             generator_bound: level.generator_bound(),
             cause: if growing { NOT_SATURATED } else { first.as_str() }.to_owned(),
         }

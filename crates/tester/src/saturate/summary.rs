@@ -13,7 +13,9 @@ use crate::measurement::Loop;
 use crate::record::{Refusal, StepRecord};
 use crate::report::Report;
 use crate::report::format::{count, percent, time};
-use crate::report::markdown::{capacity_sentence, error_totals, knee_sentence, shown, zone_name};
+use crate::report::markdown::{
+    capacity_sentence, cores_sentence, error_totals, knee_sentence, pinned_words, shown, zone_name,
+};
 
 /// One line for step `number`, counted from 1.
 #[must_use]
@@ -78,6 +80,8 @@ pub fn summary(report: &Report) -> String {
 }
 
 fn write(report: &Report, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "{}", report.conclusion.sentence)?;
+    writeln!(out, "What to do: {}\n", report.conclusion.advice)?;
     writeln!(out, "{}", capacity_sentence(report))?;
     writeln!(out, "{}", knee_sentence(report))?;
     let zones: Vec<String> = report
@@ -118,8 +122,17 @@ fn cause(report: &Report, out: &mut String) -> std::fmt::Result {
     for line in &cause.evidence {
         writeln!(out, "  - {line}")?;
     }
-    for other in &report.other_causes {
-        writeln!(out, "  also {}: {}", other.name.as_str(), other.summary)?;
+    if let Some(cores) = cores_sentence(report) {
+        writeln!(out, "  - {cores}")?;
+    }
+    if let Some(pinned) = pinned_words(report) {
+        writeln!(out, "  - {pinned}")?;
+    }
+    for found in &report.findings {
+        writeln!(out, "Found beside it: {}: {}.", found.name.as_str(), found.summary)?;
+        for line in &found.evidence {
+            writeln!(out, "  - {line}")?;
+        }
     }
     Ok(())
 }

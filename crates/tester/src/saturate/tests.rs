@@ -51,7 +51,7 @@ fn a_search_ends_with_its_report_and_an_observation_for_each_step() {
     assert_eq!(report.stop, Ended::Found);
     assert!((report.capacity.unwrap().throughput - 800.0).abs() < 24.0);
     let said = summary(&report);
-    assert!(said.starts_with("Capacity: 7") || said.starts_with("Capacity: 8"), "{said}");
+    assert!(said.starts_with("The server does 7") || said.starts_with("The server does 8"), "{said}");
     assert!(said.contains("Cause: unknown") && said.contains("MISSED"), "{said}");
 }
 

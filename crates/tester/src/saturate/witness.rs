@@ -116,7 +116,8 @@ impl<B: Bench> Bench for Watched<B> {
         if seen.server.is_none()
             && let (Some(before), Some(after), Some((_, cores))) = (before, after, &self.page)
         {
-            let seconds = measurement.seconds + plan.warmup_ms as f64 / 1e3;
+            let opening = measurement.opening_seconds;
+            let seconds = opening + plan.warmup_ms as f64 / 1e3 + measurement.seconds;
             seen.server = Samples::server(&before, &after, seconds, *cores);
         }
         self.observations.push(seen);
@@ -129,6 +130,7 @@ fn forget_this_machine(seen: &mut Observation) {
     if let Some(kernel) = &mut seen.kernel {
         (kernel.listen_overflows, kernel.listen_drops) = (0, 0);
         (kernel.accept_queue, kernel.accept_queue_limit, kernel.idle) = (None, None, None);
+        (kernel.cores, kernel.machine_cores, kernel.opening) = (None, None, None);
     }
 }
 

@@ -10,12 +10,14 @@ use crate::load::Rows;
 pub const MAX_BYTES: usize = 64 << 20;
 /// Most rows.
 pub const MAX_ROWS: usize = 1_000_000;
+/// Most cells in all rows.
+pub const MAX_CELLS: usize = 8_000_000;
 
 /// Why a data file is refused.
 #[derive(Debug, Error)]
 pub enum DataError {
     /// Too large.
-    #[error("more than {MAX_BYTES} bytes or {MAX_ROWS} rows")]
+    #[error("more than {MAX_BYTES} bytes, {MAX_ROWS} rows or {MAX_CELLS} cells")]
     TooLarge,
     /// No rows.
     #[error("no rows")]
@@ -38,7 +40,7 @@ pub enum DataError {
     Json(usize),
 }
 
-/// Reads rows; JSON Lines when the first byte that is not blank opens an object.
+/// Reads rows, and no more than the bounds allow; JSON Lines when the first byte that is not blank opens an object.
 ///
 /// # Errors
 /// When the text is neither, or exceeds a bound.
@@ -47,16 +49,31 @@ pub fn parse(text: &str) -> Result<Arc<Rows>, DataError> {
         return Err(DataError::TooLarge);
     }
     let rows = if text.trim_start().starts_with('{') { json_lines(text) } else { csv(text) }?;
-    match rows.cells.len() {
-        0 => Err(DataError::Empty),
-        1..=MAX_ROWS => Ok(Arc::new(rows)),
-        _ => Err(DataError::TooLarge),
+    if rows.cells.is_empty() { Err(DataError::Empty) } else { Ok(Arc::new(rows)) }
+}
+
+/// Rows as they are read; a row or a cell beyond the bounds ends the reading.
+#[derive(Default)]
+struct Table {
+    columns: Vec<String>,
+    cells: Vec<Vec<String>>,
+    count: usize,
+}
+
+impl Table {
+    fn push(&mut self, row: Vec<String>) -> Result<(), DataError> {
+        self.count += row.len();
+        if self.cells.len() >= MAX_ROWS || self.count > MAX_CELLS {
+            return Err(DataError::TooLarge);
+        }
+        self.cells.push(row);
+        Ok(())
     }
 }
 
 fn csv(text: &str) -> Result<Rows, DataError> {
-    let mut records: Vec<Vec<String>> = Vec::new();
-    let (mut record, mut cell) = (Vec::new(), String::new());
+    let mut table = Table::default();
+    let (mut record, mut cell, mut line) = (Vec::new(), String::new(), 0);
     let (mut quoted, mut chars) = (false, text.chars().peekable());
     while let Some(char) = chars.next() {
         match char {
@@ -66,11 +83,12 @@ fn csv(text: &str) -> Result<Rows, DataError> {
             }
             '"' if quoted => quoted = false,
             '"' if cell.is_empty() => quoted = true,
+            ',' if !quoted && record.len() >= MAX_CELLS => return Err(DataError::TooLarge),
             ',' if !quoted => record.push(std::mem::take(&mut cell)),
             '\r' if !quoted && chars.peek() == Some(&'\n') => {}
             '\n' if !quoted => {
                 record.push(std::mem::take(&mut cell));
-                records.push(std::mem::take(&mut record));
+                take_record(&mut table, std::mem::take(&mut record), &mut line)?;
             }
             other => cell.push(other),
         }
@@ -80,20 +98,29 @@ fn csv(text: &str) -> Result<Rows, DataError> {
     }
     if !cell.is_empty() || !record.is_empty() {
         record.push(cell);
-        records.push(record);
+        take_record(&mut table, record, &mut line)?;
     }
-    records.retain(|record| record.len() > 1 || record.first().is_some_and(|cell| !cell.is_empty()));
-    let mut records = records.into_iter();
-    let columns = records.next().ok_or(DataError::Empty)?;
-    let cells: Vec<Vec<String>> = records.collect();
-    if let Some(at) = cells.iter().position(|row| row.len() != columns.len()) {
-        return Err(DataError::Cells { line: at + 2, found: cells[at].len(), expected: columns.len() });
+    Ok(Rows { columns: table.columns, cells: table.cells })
+}
+
+/// The header, or a row with as many cells; an empty line is none.
+fn take_record(table: &mut Table, record: Vec<String>, line: &mut usize) -> Result<(), DataError> {
+    if record.len() <= 1 && record.first().is_none_or(String::is_empty) {
+        return Ok(());
     }
-    Ok(Rows { columns, cells })
+    *line += 1;
+    if table.columns.is_empty() {
+        table.columns = record;
+        return Ok(());
+    }
+    if record.len() != table.columns.len() {
+        return Err(DataError::Cells { line: *line, found: record.len(), expected: table.columns.len() });
+    }
+    table.push(record)
 }
 
 fn json_lines(text: &str) -> Result<Rows, DataError> {
-    let mut rows = Rows::default();
+    let mut rows = Table::default();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let bad = || DataError::Json(index + 1);
         let object: serde_json::Map<String, serde_json::Value> =
@@ -110,9 +137,10 @@ fn json_lines(text: &str) -> Result<Rows, DataError> {
                 other => other.to_string(),
             })
         };
-        rows.cells.push(rows.columns.iter().map(cell).collect::<Option<_>>().ok_or_else(bad)?);
+        let row = rows.columns.iter().map(cell).collect::<Option<_>>().ok_or_else(bad)?;
+        rows.push(row)?;
     }
-    Ok(rows)
+    Ok(Rows { columns: rows.columns, cells: rows.cells })
 }
 
 #[cfg(test)]
@@ -139,6 +167,18 @@ mod tests {
         assert!(matches!(parse("a,b\n1\n"), Err(DataError::Cells { line: 2, found: 1, expected: 2 })));
         assert!(matches!(parse("a\n\"x"), Err(DataError::Quote)));
         assert!(matches!(parse("{\"a\":1}\n{\"b\":1}"), Err(DataError::Json(2))));
+    }
+
+    /// Short lines are the worst: each is a row of its own in memory.
+    #[test]
+    fn reading_ends_at_the_bounds() {
+        let rows = format!("a\n{}", "1\n".repeat(MAX_ROWS));
+        assert_eq!(parse(&rows).unwrap().cells.len(), MAX_ROWS);
+        assert!(matches!(parse(&(rows + "1\n")), Err(DataError::TooLarge)));
+        assert!(matches!(parse(&",".repeat(MAX_CELLS + 1)), Err(DataError::TooLarge)));
+        assert!(matches!(parse(&"x".repeat(MAX_BYTES + 1)), Err(DataError::TooLarge)));
+        let wide = format!("{}a\n", "a,".repeat(9_999));
+        assert!(matches!(parse(&wide.repeat(MAX_CELLS / 10_000 + 2)), Err(DataError::TooLarge)));
     }
 
     proptest! {

@@ -14,6 +14,7 @@ mod steps;
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use tidegate_algorithms::pacing::Profile;
 use tidegate_wire::http1::{RequestTemplate, TemplateError, Text};
@@ -28,6 +29,30 @@ use crate::{
 };
 
 pub use builtin::{built_in, names};
+
+/// Tables of a scenario that say what is asked and which replies count.
+const WORK: [&str; 3] = ["request", "good", "denied"];
+
+/// A digest (SHA-256, hexadecimal) of the work that a scenario is: what is sent and in which proportion, which
+/// replies count how, the data, and whether connections are kept. Steps, rates and the target's address are
+/// no part of it, so that reports of different loads, hosts and versions can be compared.
+///
+/// # Errors
+/// When the text is not TOML.
+pub fn digest(text: &str, data: Option<&str>) -> Result<String, toml::de::Error> {
+    let mut table: toml::Table = text.parse()?;
+    let reuse = table.get("connection").and_then(|connection| connection.get("reuse")).cloned();
+    table.retain(|key, _| WORK.contains(&key));
+    if let Some(reuse) = reuse {
+        table.insert("reuse".to_owned(), reuse);
+    }
+    let mut hash = Sha256::new();
+    // A table's keys are in order, so that the order of a file's lines decides nothing.
+    hash.update(table.to_string());
+    hash.update([0]);
+    hash.update(data.unwrap_or_default());
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
 
 /// A checked scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,9 +224,49 @@ impl Scenario {
         })
     }
 
+    /// What goes over a connection in words: the first request, and how many there are beside it.
+    #[must_use]
+    pub fn requests_in_words(&self, exchange: &Exchange) -> String {
+        let word = |request: &RequestSpec| match exchange {
+            Exchange::Resp(_) => request.command.join(" "),
+            Exchange::Http(_) | Exchange::Http2 { .. } => format!("{} {}", request.method, request.path),
+            Exchange::TcpConnect => "a connection".to_owned(),
+            Exchange::TcpEcho { bytes } => format!("{bytes} bytes to be echoed"),
+        };
+        let first = self.requests.first().map_or(String::new(), word);
+        match self.requests.len() {
+            0 | 1 => first,
+            more => format!("{first} and {} more", more - 1),
+        }
+    }
+
     /// The most connections that any step holds.
     #[must_use]
     pub fn max_connections(&self) -> u32 {
         self.steps.iter().map(|step| step.plan.connections).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_of_the_work_and_of_nothing_else() {
+        let of = |text: &str, data| digest(text, data).unwrap();
+        let get = "name = \"a\"\n[[request]]\npath = \"/\"\n[[step]]\nconnections = 1\nduration_s = 1\n";
+        let more = "[[step]]\nconnections = 8\nduration_s = 2\n[[request]]\npath = \"/\"\n";
+        assert_eq!(of(get, None), of(more, None), "steps and names decide nothing");
+        assert_eq!(of(get, None).len(), 64);
+        for other in [
+            get.replace("\"/\"", "\"/other\""),
+            get.replace("path", "method = \"POST\"\npath"),
+            get.replace("[[step]]", "[good]\nstatus = [\"200\"]\n[[step]]"),
+            get.replace("[[request]]", "[connection]\nreuse = \"per-request\"\n[[request]]"),
+        ] {
+            assert_ne!(of(get, None), of(&other, None), "{other}");
+        }
+        assert_ne!(of(get, None), of(get, Some("id\n1\n")));
+        assert!(digest("not toml", None).is_err());
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use tidegate_tester::audit::{audit, read, text};
 
 use super::compare::refuse;
-use super::{EXIT_FINDING, files};
+use super::{EXIT_FINDING, files, terminal};
 
 /// Audits the claims of a published load test, typed into a TOML file.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,8 @@ impl Audit {
             if self.json {
                 writeln!(out, "{}", serde_json::to_string_pretty(&verdicts)?)?;
             } else {
-                write!(out, "{}{}", if i > 0 { "\n" } else { "" }, text(&file, &verdicts))?;
+                let said = terminal::plain(&text(&file, &verdicts));
+                write!(out, "{}{said}", if i > 0 { "\n" } else { "" })?;
             }
         }
         Ok(if self.strict && objections > 0 { ExitCode::from(EXIT_FINDING) } else { ExitCode::SUCCESS })

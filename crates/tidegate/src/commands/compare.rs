@@ -12,7 +12,7 @@ use tidegate_tester::compare::{Change, compare};
 use tidegate_tester::report::Report;
 
 use super::interleave::Interleaved;
-use super::{EXIT_FINDING, EXIT_REFUSED, files};
+use super::{EXIT_FINDING, EXIT_REFUSED, files, terminal};
 
 /// Compares two reports of the same work, or two targets, with an interval on every difference.
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ impl Compare {
         if self.json {
             writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
         } else {
-            write!(out, "{}", found.text(a.load_unit()))?;
+            write!(out, "{}", terminal::plain(&found.text(a.load_unit())))?;
         }
         let worse = found
             .loads
@@ -79,6 +79,6 @@ pub(super) fn report(path: &Path) -> Result<Report, String> {
 
 /// Prints why not.
 pub(super) fn refuse(out: &mut dyn Write, why: &str) -> io::Result<ExitCode> {
-    writeln!(out, "{why}")?;
+    writeln!(out, "{}", terminal::plain(why))?;
     Ok(ExitCode::from(EXIT_REFUSED))
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use tidegate_net::clock::wall;
 use tidegate_tester::cluster::{Cluster, Job};
 use tidegate_tester::compare::{Side, interleave};
@@ -134,17 +134,18 @@ impl Interleaved {
         preflight::contact(&options)?;
         job.threads = (machine.cores / decision.processes).max(1);
         job.sources = decision.sources;
-        let executable = std::env::current_exe().context("this program's own path is needed")?;
         let context = Context {
             target: url.to_owned(),
             engine: options.engine(),
+            requests: scenario.requests_in_words(&options.exchange),
             scenario: scenario.name,
             started: report::format::utc(wall().0),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: report::Machine::here(),
-            extra_worker_gain: None,
+            // Two targets that are named together are meant to be compared, whatever their paths.
+            ..Context::default()
         };
-        let cluster = Cluster::new(job, decision.processes, executable, vec![load::WORKER.into()]);
+        let cluster = Cluster::new(job, decision.processes, load::own_program()?, vec![load::WORKER.into()]);
         Ok(Some(Measured { cluster, context }))
     }
 }

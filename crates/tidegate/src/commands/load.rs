@@ -1,14 +1,14 @@
 //! `tidegate load`: runs a scenario, or one step given by flags, and prints what it measured.
 //!
 //! This is load without judgement: no search, no diagnosis (that is `tidegate saturate`). Exit status:
-//! 0; 1 when nothing could be measured; 2 when the machine does not allow the run; 3 when a threshold
-//! of the scenario is missed: the same as of `tidegate saturate`.
+//! 0; 1 when nothing, or not everything, could be measured (no reply was good, or it was interrupted); 2
+//! when the machine does not allow the run; 3 when a threshold of the scenario is missed: the same as of
+//! `tidegate saturate`.
 
 use std::{
-    fs,
     io::{self, Write},
     net::IpAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -25,7 +25,7 @@ use tidegate_tester::{
 };
 
 use super::{
-    EXIT_FINDING, EXIT_MISTAKES,
+    EXIT_FINDING, EXIT_MISTAKES, files,
     request::RequestFlags,
     terminal::{self, Canvas},
 };
@@ -54,20 +54,20 @@ pub struct Load {
     #[arg(long, requires = "rate")]
     poisson: bool,
     /// Measured seconds.
-    #[arg(short, long, default_value_t = 10.0)]
-    duration_s: f64,
+    #[arg(short = 'd', long, alias = "duration-s", default_value_t = 10.0)]
+    step_seconds: f64,
     /// Seconds before that are not measured.
-    #[arg(short, long, default_value_t = 1.0)]
-    warmup_s: f64,
+    #[arg(short = 'w', long, alias = "warmup-s", default_value_t = 1.0)]
+    warmup_seconds: f64,
     /// Stop after so many requests.
     #[arg(short = 'n', long)]
     requests: Option<u64>,
     /// A connection for each request.
     #[arg(long)]
     connection_per_request: bool,
-    /// Longest time to a reply.
-    #[arg(long, default_value_t = 10_000)]
-    request_timeout_ms: u64,
+    /// Longest wait for a reply, in seconds.
+    #[arg(long)]
+    timeout_seconds: Option<f64>,
     /// Generator threads of each process (default: one per core).
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
@@ -92,8 +92,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Runs all steps and prints what each measured. Exit code 0: all thresholds were met, 2: the
-    /// machine does not allow the run, 3: a threshold was missed.
+    /// Runs all steps and prints what each measured. Exit code 0: all thresholds were met, 1: nothing or
+    /// not all was measured, 2: the machine does not allow the run, 3: a threshold was missed.
     ///
     /// # Errors
     /// When the target or the scenario is not valid, nothing listens there, or the load cannot be run.
@@ -135,8 +135,7 @@ fn run(args: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let processes = args.processes.unwrap_or(decision.processes);
     job.threads = args.threads.unwrap_or_else(|| (machine.cores / processes).max(1));
     job.sources = decision.sources;
-    let executable = std::env::current_exe().context("this program's own path is needed")?;
-    let mut cluster = Cluster::new(job, processes, executable, vec![WORKER.into()]);
+    let mut cluster = Cluster::new(job, processes, own_program()?, vec![WORKER.into()]);
     let canvas = Arc::new(Mutex::new(Canvas::default()));
     if terminal::can_redraw() {
         cluster = cluster.on_progress(drawn_on(Arc::clone(&canvas)));
@@ -154,7 +153,7 @@ fn steps(
 ) -> anyhow::Result<ExitCode> {
     let stop = cluster.stop_handle();
     super::signals::stop_on_signal(stop.clone())?;
-    let mut kept = true;
+    let (mut kept, mut answered) = (true, false);
     for (index, step) in scenario.steps.iter().enumerate() {
         if stop.is_stopped() {
             break;
@@ -168,6 +167,7 @@ fn steps(
             break;
         }
         let record = StepRecord::of(&measured);
+        answered |= record.good + record.denied > 0;
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&record)?)?;
         } else {
@@ -179,8 +179,17 @@ fn steps(
     }
     if stop.is_stopped() {
         writeln!(io::stderr(), "interrupted: this is what was measured until then")?;
+    } else if !answered {
+        writeln!(
+            io::stderr(),
+            "no reply was good: see whether the server works, and whether this is its address"
+        )?;
     }
-    Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FINDING) })
+    Ok(match (kept, answered && !stop.is_stopped()) {
+        (false, _) => ExitCode::from(EXIT_FINDING),
+        (true, false) => ExitCode::FAILURE,
+        (true, true) => ExitCode::SUCCESS,
+    })
 }
 
 /// Draws the running step over itself.
@@ -189,6 +198,13 @@ fn drawn_on(canvas: Arc<Mutex<Canvas>>) -> OnProgress {
         let lines = live::step(&Running::of(progress), terminal::size());
         canvas.lock().unwrap_or_else(PoisonError::into_inner).draw(&lines);
     })
+}
+
+/// This program, to be started again.
+pub(super) fn own_program() -> anyhow::Result<PathBuf> {
+    // Without /proc the system does not know; then as it was called.
+    let called = || std::env::args_os().next().map(PathBuf::from);
+    std::env::current_exe().ok().or_else(called).context("this program's own path is needed")
 }
 
 /// The hidden worker command.
@@ -217,13 +233,13 @@ pub(super) fn named_scenario(name: &str) -> anyhow::Result<(String, Option<Strin
         return Ok((text.to_owned(), None));
     }
     let known = || scenario::names().collect::<Vec<_>>().join(", ");
-    let text = fs::read_to_string(name).with_context(|| {
+    let text = files::text(Path::new(name)).with_context(|| {
         format!("{name:?} is neither a file nor one of the built-in scenarios {}", known())
     })?;
     let mut data = None;
     let folder = Path::new(name).parent().unwrap_or(Path::new("."));
     Scenario::parse(&text, |file| {
-        let text = fs::read_to_string(folder.join(file))?;
+        let text = files::text_within(&folder.join(file), scenario::data::MAX_BYTES)?;
         data = Some(text.clone());
         Ok(text)
     })?;
@@ -234,13 +250,13 @@ pub(super) fn named_scenario(name: &str) -> anyhow::Result<(String, Option<Strin
 fn one_step(args: &Load) -> anyhow::Result<String> {
     let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
     let mut text = format!(
-        "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\nrequest_timeout_ms = {}\n{}\
+        "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\n{}{}\
          [[step]]\nconnections = {}\nduration_s = {:?}\nwarmup_s = {:?}\n",
-        args.request_timeout_ms,
+        request_timeout(args.timeout_seconds),
         args.request.table(&args.url)?,
         args.connections,
-        args.duration_s,
-        args.warmup_s
+        args.step_seconds,
+        args.warmup_seconds
     );
     if let Some(requests) = args.requests {
         text.push_str(&format!("requests = {requests}\n"));
@@ -250,6 +266,11 @@ fn one_step(args: &Load) -> anyhow::Result<String> {
         text.push_str(&format!("rate = {rate:?}\narrivals = \"{arrivals}\"\n"));
     }
     Ok(text)
+}
+
+/// The line of a scenario that `--timeout-seconds` stands for.
+pub(super) fn request_timeout(seconds: Option<f64>) -> String {
+    seconds.map_or(String::new(), |s| format!("request_timeout_ms = {}\n", (s.max(0.0) * 1e3) as u64))
 }
 
 fn ms(histogram: &Latency, quantile: f64) -> f64 {

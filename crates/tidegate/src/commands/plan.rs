@@ -8,6 +8,7 @@ use tidegate_tester::plan::{HEADROOM, Target, plan};
 use tidegate_tester::threshold::Threshold;
 
 use super::compare::{refuse, report};
+use super::terminal;
 
 /// Plans instances for a rate from a report's measured figures.
 #[derive(Debug, clap::Args)]
@@ -62,7 +63,7 @@ impl Plan {
         if self.json {
             writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?;
         } else {
-            write!(out, "{}", plan.text())?;
+            write!(out, "{}", terminal::plain(&plan.text()))?;
         }
         match &self.limits {
             Some(path) => {
@@ -72,7 +73,7 @@ impl Plan {
                     writeln!(out, "\nlimits written to {}", path.display())?;
                 }
             }
-            None if !self.json => write!(out, "\nlimits.toml:\n\n{}", plan.limits)?,
+            None if !self.json => write!(out, "\nlimits.toml:\n\n{}", terminal::plain(&plan.limits))?,
             None => {}
         }
         Ok(ExitCode::SUCCESS)

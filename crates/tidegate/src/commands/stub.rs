@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use super::load::own_program;
 use anyhow::{Context as _, bail};
 use tidegate_tester::{
     load::Stop,
@@ -131,7 +132,7 @@ fn several(args: &StubCommand, stop: &Stop) -> anyhow::Result<ExitCode> {
         bail!("several processes need a port that they can share");
     }
     let own: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let executable = std::env::current_exe().context("this program's own path is needed")?;
+    let executable = own_program()?;
     let mut children = Vec::new();
     for _ in 0..args.processes {
         let mut command = Command::new(&executable);

@@ -24,16 +24,25 @@ pub(super) fn size() -> (usize, usize) {
     known.map_or(USUAL, |size| (size.ws_col.into(), size.ws_row.into()))
 }
 
+/// Text without what moves a terminal's cursor: names in it come from files and from other programs.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+}
+
 /// Text for standard error, its lines no longer than a terminal is wide; for a file as it is.
 pub(super) fn for_errors(text: &str) -> String {
-    if can_redraw() { wrapped(text, size().0) } else { text.to_owned() }
+    let text = plain(text);
+    if can_redraw() { wrapped(&text, size().0) } else { text }
 }
 
 /// The same for standard output.
 pub(super) fn for_output(text: &str) -> String {
     let size = tcgetwinsize(io::stdout()).ok().filter(|_| io::stdout().is_terminal());
-    size.filter(|size| size.ws_col > 0)
-        .map_or_else(|| text.to_owned(), |size| wrapped(text, size.ws_col.into()))
+    let text = plain(text);
+    match size.filter(|size| size.ws_col > 0) {
+        Some(size) => wrapped(&text, size.ws_col.into()),
+        None => text,
+    }
 }
 
 /// Breaks long lines at blanks; what follows stands below where the line's own text begins.
@@ -101,6 +110,12 @@ impl Canvas {
         say(&back);
     }
 
+    /// Leaves the drawing where it is: what comes next stands below it.
+    pub(super) fn keep(&mut self) {
+        self.lines = 0;
+        say("\n");
+    }
+
     /// To the first line of the last drawing, and everything below it gone.
     fn back(&self) -> String {
         // From the first column: a terminal echoes `^C` where the cursor stands.
@@ -119,6 +134,7 @@ mod tests {
                         - latency grows with the connections:\n    10.2 ms at 8\nshort\n";
         assert_eq!(wrapped(text, 40), expected);
         assert_eq!(wrapped(text, 200), text);
+        assert_eq!(plain("a\u{1b}[2J\tb\r\n\u{9b}1m"), "a\u{fffd}[2J\tb\u{fffd}\n\u{fffd}1m");
         assert_eq!(wrapped(&"x".repeat(50), 40), "x".repeat(50), "a word is not broken");
     }
 }

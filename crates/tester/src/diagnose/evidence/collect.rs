@@ -18,7 +18,7 @@ use rustix::process::{Resource, getrlimit};
 use super::cgroup::{Quota, quota};
 use super::network::{self, Sockets, TcpCounters, TcpSocket};
 use super::sock_diag;
-use super::{KernelDelta, Observation, ServerDelta, ThreadUse, process};
+use super::{KernelDelta, Observation, Opening, ServerDelta, ThreadUse, process};
 
 /// Threads looked at.
 pub const MAX_THREADS: usize = 1_024;
@@ -80,7 +80,8 @@ struct Thread {
 pub struct Reading {
     counters: Option<TcpCounters>,
     sockets: Option<Sockets>,
-    machine: Option<process::MachineTicks>,
+    cores: Option<process::CoreTicks>,
+    machine_cores: Option<u32>,
     accept_queue: Option<(u64, Option<u64>)>,
     min_rtt_us: Option<u32>,
     client_descriptors: Option<u64>,
@@ -98,10 +99,13 @@ impl Probe {
     pub fn read(&self) -> Reading {
         let tcp = sockets();
         let server = self.server_pid;
+        let machine = file("/proc/stat");
+        let ticks = |counts: &dyn Fn(u32) -> bool| process::core_ticks(machine.as_ref()?, counts);
         Reading {
             counters: file("/proc/net/netstat").and_then(|t| network::netstat(&t)),
             sockets: file("/proc/net/sockstat").and_then(|t| network::sockstat(&t)),
-            machine: file("/proc/stat").and_then(|t| process::machine_ticks(&t)),
+            cores: ticks(&on_allowed_cores(server)),
+            machine_cores: ticks(&|_| true).map(|all| all.cores),
             accept_queue: self.accept_queue(&tcp),
             min_rtt_us: self.target.and_then(sock_diag::min_rtt_us),
             client_descriptors: self.client_pids.iter().filter_map(|&p| client_files(p)).max(),
@@ -116,8 +120,20 @@ impl Probe {
         }
     }
 
-    /// The figures of a step of `seconds` from readings in order of time: at least the one before it
-    /// and the one after it.
+    /// What was counted while connections were opened, for `seconds`.
+    #[must_use]
+    pub fn opening(first: &Reading, opened: &Reading, seconds: f64) -> Option<Opening> {
+        let (before, after) = (first.counters?, opened.counters?);
+        Some(Opening {
+            seconds,
+            listen_overflows: after.listen_overflows.saturating_sub(before.listen_overflows),
+            listen_drops: after.listen_drops.saturating_sub(before.listen_drops),
+            syn_retransmits: after.syn_retransmits.saturating_sub(before.syn_retransmits),
+        })
+    }
+
+    /// The figures of a measured time of `seconds` from readings in order of time: at least the one
+    /// before it and the one after it.
     #[must_use]
     pub fn delta(&self, readings: &[Reading], seconds: f64) -> Observation {
         let (Some(first), Some(last)) = (readings.first(), readings.last()) else {
@@ -146,8 +162,11 @@ impl Probe {
             client_descriptor_limit: limit,
             accept_queue: most(|r| r.accept_queue.map(|(waiting, _)| waiting)),
             accept_queue_limit: most(|r| r.accept_queue.and_then(|(_, limit)| limit)),
+            cores: last.cores.map(|ticks| f64::from(ticks.cores)),
+            machine_cores: last.machine_cores.map(f64::from),
             idle: share(first, last, |ticks| ticks.idle),
             stolen: share(first, last, |ticks| ticks.stolen),
+            opening: None,
         })
     }
 
@@ -167,10 +186,11 @@ impl Probe {
         let mut threads = thread_use(first, last, seconds);
         let cpu = threads.iter().map(|t| t.cpu).sum();
         threads.truncate(KEPT_THREADS);
+        let allowed = last.cores.map_or(1.0, |ticks| f64::from(ticks.cores));
         let (before, after) = (first.quota.periods, last.quota.periods);
         let grown = |pick: fn((u64, u64)) -> u64| Some(pick(after?).saturating_sub(pick(before?)));
         Some(ServerDelta {
-            cores: last.quota.cores.map_or(cores(pid), |quota| quota.min(cores(pid))),
+            cores: last.quota.cores.map_or(allowed, |quota| quota.min(allowed)),
             quota_cores: last.quota.cores,
             cpu,
             threads,
@@ -216,9 +236,9 @@ fn thread_use(first: &Reading, last: &Reading, seconds: f64) -> Vec<ThreadUse> {
     found
 }
 
-/// A part of the machine's time between two readings, 0 to 1.
-fn share(first: &Reading, last: &Reading, part: fn(&process::MachineTicks) -> u64) -> Option<f64> {
-    let (before, after) = (first.machine?, last.machine?);
+/// A part of the cores' time between two readings, 0 to 1.
+fn share(first: &Reading, last: &Reading, part: fn(&process::CoreTicks) -> u64) -> Option<f64> {
+    let (before, after) = (first.cores?, last.cores?);
     let all = after.all.saturating_sub(before.all);
     (all > 0).then(|| part(&after).saturating_sub(part(&before)) as f64 / all as f64)
 }
@@ -278,14 +298,11 @@ fn futex_waiting(pid: u32) -> Option<u64> {
     Some(waiting.count() as u64)
 }
 
-/// Cores that the process may run on, by its own mask.
-fn cores(pid: u32) -> f64 {
-    let allowed = file(&format!("/proc/{pid}/status")).and_then(|t| {
-        let mask = t.lines().find_map(|l| l.strip_prefix("Cpus_allowed:"))?;
-        Some(mask.chars().filter_map(|c| c.to_digit(16)).map(u32::count_ones).sum::<u32>())
-    });
-    let machine = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    f64::from(allowed.unwrap_or(machine).clamp(1, machine.max(1)))
+/// Whether a core is one that the process may run on; every core is when that cannot be read.
+fn on_allowed_cores(pid: Option<u32>) -> impl Fn(u32) -> bool {
+    let status = pid.and_then(|pid| file(&format!("/proc/{pid}/status")));
+    let ranges = status.and_then(|t| process::allowed_cores(&t)).unwrap_or_else(|| vec![(0, u32::MAX)]);
+    move |core| ranges.iter().any(|&(low, high)| (low..=high).contains(&core))
 }
 
 /// Established connections that the process opened itself: their local port is none it listens on.

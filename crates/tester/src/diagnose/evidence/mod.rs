@@ -3,8 +3,9 @@
 //! Everything is per step and already a difference (counter after minus counter before) or a maximum
 //! over samples taken during the step, so that the rules compare figures and never clocks. A figure
 //! that could not be had is `None`, never 0: a rule must be able to tell "no overflow" from "not
-//! looked". Collecting is in [`collect`] (files of `/proc`) and [`observed`] (around each step of a
-//! bench); the parsers are pure.
+//! looked". What the kernel counted while connections were opened is kept apart ([`Opening`]): it says
+//! how a run began and nothing about its plateau. Collecting is in [`collect`] (files of `/proc`) and
+//! [`observed`] (around each step of a bench); the parsers are pure.
 
 pub mod cgroup;
 pub mod collect;
@@ -21,8 +22,23 @@ use crate::record::StepRecord;
 
 /// How far past the knee a level must be for its plateau to show: 1.5 times.
 const PAST_KNEE: f64 = 1.5;
+/// The same where the generator was the limit of everything further on.
+const NEAR_KNEE: f64 = 1.2;
 
-/// The kernel's side of one step, on the machine where the files were read.
+/// What the kernel counted from a step's beginning to its first request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Opening {
+    /// How long it took to open the connections.
+    pub seconds: f64,
+    /// Connections dropped because an accept queue was full.
+    pub listen_overflows: u64,
+    /// Connections dropped at a listener for any reason.
+    pub listen_drops: u64,
+    /// SYNs sent again.
+    pub syn_retransmits: u64,
+}
+
+/// The kernel's side of one step's measured time, on the machine where the files were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelDelta {
     /// Connections dropped because an accept queue was full (TcpExt ListenOverflows).
@@ -47,10 +63,19 @@ pub struct KernelDelta {
     pub accept_queue: Option<u64>,
     /// The listener's limit for it.
     pub accept_queue_limit: Option<u64>,
-    /// Share of all cores' time that was idle, 0 to 1.
+    /// Cores that the server may use, of this machine; all of them when its process is not seen.
+    #[serde(default)]
+    pub cores: Option<f64>,
+    /// Cores of this machine.
+    #[serde(default)]
+    pub machine_cores: Option<f64>,
+    /// Share of the time of `cores` that was idle, 0 to 1.
     pub idle: Option<f64>,
     /// Share of it that the machine's host took (steal), 0 to 1.
     pub stolen: Option<f64>,
+    /// What was counted before the measured time, while connections were opened.
+    #[serde(default)]
+    pub opening: Option<Opening>,
 }
 
 /// One thread of the server over a step.
@@ -157,8 +182,17 @@ impl Evidence {
             .collect();
         let highest = steps.iter().map(|s| s.step.load()).fold(0.0, f64::max);
         let past = |knee: f64| {
-            let beyond = steps.iter().map(|s| s.step.load()).filter(|&l| l >= PAST_KNEE * knee);
-            beyond.fold(f64::INFINITY, f64::min)
+            let beyond = || steps.iter().filter(move |s| s.step.load() >= PAST_KNEE * knee);
+            let lowest = |load: f64, step: &StepEvidence| load.min(step.step.load());
+            // A plateau is explained where it was measured; steps that the generator limited come last.
+            let measured = beyond().filter(|s| !s.step.generator_bound()).fold(f64::INFINITY, lowest);
+            let near = steps.iter().filter(|s| !s.step.generator_bound()).map(|s| s.step.load());
+            let near = near.filter(|&load| load >= NEAR_KNEE * knee).fold(0.0, f64::max);
+            match (measured.is_finite(), near > 0.0) {
+                (true, _) => measured,
+                (false, true) => near,
+                (false, false) => beyond().fold(f64::INFINITY, lowest),
+            }
         };
         let focus = knee.map(past).filter(|l| l.is_finite()).unwrap_or(highest);
         Self { steps, knee, focus, extra_worker_gain: None }

@@ -46,9 +46,11 @@ pub fn resident_bytes(text: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib.saturating_mul(1024))
 }
 
-/// What became of the time of all cores, in clock ticks (USER_HZ).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MachineTicks {
+/// What became of the time of some cores, in clock ticks (USER_HZ).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreTicks {
+    /// Cores that are counted.
+    pub cores: u32,
     /// Nothing to do, or waiting for a disk.
     pub idle: u64,
     /// Taken by the host of a virtual machine.
@@ -57,15 +59,36 @@ pub struct MachineTicks {
     pub all: u64,
 }
 
-/// Reads the first line of `/proc/stat`.
+/// Reads `/proc/stat`: the cores that `counts` says, by their numbers. None when there is no such core.
 #[must_use]
-pub fn machine_ticks(text: &str) -> Option<MachineTicks> {
-    let line = text.lines().find_map(|l| l.strip_prefix("cpu "))?;
-    let fields: Vec<u64> = line.split_whitespace().map_while(|f| f.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; guest time is part of user time already.
-    let idle = fields.get(3)?.saturating_add(*fields.get(4)?);
-    let all = fields.iter().take(8).fold(0, |sum: u64, f| sum.saturating_add(*f));
-    Some(MachineTicks { idle, stolen: fields.get(7).copied().unwrap_or(0), all })
+pub fn core_ticks(text: &str, counts: impl Fn(u32) -> bool) -> Option<CoreTicks> {
+    let mut sum = CoreTicks::default();
+    for line in text.lines().filter_map(|line| line.strip_prefix("cpu")) {
+        let (number, rest) = line.split_once(' ')?;
+        let Ok(number) = number.parse::<u32>() else { continue };
+        let fields: Vec<u64> = rest.split_whitespace().map_while(|f| f.parse().ok()).collect();
+        // user nice system idle iowait irq softirq steal; guest time is part of user time already.
+        let (Some(idle), Some(waiting)) = (fields.get(3), fields.get(4)) else { continue };
+        if !counts(number) {
+            continue;
+        }
+        sum.cores += 1;
+        sum.idle = sum.idle.saturating_add(*idle).saturating_add(*waiting);
+        sum.stolen = sum.stolen.saturating_add(fields.get(7).copied().unwrap_or(0));
+        sum.all = fields.iter().take(8).fold(sum.all, |sum, f| sum.saturating_add(*f));
+    }
+    (sum.cores > 0).then_some(sum)
+}
+
+/// First and last number of each range of cores in the line `Cpus_allowed_list` of `/proc/PID/status`.
+#[must_use]
+pub fn allowed_cores(text: &str) -> Option<Vec<(u32, u32)>> {
+    let list = text.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
+    let range = |part: &str| {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        Some((low.parse().ok()?, high.parse().ok()?))
+    };
+    list.trim().split(',').map(range).collect()
 }
 
 /// The inode of `socket:[123]`, as a descriptor's link shows it.
@@ -88,8 +111,15 @@ mod tests {
                       Max open files            20000                20000                files\n";
         assert_eq!(descriptor_limit(limits), Some(20_000));
         assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t  2048 kB\n"), Some(2_097_152));
-        let machine = "cpu  100 5 40 700 50 2 3 100 0 0\ncpu0 50 2 20 400 25 0 0 0 0 0\n";
-        assert_eq!(machine_ticks(machine), Some(MachineTicks { idle: 750, stolen: 100, all: 1_000 }));
+        let machine = "cpu  100 5 40 700 50 2 3 100 0 0\ncpu0 50 2 20 400 25 0 0 0 0 0\n\
+                       cpu1 50 3 20 300 25 2 3 100 0 0\nintr 1 2\n";
+        let all = CoreTicks { cores: 2, idle: 750, stolen: 100, all: 1_000 };
+        assert_eq!(core_ticks(machine, |_| true), Some(all));
+        let first = CoreTicks { cores: 1, idle: 425, stolen: 0, all: 497 };
+        assert_eq!(core_ticks(machine, |core| core == 0), Some(first));
+        assert_eq!(core_ticks(machine, |core| core > 1), None);
+        assert_eq!(allowed_cores("Name:\tx\nCpus_allowed_list:\t0-1,4\n"), Some(vec![(0, 1), (4, 4)]));
+        assert_eq!(allowed_cores("Cpus_allowed_list:\t0-x\n"), None);
         assert_eq!(socket_inode("socket:[41121]"), Some(41_121));
         assert_eq!(socket_inode("/dev/null"), None);
     }
@@ -98,7 +128,9 @@ mod tests {
         #[test]
         fn any_text_is_read_without_panic(text in "[()a-z 0-9:\n]{0,120}") {
             prop_assert!(stat(&text).is_none_or(|s| text.contains(&s.name)));
-            prop_assert!(machine_ticks(&text).is_none_or(|ticks| ticks.idle <= ticks.all));
+            let cores = format!("cpu0{text}");
+            prop_assert!(core_ticks(&cores, |_| true).is_none_or(|ticks| ticks.idle <= ticks.all));
+            let _any = allowed_cores(&format!("Cpus_allowed_list:{text}")).is_some();
         }
     }
 }

@@ -1,11 +1,13 @@
 //! `server-cpu` and `hot-thread`: who uses which core.
 //!
 //! `server-cpu`: the CPU quota ran out in a fifth of its periods or more, or the server used 95 % of
-//! all its cores, or the machine had no idle time and the server had the larger part of it or wanted
-//! all of it (its threads ran or waited for a core all the time). Excluded by more than 20 % idle.
+//! all its cores, or its cores had no idle time and the server had half of it or more, or wanted
+//! all of it (its threads ran or waited for a core all the time): then the load generator's share is
+//! stated. Excluded by more than 20 % idle.
 //! `hot-thread`: one thread at 95 % of a core while no other reaches half of one; excluded when no
 //! thread reaches 90 %. Between the thresholds nothing is said.
 
+use super::super::cores::CoreUse;
 use super::super::evidence::{ServerDelta, StepEvidence};
 use super::super::{Cause, CauseName, Evidence, host};
 use super::{mean_of, percent};
@@ -15,7 +17,7 @@ const FULL: f64 = 0.95;
 /// Idle time that excludes a saturated CPU.
 const IDLE: f64 = 0.20;
 /// Idle time below which a machine has none.
-const NO_IDLE: f64 = 0.05;
+const NO_IDLE: f64 = 0.10;
 /// Share of quota periods that ran out.
 const THROTTLED: f64 = 0.20;
 /// Share of a core that another thread may use beside a hot one.
@@ -83,7 +85,10 @@ fn cores(focus: &[&StepEvidence]) -> Option<Cause> {
             cause.saw(format!("its threads wanted {wanted:.2}: they waited for a core the rest of the time"));
     }
     if let Some(idle) = idle {
-        cause = cause.saw(format!("its machine was idle {} of the time", percent(idle))).number("idle", idle);
+        cause = cause.saw(format!("they were idle {} of the time", percent(idle))).number("idle", idle);
+    }
+    if let Some(all) = CoreUse::of(focus).filter(|_| share < FULL) {
+        cause = cause.saw(all.sentence()).number("generator_cores", all.generator);
     }
     let stolen = focus.iter().filter_map(|s| s.kernel?.stolen).fold(0.0, f64::max);
     if stolen > host::TAKEN {
@@ -93,8 +98,6 @@ fn cores(focus: &[&StepEvidence]) -> Option<Cause> {
                 percent(stolen)
             ))
             .number("stolen", stolen);
-    } else if share < FULL {
-        cause = cause.saw("other programs on the machine, the load generator perhaps, used the rest");
     }
     Some(cause)
 }

@@ -8,6 +8,7 @@ mod descriptors;
 mod drift;
 mod fixed_concurrency;
 mod generator;
+mod opening;
 mod periodic_stall;
 mod round_trip;
 mod upstream;
@@ -18,7 +19,7 @@ use super::{Cause, Evidence};
 pub(super) type Rule = fn(&Evidence) -> Option<Cause>;
 
 /// Every rule there is.
-pub(super) const ALL: [Rule; 13] = [
+pub(super) const ALL: [Rule; 15] = [
     generator::cpu,
     client::ports,
     client::descriptors,
@@ -32,6 +33,8 @@ pub(super) const ALL: [Rule; 13] = [
     periodic_stall::stall,
     drift::slower_with_time,
     upstream::slower,
+    opening::drops,
+    opening::refused,
 ];
 
 /// The mean of a figure over what has it; none when nothing has.

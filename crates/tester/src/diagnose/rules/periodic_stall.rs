@@ -28,8 +28,9 @@ const FEWEST_BUCKETS: usize = 20;
 
 pub(in super::super) fn stall(evidence: &Evidence) -> Option<Cause> {
     let throttled = |s: &StepEvidence| s.server.as_ref().and_then(|v| v.throttled).is_some_and(|t| t > 0);
-    let steps: Vec<&StepEvidence> =
-        evidence.steps.iter().filter(|s| s.step.timeline.len() >= FEWEST_BUCKETS).collect();
+    // A generator that is the limit stops and starts by itself.
+    let told = |s: &&StepEvidence| s.step.timeline.len() >= FEWEST_BUCKETS && !s.step.generator_bound();
+    let steps: Vec<&StepEvidence> = evidence.steps.iter().filter(told).collect();
     if steps.len() < 2 || steps.iter().any(|s| throttled(s)) {
         return None;
     }

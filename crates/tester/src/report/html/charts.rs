@@ -10,7 +10,7 @@ use crate::report::{LevelRow, Report};
 pub(super) fn throughput(report: &Report) -> String {
     let loads = || report.levels.iter().map(|l| l.load);
     let rates = report.levels.iter().filter_map(|l| Some(l.interval?.high.max(l.throughput?)));
-    let mut chart = Chart::new(Axis::log(loads()), Axis::linear(rates));
+    let mut chart = Chart::new(Axis::log(loads()), Axis::linear(rates), (count, count));
     zones(report, &mut chart);
     if let Some(usl) = report.usl.filter(|_| report.is_closed()) {
         let (low, high) = loads().fold((f64::INFINITY, 1.0_f64), |(l, h), v| (l.min(v), h.max(v)));
@@ -36,7 +36,7 @@ pub(super) fn throughput(report: &Report) -> String {
     if let Some(at) = knee_load(report) {
         chart.marker("knee", "knee", at);
     }
-    chart.figure("Throughput against load", (report.load_unit(), "good replies per second"), (count, count))
+    chart.figure("Throughput against load", (report.load_unit(), "good replies per second"))
 }
 
 /// Latency percentiles against load.
@@ -45,7 +45,8 @@ pub(super) fn latency(report: &Report) -> String {
     let picks: [(&str, &str, Pick); 3] =
         [("p50", "p50", |l| l.p50_us), ("p95", "p95", |l| l.p95_us), ("p99", "p99", |l| l.p99_us)];
     let all = report.levels.iter().flat_map(|l| [l.p50_us, l.p95_us, l.p99_us]).flatten();
-    let mut chart = Chart::new(Axis::log(report.levels.iter().map(|l| l.load)), Axis::log(all));
+    let loads = Axis::log(report.levels.iter().map(|l| l.load));
+    let mut chart = Chart::new(loads, Axis::log(all), (count, time));
     zones(report, &mut chart);
     for (class, label, pick) in picks {
         let points: Vec<(f64, f64)> = report.levels.iter().filter_map(|l| Some((l.load, pick(l)?))).collect();
@@ -57,11 +58,7 @@ pub(super) fn latency(report: &Report) -> String {
     if let Some(at) = knee_load(report) {
         chart.marker("knee", "knee", at);
     }
-    chart.figure(
-        "Response time against load",
-        (report.load_unit(), "time from the planned send, log scale"),
-        (count, time),
-    )
+    chart.figure("Response time against load", (report.load_unit(), "time from the planned send, log scale"))
 }
 
 /// Histogram of the response time at one step.
@@ -69,13 +66,13 @@ pub(super) fn histogram(step: &StepRecord) -> String {
     let buckets = &step.response.histogram;
     let shares: Vec<f64> = buckets.iter().map(|b| b.1 as f64 / step.response.count.max(1) as f64).collect();
     let edges = buckets.iter().flat_map(|b| [b.0 as f64 / 1.05, b.0 as f64]);
-    let mut chart = Chart::new(Axis::log(edges), Axis::linear(shares.iter().copied()));
+    let mut chart = Chart::new(Axis::log(edges), Axis::linear(shares.iter().copied()), (time, percent));
     for (bucket, &share) in buckets.iter().zip(&shares) {
         let end = bucket.0 as f64;
         chart.bar("main", end / 1.05, end, share, &format!("up to {}: {} replies", time(end), bucket.1));
     }
     let title = format!("Response time at {} (histogram)", count(step.load()));
-    chart.figure(&title, ("response time", "share of replies"), (time, percent))
+    chart.figure(&title, ("response time", "share of replies"))
 }
 
 /// Percentile curve: the further right, the rarer.
@@ -83,16 +80,16 @@ pub(super) fn percentiles(step: &StepRecord) -> String {
     let response = curve(&step.response);
     let service = curve(&step.service);
     let all = || response.iter().chain(&service);
-    let mut chart = Chart::new(Axis::log(all().map(|p| p.0)), Axis::log(all().map(|p| p.1)));
-    chart.line("main", "response (from the planned send)", &response);
-    chart.line("fit", "service (from the actual send)", &service);
-    let title = format!("Percentiles at {}", count(step.load()));
     // x is 1 / (1 - quantile): 10 is p90, 100 is p99.
     let quantile = |x: f64| {
         let text = format!("{:.4}", 100.0 * (1.0 - 1.0 / x.max(1.0)));
         format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
     };
-    chart.figure(&title, ("percentile", "time, log scale"), (quantile, time))
+    let axes = (Axis::log(all().map(|p| p.0)), Axis::log(all().map(|p| p.1)));
+    let mut chart = Chart::new(axes.0, axes.1, (quantile, time));
+    chart.line("main", "response (from the planned send)", &response);
+    chart.line("fit", "service (from the actual send)", &service);
+    chart.figure(&format!("Percentiles at {}", count(step.load())), ("percentile", "time, log scale"))
 }
 
 fn curve(latency: &LatencySummary) -> Vec<(f64, f64)> {
@@ -125,7 +122,8 @@ pub(super) fn timeline(report: &Report) -> String {
         }
     }
     let highest = good.iter().chain(&denied).chain(&errors).map(|p| p.1);
-    let mut chart = Chart::new(Axis::linear([0.0, at].into_iter()), Axis::linear(highest));
+    let seconds = |v: f64| format!("{} s", count(v));
+    let mut chart = Chart::new(Axis::linear([0.0, at].into_iter()), Axis::linear(highest), (seconds, count));
     for start in starts {
         chart.marker("step", "step", start);
     }
@@ -136,8 +134,7 @@ pub(super) fn timeline(report: &Report) -> String {
             chart.line(class, label, &thinned(points));
         }
     }
-    let seconds = |v: f64| format!("{} s", count(v));
-    chart.figure("Timeline, warm-up left out", ("measured time", "per second"), (seconds, count))
+    chart.figure("Timeline, warm-up left out", ("measured time", "per second"))
 }
 
 /// At most 1,200 points: neighbours are averaged.
@@ -155,6 +152,7 @@ pub(super) fn errors(totals: &[(String, u64)]) -> String {
     let mut chart = Chart::new(
         Axis::linear([0.0, totals.len() as f64].into_iter()),
         Axis::linear([0.0, most].into_iter()),
+        (|_| String::new(), count),
     );
     // A single class is a bar too, not a wall.
     let half = (0.15 * totals.len() as f64).min(0.4);
@@ -162,8 +160,11 @@ pub(super) fn errors(totals: &[(String, u64)]) -> String {
         let middle = i as f64 + 0.5;
         chart.bar("p99", middle - half, middle + half, *n as f64, &format!("{class}: {n}"));
     }
-    let names: Vec<&str> = totals.iter().map(|t| t.0.as_str()).collect();
-    chart.figure("Errors by class", (&names.join(", "), "errors"), (|_| String::new(), count))
+    // The names of many classes are wider than a chart; below it they have room.
+    for (class, n) in totals {
+        chart.note("p99", format!("{class}: {}", count(*n as f64)));
+    }
+    chart.figure("Errors by class", ("from left to right as below", "errors"))
 }
 
 fn class_of(name: &str) -> &'static str {

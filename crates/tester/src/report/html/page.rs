@@ -1,10 +1,13 @@
 //! The page: what stands where.
 
 use super::{charts, escape};
-use crate::diagnose::CauseName;
+use crate::diagnose::{Cause, CauseName};
 use crate::discover::Bound;
 use crate::report::format::{bytes, count, percent, time};
-use crate::report::markdown::{error_totals, knee_sentence, shown, stop_name, zone_name};
+use crate::report::markdown::{
+    UNKNOWN, cores_sentence, error_totals, interval_cell, interval_words, knee_sentence, known, pinned_words,
+    shown, stop_name, zone_name,
+};
 use crate::report::{LevelRow, Report, times};
 
 const STYLE: &str = include_str!("style.css");
@@ -34,9 +37,12 @@ pub fn html(report: &Report) -> String {
 fn head(report: &Report) -> String {
     let c = &report.context;
     format!(
-        r#"<h1>Saturation of <code>{}</code></h1><p class="dim">Scenario {}, {}, tidegate {}<br>Load: {}</p>"#,
+        r#"<h1>Saturation of <code>{}</code></h1><p id="conclusion"><b>{}</b> {}</p><p class="dim">Scenario {} (<code>{}</code>), {}, tidegate {}<br>Load: {}</p>"#,
         escape(&c.target),
+        escape(&report.conclusion.sentence),
+        escape(&report.conclusion.advice),
         escape(&c.scenario),
+        escape(&c.requests),
         escape(&c.started),
         escape(&c.version),
         escape(&c.engine),
@@ -52,13 +58,7 @@ fn facts(report: &Report) -> String {
             "capacity",
             "Capacity",
             format!("{}{}/s", if c.bound == Bound::AtLeast { "at least " } else { "" }, count(c.throughput)),
-            format!(
-                "95 % interval {} to {}, at {} {}",
-                count(c.interval.low),
-                count(c.interval.high),
-                count(c.load),
-                report.load_unit()
-            ),
+            format!("{}, at {} {}", interval_words(&c), count(c.load), report.load_unit()),
         ),
         None => {
             fact("capacity", "Capacity", "none".to_owned(), "no usable step keeps its objective".to_owned())
@@ -115,16 +115,25 @@ fn verdicts(report: &Report) -> String {
 
 fn cause(report: &Report) -> String {
     let lines: String = report.cause.evidence.iter().map(|e| format!("<li>{}</li>", escape(e))).collect();
-    let others: String = report
-        .other_causes
-        .iter()
-        .map(|c| format!("<li>also <b>{}</b>: {}</li>", c.name.as_str(), escape(&c.summary)))
-        .collect();
+    let cores = cores_sentence(report)
+        .map_or(String::new(), |said| format!(r#"<p id="cores">{}</p>"#, escape(&said)));
     format!(
-        r#"<h2>Why: {}</h2><p>{}</p><ul id="evidence">{lines}{others}</ul>"#,
+        r#"<h2>Why: {}</h2><p>{}</p><ul id="evidence">{lines}</ul>{cores}{}"#,
         report.cause.name.as_str(),
         escape(&report.cause.summary),
+        findings(report),
     )
+}
+
+/// What is true beside the cause.
+fn findings(report: &Report) -> String {
+    let found = |c: &Cause| {
+        let seen: Vec<String> = c.evidence.iter().map(|line| escape(line)).collect();
+        let seen = if seen.is_empty() { String::new() } else { format!(" ({})", seen.join("; ")) };
+        format!("<li><b>{}</b>: {}{seen}</li>", c.name.as_str(), escape(&c.summary))
+    };
+    let all: String = report.findings.iter().map(found).collect();
+    if all.is_empty() { all } else { format!(r#"<h2>Found beside it</h2><ul id="findings">{all}</ul>"#) }
 }
 
 fn curves(report: &Report) -> String {
@@ -181,7 +190,7 @@ fn level(row: &LevelRow) -> String {
         r#"<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class="text">{zone}</td><td class="text">{}</td></tr>"#,
         count(row.load),
         row.throughput.map_or("-".to_owned(), count),
-        row.interval.map_or("-".to_owned(), |i| format!("{} to {}", count(i.low), count(i.high))),
+        interval_cell(row),
         us(row.p50_us),
         us(row.p95_us),
         us(row.p99_us),
@@ -302,13 +311,14 @@ fn gates(report: &Report) -> String {
 fn machine(report: &Report) -> String {
     let (m, s) = (&report.context.machine, &report.settings);
     format!(
-        r#"<h2>Machine and settings</h2><ul id="machine"><li>{}, {}, {} cores, {}</li><li>{} descriptors, ports {}</li><li>steps of {} s after {} s of warm-up, {} repeats near the knee; {} steps in all; ended: {}</li></ul>"#,
-        escape(&m.system),
-        escape(&m.processor),
+        r#"<h2>Machine and settings</h2><ul id="machine"><li>{}, {}, {} cores, memory {}</li><li>{} descriptors, ports {}</li>{}<li>steps of {} s after {} s of warm-up, {} repeats near the knee; {} steps in all; ended: {}</li></ul>"#,
+        escape(known(&m.system)),
+        escape(known(&m.processor)),
         m.cores,
-        bytes(m.memory_bytes),
-        m.descriptor_limit,
-        escape(&m.port_range),
+        if m.memory_bytes > 0 { bytes(m.memory_bytes) } else { UNKNOWN.to_owned() },
+        if m.descriptor_limit > 0 { m.descriptor_limit.to_string() } else { UNKNOWN.to_owned() },
+        escape(known(&m.port_range)),
+        pinned_words(report).map_or(String::new(), |words| format!("<li>{}</li>", escape(&words))),
         s.measure_ms as f64 / 1e3,
         s.warmup_ms as f64 / 1e3,
         s.repeats,

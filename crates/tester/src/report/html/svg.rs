@@ -1,7 +1,9 @@
 //! A small chart: two axes, marks in data coordinates, SVG out.
 //!
 //! Colours are classes, so that the style sheet decides them for light and dark. The drawing is
-//! 360 x 240 units with 11-unit text, which is readable from 290 px of width on.
+//! 360 x 240 units with 11-unit text, which is readable from 290 px of width on. Nothing is drawn outside
+//! of it: the space on the left is as wide as the longest label there, and a label at the right edge ends
+//! with it.
 
 use std::fmt::Write;
 
@@ -9,8 +11,11 @@ use super::escape;
 
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 240.0;
-const LEFT: f64 = 50.0;
 const RIGHT: f64 = 10.0;
+/// Widest character of a label, at the larger size that narrow screens get.
+const CHARACTER: f64 = 7.6;
+/// Between a label and the axis.
+const GAP: f64 = 4.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 38.0;
 /// Most ticks of an axis.
@@ -88,17 +93,22 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 pub(super) struct Chart {
     x: Axis,
     y: Axis,
+    formats: (Format, Format),
+    /// Space for the labels of the y axis.
+    left: f64,
     marks: String,
     legend: Vec<(&'static str, String)>,
 }
 
 impl Chart {
-    pub(super) fn new(x: Axis, y: Axis) -> Self {
-        Self { x, y, marks: String::new(), legend: Vec::new() }
+    /// An empty chart; the formats write the ticks of x and y.
+    pub(super) fn new(x: Axis, y: Axis, formats: (Format, Format)) -> Self {
+        let widest = y.ticks().into_iter().map(|tick| width(&formats.1(tick))).fold(0.0, f64::max);
+        Self { x, y, formats, left: widest + 2.0 * GAP, marks: String::new(), legend: Vec::new() }
     }
 
     fn px(&self, x: f64) -> f64 {
-        LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
+        self.left + self.x.share(x) * (WIDTH - self.left - RIGHT)
     }
 
     fn py(&self, y: f64) -> f64 {
@@ -179,26 +189,34 @@ impl Chart {
         }
     }
 
-    /// The finished figure. `x_label` and `y_label` name the axes; the formats write their ticks.
-    pub(super) fn figure(self, title: &str, labels: (&str, &str), formats: (Format, Format)) -> String {
+    /// Something that is named below the chart without a mark of its own.
+    pub(super) fn note(&mut self, class: &'static str, label: String) {
+        self.legend.push((class, label));
+    }
+
+    /// The finished figure; `labels` name the axes x and y.
+    pub(super) fn figure(self, title: &str, labels: (&str, &str)) -> String {
         let mut ticks = String::new();
         for x in self.x.ticks() {
-            let at = self.px(x);
+            let (at, label) = (self.px(x), self.formats.0(x));
+            let (from, anchor) =
+                if at + width(&label) / 2.0 > WIDTH { (WIDTH, "end") } else { (at, "middle") };
             ticks += &format!(
-                r#"<line class="grid" x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{:.1}"/><text class="tick" x="{at:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
+                r#"<line class="grid" x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{:.1}"/><text class="tick" x="{from:.1}" y="{:.1}" text-anchor="{anchor}">{}</text>"#,
                 HEIGHT - BOTTOM,
                 HEIGHT - BOTTOM + 14.0,
-                escape(&formats.0(x)),
+                escape(&label),
             );
         }
         for y in self.y.ticks() {
             let at = self.py(y);
             ticks += &format!(
-                r#"<line class="grid" x1="{LEFT}" x2="{:.1}" y1="{at:.1}" y2="{at:.1}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
+                r#"<line class="grid" x1="{:.1}" x2="{:.1}" y1="{at:.1}" y2="{at:.1}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
+                self.left,
                 WIDTH - RIGHT,
-                LEFT - 4.0,
+                self.left - GAP,
                 at + 4.0,
-                escape(&formats.1(y)),
+                escape(&self.formats.1(y)),
             );
         }
         let legend: String = self
@@ -209,11 +227,16 @@ impl Chart {
         let (title, x_label, y_label) = (escape(title), escape(labels.0), escape(labels.1));
         format!(
             r#"<figure><figcaption>{title}</figcaption><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">{ticks}{marks}<text class="axis" x="{:.1}" y="{:.1}" text-anchor="middle">{x_label}</text></svg><ul class="legend"><li class="unit">up: {y_label}</li>{legend}</ul></figure>"#,
-            LEFT + (WIDTH - LEFT - RIGHT) / 2.0,
+            self.left + (WIDTH - self.left - RIGHT) / 2.0,
             HEIGHT - 5.0,
             marks = self.marks,
         )
     }
+}
+
+/// Width of a label, rather too much than too little.
+fn width(label: &str) -> f64 {
+    label.chars().count() as f64 * CHARACTER
 }
 
 #[cfg(test)]
@@ -237,9 +260,10 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let mut chart = Chart::new(Axis::log([1.0, 10.0].into_iter()), Axis::linear([0.0, 5.0].into_iter()));
+        let axes = (Axis::log([1.0, 10.0].into_iter()), Axis::linear([0.0, 5.0].into_iter()));
+        let mut chart = Chart::new(axes.0, axes.1, (|v| v.to_string(), |v| v.to_string()));
         chart.dots("a", "<b>", &[(2.0, 3.0, "\"><script>".to_owned())]);
-        let svg = chart.figure("<t>", ("<x>", "<y>"), (|v| v.to_string(), |v| v.to_string()));
+        let svg = chart.figure("<t>", ("<x>", "<y>"));
         assert!(!svg.contains("<script>") && !svg.contains("<b>") && svg.contains("&lt;t&gt;"));
     }
 }

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! Exit status: 0; 2 when the machine does not allow the run; 3 when a threshold is missed; 1 when
-//! nothing could be measured. A Ctrl-C ends the run with the report of what was measured.
+//! nothing, or not everything, could be measured. A Ctrl-C ends the run with the report of what was
+//! measured until then, and 1. The report's files are opened before the run.
 
 mod plan;
 mod screen;
 
-use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -23,17 +23,22 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tidegate_net::clock::wall;
 use tidegate_tester::cluster::{Cluster, ClusterError, Job};
-use tidegate_tester::load::{Options, Reuse};
+use tidegate_tester::discover::Stop as Ended;
+use tidegate_tester::load::{Options, Reuse, Stop};
+use tidegate_tester::pin::Pinned;
 use tidegate_tester::preflight::{self, Machine, Need};
 use tidegate_tester::report::{self, Context, Report};
 use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run_course, summary};
 use tidegate_tester::threshold::Threshold;
 
+use super::files::Output;
 use super::request::RequestFlags;
 use super::{EXIT_FINDING, EXIT_MISTAKES, load, terminal};
 
 /// Longest wait for the server's metrics page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Cores from which a server here and the generator get their own without being asked.
+const PINNED_FROM: usize = 4;
 /// Largest metrics page that is read.
 const PAGE_BYTES: u64 = 4 << 20;
 
@@ -94,6 +99,13 @@ pub struct Saturate {
     /// The server's process, when it runs on this machine (default: whoever listens on the port).
     #[arg(long)]
     pid: Option<u32>,
+    /// Give the server and the generator cores of their own, for the time of the run. The default where both
+    /// are on a machine of four cores or more.
+    #[arg(long, conflicts_with = "no_pin")]
+    pin: bool,
+    /// Leave both on all cores.
+    #[arg(long)]
+    no_pin: bool,
     /// The server's Prometheus page.
     #[arg(long, value_name = "URL")]
     metrics: Option<String>,
@@ -139,8 +151,10 @@ impl Saturate {
     /// # Errors
     /// When the flags or the scenario are wrong, nothing could be measured, or a file not be written.
     pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-        let plan::Plan { mut job, course, thresholds, profiles, scenario } = plan::plan(self)?;
+        let plan::Plan { mut job, course, thresholds, profiles, scenario, requests, digest } =
+            plan::plan(self)?;
         let (_, options) = job.resolve()?;
+        let outputs = self.outputs()?;
         let Some(processes) = self.preflight(&mut job, &options, course.most_connections())? else {
             return Ok(ExitCode::from(EXIT_MISTAKES));
         };
@@ -148,18 +162,24 @@ impl Saturate {
             preflight::contact(&options)?;
         }
         let seen = self.witness(&options, processes, &job)?;
-        write!(io::stderr(), "{}", terminal::for_errors(&(what_is_seen(&seen) + "\n")))?;
+        let stop = Stop::default();
+        super::signals::stop_on_signal(stop.clone())?;
+        let pinned = self.pin(&seen)?;
+        if let (Some(pinned), None) = (&pinned, self.threads) {
+            let cores = u32::try_from(pinned.split().generator.len()).unwrap_or(u32::MAX);
+            job.threads = (cores / processes).max(1);
+        }
+        let said = [what_is_seen(&seen), what_is_pinned(&seen, pinned.as_ref())].concat();
+        write!(io::stderr(), "{}", terminal::for_errors(&said))?;
 
         let started = report::format::utc(wall().0);
-        let executable = std::env::current_exe().context("this program's own path is needed")?;
-        let cluster = Cluster::new(job, processes, executable, vec![load::WORKER.into()]);
-        let stop = cluster.stop_handle();
-        super::signals::stop_on_signal(stop.clone())?;
+        let mut cluster = Cluster::new(job, processes, load::own_program()?, vec![load::WORKER.into()]);
+        cluster.stop_with(stop.clone());
         let redraw = !self.plain && terminal::can_redraw();
         let mut screen = screen::Screen::new(&self.url, redraw, profiles);
         let cluster = if redraw { cluster.on_progress(screen.progress()) } else { cluster };
         let finished = run_course(&mut Watched::new(cluster, seen), &course, &stop, &mut screen);
-        screen.clear();
+        screen.leave(&finished.discovery);
 
         let context = Context {
             target: self.url.clone(),
@@ -168,9 +188,18 @@ impl Saturate {
             started,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: report::Machine::here(),
+            requests,
+            requests_digest: digest,
+            pinned: pinned.map(|pinned| pinned.split().clone()),
             extra_worker_gain: None,
         };
-        self.conclude(&finished, context, &thresholds, out)
+        conclude(&finished, context, &thresholds, outputs, out)
+    }
+
+    /// The files that the report is written to, opened; a path that cannot be written to ends it here.
+    fn outputs(&self) -> anyhow::Result<Outputs> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+        Ok(Outputs { json: open(&self.json)?, markdown: open(&self.markdown)?, html: open(&self.html)? })
     }
 
     /// Says what the machine allows, and spreads the job over it. Gives the number of processes; none
@@ -198,6 +227,31 @@ impl Saturate {
         Ok(Some(processes))
     }
 
+    /// Gives the server and the generator cores of their own where that is asked, or where this machine has
+    /// enough of them for both. They are as before once what this gives is dropped.
+    fn pin(&self, seen: &Seen) -> anyhow::Result<Option<Pinned>> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let wanted = self.pin || (!self.no_pin && cores >= PINNED_FROM);
+        let Some(server) = seen.server_pid().filter(|_| wanted && seen.is_local()) else {
+            if self.pin {
+                bail!("--pin: the server's process is not seen on this machine (name it with --pid)");
+            }
+            return Ok(None);
+        };
+        match Pinned::new(server) {
+            Ok(pinned) => Ok(Some(pinned)),
+            Err(error) if self.pin => Err(error).context("--pin"),
+            Err(error) => {
+                write!(
+                    io::stderr(),
+                    "{}",
+                    terminal::for_errors(&format!("note    {error}: both share all cores\n"))
+                )?;
+                Ok(None)
+            }
+        }
+    }
+
     /// What can be seen of the server, and the page to read beside it.
     fn witness(&self, options: &Options, processes: u32, job: &Job) -> anyhow::Result<Seen> {
         let seen = Seen::of(options.target, self.pid, processes, &job.sources);
@@ -217,56 +271,80 @@ impl Saturate {
         });
         Ok(seen.with_page(page, cores))
     }
+}
 
-    /// Prints the answer, writes the files, and decides the exit code.
-    fn conclude(
-        &self,
-        finished: &Finished<ClusterError>,
-        context: Context,
-        thresholds: &[Threshold],
-        out: &mut dyn Write,
-    ) -> anyhow::Result<ExitCode> {
-        if let Some(error) = &finished.failure {
-            writeln!(io::stderr(), "a step could not be run: {error}")?;
-        }
-        let Some(report) = finished.report(context, thresholds) else {
-            bail!("nothing was measured");
-        };
-        self.write_files(&report)?;
-        write!(out, "{}", terminal::for_output(&summary(&report)))?;
-        if report.verdicts.iter().any(|verdict| !verdict.met) {
-            return Ok(ExitCode::from(EXIT_FINDING));
-        }
-        Ok(if finished.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-    }
+/// The files of a report.
+struct Outputs {
+    json: Option<Output>,
+    markdown: Option<Output>,
+    html: Option<Output>,
+}
 
-    fn write_files(&self, report: &Report) -> anyhow::Result<()> {
-        let write = |path: &PathBuf, text: String| {
-            fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
-        };
-        if let Some(path) = &self.json {
-            write(path, report.to_json()? + "\n")?;
+impl Outputs {
+    fn write(self, report: &Report) -> anyhow::Result<()> {
+        if let Some(file) = self.json {
+            file.write(&(report.to_json()? + "\n"))?;
         }
-        if let Some(path) = &self.markdown {
-            write(path, report::markdown(report))?;
+        if let Some(file) = self.markdown {
+            file.write(&report::markdown(report))?;
         }
-        if let Some(path) = &self.html {
-            write(path, report::html::html(report))?;
+        if let Some(file) = self.html {
+            file.write(&report::html::html(report))?;
         }
         Ok(())
     }
 }
 
+/// Prints the answer, writes the files, and decides the exit code.
+fn conclude(
+    finished: &Finished<ClusterError>,
+    context: Context,
+    thresholds: &[Threshold],
+    outputs: Outputs,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    if let Some(error) = &finished.failure {
+        writeln!(io::stderr(), "a step could not be run: {error}")?;
+    }
+    let Some(report) = finished.report(context, thresholds) else {
+        bail!("nothing was measured");
+    };
+    outputs.write(&report)?;
+    write!(out, "{}", terminal::for_output(&summary(&report)))?;
+    let whole = finished.failure.is_none() && report.stop != Ended::Interrupted && report.was_answered();
+    Ok(match (report.verdicts.iter().all(|verdict| verdict.met), whole) {
+        (false, _) => ExitCode::from(EXIT_FINDING),
+        (true, false) => ExitCode::FAILURE,
+        (true, true) => ExitCode::SUCCESS,
+    })
+}
+
 fn what_is_seen(seen: &Seen) -> String {
     match (seen.server_pid(), seen.is_local()) {
         (Some(pid), _) => {
-            format!("ok      the server is process {pid}: its threads and descriptors are watched")
+            format!("ok      the server is process {pid}: its threads and descriptors are watched\n")
         }
         (None, true) => {
-            "note    the server's process cannot be seen: name it with --pid, or run as its user".to_owned()
+            "note    the server's process cannot be seen: name it with --pid, or run as its user\n".to_owned()
         }
         (None, false) => {
-            "note    the server is on another machine: --metrics URL lets it speak for itself".to_owned()
+            "note    the server is on another machine: --metrics URL lets it speak for itself\n".to_owned()
         }
+    }
+}
+
+/// Which cores each has; where they share them, how to change that.
+fn what_is_pinned(seen: &Seen, pinned: Option<&Pinned>) -> String {
+    let list = |cores: &[usize]| cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    match pinned {
+        Some(pinned) => format!(
+            "ok      for the time of the run the server has cores {}, the generator {} (--no-pin leaves both on all)\n",
+            list(&pinned.split().server),
+            list(&pinned.split().generator)
+        ),
+        None if seen.is_local() && seen.server_pid().is_some() => {
+            "note    the generator takes cores from the server: --pin gives each its own\n".to_owned()
+        }
+        None => String::new(),
     }
 }

@@ -6,10 +6,11 @@
 use tidegate_tester::cluster::Job;
 use tidegate_tester::discover::{Mode, Settings};
 use tidegate_tester::saturate::Course;
+use tidegate_tester::scenario::digest;
 use tidegate_tester::threshold::Threshold;
 
 use super::Saturate;
-use crate::commands::load::named_scenario;
+use crate::commands::load::{named_scenario, request_timeout};
 
 /// All that a run needs.
 pub(super) struct Plan {
@@ -20,6 +21,10 @@ pub(super) struct Plan {
     pub(super) profiles: Vec<usize>,
     /// The scenario's name.
     pub(super) scenario: String,
+    /// What is sent, in words.
+    pub(super) requests: String,
+    /// Digest of what is sent and of what counts.
+    pub(super) digest: String,
 }
 
 pub(super) fn plan(args: &Saturate) -> anyhow::Result<Plan> {
@@ -36,7 +41,7 @@ pub(super) fn plan(args: &Saturate) -> anyhow::Result<Plan> {
         sources: args.sources.clone(),
         ..Job::new(args.url.clone(), text, data, args.seed)
     };
-    let (scenario, _) = job.resolve()?;
+    let (scenario, options) = job.resolve()?;
     let mut thresholds = args.threshold.clone();
     thresholds.extend(&scenario.thresholds);
     thresholds.extend(scenario.steps.iter().flat_map(|step| &step.thresholds));
@@ -50,7 +55,9 @@ pub(super) fn plan(args: &Saturate) -> anyhow::Result<Plan> {
             changing.map(|(index, _)| index).collect(),
         )
     };
-    Ok(Plan { job, course, thresholds, profiles, scenario: scenario.name })
+    let digest = digest(&job.scenario, job.data.as_deref())?;
+    let requests = scenario.requests_in_words(&options.exchange);
+    Ok(Plan { job, course, thresholds, profiles, scenario: scenario.name, requests, digest })
 }
 
 fn settings(args: &Saturate) -> Settings {
@@ -82,7 +89,7 @@ fn settings(args: &Saturate) -> Settings {
 fn one_request(args: &Saturate) -> anyhow::Result<String> {
     let request = args.request.table(&args.url)?;
     let reuse = if args.connection_per_request { "per-request" } else { "keep-alive" };
-    let wait = args.timeout_seconds.map_or(String::new(), |s| format!("request_timeout_ms = {}\n", ms(s)));
+    let wait = request_timeout(args.timeout_seconds);
     Ok(format!(
         "name = \"saturate\"\n[connection]\nreuse = \"{reuse}\"\n{wait}{request}\
          [[step]]\nconnections = 1\nduration_s = 1.0\n"

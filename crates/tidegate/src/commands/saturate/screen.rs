@@ -54,10 +54,16 @@ impl Screen {
         })
     }
 
-    /// Leaves the terminal as it was.
-    pub(super) fn clear(&self) {
+    /// Draws the ladder a last time, with all its levels, and leaves it there.
+    pub(super) fn leave(&self, measured: &Discovery) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.levels = measured.levels().to_vec();
+        shown.steps = measured.steps().len();
         if self.redraw {
-            self.shown.lock().unwrap_or_else(PoisonError::into_inner).canvas.erase();
+            let (columns, _) = terminal::size();
+            let lines = live::table(&shown.view(None), columns, true);
+            shown.canvas.draw(&lines);
+            shown.canvas.keep();
         }
     }
 }
@@ -104,14 +110,18 @@ impl Shown {
             denied: now.denied,
             errors: now.errors,
         });
-        let view = View {
+        let lines = live::screen(&self.view(running), terminal::size(), true);
+        self.canvas.draw(&lines);
+    }
+
+    fn view(&self, running: Option<Running>) -> View<'_> {
+        View {
             target: &self.target,
             mode: self.mode,
             levels: &self.levels,
             steps: self.steps,
             max_steps: self.max_steps,
             running,
-        };
-        self.canvas.draw(&live::screen(&view, terminal::size(), true));
+        }
     }
 }
