@@ -140,13 +140,12 @@ impl Copy {
     }
 
     fn write(&self, path: &Path, snapshot: &Snapshot) -> Result<(), CopyError> {
-        let documents =
-            Kind::ALL.into_iter().flat_map(|kind| snapshot.documents(kind)).map(|document| Entry {
-                kind: document.kind,
-                name: Cow::Borrowed(&document.name),
-                revision: document.revision,
-                body: Cow::Borrowed(&document.body),
-            });
+        let documents = snapshot.all().map(|document| Entry {
+            kind: document.kind,
+            name: Cow::Borrowed(&document.name),
+            revision: document.revision,
+            body: Cow::Borrowed(&document.body),
+        });
         let content = Content {
             format: FORMAT,
             database: Cow::Borrowed(&self.database),
@@ -218,8 +217,8 @@ mod tests {
 
     fn snapshot(body: &str) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        for (kind, name) in [(Kind::Policy, "a \"b\"\n"), (Kind::Override, "ü"), (Kind::Defaults, "d")] {
-            snapshot.apply(&Change::put(kind, name, body), &Limits::default()).unwrap();
+        for (kind, name) in [("policy", "a \"b\"\n"), ("override", "ü"), ("other", "d")] {
+            snapshot.apply(&Change::put(Kind::new(kind), name, body), &Limits::default()).unwrap();
         }
         snapshot
     }

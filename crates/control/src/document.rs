@@ -1,46 +1,75 @@
 //! The vocabulary: a document, a change to it, who makes it, and what it presumes.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tidegate_algorithms::time::Wall;
 
-/// What a document describes. A new kind comes with a new schema version, so that an older
-/// program refuses the database instead of stumbling over a word it does not know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A rate-limit policy; its name is the policy's.
-    Policy,
-    /// A client's own limits; its name is the client's.
-    Override,
-    /// The limits of everyone else.
-    Defaults,
-}
+/// What a document describes: a word that belongs to one service. Documents of a kind that no service of
+/// this process has are kept and carried as they are: another version, or another node, may have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Kind(&'static str);
 
 impl Kind {
-    /// Every kind, in the order of their discriminants.
-    pub const ALL: [Self; 3] = [Self::Policy, Self::Override, Self::Defaults];
-
-    /// The word for it in the database and in messages.
+    /// The kind of this word: 1 to [`crate::MAX_KIND_BYTES`] of a-z and `_`.
+    ///
+    /// # Panics
+    /// If it is something else. Kinds are constants, so that this fails when the program is built.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Policy => "policy",
-            Self::Override => "override",
-            Self::Defaults => "defaults",
-        }
+    pub const fn new(word: &'static str) -> Self {
+        assert!(is_kind(word.as_bytes()), "a kind is 1 to 32 of a-z and _");
+        Self(word)
     }
 
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    /// The word, in the database and in messages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.0
+    }
+
+    /// The kind that a database calls so. `None` if it is no kind's word, or one more than are kept
+    /// apart.
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        static FOUND: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+        // A panic under the lock leaves a whole set.
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = found.get(word) {
+            return Some(Self(known));
+        }
+        if !is_kind(word.as_bytes()) || found.len() >= crate::MAX_KINDS {
+            return None;
+        }
+        // Never freed, and bounded: a kind is as good as a constant from here on.
+        let word: &'static str = String::from(word).leak();
+        found.insert(word);
+        Some(Self(word))
+    }
+}
+
+const fn is_kind(word: &[u8]) -> bool {
+    let mut at = 0;
+    while at < word.len() {
+        if !matches!(word[at], b'a'..=b'z' | b'_') {
+            return false;
+        }
+        at += 1;
+    }
+    !word.is_empty() && word.len() <= crate::MAX_KIND_BYTES
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        Self::of(&word).ok_or_else(|| serde::de::Error::custom(format_args!("unknown kind {word:?}")))
     }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.as_str())
+        out.write_str(self.0)
     }
 }
 

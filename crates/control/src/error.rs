@@ -2,6 +2,9 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidegate_algorithms::policy::Mistake;
 
 use crate::document::{Kind, Precondition, Revision};
 
@@ -197,6 +200,34 @@ pub enum CopyError {
     /// Of another database than the one that is configured.
     #[error("it is of another database, {0}")]
     Foreign(String),
+}
+
+/// Why the configuration was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// Mend the document.
+    #[error("the document has {} mistake{}", .0.len(), if .0.len() == 1 { "" } else { "s" })]
+    Mistakes(Vec<Mistake>),
+    /// The document stands in the configuration file: change it there.
+    #[error("{kind} {name:?} is declared in the configuration file and cannot be deleted here")]
+    DeclaredInFile {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// Try again later.
+    #[error("{} changes wait already", crate::configuration::MAX_WAITING)]
+    TooManyWaiting,
+    /// The control store refused, or failed. One failure may meet several changes.
+    #[error(transparent)]
+    Control(Arc<Error>),
+}
+
+impl From<Error> for ChangeError {
+    fn from(error: Error) -> Self {
+        Self::Control(Arc::new(error))
+    }
 }
 
 struct Found(Option<Revision>);

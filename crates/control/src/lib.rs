@@ -6,8 +6,8 @@
 //!                                      └──▶ watch::Receiver<Arc<Snapshot>> ──▶ limiter, gateway
 //! ```
 //!
-//! The crate stores *documents*: `(kind, name, body)` with a revision each. It knows nothing of
-//! what a body means: services check a document before they put it and compile it after they are
+//! The crate stores *documents*: `(kind, name, body)` with a revision each. It knows no kind, and nothing
+//! of what a body means: services check a document before they put it and compile it after they are
 //! told of it, so this crate never changes when a policy learns a new field.
 //!
 //! Invariants, each with a test:
@@ -27,9 +27,11 @@
 //!
 //! Deliberately absent: the meaning of documents, HTTP, and reading the clock.
 
+mod configuration;
 mod control;
 mod copy;
 mod database;
+mod difference;
 mod document;
 mod error;
 mod follow;
@@ -37,16 +39,26 @@ mod link;
 mod local;
 mod remote;
 mod rows;
+mod service;
 mod snapshot;
 mod statements;
 
+pub use configuration::{ChangeStats, Configuration, MAX_TOGETHER, MAX_WAITING};
 pub use control::{Control, Draft, Usage};
 pub use copy::COPY_FILE;
 pub use database::{DATABASE_FILE, LOCK_FILE};
+pub use difference::difference;
 pub use document::{Action, Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
-pub use error::{CopyError, Error};
+pub use error::{ChangeError, CopyError, Error};
+pub use service::{Layers, Parts, Service, Services};
 pub use snapshot::{Limits, Snapshot};
 pub use tidegate_postgres::{Place, UrlError};
+
+/// Longest word for a kind of documents, in bytes.
+pub const MAX_KIND_BYTES: usize = 32;
+
+/// Most kinds that a database may have; one with more is refused.
+pub const MAX_KINDS: usize = 64;
 
 /// Longest name of a document, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;

@@ -206,7 +206,7 @@ fn audit_row(row: &Row) -> Result<AuditRow, Error> {
 
 fn kind(row: &Row, column: usize) -> Result<Kind, Error> {
     let word = word(row, column)?;
-    Kind::parse(word).ok_or_else(|| corrupt(format!("unknown word {word:?}")))
+    Kind::of(word).ok_or_else(|| corrupt(format!("unknown word {word:?}")))
 }
 
 fn word(row: &Row, column: usize) -> Result<&str, Error> {

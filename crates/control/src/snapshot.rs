@@ -9,9 +9,9 @@
 //! change costs no I/O. That is sound because one process owns the database, or because the
 //! database refuses a revision that is there already.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
@@ -47,7 +47,7 @@ impl Default for Limits {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     revision: Revision,
-    kinds: [Documents; Kind::ALL.len()],
+    kinds: BTreeMap<Kind, Documents>,
     bytes: usize,
     /// The last changes, oldest first; each made the revision after the one before it.
     remembered: Arc<VecDeque<(Kind, Arc<str>)>>,
@@ -75,7 +75,7 @@ impl Snapshot {
     /// Number of documents.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.kinds.iter().map(Documents::size).sum()
+        self.kinds.values().map(Documents::size).sum()
     }
 
     /// Whether there is no document at all.
@@ -93,18 +93,23 @@ impl Snapshot {
     /// The document of that name, if there is one.
     #[must_use]
     pub fn get(&self, kind: Kind, name: &str) -> Option<&Document> {
-        self.kinds[kind as usize].get(name)
+        self.kinds.get(&kind)?.get(name)
     }
 
     /// The documents of one kind, in the byte order of their names.
     pub fn documents(&self, kind: Kind) -> impl ExactSizeIterator<Item = &Document> {
-        self.kinds[kind as usize].values()
+        self.of(kind).values()
+    }
+
+    /// Every document, by kind and name.
+    pub fn all(&self) -> impl Iterator<Item = &Document> {
+        self.kinds.values().flat_map(Documents::values)
     }
 
     /// The documents of one kind whose names come after `name`: the next page of a listing.
     pub fn after(&self, kind: Kind, name: &str) -> impl Iterator<Item = &Document> {
         let range = (Bound::Excluded(name), Bound::Unbounded);
-        self.kinds[kind as usize].range::<str, _>(range).map(|(_, document)| document)
+        self.of(kind).range::<str, _>(range).map(|(_, document)| document)
     }
 
     /// The documents that changes after `earlier` have touched, oldest change first; `None` if that is
@@ -188,6 +193,11 @@ impl Snapshot {
         Ok(self.insert(document))
     }
 
+    fn of(&self, kind: Kind) -> &Documents {
+        static NONE: LazyLock<Documents> = LazyLock::new(Documents::new_sync);
+        self.kinds.get(&kind).unwrap_or(&NONE)
+    }
+
     fn advance(&mut self, kind: Kind, name: Arc<str>) {
         self.revision = self.revision.next();
         let remembered = Arc::make_mut(&mut self.remembered);
@@ -198,7 +208,7 @@ impl Snapshot {
     }
 
     fn insert(&mut self, document: Document) -> Option<Document> {
-        let documents = &mut self.kinds[document.kind as usize];
+        let documents = self.kinds.entry(document.kind).or_default();
         let before = documents.get(&document.name).cloned();
         self.bytes += size(&document);
         self.bytes -= before.as_ref().map_or(0, size);
@@ -207,9 +217,12 @@ impl Snapshot {
     }
 
     fn remove(&mut self, kind: Kind, name: &str) -> Option<Document> {
-        let documents = &mut self.kinds[kind as usize];
+        let documents = self.kinds.get_mut(&kind)?;
         let removed = documents.get(name).cloned()?;
         documents.remove_mut(name);
+        if documents.is_empty() {
+            self.kinds.remove(&kind);
+        }
         self.bytes -= size(&removed);
         Some(removed)
     }
@@ -254,7 +267,7 @@ mod tests {
     use super::*;
 
     fn put(name: &str, body: &str) -> Change {
-        Change::put(Kind::Policy, name, body)
+        Change::put(Kind::new("policy"), name, body)
     }
 
     #[test]
@@ -274,8 +287,8 @@ mod tests {
             (put("c", "3"), "the number of documents would pass 2"),
             (put("a", "\"0123456789abcd\""), ""),
             (put("a", "[1,2,3,4,5,6,7]"), ""),
-            (Change::delete(Kind::Policy, "c"), "there is no policy \"c\""),
-            (Change::delete(Kind::Override, "a"), "there is no override \"a\""),
+            (Change::delete(Kind::new("policy"), "c"), "there is no policy \"c\""),
+            (Change::delete(Kind::new("override"), "a"), "there is no override \"a\""),
         ];
         for (change, message) in cases {
             let mut after = before.clone();
@@ -300,9 +313,9 @@ mod tests {
         }
         let names =
             |documents: Vec<&Document>| documents.iter().map(|d| d.name.to_string()).collect::<Vec<_>>();
-        assert_eq!(names(snapshot.documents(Kind::Policy).collect()), ["A", "a", "a\0", "b", "ü"]);
-        assert_eq!(names(snapshot.after(Kind::Policy, "a").collect()), ["a\0", "b", "ü"]);
-        assert_eq!(snapshot.after(Kind::Override, "").count(), 0);
+        assert_eq!(names(snapshot.documents(Kind::new("policy")).collect()), ["A", "a", "a\0", "b", "ü"]);
+        assert_eq!(names(snapshot.after(Kind::new("policy"), "a").collect()), ["a\0", "b", "ü"]);
+        assert_eq!(snapshot.after(Kind::new("override"), "").count(), 0);
     }
 
     #[test]
@@ -313,7 +326,7 @@ mod tests {
         for name in ["a", "b", "a"] {
             snapshot.apply(&put(name, "1"), &limits).unwrap();
         }
-        snapshot.apply(&Change::delete(Kind::Policy, "b"), &limits).unwrap();
+        snapshot.apply(&Change::delete(Kind::new("policy"), "b"), &limits).unwrap();
         let since = |later: &Snapshot, earlier: &Snapshot| {
             let changes = later.changes_since(earlier)?;
             Some(changes.map(|(_, name)| name.to_string()).collect::<Vec<_>>())
@@ -335,8 +348,8 @@ mod tests {
         snapshot.apply(&put("a", "1"), &Limits::default()).unwrap();
         let old = snapshot.clone();
         snapshot.apply(&put("a", "22"), &Limits::default()).unwrap();
-        snapshot.apply(&Change::put(Kind::Override, "o", "3"), &Limits::default()).unwrap();
-        assert_eq!(&*old.get(Kind::Policy, "a").unwrap().body, "1");
+        snapshot.apply(&Change::put(Kind::new("override"), "o", "3"), &Limits::default()).unwrap();
+        assert_eq!(&*old.get(Kind::new("policy"), "a").unwrap().body, "1");
         assert_eq!((old.revision(), old.len(), old.bytes()), (Revision(1), 1, 2));
         assert_eq!((snapshot.revision(), snapshot.len(), snapshot.bytes()), (Revision(3), 2, 5));
     }

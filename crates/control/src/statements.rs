@@ -101,7 +101,7 @@ pub(crate) fn audit_row(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
 
 fn kind(row: &Row<'_>, column: usize) -> rusqlite::Result<Kind> {
     let word = row.get_ref(column)?.as_str()?;
-    Kind::parse(word).ok_or_else(|| unknown(column, word))
+    Kind::of(word).ok_or_else(|| unknown(column, word))
 }
 
 fn unknown(column: usize, word: &str) -> rusqlite::Error {

@@ -32,7 +32,7 @@ static SPAWNING: RwLock<()> = RwLock::new(());
 fn pair(control: &Control) -> (u64, u64) {
     let snapshot = control.snapshot();
     let number = |kind, name| snapshot.get(kind, name).map_or(0, |document| document.body.parse().unwrap());
-    (number(Kind::Policy, "left"), number(Kind::Override, "right"))
+    (number(Kind::new("policy"), "left"), number(Kind::new("override"), "right"))
 }
 
 /// Counts both documents of the pair up until it is killed.
@@ -43,8 +43,10 @@ fn child(dir: &Path) -> ! {
     loop {
         number += 1;
         let body = number.to_string();
-        let changes =
-            [Change::put(Kind::Policy, "left", &*body), Change::put(Kind::Override, "right", &*body)];
+        let changes = [
+            Change::put(Kind::new("policy"), "left", &*body),
+            Change::put(Kind::new("override"), "right", &*body),
+        ];
         control.apply(&changes, &Author { actor: "child".to_owned(), at: Wall(number) }).unwrap();
         writeln!(out, "\n{ACKNOWLEDGED}{number}").unwrap();
         out.flush().unwrap();

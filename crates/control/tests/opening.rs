@@ -20,7 +20,7 @@ fn fill(dir: &Path, documents: usize) {
     for number in 0..documents {
         let name = format!("policy-{number}");
         let body = format!("\"{}\"", "x".repeat(2_000));
-        control.put((Kind::Policy, &name), &body, Precondition::None, &author).unwrap();
+        control.put((Kind::new("policy"), &name), &body, Precondition::None, &author).unwrap();
     }
 }
 
@@ -105,7 +105,7 @@ fn a_damaged_database_is_named_and_left_alone() {
 #[test]
 fn rows_that_this_program_cannot_have_written_are_refused() {
     let cases = [
-        ("INSERT INTO document VALUES ('sonnet', 'a', '1', 1)", "unknown word \"sonnet\""),
+        ("INSERT INTO document VALUES ('Sonnet 18', 'a', '1', 1)", "unknown word \"Sonnet 18\""),
         ("UPDATE document SET revision = 7", "7 is ahead of the audit log"),
     ];
     for (sql, message) in cases {
@@ -142,7 +142,7 @@ fn a_write_that_fails_half_way_changes_nothing() {
     Connection::open(dir.path().join(DATABASE_FILE)).unwrap().execute_batch(&trigger).unwrap();
     let author = Author { actor: "test".to_owned(), at: Wall(1) };
     let control = open(dir.path()).unwrap();
-    let put = || control.put((Kind::Policy, "a"), "1", Precondition::None, &author);
+    let put = || control.put((Kind::new("policy"), "a"), "1", Precondition::None, &author);
     while control.snapshot().revision().0 < LAST_GOOD {
         put().unwrap();
     }
@@ -162,8 +162,8 @@ fn a_digit_that_flipped_in_the_file_is_said() {
     let author = Author { actor: "test".to_owned(), at: Wall(1) };
     let control = open(pristine.path()).unwrap();
     let body = "{\"limit\":1357}";
-    control.put((Kind::Policy, "p"), body, Precondition::None, &author).unwrap();
-    control.put((Kind::Policy, "q"), "{}", Precondition::None, &author).unwrap();
+    control.put((Kind::new("policy"), "p"), body, Precondition::None, &author).unwrap();
+    control.put((Kind::new("policy"), "q"), "{}", Precondition::None, &author).unwrap();
     drop(control);
     let bytes = fs::read(pristine.path().join(DATABASE_FILE)).unwrap();
     let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(body.as_bytes())).collect();
@@ -176,11 +176,11 @@ fn a_digit_that_flipped_in_the_file_is_said() {
         let control = open(dir.path()).unwrap();
         let altered = control.altered();
         assert_eq!(altered.len(), 1, "{altered:?}");
-        let stored = control.get(Kind::Policy, "p").unwrap();
+        let stored = control.get(Kind::new("policy"), "p").unwrap();
         assert_eq!((&*altered[0].name, altered[0].revision), ("p", stored.revision));
         let both = [&*stored.body, altered[0].recorded.as_deref().unwrap()];
         assert!(both.contains(&body) && both.contains(&"{\"limit\":1347}"), "{both:?}");
-        control.put((Kind::Policy, "p"), body, Precondition::None, &author).unwrap();
+        control.put((Kind::new("policy"), "p"), body, Precondition::None, &author).unwrap();
         assert!(control.altered().is_empty(), "put again");
     }
     assert!(open(pristine.path()).unwrap().altered().is_empty());
@@ -204,7 +204,7 @@ fn a_damaged_page_that_only_changes_touch_is_said() {
     let before = control.snapshot();
     let author = Author { actor: "test".to_owned(), at: Wall(1) };
     let large = format!("\"{}\"", "x".repeat(50_000));
-    control.put((Kind::Policy, "large"), &large, Precondition::None, &author).unwrap_err();
+    control.put((Kind::new("policy"), "large"), &large, Precondition::None, &author).unwrap_err();
     assert!(!control.is_reachable());
     assert_eq!(control.snapshot(), before, "what is known stays");
 }
@@ -219,9 +219,9 @@ fn a_database_that_takes_no_change_is_known_from_the_start_and_until_it_does() {
     let author = Author { actor: "test".to_owned(), at: Wall(1) };
     let control = open(dir.path()).unwrap();
     assert!(!control.is_reachable(), "tried out at the start");
-    control.put((Kind::Policy, "a"), "1", Precondition::None, &author).unwrap_err();
+    control.put((Kind::new("policy"), "a"), "1", Precondition::None, &author).unwrap_err();
     sql("DROP TRIGGER fail");
-    control.put((Kind::Policy, "a"), "1", Precondition::None, &author).unwrap();
+    control.put((Kind::new("policy"), "a"), "1", Precondition::None, &author).unwrap();
     assert!(control.is_reachable());
     let revision = control.snapshot().revision();
     drop(control);

@@ -21,10 +21,12 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate_algorithms::policy::{Attributes, parse};
 use tidegate_algorithms::time::Wall;
-use tidegate_control::{Author, Change, Control, Kind, Limits, MAX_CHANGES, Snapshot};
-use tidegate_limiter::configuration::Configuration;
+use tidegate_control::{
+    Author, Change, Configuration, Control, Layers, Limits, MAX_CHANGES, Services, Snapshot,
+};
+use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::{Ask, Engine};
-use tidegate_limiter::policy_set::{FileLayer, PolicySet};
+use tidegate_limiter::policy_set::{FileLayer, OVERRIDE, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::clock::{Clock, monotonic};
 use tidegate_store::Counters;
@@ -91,14 +93,15 @@ fn among_overrides(
     let author = Author { actor: "bench".to_owned(), at: Wall(1) };
     let put = |number: usize, limit: usize| {
         let numbers = json!({"default": {"limit": limit % 4_000}});
-        Change::put(Kind::Override, format!("c{number}"), numbers.to_string())
+        Change::put(OVERRIDE, format!("c{number}"), numbers.to_string())
     };
     let all: Vec<_> = (0..count).map(|number| put(number, 50)).collect();
     for changes in all.chunks(MAX_CHANGES) {
         control.apply(changes, &author)?;
     }
-    let engine = Arc::new(engine(FileLayer::default(), Snapshot::clone(&control.snapshot())));
-    let configuration = Configuration::new(engine.clone(), control);
+    let engine = Arc::new(engine(FileLayer::default(), Snapshot::default()));
+    let services = Services::default().with(Policies::new(engine.clone()));
+    let configuration = Configuration::start(control, services, &Layers::default());
     let alone = Deciding::start(&engine, count)?;
     let start = monotonic();
     while start.elapsed() < PERIOD {

@@ -1,49 +1,18 @@
-//! What the log says of changes: what changed, by whom, what is set aside, and what a stored policy
+//! What the log says of policies: what a new file changes, what is set aside, and what a stored policy
 //! hides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use serde_json::Value;
 use tidegate_algorithms::policy::Policy;
-use tidegate_control::{Author, Change, Kind, Revision};
+use tidegate_control::{Revision, difference};
 
-use crate::difference::difference;
 use crate::policy_set::{FileLayer, Origin, PolicySet};
 
 /// Most lines about one change of the configuration; what is left is counted.
 const MAX_LINES: usize = 32;
 
-/// The line about a change by the API.
-pub(crate) struct ChangeLine {
-    kind: Kind,
-    name: Arc<str>,
-    actor: String,
-    what: String,
-}
-
-impl ChangeLine {
-    /// About `change`, which will be made on `set`.
-    pub(crate) fn new(set: &PolicySet, change: &Change, author: &Author) -> Self {
-        let Change { kind, name, .. } = change;
-        let stored = set.documents().get(*kind, name).and_then(|document| parsed(&document.body));
-        // What a first stored policy changes is the one that was in force before.
-        let in_force = || (*kind == Kind::Policy).then(|| set.policy(name)).flatten();
-        let before = stored.or_else(|| in_force().map(|in_force| in_force.policy.document()));
-        let after = change.body.as_deref().and_then(parsed);
-        let what = difference(before.as_ref(), after.as_ref()).unwrap_or_else(|| "nothing".to_owned());
-        Self { kind: *kind, name: name.clone(), actor: author.actor.clone(), what }
-    }
-
-    /// Says that it was made.
-    pub(crate) fn write(self, revision: Revision) {
-        let Self { kind, name, actor, what } = self;
-        tracing::info!(revision = revision.0, actor, %kind, ?name, change = what, "changed by the API");
-    }
-}
-
 /// The documents that are set aside in `next` and were not, or otherwise, in the set before it.
-pub fn set_aside(before: Option<&PolicySet>, next: &PolicySet) {
+pub(crate) fn set_aside(before: Option<&PolicySet>, next: &PolicySet) {
     let new = || next.set_aside().filter(|it| before.is_none_or(|before| !before.sets_aside_alike(next, it)));
     if next.set_aside_count() == 0 {
         return;
@@ -96,7 +65,7 @@ pub(crate) fn file(before: &PolicySet, next: &PolicySet) {
 }
 
 /// Which of the file's policies have no effect.
-pub fn all_hidden(set: &PolicySet) {
+pub(crate) fn all_hidden(set: &PolicySet) {
     for (policy, revision) in set.hidden().take(MAX_LINES) {
         hidden(&policy.name, revision);
     }
@@ -118,8 +87,4 @@ fn hidden(policy: &str, revision: Revision) {
 
 fn by_name(file: &FileLayer) -> BTreeMap<&str, &Policy> {
     file.policies.iter().map(|policy| (&*policy.name, policy)).collect()
-}
-
-fn parsed(body: &str) -> Option<Value> {
-    serde_json::from_str(body).ok()
 }

@@ -100,10 +100,10 @@ impl Engine {
 
     /// Puts `set` in force. Blocks for a moment: taking a large set apart takes time, which a thread
     /// that serves must not spend because it happened to be the last to look at it.
-    pub(crate) fn replace(&self, set: PolicySet) {
+    pub(crate) fn replace(&self, set: Arc<PolicySet>) {
         const PATIENCE: usize = 1_000;
         set.count_in(&self.tallies);
-        let old = self.set.swap(Arc::new(set));
+        let old = self.set.swap(set);
         (0..PATIENCE).take_while(|_| Arc::strong_count(&old) > 1).for_each(|_| std::thread::yield_now());
     }
 

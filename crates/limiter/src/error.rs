@@ -1,9 +1,7 @@
-//! What can go wrong with a request or a change, named by what the caller can do about it.
-
-use std::sync::Arc;
+//! What can go wrong with a request, named by what the caller can do about it.
 
 use thiserror::Error;
-use tidegate_algorithms::policy::{MAX_UNITS, MAX_VALUE_BYTES, Mistake};
+use tidegate_algorithms::policy::{MAX_UNITS, MAX_VALUE_BYTES};
 use tidegate_store::StoreError;
 use tidegate_wire::path::PathError;
 
@@ -33,27 +31,4 @@ pub enum AskError {
     /// Try again later.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// Why the configuration was not changed.
-#[derive(Debug, Error)]
-pub enum ChangeError {
-    /// Mend the document.
-    #[error("the document has {} mistake{}", .0.len(), if .0.len() == 1 { "" } else { "s" })]
-    Mistakes(Vec<Mistake>),
-    /// The policy stands in the configuration file: change it there.
-    #[error("policy {0:?} is declared in the configuration file and cannot be deleted here")]
-    DeclaredInFile(String),
-    /// Try again later.
-    #[error("{} changes wait already", crate::configuration::MAX_WAITING)]
-    TooManyWaiting,
-    /// The control store refused, or failed. One failure may meet several changes.
-    #[error(transparent)]
-    Control(Arc<tidegate_control::Error>),
-}
-
-impl From<tidegate_control::Error> for ChangeError {
-    fn from(error: tidegate_control::Error) -> Self {
-        Self::Control(Arc::new(error))
-    }
 }

@@ -9,11 +9,10 @@
 //! ```
 
 pub mod ad_hoc;
-pub mod announce;
-pub mod configuration;
+mod announce;
 pub mod credential;
 pub mod decision;
-mod difference;
+pub mod documents;
 pub mod engine;
 pub mod error;
 pub mod grpc;

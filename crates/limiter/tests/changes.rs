@@ -14,11 +14,13 @@ use support::{Running, start, start_in, start_with};
 use tempfile::TempDir;
 use tidegate_algorithms::policy::parse;
 use tidegate_algorithms::time::Wall;
-use tidegate_control::{Author, Change, Control, Kind, Limits, Snapshot};
-use tidegate_limiter::configuration::{Configuration, MAX_WAITING};
+use tidegate_control::{
+    Author, Change, ChangeError, Configuration, Control, Kind, Layers, Limits, MAX_WAITING, Parts, Services,
+    Snapshot,
+};
+use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::error::ChangeError;
-use tidegate_limiter::policy_set::{FileLayer, MAX_POLICIES, PolicySet};
+use tidegate_limiter::policy_set::{FileLayer, MAX_POLICIES, OVERRIDE, POLICY, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::clock::Clock;
 use tidegate_store::Counters;
@@ -57,18 +59,18 @@ fn remaining(service: &Running, client: &str) -> Value {
 #[test]
 fn fault_57_what_does_not_fit_is_set_aside_and_the_rest_is_in_force() {
     let data = stored(&[
-        (Kind::Policy, "broken", json!({"name": "broken", "limit": -1, "window_seconds": 1})),
-        (Kind::Policy, "alias", json!({"name": "default", "limit": 1, "window_seconds": 1})),
+        (POLICY, "broken", json!({"name": "broken", "limit": -1, "window_seconds": 1})),
+        (POLICY, "alias", json!({"name": "default", "limit": 1, "window_seconds": 1})),
         // More than the sliding log of the built-in policy takes.
-        (Kind::Override, "vip", json!({"default": {"limit": 1_000_000, "window_seconds": 60}})),
-        (Kind::Override, "half", json!({"default": {"limit": 7}, "gone": {"limit": 1}})),
-        (Kind::Override, "list", json!([1])),
+        (OVERRIDE, "vip", json!({"default": {"limit": 1_000_000, "window_seconds": 60}})),
+        (OVERRIDE, "half", json!({"default": {"limit": 7}, "gone": {"limit": 1}})),
+        (OVERRIDE, "list", json!([1])),
     ]);
     let service = start_in(data, FileLayer::default(), None);
-    let expected = ["policy alias", "policy broken", "override half", "override list", "override vip"];
+    let expected = ["override half", "override list", "override vip", "policy alias", "policy broken"];
     assert_eq!(set_aside(&service), expected);
     let listed = service.get("/v1/set-aside").body;
-    let mistake = listed["set_aside"][4]["mistakes"][0].as_str().unwrap();
+    let mistake = listed["set_aside"][2]["mistakes"][0].as_str().unwrap();
     assert!(mistake.starts_with("/override/vip/default/limit is 1000000"), "{mistake}");
     assert_eq!(remaining(&service, "vip"), 99, "as everyone");
     assert_eq!(remaining(&service, "half"), 6, "the part that fits is in force");
@@ -171,15 +173,16 @@ fn configuration() -> (TempDir, Arc<Engine>, Configuration) {
     let data = tempfile::tempdir().unwrap();
     let control = Control::open(data.path(), Limits::default()).unwrap();
     let tallies = Tallies::default();
-    let set = PolicySet::assemble(Arc::default(), Snapshot::clone(&control.snapshot()), &tallies);
+    let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
     let memory = Memory::new(16 << 20);
     let engine = Arc::new(Engine::new(set, tallies, Counters::Memory(memory), Clock::start()));
-    let configuration = Configuration::new(engine.clone(), control);
+    let services = Services::default().with(Policies::new(engine.clone()));
+    let configuration = Configuration::start(control, services, &Layers::default());
     (data, engine, configuration)
 }
 
 fn own_limit(client: &str, limit: u64) -> Change {
-    Change::put(Kind::Override, client, json!({"default": {"limit": limit}}).to_string())
+    Change::put(OVERRIDE, client, json!({"default": {"limit": limit}}).to_string())
 }
 
 #[tokio::test]
@@ -207,7 +210,7 @@ async fn changes_that_wait_are_stored_together_and_refused_alone() {
     let held = {
         let configuration = configuration.clone();
         tokio::spawn(async move {
-            let edit = move |_: &PolicySet| {
+            let edit = move |_: &Parts| {
                 entered.send(()).unwrap();
                 is_released.lock().unwrap().recv().unwrap();
                 Ok(None)
@@ -245,7 +248,7 @@ async fn too_many_that_wait_are_turned_away() {
     let (release, is_released) = mpsc::sync_channel::<()>(1);
     let is_released = std::sync::Mutex::new(is_released);
     let (entered, is_entered) = mpsc::sync_channel(1);
-    let edit = move |_: &PolicySet| {
+    let edit = move |_: &Parts| {
         entered.send(()).unwrap();
         is_released.lock().unwrap().recv().unwrap();
         Ok(None)
@@ -273,8 +276,7 @@ fn policies_beyond_the_bound_are_set_aside() {
     let body = |name: &str| json!({"name": name, "limit": 1, "window_seconds": 1}).to_string();
     let names: Vec<_> = (0..MAX_POLICIES).map(|number| format!("p{number:05}")).collect();
     for names in names.chunks(tidegate_control::MAX_CHANGES) {
-        let changes: Vec<_> =
-            names.iter().map(|name| Change::put(Kind::Policy, &**name, body(name))).collect();
+        let changes: Vec<_> = names.iter().map(|name| Change::put(POLICY, &**name, body(name))).collect();
         control.apply(&changes, &author()).unwrap();
         snapshot = Snapshot::clone(&control.snapshot());
     }

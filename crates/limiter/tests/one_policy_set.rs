@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use tidegate_algorithms::policy::{Attributes, Policy};
-use tidegate_control::{Control, Limits, Snapshot};
-use tidegate_limiter::configuration::Configuration;
+use tidegate_control::{Configuration, Control, Layers, Limits, Services, Snapshot};
+use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::policy_set::{FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
@@ -26,6 +26,10 @@ fn file(names: &[&str]) -> FileLayer {
     FileLayer { policies: names.iter().map(named).collect(), ..FileLayer::default() }
 }
 
+fn declared(names: &[&str]) -> Layers {
+    Layers::default().with::<Policies>(file(names))
+}
+
 fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
@@ -35,10 +39,14 @@ fn a_decision_never_mixes_two_policy_sets() {
     let sides = [&["left-1", "left-2"][..], &["right-1", "right-2", "right-3"]];
     let data = tempfile::tempdir().unwrap();
     let control = Control::open(data.path(), Limits::default()).unwrap();
-    let (tallies, stored) = (Tallies::default(), Snapshot::clone(&control.snapshot()));
-    let set = PolicySet::assemble(Arc::new(file(sides[0])), stored, &tallies);
+    let tallies = Tallies::default();
+    let set = PolicySet::assemble(Arc::new(file(sides[0])), Snapshot::default(), &tallies);
     let engine = Arc::new(Engine::new(set, tallies, Counters::Memory(Memory::new(1 << 20)), Clock::start()));
-    let configuration = Configuration::new(engine.clone(), control);
+    let configuration = Configuration::start(
+        control,
+        Services::default().with(Policies::new(engine.clone())),
+        &declared(sides[0]),
+    );
 
     let deciding = std::thread::spawn(move || {
         let mut seen = [0_usize; 2];
@@ -52,7 +60,7 @@ fn a_decision_never_mixes_two_policy_sets() {
         }
     });
     for side in sides.iter().cycle().skip(1).take_while(|_| !deciding.is_finished()) {
-        block_on(configuration.replace_file(file(side))).unwrap();
+        block_on(configuration.replace_file(declared(side))).unwrap();
     }
     deciding.join().unwrap();
 }

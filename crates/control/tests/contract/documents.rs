@@ -18,7 +18,7 @@ fn open(home: &impl Home) -> Control {
     home.open(Limits::default())
 }
 
-const POLICY: (Kind, &str) = (Kind::Policy, "api");
+const POLICY: (Kind, &str) = (Kind::new("policy"), "api");
 
 pub(crate) fn a_change_is_there_after_a_restart(home: &impl Home) {
     {
@@ -27,14 +27,14 @@ pub(crate) fn a_change_is_there_after_a_restart(home: &impl Home) {
         assert_eq!(control.put(POLICY, "{\"a\": 1}", Precondition::None, &author(7)).unwrap(), Revision(1));
         assert_eq!(control.put(POLICY, "2", Precondition::None, &author(8)).unwrap(), Revision(2));
         control
-            .put((Kind::Override, "nul\0 and \u{fc}"), "3", Precondition::None, &author(u64::MAX))
+            .put((Kind::new("override"), "nul\0 and \u{fc}"), "3", Precondition::None, &author(u64::MAX))
             .unwrap();
         assert_eq!(control.delete(POLICY, Precondition::None, &author(9)).unwrap(), Revision(4));
     }
     let control = open(home);
     assert_eq!(control.snapshot().revision(), Revision(4));
     assert_eq!(control.get(POLICY.0, POLICY.1), None);
-    let kept = control.get(Kind::Override, "nul\0 and \u{fc}").unwrap();
+    let kept = control.get(Kind::new("override"), "nul\0 and \u{fc}").unwrap();
     assert_eq!((&*kept.body, kept.revision), ("3", Revision(3)));
 
     let rows = control.audit(Revision(0), 10).unwrap();
@@ -98,19 +98,19 @@ pub(crate) fn a_precondition_that_fails_says_what_is_there(home: &impl Home) {
 
 pub(crate) fn several_changes_are_made_together_or_not_at_all(home: &impl Home) {
     let control = open(home);
-    let good = [Change::put(Kind::Policy, "a", "1"), Change::put(Kind::Policy, "b", "1")];
+    let good = [Change::put(Kind::new("policy"), "a", "1"), Change::put(Kind::new("policy"), "b", "1")];
     assert_eq!(control.apply(&good, &author(1)).unwrap(), Revision(2));
     let bad = [
-        Change::put(Kind::Policy, "a", "2"),
-        Change::delete(Kind::Policy, "b"),
-        Change::put(Kind::Policy, "b", "2").when(Precondition::IfMatch(Revision(2))),
+        Change::put(Kind::new("policy"), "a", "2"),
+        Change::delete(Kind::new("policy"), "b"),
+        Change::put(Kind::new("policy"), "b", "2").when(Precondition::IfMatch(Revision(2))),
     ];
     let refused = control.apply(&bad, &author(2)).unwrap_err();
     assert!(matches!(refused, Error::PreconditionFailed { found: None, .. }), "{refused}");
-    assert_eq!(&*control.get(Kind::Policy, "a").unwrap().body, "1");
+    assert_eq!(&*control.get(Kind::new("policy"), "a").unwrap().body, "1");
     assert_eq!(control.apply(&[], &author(3)).unwrap(), Revision(2));
 
-    let many = vec![Change::put(Kind::Policy, "a", "3"); MAX_CHANGES + 1];
+    let many = vec![Change::put(Kind::new("policy"), "a", "3"); MAX_CHANGES + 1];
     assert!(matches!(control.apply(&many, &author(4)), Err(Error::TooManyChanges { .. })));
     assert_eq!(control.apply(&many[1..], &author(5)).unwrap(), Revision(2 + MAX_CHANGES as u64));
     assert_eq!(control.audit(Revision(0), usize::MAX).unwrap().len(), MAX_AUDIT_PAGE);

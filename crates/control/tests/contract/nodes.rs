@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::{Database, Home, NOWHERE};
 
-const POLICY: (Kind, &str) = (Kind::Policy, "api");
+const POLICY: (Kind, &str) = (Kind::new("policy"), "api");
 
 fn author() -> Author {
     Author { actor: "alice".to_owned(), at: Wall(1) }
@@ -53,9 +53,10 @@ pub(crate) fn fault_20_nodes_change_at_once(home: &Database<'_>) {
                 let name = format!("policy-{index}");
                 for number in 0..EACH {
                     // The precondition holds at the newest revision, whoever made it.
-                    let found = node.get(Kind::Policy, &name).map(|document| document.revision);
+                    let found = node.get(Kind::new("policy"), &name).map(|document| document.revision);
                     let precondition = found.map_or(Precondition::IfNoneMatch, Precondition::IfMatch);
-                    node.put((Kind::Policy, &name), &number.to_string(), precondition, &author()).unwrap();
+                    node.put((Kind::new("policy"), &name), &number.to_string(), precondition, &author())
+                        .unwrap();
                 }
             });
         }
@@ -68,7 +69,8 @@ pub(crate) fn fault_20_nodes_change_at_once(home: &Database<'_>) {
     let rows = nodes[0].audit(Revision(0), 1_000).unwrap();
     let revisions: Vec<_> = rows.iter().map(|row| row.revision.0).collect();
     assert_eq!(revisions, (1..=last.0).collect::<Vec<_>>(), "every change is there, once");
-    let loser = nodes[1].put((Kind::Policy, "policy-0"), "9", Precondition::IfMatch(Revision(1)), &author());
+    let loser =
+        nodes[1].put((Kind::new("policy"), "policy-0"), "9", Precondition::IfMatch(Revision(1)), &author());
     assert!(matches!(loser, Err(Error::PreconditionFailed { .. })), "{loser:?}");
 }
 
@@ -76,7 +78,8 @@ pub(crate) fn a_node_that_missed_pruned_changes_loads_everything(home: &Database
     let limits = Limits { audit_rows: 1, ..Limits::default() };
     let (a, b) = (home.open(limits), home.open(limits));
     for number in 0..50 {
-        a.put((Kind::Override, &format!("client-{number}")), "1", Precondition::None, &author()).unwrap();
+        a.put((Kind::new("override"), &format!("client-{number}")), "1", Precondition::None, &author())
+            .unwrap();
     }
     heard_after(&b, Revision(50));
     assert_eq!(b.snapshot(), a.snapshot());

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tidegate_algorithms::limit::sliding_log::MAX_ENTRIES;
 use tidegate_algorithms::policy::{Algorithm, Attributes, Policy};
-use tidegate_control::{Author, Change, Kind};
+use tidegate_control::{Author, Change, ChangeError};
 use tidegate_net::clock;
 use tidegate_net::http::{Answered, Plain, Unwritten};
 use tidegate_net::stats::Route;
@@ -28,9 +28,9 @@ use super::reply::{
     JSON, JsonBytes, Refusal, Reply, bytes, describe, expect_json, is_json, put_number, refuse,
 };
 use crate::decision::Decision;
+use crate::documents::Policies;
 use crate::engine::Ask;
-use crate::error::ChangeError;
-use crate::policy_set::{CLIENT_ID, DEFAULT_POLICY, PolicySet, is_client_id};
+use crate::policy_set::{CLIENT_ID, DEFAULT_POLICY, OVERRIDE, POLICY, PolicySet, is_client_id};
 
 /// The reply to `GET /api/v1/health`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -176,7 +176,7 @@ pub(super) async fn configure(
     let actor = shared.admin(&headers)?;
     let body: ConfigureBody = read(&body)?;
     edit(&shared, actor, move |set| {
-        Ok(Some(Change::put(Kind::Policy, DEFAULT_POLICY, configured(set, body).to_string())))
+        Ok(Some(Change::put(POLICY, DEFAULT_POLICY, configured(set, body).to_string())))
     })
     .await
 }
@@ -238,7 +238,7 @@ pub(super) async fn configure_client(
         }
         let mut document = stored_limits(set, &client);
         document.insert(DEFAULT_POLICY.to_owned(), own);
-        Ok(Some(Change::put(Kind::Override, client.as_str(), Value::Object(document).to_string())))
+        Ok(Some(Change::put(OVERRIDE, client.as_str(), Value::Object(document).to_string())))
     })
     .await
 }
@@ -291,8 +291,8 @@ pub(super) async fn delete_client_config(
         let mut document = stored_limits(set, &client);
         // Nothing of its own: the client has everyone's numbers already.
         Ok(document.remove(DEFAULT_POLICY).map(|_| match document.is_empty() {
-            true => Change::delete(Kind::Override, client.as_str()),
-            false => Change::put(Kind::Override, client.as_str(), Value::Object(document).to_string()),
+            true => Change::delete(OVERRIDE, client.as_str()),
+            false => Change::put(OVERRIDE, client.as_str(), Value::Object(document).to_string()),
         }))
     })
     .await
@@ -304,27 +304,30 @@ async fn edit(
     edit: impl Fn(&PolicySet) -> Result<Option<Change>, ChangeError> + Send + 'static,
 ) -> Result<Json<Changed>, Refusal> {
     let author = Author { actor: actor.to_owned(), at: clock::wall() };
-    let revision = shared.configuration.edit(author, edit).await.map_err(|error| match error {
-        // The document was made here: its mistakes go back under the names that were sent.
-        ChangeError::Mistakes(mistakes) => ChangeError::Mistakes(
-            mistakes
-                .into_iter()
-                .map(|mut mistake| {
-                    let field = mistake.pointer.rsplit('/').next().unwrap_or_default();
-                    let field = if field == "limit" { "request_per_window" } else { field };
-                    mistake.pointer = format!("/{field}");
-                    mistake
-                })
-                .collect(),
-        ),
-        other => other,
-    })?;
+    let revision =
+        shared.configuration.edit(author, move |parts| edit(parts.of::<Policies>())).await.map_err(
+            |error| match error {
+                // The document was made here: its mistakes go back under the names that were sent.
+                ChangeError::Mistakes(mistakes) => ChangeError::Mistakes(
+                    mistakes
+                        .into_iter()
+                        .map(|mut mistake| {
+                            let field = mistake.pointer.rsplit('/').next().unwrap_or_default();
+                            let field = if field == "limit" { "request_per_window" } else { field };
+                            mistake.pointer = format!("/{field}");
+                            mistake
+                        })
+                        .collect(),
+                ),
+                other => other,
+            },
+        )?;
     Ok(Json(Changed { status: "ok", revision: revision.0 }))
 }
 
 /// A client's own limits by policy, empty if it has none.
 fn stored_limits(set: &PolicySet, client: &str) -> Map<String, Value> {
-    let stored = set.documents().get(Kind::Override, client);
+    let stored = set.documents().get(OVERRIDE, client);
     stored.and_then(|document| serde_json::from_str(&document.body).ok()).unwrap_or_default()
 }
 

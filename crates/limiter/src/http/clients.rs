@@ -5,13 +5,14 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
-use tidegate_control::{Change, Kind};
+use tidegate_control::Change;
 use tidegate_wire::bodies::{UniqueJson, read as read_body};
 
 use super::Shared;
 use super::classic::client_id;
 use super::policies::{Tagged, change_document, tagged};
 use super::reply::{JsonBytes, Refusal};
+use crate::policy_set::OVERRIDE;
 
 /// `GET /v1/clients/{client_id}/limits`
 #[utoipa::path(
@@ -30,7 +31,7 @@ pub(super) async fn read(
     shared.admin(&headers)?;
     let client = client_id(&client)?;
     let set = shared.engine.set();
-    let stored = set.documents().get(Kind::Override, client);
+    let stored = set.documents().get(OVERRIDE, client);
     let document = stored.ok_or_else(|| Refusal::NotFound(format!("limit of client {client:?} alone")))?;
     // Invariant: only documents that parse are stored.
     Ok(tagged(document.revision, serde_json::from_str(&document.body).unwrap_or_default()))
@@ -56,7 +57,7 @@ pub(super) async fn put(
     let actor = shared.admin(&headers)?;
     let client = client_id(&client)?;
     let UniqueJson(document) = read_body(&body)?;
-    let change = Change::put(Kind::Override, client, document.to_string());
+    let change = Change::put(OVERRIDE, client, document.to_string());
     let revision = change_document(&shared, actor, change, &headers).await?;
     Ok(tagged(revision, document))
 }
@@ -78,6 +79,6 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, Refusal> {
     let actor = shared.admin(&headers)?;
     let client = client_id(&client)?;
-    change_document(&shared, actor, Change::delete(Kind::Override, client), &headers).await?;
+    change_document(&shared, actor, Change::delete(OVERRIDE, client), &headers).await?;
     Ok(StatusCode::NO_CONTENT)
 }

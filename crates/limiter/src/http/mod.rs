@@ -37,10 +37,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
 
+use tidegate_control::Configuration;
 use tidegate_net::http::{Answered, Plain, Unwritten};
 use tidegate_net::stats::Route;
 
-use crate::configuration::Configuration;
 pub use crate::credential::Credential as AdminToken;
 use crate::engine::Engine;
 pub use service::Service;

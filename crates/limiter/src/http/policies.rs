@@ -12,7 +12,7 @@ use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
-use tidegate_control::{Author, Change, Kind, Precondition, Revision};
+use tidegate_control::{Author, Change, ChangeError, Kind, Parts, Precondition, Revision};
 use tidegate_net::clock;
 use tidegate_wire::bodies::{UniqueJson, read};
 use utoipa::ToSchema;
@@ -20,8 +20,8 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::explain::origin_word;
 use super::reply::{JsonBytes, Refusal};
-use crate::error::ChangeError;
-use crate::policy_set::{InForce, Origin, PolicySet};
+use crate::documents::Policies;
+use crate::policy_set::{InForce, Origin, POLICY};
 
 /// A document with its entity tag.
 pub(super) type Tagged<T> = ([(http::HeaderName, String); 1], Json<T>);
@@ -177,7 +177,7 @@ pub(super) async fn put(
             });
         }
     }
-    let change = Change::put(Kind::Policy, name.as_str(), document.to_string());
+    let change = Change::put(POLICY, name.as_str(), document.to_string());
     let revision = change_document(&shared, actor, change, &headers).await?;
     let set = shared.engine.set();
     let document = set.policy(&name).map_or(document, |in_force| in_force.policy.document());
@@ -200,12 +200,13 @@ pub(super) async fn delete(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let actor = shared.admin(&headers)?;
-    let delete = Change::delete(Kind::Policy, name.as_str()).when(precondition(&headers)?);
+    let delete = Change::delete(POLICY, name.as_str()).when(precondition(&headers)?);
     let author = Author { actor: actor.to_owned(), at: clock::wall() };
-    let edit = move |set: &PolicySet| {
-        let is_stored = set.documents().get(Kind::Policy, &name).is_some();
+    let edit = move |parts: &Parts| {
+        let set = parts.of::<Policies>();
+        let is_stored = set.documents().get(POLICY, &name).is_some();
         if !is_stored && set.policy(&name).is_some() {
-            return Err(ChangeError::DeclaredInFile(name.clone()));
+            return Err(ChangeError::DeclaredInFile { kind: POLICY, name: name.clone() });
         }
         Ok(Some(delete.clone()))
     };

@@ -7,6 +7,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW
 use http::{HeaderMap, HeaderName, Response, StatusCode};
 use serde::Serialize;
 use tidegate_algorithms::policy::Mistake;
+use tidegate_control::ChangeError;
 use tidegate_net::http::Head;
 use tidegate_store::Degraded;
 use tidegate_wire::bodies::BodyError;
@@ -15,7 +16,7 @@ use tidegate_wire::rate_limit_fields::{self, Item, Unit};
 
 use super::Shared;
 use crate::decision::{Decision, Part};
-use crate::error::{AskError, ChangeError};
+use crate::error::AskError;
 
 /// A reply whose body is whole.
 pub(super) type Reply = Response<Bytes>;
@@ -136,7 +137,7 @@ fn change_problem(error: ChangeError) -> Problem {
     let detail = error.to_string();
     match error {
         ChangeError::Mistakes(mistakes) => fields(&detail, mistakes.into_iter().map(field_error).collect()),
-        ChangeError::DeclaredInFile(_) => Problem::new(409, "Conflict", detail),
+        ChangeError::DeclaredInFile { .. } => Problem::new(409, "Conflict", detail),
         ChangeError::TooManyWaiting => Problem::new(503, "Service Unavailable", detail),
         ChangeError::Control(error) => match &*error {
             Error::PreconditionFailed { .. } => Problem::new(412, "Precondition Failed", detail),

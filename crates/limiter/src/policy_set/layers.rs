@@ -7,7 +7,10 @@ use serde_json::{Map, Value};
 use tidegate_algorithms::policy::{MAX_MISTAKES, MatchIndex, Mistake, Policy, Quota, parse, parse_quota};
 use tidegate_control::{Change, Document, Kind, Snapshot};
 
-use super::{Base, FileLayer, InForce, MAX_POLICIES, Origin, Overrides, PolicySet, Rejection, Rejections};
+use super::{
+    Base, FileLayer, InForce, MAX_POLICIES, OVERRIDE, Origin, Overrides, POLICY, PolicySet, Rejection,
+    Rejections,
+};
 use crate::tally::Tallies;
 
 impl PolicySet {
@@ -23,11 +26,12 @@ impl PolicySet {
     }
 
     /// The set with `documents` in the place of those it was made from. Looks only at those that have
-    /// changed, if that is known and none of them is a policy.
+    /// changed, if that is known and none of them is a policy; other services' are none of its business.
     pub(crate) fn after(&self, documents: &Snapshot, tallies: &Tallies) -> Self {
         let changes = documents.changes_since(&self.documents);
         let only_overrides = changes.map(|changes| {
-            let clients = changes.map(|(kind, name)| (kind == Kind::Override).then_some(name));
+            let own = changes.filter(|(kind, _)| [POLICY, OVERRIDE].contains(kind));
+            let clients = own.map(|(kind, name)| (kind == OVERRIDE).then_some(name));
             clients.collect::<Option<BTreeSet<_>>>()
         });
         let Some(Some(clients)) = only_overrides else {
@@ -61,7 +65,7 @@ impl PolicySet {
         let of_document = of_document.map(|rejections| &**rejections).unwrap_or_default().iter();
         let of_document = of_document.filter(|rejection| !is_left_as_it_was(rejection));
         let mut mistakes: Vec<_> = of_document.flat_map(|rejection| rejection.mistakes.clone()).collect();
-        if change.kind == Kind::Policy {
+        if change.kind == POLICY {
             mistakes.extend(self.unfit_in(next, Some(&changed)));
         }
         mistakes.truncate(MAX_MISTAKES);
@@ -86,18 +90,17 @@ impl PolicySet {
     fn resolve_all_overrides(&mut self) {
         let base = self.base.clone();
         let stored = self.documents.clone();
-        let only_declared =
-            base.declared.keys().filter(|client| stored.get(Kind::Override, client).is_none());
+        let only_declared = base.declared.keys().filter(|client| stored.get(OVERRIDE, client).is_none());
         for client in only_declared.map(String::as_str) {
             self.resolve(client, None);
         }
-        for document in stored.documents(Kind::Override) {
+        for document in stored.documents(OVERRIDE) {
             self.resolve(&document.name, Some(document));
         }
     }
 
     fn resolve_overrides_of(&mut self, client: &str) {
-        let stored = self.documents.get(Kind::Override, client).cloned();
+        let stored = self.documents.get(OVERRIDE, client).cloned();
         self.resolve(client, stored.as_ref());
     }
 
@@ -109,7 +112,7 @@ impl PolicySet {
         } else {
             self.overrides.insert_mut(client.as_bytes().into(), quotas.into());
         }
-        let document = (Kind::Override, Arc::from(client));
+        let document = (OVERRIDE, Arc::from(client));
         if !rejections.is_empty() {
             self.set_aside.insert_mut(document, rejections.into());
         } else if !self.set_aside.is_empty() {
@@ -138,13 +141,13 @@ impl Base {
         }
         let mut places: HashMap<Arc<str>, usize> =
             policies.iter().enumerate().map(|(place, (policy, _))| (policy.name.clone(), place)).collect();
-        for document in documents.documents(Kind::Policy) {
+        for document in documents.documents(POLICY) {
             let has_room = policies.len() < MAX_POLICIES || places.contains_key(&document.name);
             let policy = match stored_policy(document, has_room) {
                 Ok(policy) => policy,
                 Err(mistakes) => {
                     let rejection = Rejection { policy: None, is_without_policy: false, mistakes };
-                    set_aside.insert_mut((Kind::Policy, document.name.clone()), [rejection].into());
+                    set_aside.insert_mut((POLICY, document.name.clone()), [rejection].into());
                     continue;
                 }
             };
@@ -277,8 +280,8 @@ mod tests {
         let own = prop::collection::btree_map(policy.clone(), numbers, 0..3).prop_map(|it| json!(it));
         let body = prop_oneof![4 => own, 1 => Just(json!([]))];
         let client = prop::sample::select(CLIENTS.to_vec());
-        let client = (client, prop::option::weighted(0.8, body))
-            .prop_map(|(client, body)| (Kind::Override, client, body));
+        let client =
+            (client, prop::option::weighted(0.8, body)).prop_map(|(client, body)| (OVERRIDE, client, body));
         let algorithm = prop::sample::select(vec!["fixed_window", "concurrency", "no_such"]);
         let policy = (policy, prop::option::weighted(0.7, algorithm)).prop_map(|(name, algorithm)| {
             let window = |algorithm: &str| (algorithm != "concurrency").then_some(60);
@@ -288,7 +291,7 @@ mod tests {
                 }
                 None => json!({"name": name, "algorithm": algorithm, "limit": 5}),
             };
-            (Kind::Policy, name, algorithm.map(body))
+            (POLICY, name, algorithm.map(body))
         });
         prop_oneof![4 => client, 1 => policy].prop_map(|(kind, name, body)| match body {
             Some(body) => Change::put(kind, name, body.to_string()),
@@ -346,7 +349,7 @@ mod tests {
         let tallies = Tallies::default();
         let mut draft = control.draft();
         let set = PolicySet::assemble(Arc::default(), draft.snapshot().clone(), &tallies);
-        let put = Change::put(Kind::Override, "a", r#"{"default":{"limit":1}}"#);
+        let put = Change::put(OVERRIDE, "a", r#"{"default":{"limit":1}}"#);
         draft.add(put, author(), |_| Ok::<_, Error>(())).unwrap();
         let next = set.after(draft.snapshot(), &tallies);
         assert!(Arc::ptr_eq(&set.base, &next.base));

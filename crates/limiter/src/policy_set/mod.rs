@@ -39,6 +39,12 @@ use tidegate_control::{Kind, Revision, Snapshot};
 
 use crate::tally::{Tallies, Tally};
 
+/// Documents that are policies; their names are the policies'.
+pub const POLICY: Kind = Kind::new("policy");
+
+/// Documents that are clients' own limits; their names are the clients'.
+pub const OVERRIDE: Kind = Kind::new("override");
+
 /// Most policies in force.
 pub const MAX_POLICIES: usize = 10_000;
 

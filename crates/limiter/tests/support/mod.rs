@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use http::Request;
 use serde_json::Value;
-use tidegate_control::{Control, Limits};
-use tidegate_limiter::configuration::Configuration;
+use tidegate_control::{Configuration, Control, Layers, Limits, Services, Snapshot};
+use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service, TEMPLATES};
 use tidegate_limiter::policy_set::{FileLayer, PolicySet};
@@ -77,11 +77,14 @@ pub fn start_with(file: FileLayer, token: Option<&'static str>) -> Running {
 pub fn start_in(data: tempfile::TempDir, file: FileLayer, token: Option<&'static str>) -> Running {
     let control = Control::open(data.path(), Limits::default()).unwrap();
     let tallies = Tallies::default();
-    let stored = tidegate_control::Snapshot::clone(&control.snapshot());
-    let set = PolicySet::assemble(Arc::new(file), stored, &tallies);
+    let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
     let memory = Memory::new(16 << 20);
     let engine = Arc::new(Engine::new(set, tallies, Counters::Memory(memory), Clock::start()));
-    let configuration = Configuration::new(engine.clone(), control);
+    let configuration = Configuration::start(
+        control,
+        Services::default().with(Policies::new(engine.clone())),
+        &Layers::default().with::<Policies>(file),
+    );
     let settings =
         ApiSettings { admin_token: token.map(AdminToken::new), trusted_hops: 0, legacy_headers: true };
     let service = Service::new(Api::new(engine.clone(), configuration, settings), 1, 64 * 1024);

@@ -63,12 +63,13 @@ impl Serve {
             let settings = loaded.config.settings.clone();
             let saver = tokio::spawn(save_counters(app.engine().clone(), app.snapshots().cloned()));
             let (sender, state) = watch::channel(State::new(loaded));
-            let put_in_force = async |loaded: &Loaded| apply(app.api(), &settings, &loaded.config).await;
+            let put_in_force =
+                async |loaded: &Loaded| apply(app.configuration(), &settings, &loaded.config).await;
             tokio::select! {
                 () = stops.next() => {}
                 followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,
                 rotated = rotate(app.tls(), POLL_INTERVAL) => rotated?,
-                () = report_reloads(state, app.configuration()) => {}
+                () = report_reloads(state, app.status()) => {}
             }
             saver.abort();
             service_manager::stopping(app.drain_deadline());

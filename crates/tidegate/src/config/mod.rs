@@ -30,6 +30,8 @@ mod tls;
 mod value;
 pub mod watch;
 
+use tidegate_control::Layers;
+use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
 
 pub use document::MAX_FILE_BYTES;
@@ -65,6 +67,14 @@ pub struct Config {
     pub settings: Settings,
     /// The file's policies with distinct names, and its overrides, each client and policy once.
     pub layer: FileLayer,
+}
+
+impl Config {
+    /// What the file declares, for each service: one line for each.
+    #[must_use]
+    pub fn layers(&self) -> Layers {
+        Layers::default().with::<Policies>(self.layer.clone())
+    }
 }
 
 /// A checked configuration and where it came from.

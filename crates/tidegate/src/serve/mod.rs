@@ -25,9 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_admin::{ConfigurationStatus, Servers};
-use tidegate_control::{Control, Limits, Place, Snapshot};
-use tidegate_limiter::announce;
-use tidegate_limiter::configuration::Configuration;
+use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot};
+use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
 use tidegate_limiter::policy_set::PolicySet;
@@ -58,9 +57,9 @@ pub struct App {
     drain: Drain,
     drain_timing: DrainTiming,
     engine: Arc<Engine>,
-    api: Api,
+    configuration: Configuration,
     snapshots: Option<Snapshots>,
-    configuration: ConfigurationStatus,
+    status: ConfigurationStatus,
     tls: Vec<Secured>,
     http: Option<(Server<Routes>, Listeners)>,
     protocols: Option<Protocols>,
@@ -83,9 +82,9 @@ impl App {
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
         let control = open_control(settings, &cores)?;
         let tallies = Tallies::default();
-        let stored = Snapshot::clone(&control.snapshot());
-        let set = PolicySet::assemble(Arc::new(config.layer.clone()), stored, &tallies);
-        announce_stored(&set, &control);
+        announce_altered(&control);
+        // In force until the configuration starts, and nobody is served before.
+        let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
         let mut clock = Clock::start();
         let snapshots = Snapshots::of(settings);
         let counters = {
@@ -93,9 +92,12 @@ impl App {
             counters::open(settings, snapshots.as_ref(), &mut clock)?
         };
         let engine = Arc::new(Engine::new(set, tallies, counters, clock));
+        // One line for each service.
+        let services = Services::default().with(Policies::new(engine.clone()));
+        let configuration = Configuration::start(control, services, &config.layers());
         let api = Api::new(
             engine.clone(),
-            Configuration::new(engine.clone(), control),
+            configuration.clone(),
             ApiSettings {
                 admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
                 trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
@@ -105,7 +107,7 @@ impl App {
 
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
-        let configuration = ConfigurationStatus::new();
+        let status = ConfigurationStatus::new();
         let gate = Gate {
             permits: Permits::new(usize::try_from(settings.limits.connections).unwrap_or(usize::MAX)),
             drain: drain.clone(),
@@ -116,11 +118,11 @@ impl App {
         let servers = protocols.counted(Servers::default().with(Listener::Http.label(), stats));
         let operator = operator::operator(
             engine.clone(),
-            api.clone(),
+            configuration.clone(),
             drain.clone(),
             servers,
             &tls,
-            configuration.clone(),
+            status.clone(),
         );
         let max_body_bytes = usize::try_from(settings.limits.body_bytes.0).unwrap_or(usize::MAX);
         let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
@@ -135,9 +137,9 @@ impl App {
             drain,
             drain_timing,
             engine,
-            api,
-            snapshots,
             configuration,
+            snapshots,
+            status,
             tls,
             http,
             protocols,
@@ -151,10 +153,10 @@ impl App {
         self.addresses
     }
 
-    /// The decision API.
+    /// What is in force of all services, and the way to change it.
     #[must_use]
-    pub fn api(&self) -> &Api {
-        &self.api
+    pub fn configuration(&self) -> &Configuration {
+        &self.configuration
     }
 
     /// The engine behind every protocol.
@@ -171,8 +173,8 @@ impl App {
 
     /// Where to say how a reload of the file went.
     #[must_use]
-    pub fn configuration(&self) -> &ConfigurationStatus {
-        &self.configuration
+    pub fn status(&self) -> &ConfigurationStatus {
+        &self.status
     }
 
     /// The listeners that have TLS.
@@ -201,8 +203,8 @@ impl App {
         if let Some(protocols) = self.protocols.take() {
             protocols.start(&self.cores);
         }
-        let api = self.api.clone();
-        self.cores.spawn_on(0, async move { api.configuration().follow().await });
+        let configuration = self.configuration.clone();
+        self.cores.spawn_on(0, async move { configuration.follow().await });
         self.drain.advance(Stage::Ready);
     }
 
@@ -228,10 +230,8 @@ impl App {
     }
 }
 
-/// Says what of the configuration is not in force as it stands.
-fn announce_stored(set: &PolicySet, control: &Control) {
-    announce::set_aside(None, set);
-    announce::all_hidden(set);
+/// Says which stored documents are not what was put.
+fn announce_altered(control: &Control) {
     for document in control.altered() {
         tracing::error!(
             kind = %document.kind,

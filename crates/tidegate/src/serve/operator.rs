@@ -10,9 +10,8 @@ use tidegate_admin::{
     BuildInfo, Certificates, ConfigurationStatus, Families, Family, Lifecycle, Metrics, Operator, Process,
     Readiness, Servers,
 };
-use tidegate_control::Control;
+use tidegate_control::{Configuration, Control};
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::http::Api;
 use tidegate_net::drain::Drain;
 use tidegate_store::guard::GuardStats;
 use tidegate_store::lease::LeaseStats;
@@ -23,11 +22,11 @@ use crate::config::Secured;
 /// The pages of a process with these servers.
 pub(super) fn operator(
     engine: Arc<Engine>,
-    api: Api,
+    configuration: Configuration,
     drain: Drain,
     servers: Servers,
     tls: &[Secured],
-    configuration: ConfigurationStatus,
+    status: ConfigurationStatus,
 ) -> Operator {
     let mut metrics = Metrics::new();
     metrics.register(BuildInfo {
@@ -36,15 +35,15 @@ pub(super) fn operator(
     });
     metrics.register(Process::started_now());
     metrics.register(Lifecycle { drain: drain.clone() });
-    metrics.register(configuration);
+    metrics.register(status);
     metrics.register(servers);
     if !tls.is_empty() {
         let named = tls.iter().map(|it| (it.listener.label(), it.tls.clone()));
         metrics.register(Certificates { servers: named.collect() });
     }
-    let control = api.configuration().control().clone();
+    let control = configuration.control().clone();
     metrics.register(Decisions { engine: Arc::clone(&engine) });
-    metrics.register(Stored { api });
+    metrics.register(Stored { configuration });
     metrics.register(Store { engine: Arc::clone(&engine) });
     Operator::new(readiness(drain, engine, control), metrics)
 }
@@ -96,12 +95,12 @@ impl Family for Decisions {
 
 /// The stored configuration, as far as this node has heard of it, and how changes of it fare.
 struct Stored {
-    api: Api,
+    configuration: Configuration,
 }
 
 impl Family for Stored {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let stats = self.api.configuration().stats();
+        let stats = self.configuration.stats();
         let help = "Changes that wait to be stored; more than 4096 are turned away";
         families.gauge("tidegate_control_changes_waiting", help, stats.waiting as u64)?;
         families.counter("tidegate_control_changes", "Changes stored by this node", stats.stored)?;
@@ -109,7 +108,7 @@ impl Family for Stored {
         families.counter("tidegate_control_changes_turned_away", help, stats.turned_away)?;
         let help = "Transactions in which changes were stored";
         families.counter("tidegate_control_transactions", help, stats.transactions)?;
-        let control = self.api.configuration().control();
+        let control = self.configuration.control();
         let help = "Stored documents that are not what was put: GET /v1/set-aside lists them";
         families.gauge("tidegate_control_altered", help, control.altered().len() as u64)?;
         let help = "Newest stored revision known here, for a moment more than the one in force";

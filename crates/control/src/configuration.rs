@@ -1,15 +1,16 @@
-//! Changing what is in force: one place through which every change of policies goes.
+//! Changing what is in force: one place through which every change of any service's documents goes.
 //!
 //! ```text
 //!   request --edit--> queue --batch--> worker: for each edit, what would be? --mistakes--> 422
 //!                    (bounded)            |
 //!                                         `--> control store, one transaction --> in force --> 200
 //!                                                     (durable)
-//!   file reload ------------------------------> assemble ---------------------> in force
-//!   another node's change --control--> follow --> the next set ---------------> in force
+//!   file reload ------------------------------> all parts --------------------> in force
+//!   another node's change --control--> follow --> the next parts -------------> in force
 //! ```
 //!
-//! An *edit* is a function from the set in force to a change, so that who changes a part of a document
+//! The sets of all services ([`Parts`]) are made together and put in force together, or none is. An
+//! *edit* is a function from the parts in force to a change, so that who changes a part of a document
 //! reads and writes it in one step: two at once cannot undo one another. Where nodes share the control
 //! store, edits that another node's change overtook are decided again on what that one left.
 //!
@@ -29,13 +30,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algorithms::policy::Mistake;
-use tidegate_control::{Author, Change, Control, Draft, Error, MAX_OVERTAKEN, Revision};
 use tokio::sync::oneshot;
 
-use crate::announce::{self, ChangeLine};
-use crate::engine::Engine;
-use crate::error::ChangeError;
-use crate::policy_set::{FileLayer, PolicySet};
+use crate::control::{Control, Draft};
+use crate::difference::ChangeLine;
+use crate::document::{Author, Change, Revision};
+use crate::error::{ChangeError, Error};
+use crate::service::{Layers, Parts, Services};
+use crate::snapshot::Snapshot;
 
 /// Most edits that wait; more are turned away with 503.
 pub const MAX_WAITING: usize = 4_096;
@@ -49,12 +51,12 @@ struct Made {
     line: ChangeLine,
 }
 
-/// From the set that is newest to the change that is wanted, if any. Called again when another node's
+/// From the parts that are newest to the change that is wanted, if any. Called again when another node's
 /// change came first.
-type Edit = Box<dyn Fn(&PolicySet) -> Result<Option<Change>, ChangeError> + Send>;
+type Edit = Box<dyn Fn(&Parts) -> Result<Option<Change>, ChangeError> + Send>;
 
-/// The engine together with the layers that its policies come from.
-#[derive(Debug)]
+/// What is in force of all services, and the way to change it. Clones share it.
+#[derive(Clone, Debug)]
 pub struct Configuration {
     changes: Arc<Changes>,
 }
@@ -75,9 +77,9 @@ pub struct ChangeStats {
 /// What the worker needs.
 #[derive(Debug)]
 struct Changes {
-    engine: Arc<Engine>,
     control: Control,
-    /// Held while the set in force is replaced.
+    in_force: Mutex<Parts>,
+    /// Held while what is in force is replaced.
     replacing: Mutex<()>,
     queue: Mutex<Queue>,
     turned_away: AtomicU64,
@@ -106,12 +108,17 @@ struct Waiting {
 }
 
 impl Configuration {
-    /// Configuration of `engine`, whose set was assembled from the same control store.
+    /// The configuration of these services: what is stored and what the file declares are in force when
+    /// this returns. Blocks for as long as making the sets takes.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, control: Control) -> Self {
+    pub fn start(control: Control, services: Services, layers: &Layers) -> Self {
+        let stored = Snapshot::clone(&control.snapshot());
+        let parts = Parts::assemble(services.into_list(), layers, stored);
+        parts.announce(None);
+        parts.put_in_force();
         let changes = Changes {
-            engine,
             control,
+            in_force: Mutex::new(parts),
             replacing: Mutex::default(),
             queue: Mutex::default(),
             turned_away: AtomicU64::default(),
@@ -119,6 +126,12 @@ impl Configuration {
             stored: AtomicU64::default(),
         };
         Self { changes: Arc::new(changes) }
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn parts(&self) -> Parts {
+        lock(&self.changes.in_force).clone()
     }
 
     /// The control store.
@@ -156,7 +169,7 @@ impl Configuration {
     pub async fn edit(
         &self,
         author: Author,
-        edit: impl Fn(&PolicySet) -> Result<Option<Change>, ChangeError> + Send + 'static,
+        edit: impl Fn(&Parts) -> Result<Option<Change>, ChangeError> + Send + 'static,
     ) -> Result<Revision, ChangeError> {
         let (answer, answered) = oneshot::channel();
         Changes::enqueue(&self.changes, Waiting { edit: Box::new(edit), author, answer })?;
@@ -177,13 +190,13 @@ impl Configuration {
         }
     }
 
-    /// Puts another file layer in force, and says in the log what it changes.
+    /// Puts another file's layers in force, and says in the log what they change.
     ///
     /// # Errors
-    /// When stored documents that are in force would not go with it; the old layer stays then.
-    pub async fn replace_file(&self, file: FileLayer) -> Result<(), Vec<Mistake>> {
+    /// When what is in force would not go with them; the old layers stay then, all of them.
+    pub async fn replace_file(&self, layers: Layers) -> Result<(), Vec<Mistake>> {
         // A runtime that is shutting down serves nobody any more.
-        self.blocking(move |changes| changes.replace_file(file)).await.unwrap_or(Ok(()))
+        self.blocking(move |changes| changes.replace_file(&layers)).await.unwrap_or(Ok(()))
     }
 
     async fn blocking<T: Send + 'static>(
@@ -237,19 +250,18 @@ impl Changes {
                 return fail(batch, error);
             }
             let mut draft = self.control.draft();
-            let before = self.engine.set();
-            let mut set = before.after(draft.snapshot(), self.engine.tallies());
-            let outcomes: Vec<_> = batch.iter().map(|one| self.decide(one, &mut draft, &mut set)).collect();
+            let before = lock(&self.in_force).clone();
+            let mut parts = before.after(draft.snapshot());
+            let outcomes: Vec<_> = batch.iter().map(|one| decide(one, &mut draft, &mut parts)).collect();
             let made = outcomes.iter().filter(|outcome| matches!(outcome, Ok(Some(_)))).count();
             match self.control.commit(draft) {
-                Err(Error::Moved { .. }) if attempts < MAX_OVERTAKEN => attempts += 1,
+                Err(Error::Moved { .. }) if attempts < crate::MAX_OVERTAKEN => attempts += 1,
                 Err(error) if made > 0 => return fail_made(batch, outcomes, error),
                 _ => {
                     self.transactions.fetch_add(u64::from(made > 0), Ordering::Relaxed);
                     self.stored.fetch_add(made as u64, Ordering::Relaxed);
-                    announce::set_aside(Some(&before), &set);
-                    let newest = set.revision();
-                    self.engine.replace(set);
+                    let newest = parts.documents().revision();
+                    self.replace(&before, parts);
                     for (waiting, outcome) in batch.into_iter().zip(outcomes) {
                         let made = outcome.map(|made| {
                             made.map_or(newest, |Made { revision, line }| {
@@ -265,50 +277,52 @@ impl Changes {
         }
     }
 
-    /// What becomes of one edit on `set`, which is then the next one.
-    fn decide(
-        &self,
-        Waiting { edit, author, .. }: &Waiting,
-        draft: &mut Draft,
-        set: &mut PolicySet,
-    ) -> Result<Option<Made>, ChangeError> {
-        let Some(change) = edit(set)? else { return Ok(None) };
-        let line = ChangeLine::new(set, &change, author);
-        let next = draft.add(change.clone(), author.clone(), |snapshot| {
-            let next = set.after(snapshot, self.engine.tallies());
-            let objections = set.objections(&next, &change);
-            if objections.is_empty() { Ok(next) } else { Err(ChangeError::Mistakes(objections)) }
-        })?;
-        *set = next;
-        Ok(Some(Made { revision: set.revision(), line }))
-    }
-
     /// Puts in force what is newest, if it is not.
     fn catch_up(&self) {
         let _turn = lock(&self.replacing);
-        let (newest, set) = (self.control.snapshot(), self.engine.set());
-        if newest.is_same_as(set.documents()) {
+        let (newest, before) = (self.control.snapshot(), lock(&self.in_force).clone());
+        if newest.is_same_as(before.documents()) {
             return;
         }
-        let next = set.after(&newest, self.engine.tallies());
         tracing::info!(revision = newest.revision().0, "a change of another node is in force");
-        announce::set_aside(Some(&set), &next);
-        self.engine.replace(next);
+        let next = before.after(&newest);
+        self.replace(&before, next);
     }
 
-    fn replace_file(&self, file: FileLayer) -> Result<(), Vec<Mistake>> {
+    fn replace_file(&self, layers: &Layers) -> Result<(), Vec<Mistake>> {
         let _turn = lock(&self.replacing);
-        let set = self.engine.set();
-        let next = PolicySet::assemble(Arc::new(file), set.documents().clone(), self.engine.tallies());
-        let unfit = set.unfit_in(&next, None);
-        if !unfit.is_empty() {
-            return Err(unfit);
+        let before = lock(&self.in_force).clone();
+        let next = before.with_file(layers);
+        let objections = before.objections(&next, None);
+        if !objections.is_empty() {
+            return Err(objections);
         }
-        announce::file(&set, &next);
-        announce::set_aside(Some(&set), &next);
-        self.engine.replace(next);
+        self.replace(&before, next);
         Ok(())
     }
+
+    fn replace(&self, before: &Parts, next: Parts) {
+        next.announce(Some(before));
+        next.put_in_force();
+        *lock(&self.in_force) = next;
+    }
+}
+
+/// What becomes of one edit on `parts`, which are then the next ones.
+fn decide(
+    Waiting { edit, author, .. }: &Waiting,
+    draft: &mut Draft,
+    parts: &mut Parts,
+) -> Result<Option<Made>, ChangeError> {
+    let Some(change) = edit(parts)? else { return Ok(None) };
+    let line = ChangeLine::new(parts, &change, author);
+    let next = draft.add(change.clone(), author.clone(), |snapshot| {
+        let next = parts.after(snapshot);
+        let objections = parts.objections(&next, Some(&change));
+        if objections.is_empty() { Ok(next) } else { Err(ChangeError::Mistakes(objections)) }
+    })?;
+    *parts = next;
+    Ok(Some(Made { revision: parts.documents().revision(), line }))
 }
 
 /// Lets the next edit start a worker if this one panics. Who waits is told that there is no answer.

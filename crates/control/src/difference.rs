@@ -1,8 +1,12 @@
 //! What a change changes, in words for the log: `limit 100 -> 50`.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde_json::Value;
+
+use crate::document::{Author, Change, Kind, Revision};
+use crate::service::Parts;
 
 /// Most fields that are named.
 const MAX_NAMED: usize = 8;
@@ -13,7 +17,7 @@ const MAX_SHOWN: usize = 80;
 /// The fields in which two documents differ, with both values; `None` if they are the same. A document
 /// that is absent is said to be added or removed.
 #[must_use]
-pub(crate) fn difference(before: Option<&Value>, after: Option<&Value>) -> Option<String> {
+pub fn difference(before: Option<&Value>, after: Option<&Value>) -> Option<String> {
     match (before, after) {
         (None, None) => None,
         (None, Some(after)) => Some(format!("added: {}", shown(Some(after)))),
@@ -60,6 +64,37 @@ fn shown(value: Option<&Value>) -> String {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     }
+}
+
+/// The line about a change by the API.
+pub(crate) struct ChangeLine {
+    kind: Kind,
+    name: Arc<str>,
+    actor: String,
+    what: String,
+}
+
+impl ChangeLine {
+    /// About `change`, which will be made on `parts`.
+    pub(crate) fn new(parts: &Parts, change: &Change, author: &Author) -> Self {
+        let Change { kind, name, .. } = change;
+        let stored = parts.documents().get(*kind, name).and_then(|document| parsed(&document.body));
+        // What a first stored document changes is the one that was in force before.
+        let before = stored.or_else(|| parts.document(*kind, name));
+        let after = change.body.as_deref().and_then(parsed);
+        let what = difference(before.as_ref(), after.as_ref()).unwrap_or_else(|| "nothing".to_owned());
+        Self { kind: *kind, name: name.clone(), actor: author.actor.clone(), what }
+    }
+
+    /// Says that it was made.
+    pub(crate) fn write(self, revision: Revision) {
+        let Self { kind, name, actor, what } = self;
+        tracing::info!(revision = revision.0, actor, %kind, ?name, change = what, "changed by the API");
+    }
+}
+
+fn parsed(body: &str) -> Option<Value> {
+    serde_json::from_str(body).ok()
 }
 
 #[cfg(test)]

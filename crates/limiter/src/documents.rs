@@ -1,0 +1,70 @@
+//! The decision service's part of the configuration: policies, and clients' own limits.
+//!
+//! A policy binds the doors of the decision service: its HTTP API, gRPC and RESP. It binds nothing else
+//! unless that names it (decision 0076).
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidegate_algorithms::policy::Mistake;
+use tidegate_control::{Change, Kind, Service, Snapshot};
+
+use crate::announce;
+use crate::engine::Engine;
+use crate::policy_set::{FileLayer, OVERRIDE, POLICY, PolicySet};
+
+/// The policies of an engine.
+#[derive(Debug)]
+pub struct Policies {
+    engine: Arc<Engine>,
+}
+
+impl Policies {
+    /// Those of `engine`.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+}
+
+impl Service for Policies {
+    const KINDS: &'static [Kind] = &[POLICY, OVERRIDE];
+    type Layer = FileLayer;
+    type Set = PolicySet;
+
+    fn assemble(&self, layer: Arc<FileLayer>, stored: &Snapshot) -> PolicySet {
+        PolicySet::assemble(layer, stored.clone(), self.engine.tallies())
+    }
+
+    fn after(&self, last: &PolicySet, stored: &Snapshot) -> PolicySet {
+        last.after(stored, self.engine.tallies())
+    }
+
+    fn objections(&self, last: &PolicySet, next: &PolicySet, change: Option<&Change>) -> Vec<Mistake> {
+        match change {
+            Some(change) if Self::KINDS.contains(&change.kind) => last.objections(next, change),
+            Some(_) => Vec::new(),
+            None => last.unfit_in(next, None),
+        }
+    }
+
+    fn document(&self, set: &PolicySet, kind: Kind, name: &str) -> Option<Value> {
+        if kind == POLICY {
+            return set.policy(name).map(|in_force| in_force.policy.document());
+        }
+        set.documents().get(kind, name).and_then(|document| serde_json::from_str(&document.body).ok())
+    }
+
+    fn announce(&self, last: Option<&PolicySet>, next: &PolicySet) {
+        match last {
+            None => announce::all_hidden(next),
+            Some(last) if !Arc::ptr_eq(last.file(), next.file()) => announce::file(last, next),
+            Some(_) => {}
+        }
+        announce::set_aside(last, next);
+    }
+
+    fn put_in_force(&self, set: Arc<PolicySet>) {
+        self.engine.replace(set);
+    }
+}
