@@ -6,13 +6,16 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use crate::bench::{Server, Subject, binary, build, raise_descriptor_limit};
 use crate::chore::run;
 
 /// A client per request out of 100,000, so that the limit per client is not what is found.
 const DECISION: &str = "/v1/check?client_id={{random 1 100000}}";
+
+/// Without it, a client is its address, and the load has one.
+const CONFIG: &str = "[attributes.check]\nclient_id = { query = 'client_id' }\n";
 
 /// What a dry run asks of the tester: that the command works, in seconds.
 const QUICK: &str = "--max-connections 16 --step-seconds 0.5 --warmup-seconds 0.1 --repeats 1";
@@ -30,7 +33,9 @@ pub(crate) fn capacity(root: &Path, arguments: &[String]) -> anyhow::Result<()> 
     };
     raise_descriptor_limit()?;
     build(root)?;
-    let server = Server::start(root, Subject::Tidegate, None)?;
+    let config = root.join("target/capacity.toml");
+    std::fs::write(&config, CONFIG).context("target/capacity.toml")?;
+    let server = Server::start(root, Subject::Tidegate, Some(&config))?;
     let folder = root.join(if quick { "target" } else { "docs" });
     let report = |extension| folder.join("capacity").with_extension(extension);
     run(Command::new(binary(root))

@@ -23,6 +23,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("pg_ctlcluster", "postgresql"),
     ("chromium", "chromium"),
     ("nginx", "nginx"),
+    ("caddy", "caddy"),
     ("openssl", "openssl"),
     ("wrk", "wrk"),
     ("h2load", "nghttp2-client"),

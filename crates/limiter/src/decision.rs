@@ -82,6 +82,12 @@ impl Decision {
         }
     }
 
+    /// Whether no policy applied, so that `on_no_match` decided.
+    #[must_use]
+    pub fn no_match(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// The parts that headers describe: every enforced one, or the deciding one of a denial.
     pub fn described(&self) -> impl Iterator<Item = &Part> {
         let deciding = if self.allowed { None } else { self.deciding() };

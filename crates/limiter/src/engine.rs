@@ -30,8 +30,9 @@ use tidegate_store::{Answer, Charge, Counters, Intent};
 
 use crate::decision::{Decision, Part};
 use crate::error::AskError;
+use crate::no_match::{NoMatch, OnNoMatch};
 use crate::policy_set::{CLIENT_ID, InForce, PolicySet};
-use crate::tally::{DeniedClients, Tallies, thread_number};
+use crate::tally::{DeniedClients, Tallies, TallyCount, thread_number};
 pub use together::{Demand, OwnLimit};
 
 /// A request for a decision.
@@ -68,6 +69,7 @@ pub struct Engine {
     tallies: Tallies,
     permits: PermitIds,
     denied_clients: DeniedClients,
+    no_match: NoMatch,
 }
 
 /// One policy that applies to a request.
@@ -89,13 +91,32 @@ impl Engine {
             tallies,
             permits: PermitIds::default(),
             denied_clients: DeniedClients::default(),
+            no_match: NoMatch::default(),
         }
+    }
+
+    /// The engine with this answer to requests that no policy applies to; they are allowed otherwise.
+    #[must_use]
+    pub fn on_no_match(mut self, answer: OnNoMatch) -> Self {
+        self.no_match.answer = answer;
+        self
+    }
+
+    /// How many requests no policy applied to, by what they were answered.
+    #[must_use]
+    pub fn unmatched(&self) -> TallyCount {
+        self.no_match.count()
     }
 
     /// The policies in force.
     #[must_use]
     pub fn set(&self) -> Arc<PolicySet> {
         self.set.load_full()
+    }
+
+    /// As [`Engine::set`], for a request: no core waits for another's reference count.
+    pub(crate) fn in_force(&self) -> arc_swap::Guard<Arc<PolicySet>> {
+        self.set.load()
     }
 
     /// Puts `set` in force. Blocks for a moment: taking a large set apart takes time, which a thread
@@ -144,7 +165,12 @@ impl Engine {
         let permit = self.permits.next();
         let intent = if ask.peek { Intent::Peek } else { Intent::Spend(permit) };
         let mut answer = Answer { allowed: true, ..Answer::default() };
-        if !charges.is_empty() {
+        if charges.is_empty() {
+            answer.allowed = self.no_match.allows();
+            if !ask.peek {
+                self.no_match.see(self.clock.tick(), [ask.attributes].into_iter());
+            }
+        } else {
             self.counters.decide(self.clock.now(), &charges, intent, &mut answer).await?;
         }
         if !ask.peek && ask.cost > 0 {

@@ -17,6 +17,8 @@ pub mod engine;
 pub mod error;
 pub mod grpc;
 pub mod http;
+pub mod no_match;
 pub mod policy_set;
 pub mod resp;
+pub mod sources;
 pub mod tally;

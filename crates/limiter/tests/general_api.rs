@@ -13,7 +13,7 @@ use tidegate_limiter::policy_set::FileLayer;
 
 fn policies(documents: &[Value]) -> FileLayer {
     let policies = documents.iter().map(|document| parse(document, "").unwrap()).collect();
-    FileLayer { policies, overrides: Vec::new() }
+    FileLayer { policies, ..FileLayer::default() }
 }
 
 fn two_policies() -> Running {
@@ -135,7 +135,7 @@ fn a_batch_is_decided_in_order_or_refused_whole() {
 fn a_request_that_no_policy_applies_to_is_allowed_and_says_so() {
     let service = two_policies();
     let answer = service.post("/v1/decisions", r#"{"attributes":{"other":"x"}}"#);
-    assert_eq!(answer.body, json!({"allowed": true, "policies": []}));
+    assert_eq!(answer.body, json!({"allowed": true, "no_match": true, "policies": []}));
     assert!(!answer.headers.contains_key("ratelimit"));
 }
 
@@ -267,7 +267,11 @@ fn check_speaks_to_proxies() {
     assert_eq!((denied.status, denied.header("content-type")), (429, "application/problem+json"));
     assert_eq!(denied.body["violated-policies"], json!(["default"]));
     assert!(denied.body["type"].as_str().unwrap().ends_with("#quota-exceeded"));
-    assert_eq!(service.get("/v1/check?client_id=someone").status, 204, "the query names the client");
+    assert_eq!(
+        service.get("/v1/check?client_id=someone").status,
+        400,
+        "nothing says that the query names clients"
+    );
     let spoofed = service.send("GET", "/v1/check", &[("x-forwarded-for", "9.9.9.9")], None);
     assert_eq!(spoofed.status, 429, "fault 48: nobody is trusted to say who the client is");
 }

@@ -12,10 +12,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use tidegate_algorithms::policy::parse;
+use tidegate_algorithms::policy::{parse, parse_sources};
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::grpc::{Service, TEMPLATES};
-use tidegate_limiter::policy_set::{FileLayer, PolicySet};
+use tidegate_limiter::policy_set::{AttributeSources, FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
@@ -51,15 +51,18 @@ async fn start() -> Running {
 
 /// 3 an hour per client, 1 an hour per watched one (in shadow mode).
 async fn start_with(config: HttpConfig) -> Running {
+    start_as(config, FileLayer::default()).await
+}
+
+/// As [`start_with`], with where attributes come from as in `layer`.
+async fn start_as(config: HttpConfig, layer: FileLayer) -> Running {
     let policies = [
         json!({"name": "per-client", "algorithm": "token_bucket", "limit": 3, "window_seconds": 3600,
                "match": {"domain": "shop"}, "key": ["client"]}),
         json!({"name": "watch", "limit": 1, "window_seconds": 3600, "key": ["watched"], "mode": "shadow"}),
     ];
-    let file = FileLayer {
-        policies: policies.iter().map(|policy| parse(policy, "").unwrap()).collect(),
-        ..FileLayer::default()
-    };
+    let file =
+        FileLayer { policies: policies.iter().map(|policy| parse(policy, "").unwrap()).collect(), ..layer };
     let tallies = Tallies::default();
     let set = PolicySet::assemble(Arc::new(file), tidegate_control::Snapshot::default(), &tallies);
     let engine = Engine::new(set, tallies, Counters::Memory(Memory::new(16 << 20)), Clock::start());
@@ -84,6 +87,7 @@ impl Running {
     async fn begin(&mut self, path: &str, body: Vec<u8>) -> http::Response<Incoming> {
         let request = http::Request::post(format!("http://tidegate{path}"))
             .header("content-type", "application/grpc")
+            .header("x-tenant", "metadata")
             .body(Full::from(body))
             .unwrap();
         self.client.ready().await.unwrap();
@@ -143,6 +147,21 @@ async fn each_descriptor_is_told_in_order_and_a_denial_charges_nobody() {
     assert_eq!(told(&denied), [(Code::OverLimit, 3, 0), (Code::Ok, 0, 0), (Code::Ok, 3, 2)]);
     let wait = denied.statuses[0].duration_until_reset.unwrap().seconds;
     assert!((1_190..=1_200).contains(&wait), "{wait}");
+}
+
+#[tokio::test]
+async fn fault_59_an_attribute_with_a_source_is_the_callers_whatever_a_descriptor_says() {
+    let (_, forms) = AttributeSources::PROTOCOLS[1];
+    let grpc = parse_sources(&json!({"client": {"header": "x-tenant"}}), "", forms).unwrap();
+    let sources = AttributeSources { grpc, ..AttributeSources::default() };
+    let mut service = start_as(HttpConfig::default(), FileLayer { sources, ..FileLayer::default() }).await;
+    for remaining in [2, 1, 0] {
+        let named = format!("client{remaining}");
+        let response = service.limit(&request(vec![descriptor("client", &named)])).await.unwrap();
+        assert_eq!(told(&response), [(Code::Ok, 3, remaining)], "all are the caller's");
+    }
+    let denied = service.limit(&request(vec![descriptor("other", "x")])).await.unwrap();
+    assert_eq!(denied.overall_code(), Code::OverLimit);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tidegate_limiter::policy_set::FileLayer;
 
 fn start(documents: &[Value]) -> Running {
     let policies = documents.iter().map(|document| parse(document, "").unwrap()).collect();
-    start_with(FileLayer { policies, overrides: Vec::new() }, None)
+    start_with(FileLayer { policies, ..FileLayer::default() }, None)
 }
 
 fn concurrency(name: &str, limit: u64, more: &Value) -> Value {

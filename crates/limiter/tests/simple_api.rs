@@ -88,7 +88,7 @@ fn limits_that_the_log_cannot_hold_are_counted_and_smaller_ones_are_logged_again
 #[test]
 fn bad_bodies_are_refused_with_the_field_and_charge_nothing() {
     let service = start();
-    let long = format!(r#"{{"client_id":"{}","resource":""}}"#, "k".repeat(513));
+    let long = format!(r#"{{"client_id":"{}","resource":"a"}}"#, "k".repeat(513));
     for (body, status, pointer) in [
         ("", 400, None),
         ("{\"client_id\":\"user123\",\"resource\":\"a\"", 400, None),
@@ -96,7 +96,8 @@ fn bad_bodies_are_refused_with_the_field_and_charge_nothing() {
         ("[]", 422, Some("")),
         ("{\"client_id\":\"user123\"}", 422, Some("/resource")),
         ("{\"client_id\":7,\"resource\":\"a\"}", 422, Some("/client_id")),
-        ("{\"client_id\":\"\",\"resource\":\"a\"}", 422, Some("/client_id")),
+        ("{\"client_id\":\"\",\"resource\":\"a\"}", 400, Some("/client_id")),
+        ("{\"client_id\":\"user123\",\"resource\":\"\"}", 400, Some("/resource")),
         (&long, 400, Some("/attributes/client_id")),
     ] {
         let answer = service.post("/api/v1/ratelimit", body);

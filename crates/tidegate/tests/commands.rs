@@ -50,6 +50,78 @@ fn check_prints_every_mistake_and_exits_with_2() {
 }
 
 #[test]
+fn fault_58_check_shows_which_policies_a_request_meets() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    let name = path.to_str().unwrap();
+    let policies = "[[policy]]\nname = 'pay'\nmatch = { path = '/pay*' }\nlimit = 1\nwindow_seconds = 60\n\
+        [[policy]]\nname = 'vip'\nkey = []\nmatch = { plan = 'vip' }\nlimit = 9\nwindow_seconds = 60\nreplaces = ['pay']\n";
+    fs::write(&path, format!("http.proxy_headers = 'original'\n{policies}")).unwrap();
+    let requests = [
+        "--request",
+        "client_id=a",
+        "path=//pay/x",
+        "--request",
+        "client_id=a",
+        "--request",
+        "path=/%2f",
+        "--request",
+        "path=/pay",
+        "client_id=a",
+        "plan=vip",
+    ];
+    let checked = tidegate(&[&["check", name], &requests[..]].concat(), &[]);
+    let lines: Vec<_> = text(&checked.stdout).lines().collect();
+    assert_eq!(
+        lines,
+        [
+            &*format!("{name}: good (policies: 2, overrides: 0)"),
+            "client_id=\"a\" path=\"//pay/x\": pay applies, counted by client_id",
+            "client_id=\"a\": no policy applies, so it is allowed (on_no_match = \"allow\"): pay needs \"path\"; \
+             vip needs \"plan\"",
+            "path=\"/%2f\": refused: the path has an encoded slash or a backslash",
+            "path=\"/pay\" client_id=\"a\" plan=\"vip\": vip applies, counted all together",
+        ]
+    );
+    assert_eq!(checked.status.code(), Some(0));
+}
+
+#[test]
+fn fault_58_check_warns_of_an_attribute_that_nothing_supplies() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    let name = path.to_str().unwrap();
+    let policy = |key: &str, matched: &str| {
+        format!("[[policy]]\nname = 'p'\nkey = [{key}]\nmatch = {matched}\nlimit = 1\nwindow_seconds = 60\n")
+    };
+    let warnings = |text_of_file: String, arguments: &[&str]| {
+        fs::write(&path, text_of_file).unwrap();
+        let checked = tidegate(&[&["check", name], arguments].concat(), &[]);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+        text(&checked.stdout)
+            .lines()
+            .filter(|line| line.starts_with("warning: "))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let misspelt = warnings(policy("'clientid'", "{ resource = 'api' }"), &[]);
+    assert_eq!(misspelt.len(), 1, "{misspelt:?}");
+    assert!(misspelt[0].contains("policy \"p\" looks at the attribute \"clientid\""), "{misspelt:?}");
+    assert!(misspelt[0].contains("did you mean \"client_id\"?"), "{misspelt:?}");
+    let by_path = policy("'client_id'", "{ path = '/v1/*' }");
+    assert_eq!(warnings(by_path.clone(), &[]).len(), 1);
+    for (file, arguments) in [
+        (format!("http.proxy_headers = 'forwarded'\n{by_path}"), &[][..]),
+        (format!("{by_path}[attributes.check]\npath = {{ header = 'x-path' }}\n"), &[]),
+        (by_path, &["--request", "path=/v1/a"]),
+        (policy("'user'", "{ domain = 'shop', descriptor_keys = 'user' }"), &[]),
+        ("log.level = 'info'\n".to_owned(), &[]),
+    ] {
+        assert_eq!(warnings(file.clone(), arguments), Vec::<String>::new(), "{file}");
+    }
+}
+
+#[test]
 fn explain_follows_flag_environment_and_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.toml");

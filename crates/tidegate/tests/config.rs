@@ -7,6 +7,7 @@ use tidegate::config::{
     Bytes, Environment, File, Flags, Loaded, LogFormat, MAX_FILE_BYTES, MAX_MISTAKES, Mistakes, Origin,
     TABLE, load,
 };
+use tidegate_algorithms::policy::Source;
 
 const CANARY: &str = "canary-7f3a-canary";
 
@@ -65,8 +66,10 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     store                     memory            default
     control                   auto              default
     data_dir                  ./tidegate-data   default
+    on_no_match               allow             default
     http.listen               127.0.0.1:21      flag --http-listen
     http.trusted_proxy_hops   0                 default
+    http.proxy_headers        none              default
     http.legacy_headers       false             default
     http.tls_certificate      (none)            default
     http.tls_key              (none)            default
@@ -80,7 +83,7 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     resp.tls_key              (none)            default
     resp.tls_client_ca        (none)            default
     resp.password             (none)            default
-    ingest.listen             127.0.0.1:4002    default
+    intake.listen             127.0.0.1:4002    default
     admin.token               (none)            default
     memory.max_bytes          1 GiB             default
     memory.snapshot           true              default
@@ -162,10 +165,10 @@ policy = "nope"
     assert_snapshot!(mistakes(text), @r#"
     t.toml:2:9: store: is not acceptable (13 characters) (accepted: "memory" or a URL: redis://, redis-sentinel://, redis-cluster:// (rediss... for TLS), postgres://)
     t.toml:3:12: data_dir: is a number (accepted: a path of 1 to 4096 bytes)
-    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, http, grpc, resp, ingest, admin, memory, shared, limits, log, runtime, policy, override)
+    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, intake, admin, memory, shared, limits, log, runtime, policy, override, attributes)
     t.toml:7:15: invalid float, expected nothing (accepted: TOML 1.1, with texts in quotes)
     t.toml:8:22: http.trusted_proxy_hops: is "99" (accepted: a whole number from 0 to 16)
-    t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, legacy_headers, tls_certificate, tls_key, tls_client_ca)
+    t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, proxy_headers, legacy_headers, tls_certificate, tls_key, tls_client_ca)
     t.toml:12:10: grpc.listen: is a list (accepted: an IP address and a port, as in "127.0.0.1:4000" or "[::1]:4000")
     t.toml:15:9: admin.token: is not acceptable (5 characters) (accepted: 16 to 4096 printable ASCII characters without spaces)
     t.toml:18:15: limits.connections: is "0" (accepted: a whole number from 1 to 1000000)
@@ -202,7 +205,7 @@ fn syntax_is_reported_with_its_place() {
     t.toml:3:1: duplicate key (accepted: TOML 1.1, with texts in quotes)
     t.toml:4:6: unclosed table, expected `]` (accepted: TOML 1.1, with texts in quotes)
     t.toml:6:1: unquoted keys cannot be empty, expected letters, numbers, `-`, `_` (accepted: TOML 1.1, with texts in quotes)
-    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, http, grpc, resp, ingest, admin, memory, shared, limits, log, runtime, policy, override)
+    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, intake, admin, memory, shared, limits, log, runtime, policy, override, attributes)
     "#);
 }
 
@@ -349,4 +352,32 @@ fn deep_nesting_is_refused_without_a_crash() {
     }
     assert!(load_file(&format!("{}b = 1", "a.".repeat(20_000))).is_err());
     assert!(load_file(&format!("[{}b]", "a.".repeat(20_000))).is_err());
+}
+
+#[test]
+fn sources_of_attributes_are_checked_with_their_places() {
+    let good = load_file(
+        "[attributes.check]\nclient_id = { header = 'X-Api-Key' }\n[attributes.grpc]\nproxy = 'address'\n",
+    )
+    .expect("it is good");
+    let sources = &good.config.layer.sources;
+    assert_eq!(sources.check.of("client_id"), Some(&Source::Header("x-api-key".to_owned())));
+    assert_eq!(sources.grpc.of("proxy"), Some(&Source::Address));
+    for (file, expected) in [
+        (
+            "attributes = 1\n",
+            "t.toml:1:14: attributes: is \"1\" (accepted: [attributes.check], [attributes.grpc])",
+        ),
+        (
+            "[attributes.chek]\na = 'address'\n",
+            "t.toml:1:1: attributes.chek: is not a protocol with sources of its own (accepted: [attributes.check], \
+             [attributes.grpc])",
+        ),
+        (
+            "[attributes.grpc]\na = { cookie = 'c' }\n",
+            "t.toml:2:5: attributes.grpc.a: is { cookie = \"c\" } (accepted: { header = \"x-api-key\" }, \"address\")",
+        ),
+    ] {
+        assert_eq!(mistakes(file), expected);
+    }
 }

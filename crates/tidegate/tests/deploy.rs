@@ -1,5 +1,5 @@
-//! The examples of `deploy/` do what they say: a real nginx asks the built binary, which accepts the
-//! environment of the units and the compose files.
+//! The examples of `deploy/` do what they say: a real nginx and a real Caddy ask the built binary, which
+//! accepts the environment of the units and the compose files.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod support;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::{Tidegate, agent, binary};
+use tidegate_testkit::Server;
 use tidegate_wire::yaml::{Node, Value, read};
 
 /// A running nginx, stopped when dropped.
@@ -65,28 +66,147 @@ impl Drop for Nginx {
     }
 }
 
-#[test]
-fn nginx_lets_through_what_tidegate_lets_through() {
-    let tidegate = Tidegate::start(&[], &[("TIDEGATE_HTTP_TRUSTED_PROXY_HOPS", "1")]);
-    let folder = tempfile::tempdir().unwrap();
-    let nginx = Nginx::start(folder.path(), &tidegate.http.to_string());
-    let ask = || agent().get(format!("http://{}/page", nginx.front)).call().unwrap();
+/// A running Caddy, killed when dropped.
+struct Caddy {
+    front: String,
+    _server: Server,
+}
 
+impl Caddy {
+    /// `deploy/Caddyfile` with our addresses in place of its own, and an application behind it.
+    fn start(folder: &Path, tidegate: &str) -> Self {
+        let free = || format!("127.0.0.1:{}", tidegate_testkit::free_port());
+        let (front, application) = (free(), free());
+        let example = deployed("Caddyfile");
+        for own in ["127.0.0.1:4000", "\n:8080 {", "127.0.0.1:3000"] {
+            assert!(example.contains(own), "{own} is not in the example");
+        }
+        let example = example
+            .replace("127.0.0.1:4000", tidegate)
+            .replace("\n:8080 {", &format!("\nhttp://{front} {{"))
+            .replace("127.0.0.1:3000", &application);
+        // The log says on standard output when everything listens.
+        let text = format!(
+            "{{\nadmin off\nlog {{\noutput stdout\n}}\n}}\n{example}\n\
+             http://{application} {{\nrespond application\n}}\n"
+        );
+        let config = folder.join("Caddyfile");
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new("caddy");
+        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&config);
+        for home in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+            command.env(home, folder);
+        }
+        Self { front, _server: Server::start(&mut command, "serving initial configuration") }
+    }
+}
+
+/// `/pay` once for each client, everything else 100 times; a client is its key, or its address.
+const POLICIES: &str = "
+[attributes.check]
+client_id = { header = 'x-api-key' }
+
+[[policy]]
+name = 'pay'
+match = { path = '/pay*' }
+limit = 1
+window_seconds = 3600
+
+[[policy]]
+name = 'everything'
+match = { path = { not = ['/pay*'] } }
+limit = 100
+window_seconds = 3600
+";
+
+/// A service that believes a proxy's `headers`.
+fn behind_a_proxy(headers: &str) -> Tidegate {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("tidegate.toml");
+    std::fs::write(&file, POLICIES).unwrap();
+    let environment = [
+        ("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"),
+        ("TIDEGATE_HTTP_TRUSTED_PROXY_HOPS", "1"),
+        ("TIDEGATE_HTTP_PROXY_HEADERS", headers),
+    ];
+    Tidegate::start_in(data, &["--config", file.to_str().unwrap()], &environment)
+}
+
+/// What a client of a proxy sees while it behaves.
+fn a_proxy_carries_the_limit_to_its_client(front: &str) {
+    let ask = || agent().get(format!("http://{front}/page?a=b")).call().unwrap();
     for number in 1..=100 {
         let mut reply = ask();
         assert_eq!(reply.status(), 200, "request {number}");
         assert_eq!(reply.body_mut().read_to_string().unwrap(), "application");
         let state = reply.headers()["ratelimit"].to_str().unwrap();
-        assert!(state.starts_with(&format!("\"default\";r={};", 100 - number)), "{state}");
+        assert!(state.starts_with(&format!("\"everything\";r={};", 100 - number)), "{state}");
+        assert!(reply.headers()["ratelimit-policy"].to_str().unwrap().starts_with("\"everything\";q=100;"));
     }
     let denied = ask();
     assert_eq!(denied.status(), 429);
     let wait: u64 = denied.headers()["retry-after"].to_str().unwrap().parse().unwrap();
-    assert!((1..=60).contains(&wait), "{wait}");
-    assert!(denied.headers()["ratelimit"].to_str().unwrap().starts_with("\"default\";r=0;"));
+    assert!((1..=3600).contains(&wait), "{wait}");
+    assert!(denied.headers()["ratelimit"].to_str().unwrap().starts_with("\"everything\";r=0;"));
+}
 
+/// What a client of a proxy gets that tries to be taken for another, or to ask for something else.
+fn a_client_cannot_talk_its_way_out_of_a_limit(front: &str) {
+    let pay = |target: &str, fields: &[(&str, &[u8])]| {
+        let mut request = http::Request::get(format!("http://{front}{target}"));
+        for (name, value) in fields {
+            request = request.header(*name, http::HeaderValue::from_bytes(value).unwrap());
+        }
+        agent().run(request.body(()).unwrap()).unwrap().status().as_u16()
+    };
+    assert_eq!(pay("/pay", &[]), 200);
+    assert_eq!(pay("/pay", &[]), 429);
+    let attacks: [&[(&str, &[u8])]; 9] = [
+        &[("x-original-uri", b"/free")],
+        &[("x-forwarded-uri", b"/free")],
+        &[("x-original-uri", b"/free"), ("x-forwarded-uri", b"/free")],
+        &[("x-original-method", b"HEAD"), ("x-forwarded-method", b"HEAD")],
+        &[("x-forwarded-for", b"9.9.9.9")],
+        &[("x-forwarded-for", b"\xff")],
+        &[("x-forwarded-for", b"9.9.9.9"), ("x-forwarded-for", b"8.8.8.8,\xff")],
+        &[("x-real-ip", b"9.9.9.9"), ("forwarded", b"for=9.9.9.9")],
+        &[("x-api-key", b"")],
+    ];
+    for attack in attacks {
+        assert_eq!(pay("/pay", attack), 429, "{attack:?}");
+    }
+    for target in ["/pay?client_id=other", "/pay?path=/free", "//pay", "/%70ay", "/free/../pay", "/pay;x=1"] {
+        assert_eq!(pay(target, &[]), 429, "{target}");
+    }
+    // A key is what it is, whatever stands in it.
+    let key: &[(&str, &[u8])] = &[("x-api-key", b"k1&path=/free&client_id=k2")];
+    assert_eq!((pay("/pay", key), pay("/pay", key)), (200, 429));
+    let twice: &[(&str, &[u8])] = &[("x-api-key", b"k3"), ("x-api-key", b"k4")];
+    assert_ne!(pay("/pay", twice), 200, "two keys are none");
+}
+
+#[test]
+fn fault_59_nginx_lets_through_what_tidegate_lets_through() {
+    let tidegate = behind_a_proxy("original");
+    let folder = tempfile::tempdir().unwrap();
+    let nginx = Nginx::start(folder.path(), &tidegate.http.to_string());
+    a_proxy_carries_the_limit_to_its_client(&nginx.front);
+    a_client_cannot_talk_its_way_out_of_a_limit(&nginx.front);
     drop(tidegate);
-    assert_eq!(ask().status(), 503, "nobody gets through when nobody decides");
+    let unasked = agent().get(format!("http://{}/page", nginx.front)).call().unwrap();
+    assert_eq!(unasked.status(), 503, "nobody gets through when nobody decides");
+}
+
+#[test]
+fn fault_59_caddy_lets_through_what_tidegate_lets_through() {
+    let tidegate = behind_a_proxy("forwarded");
+    let folder = tempfile::tempdir().unwrap();
+    let caddy = Caddy::start(folder.path(), &tidegate.http.to_string());
+    a_proxy_carries_the_limit_to_its_client(&caddy.front);
+    a_client_cannot_talk_its_way_out_of_a_limit(&caddy.front);
+    drop(tidegate);
+    let unasked = agent().get(format!("http://{}/page", caddy.front)).call().unwrap();
+    assert_eq!(unasked.status(), 502, "nobody gets through when nobody decides");
 }
 
 /// A file of `deploy/`.

@@ -39,7 +39,24 @@ fn the_file_that_the_readme_shows_is_good() {
     std::fs::write(&file, block_after("flags win over the environment, the environment over the file:"))
         .unwrap();
     let checked = binary().arg("check").arg(&file).output().unwrap();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() && !said.contains("warning"), "{said}");
+}
+
+#[test]
+fn fault_58_the_file_that_the_readme_shows_limits_what_its_curl_sends() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("tidegate.toml");
+    let text = block_after("flags win over the environment, the environment over the file:");
+    std::fs::write(&file, text.replace("127.0.0.1:4000", "127.0.0.1:0")).unwrap();
+    let service = Tidegate::start_in(data, &["--config", file.to_str().unwrap()], &[]);
+    let script = block_after("<!-- run by crates/tidegate/tests/readme.rs -->")
+        .replace("127.0.0.1:4000", &service.http.to_string())
+        .replace("| tail -n 2", "");
+    let ran = Command::new("bash").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8(ran.stdout).unwrap();
+    assert!(said.starts_with("{\"allowed\":true,\"remaining\":19}\n"), "{said}");
+    assert!(said.contains("\"allowed\":false") && !said.contains("no_match"), "{said}");
 }
 
 /// A shell in a scratch folder that finds the built binary under the name that people install it by.

@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -355,7 +356,17 @@ fn decide_asks_a_running_service_and_says_it_with_its_exit_code() {
     let reply: Value = serde_json::from_slice(&denied.stdout).unwrap();
     assert_eq!((&reply["remaining"], &reply["policy"]), (&json!(40), &json!("default")));
     let nobody = binary().args(["decide", "a=b", "--server", "http://127.0.0.1:1"]).output().unwrap();
-    assert_eq!(nobody.status.code(), Some(1));
+    assert_eq!((nobody.status.code(), nobody.stdout.len()), (Some(1), 0));
+    assert!(
+        String::from_utf8_lossy(&nobody.stderr).contains("--server"),
+        "what to do is said apart from JSON"
+    );
+
+    // `script` gives it a terminal.
+    let command = format!("{} decide client_id=b --server {server}", env!("CARGO_BIN_EXE_tidegate"));
+    let people = Command::new("script").args(["-qec", &command, "/dev/null"]).output().unwrap();
+    assert_eq!(people.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&people.stdout), "allowed by \"default\": 99 of 100 left\r\n");
 }
 
 #[test]

@@ -43,9 +43,9 @@ pub struct RateLimitBody<'a> {
     #[serde(borrow)]
     #[schema(value_type = String, min_length = 1, max_length = 512, example = "user123")]
     pub client_id: Cow<'a, str>,
-    /// What is asked for. At most 512 bytes.
+    /// What is asked for. 1 to 512 bytes.
     #[serde(borrow)]
-    #[schema(value_type = String, max_length = 512, example = "api")]
+    #[schema(value_type = String, min_length = 1, max_length = 512, example = "api")]
     pub resource: Cow<'a, str>,
 }
 

@@ -198,7 +198,7 @@ fn tidegate(
         ("TIDEGATE_HTTP_LISTEN", Some(Protocol::Http)),
         ("TIDEGATE_GRPC_LISTEN", Some(Protocol::Grpc)),
         ("TIDEGATE_RESP_LISTEN", Some(Protocol::Resp)),
-        ("TIDEGATE_INGEST_LISTEN", None),
+        ("TIDEGATE_INTAKE_LISTEN", None),
     ] {
         let port = if of == Some(protocol) { port } else { free_port()? };
         command.env(name, format!("127.0.0.1:{port}"));

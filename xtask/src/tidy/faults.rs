@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use super::Finding;
 use crate::source::{Source, starts_word};
 
+/// Where the faults are listed.
+const PAGE: &str = "docs/faults.md";
+/// The end of a row that no test proves.
+const UNTESTED: &str = "(no test yet) |";
 /// The numbers that `docs/faults.md` uses.
 const NUMBERS: std::ops::RangeInclusive<u32> = 1..=77;
 
@@ -27,6 +31,26 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Rows of the page whose mark does not say what the tests say.
+pub(super) fn check_marks(page: &str, sources: &[Source]) -> Vec<Finding> {
+    let proofs = proofs(sources);
+    let rows = page.lines().enumerate().filter_map(|(line, text)| {
+        let (number, _) = text.strip_prefix("| ")?.split_once(" | ")?;
+        Some((line, number.parse::<u32>().ok()?, text.ends_with(UNTESTED)))
+    });
+    rows.filter_map(|(line, number, untested)| {
+        let message = match (proofs.contains_key(&number), untested) {
+            (true, true) => format!("fault {number} has a test: take \"(no test yet)\" away"),
+            (false, false) => {
+                format!("no test is named `fault_{number:02}_...`: end the row with \"(no test yet)\"")
+            }
+            _ => return None,
+        };
+        Some(Finding::at(PAGE, line, message))
+    })
+    .collect()
 }
 
 /// The tests that prove each fault, as `path: name`.
@@ -116,6 +140,19 @@ mod tests {
     fn a_number_outside_the_list_is_found() {
         let sources = [Source::new("crates/x/src/lib.rs", "// fault 99\n")];
         assert!(check(&sources)[0].message.contains("has no fault 99"));
+    }
+
+    #[test]
+    fn a_row_without_a_test_is_marked_and_no_other() {
+        let tests = [Source::new(
+            "crates/x/tests/a.rs",
+            "#[test]\nfn fault_08_a() {}\n#[test]\nfn fault_09_b() {}\n",
+        )];
+        let page = "| # | Fault |\n| 8 | a | b |\n| 9 | a | b (no test yet) |\n| 10 | a | b |\n| 11 | a | b (no test yet) |\n";
+        let found: Vec<_> = check_marks(page, &tests).into_iter().map(|it| (it.line, it.message)).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].0 == 3 && found[0].1.starts_with("fault 9 has a test"));
+        assert!(found[1].0 == 4 && found[1].1.contains("`fault_10_...`"));
     }
 
     #[test]

@@ -108,6 +108,8 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         root.join(path).exists()
     }));
     findings.extend(faults::check(&sources));
+    let page = files.iter().find(|file| file.path == "docs/faults.md").context("docs/faults.md")?;
+    findings.extend(faults::check_marks(&page.text, &sources));
     findings.extend(decisions::check(&files));
     findings.extend(invariants::check(&files, &sources));
     findings.sort();

@@ -17,6 +17,7 @@ mod attributes;
 mod index;
 mod nearest;
 mod parse;
+mod sources;
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ use crate::time::SECOND;
 pub use attributes::{Attributes, Pattern, first_value, key_of};
 pub use index::{MAX_UNINDEXED, MatchIndex};
 pub use nearest::{nearest, unknown_key};
-pub use parse::{parse, parse_quota};
+pub use parse::{parse, parse_quota, parse_sources};
+pub use sources::{Source, SourceForm, Sources};
 
 /// Largest limit, burst and cost: a billion units.
 pub const MAX_UNITS: u64 = 1_000_000_000;
@@ -225,6 +227,11 @@ impl Policy {
             .find(|(name, pattern)| !attributes.value(name).is_some_and(|value| pattern.matches(value)));
         let absent = || self.key.iter().find(|name| attributes.value(name).is_none());
         unmatched.map(|(name, _)| name.as_str()).or_else(|| absent().map(String::as_str))
+    }
+
+    /// The attributes that it looks at: those it matches, then those it is keyed on.
+    pub fn attributes(&self) -> impl Iterator<Item = &str> {
+        self.matches.iter().map(|(name, _)| name).chain(&self.key).map(String::as_str)
     }
 
     /// The document that [`parse()`] would turn into this policy.

@@ -70,12 +70,16 @@ impl Engine {
             })
             .collect();
         let mut answer = Answer { allowed: true, ..Answer::default() };
-        if !charges.is_empty() {
+        if charges.is_empty() {
+            answer.allowed = self.no_match.allows();
+            self.no_match.see(self.clock.tick(), demands.iter().map(|demand| demand.attributes));
+        } else {
             let intent = Intent::Spend(self.permits.next());
             self.counters.decide(self.clock.now(), &charges, intent, &mut answer).await?;
         }
-        let undecided =
-            Decision { allowed: true, parts: Vec::new(), degraded: answer.degraded, permit: None };
+        // A demand that no policy applies to is within its limits where another of the request has some.
+        let allowed = answer.allowed || !charges.is_empty();
+        let undecided = Decision { allowed, parts: Vec::new(), degraded: answer.degraded, permit: None };
         let mut decisions = vec![undecided; demands.len()];
         for (share, verdict) in shares.iter().zip(&answer.verdicts) {
             let (demand, decision) = (&demands[share.demand], &mut decisions[share.demand]);

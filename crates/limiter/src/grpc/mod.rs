@@ -36,7 +36,7 @@ use tidegate_wire::rls::{self, MAX_MESSAGE_BYTES};
 
 use crate::engine::Engine;
 use descriptors::Descriptors;
-use rate_limit::RateLimits;
+use rate_limit::{Caller, RateLimits};
 use response::{CONTENT_TYPE, failed, streamed, succeeded};
 use status::{Code, Status};
 
@@ -67,11 +67,16 @@ impl Service {
         Self { limits: RateLimits::new(engine), drain, descriptors: Arc::default() }
     }
 
-    async fn answer(&self, path: &str, body: RequestBody) -> Result<Response<Body>, Status> {
+    async fn answer(
+        &self,
+        path: &str,
+        body: RequestBody,
+        caller: Caller<'_>,
+    ) -> Result<Response<Body>, Status> {
         match path {
             RATE_LIMIT => {
                 let request = rls::decode(&body.bytes(MAX_MESSAGE_BYTES).await?)?;
-                Ok(succeeded(rls::encode(&self.limits.decide(&request).await?)))
+                Ok(succeeded(rls::encode(&self.limits.decide(&request, caller).await?)))
             }
             HEALTH_CHECK => {
                 let request = rls::decode(&body.bytes(MAX_MESSAGE_BYTES).await?)?;
@@ -92,7 +97,7 @@ impl Service {
 }
 
 impl Handle for Service {
-    async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {
+    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
         let content_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         if head.method != Method::POST
@@ -103,7 +108,8 @@ impl Handle for Service {
         let path = head.uri.path();
         let route = TEMPLATES.iter().position(|known| *known == path).unwrap_or(0);
         let route = Route::new(u8::try_from(route).unwrap_or(0));
-        match self.answer(path, body).await {
+        let caller = Caller { metadata: &head.headers, address: peer.address.ip() };
+        match self.answer(path, body, caller).await {
             Ok(response) => Reply::new(route, response),
             Err(status) => Reply::new(route, failed(&status)).counted_as(status.code.http_status()),
         }

@@ -4,7 +4,10 @@
 //! them apply. Two more stand before them: `domain`, and `descriptor_keys`, which is the entries' keys in
 //! their order with a `/` between them: by it a policy is about descriptors of this shape and no other,
 //! as a rule of the reference service is. A descriptor to which no policy applies is within its limits
-//! and has none to show.
+//! and has none to show; where none applies to any descriptor of a request, `on_no_match` decides.
+//!
+//! An attribute with a source in `[attributes.grpc]` is the caller's, for every descriptor; an entry of the
+//! same key is then not looked at.
 //!
 //! | in the request | meaning |
 //! |---|---|
@@ -20,10 +23,12 @@
 //! for a descriptor over its limit those are the seconds after which asking again pays.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use tidegate_algorithms::limit::{Calendar, FixedWindow, Limit, calendar::Period};
-use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES};
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Source, Sources};
 use tidegate_algorithms::time::SECOND;
 use tidegate_wire::path::normal_form;
 use tidegate_wire::rls::{self, CurrentLimit, Descriptor, Duration, Override, Request, Response, Unit};
@@ -33,6 +38,7 @@ use crate::ad_hoc::AdHoc;
 use crate::decision::{Decision, Part};
 use crate::engine::{Demand, Engine, OwnLimit};
 use crate::error::AskError;
+use crate::sources::{self, SourceError};
 
 /// Most descriptors of one request.
 const MAX_DESCRIPTORS: usize = 32;
@@ -54,14 +60,19 @@ impl RateLimits {
     }
 
     /// Decides all descriptors as one.
-    pub(super) async fn decide(&self, request: &Request) -> Result<Response, Status> {
+    pub(super) async fn decide(&self, request: &Request, caller: Caller<'_>) -> Result<Response, Status> {
         check(request)?;
+        let set = self.engine.in_force();
+        let sources = &set.sources().grpc;
+        let of_caller = caller.attributes(sources)?;
+        let of_caller = || of_caller.iter().map(|(name, value)| (*name, &**value));
         let values = request.descriptors.iter().map(values).collect::<Result<Vec<_>, _>>()?;
         let pairs: Vec<Vec<(&str, &[u8])>> = values
             .iter()
             .map(|values| {
                 let values = values.iter().map(|(name, value)| (&**name, &**value));
-                std::iter::once(("domain", request.domain.as_bytes())).chain(values).collect()
+                let stated = std::iter::once(("domain", request.domain.as_bytes())).chain(values);
+                of_caller().chain(stated.filter(|(name, _)| sources.of(name).is_none())).collect()
             })
             .collect();
         let mut demands = Vec::with_capacity(request.descriptors.len());
@@ -94,6 +105,27 @@ impl RateLimits {
             _ => return Err(invalid("unit must be SECOND, MINUTE, HOUR, DAY, WEEK or MONTH")),
         };
         Ok(OwnLimit { counters: &self.overrides, limit, window_seconds })
+    }
+}
+
+/// Who calls, which is a proxy and not its client.
+#[derive(Clone, Copy)]
+pub(super) struct Caller<'a> {
+    /// The metadata of the call.
+    pub(super) metadata: &'a HeaderMap,
+    /// Where it came from.
+    pub(super) address: IpAddr,
+}
+
+impl Caller<'_> {
+    fn attributes<'s>(&self, sources: &'s Sources) -> Result<Vec<(&'s str, Vec<u8>)>, Status> {
+        let found = sources.read(|source| match source {
+            Source::Header(name) => Ok(sources::header(self.metadata, name)?.map(<[u8]>::to_vec)),
+            Source::Address => Ok(Some(sources::address_text(self.address).into_bytes())),
+            // The configuration accepts none of these for gRPC.
+            Source::Cookie(_) | Source::Query(_) | Source::PathPart(_) => Ok(None),
+        });
+        found.map_err(|error: SourceError| invalid(error.to_string()))
     }
 }
 

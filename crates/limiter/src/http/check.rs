@@ -1,35 +1,53 @@
 //! `/v1/check`: for nginx `auth_request`, Traefik `forwardAuth` and Caddy `forward_auth`.
 //!
-//! 204 lets the request through, 429 does not, and the rate-limit headers are there to be copied.
+//! ```text
+//!   client --request--> proxy --/v1/check--> 204, let it through   | RateLimit fields, for the proxy
+//!                                            429, a limit is spent  | to copy into its own reply
+//!                                            403, no policy applies and on_no_match is "deny"
+//!                                            400, what was asked can be read in two ways
+//! ```
 //!
-//! A proxy forwards its client's headers along with its own, so only what the proxy itself sets is
-//! believed: the query string of the check's URL (any attribute), `X-Original-URI` and
-//! `X-Original-Method` (nginx), `X-Forwarded-Uri` and `X-Forwarded-Method` (Traefik, Caddy). The
-//! client's address is the N-th entry of `X-Forwarded-For` from the right, N being the configured
-//! number of trusted hops; with 0 it is the peer (fault 48). Without a `client_id` in the query the
-//! client is known by its address, an IPv6 one by its /64.
+//! A proxy passes on what its client wrote, so each attribute has one source, which the configuration
+//! names (decision 0065), and nothing else is looked at:
+//!
+//! | attribute | source, unless `[attributes.check]` names one |
+//! |---|---|
+//! | `path`, `method` | the pair of header fields in `http.proxy_headers`, if any |
+//! | `ip` | the address that connected, or that trusted proxies state ([`super::proxied`]) |
+//! | `client_id` | the same, also where the configured source has no value |
+//!
+//! A parameter of the query that is no attribute's source is refused, not ignored: it is a mistake in the
+//! proxy's configuration, or a client that added to a value which the proxy did not escape.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use http::HeaderMap;
 use http::request::Parts;
-use tidegate_algorithms::policy::Attributes;
-use tidegate_wire::bodies::MAX_REQUEST_ATTRIBUTES;
+use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source, Sources};
 use tidegate_wire::path::normal_form;
 use tidegate_wire::problem::{self, Problem};
 
 use super::Shared;
+use super::proxied::{Proxied, client_address};
 use super::reply::{self, Refusal, Reply, describe, refuse};
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::error::AskError;
-use crate::policy_set::CLIENT_ID;
+use crate::policy_set::{CLIENT_ID, PolicySet};
+use crate::sources::{self, SourceError};
+
+/// The attribute that has a normal form.
+const PATH: &str = "path";
+
+/// An attribute's name and value.
+type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
+
+/// A parameter's name and value.
+type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
 
 /// Any method on `/v1/check`
 #[utoipa::path(
     get, path = "/v1/check", tag = "decisions",
-    params(("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too")),
     responses(
         (status = 204, description = "let it through"),
         (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
@@ -44,40 +62,105 @@ pub(super) async fn check(shared: &Shared, head: &Parts, peer: SocketAddr) -> Re
 }
 
 async fn decide(shared: &Shared, head: &Parts, peer: SocketAddr) -> Result<Decision, Refusal> {
-    let mut attributes: Vec<(Cow<'_, str>, Cow<'_, [u8]>)> = Vec::new();
-    for (name, value) in form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes()) {
-        attributes.push((name, Cow::Owned(value.into_owned().into_bytes())));
-    }
-    if attributes.len() > MAX_REQUEST_ATTRIBUTES {
-        return Err(Refusal::Field {
-            place: "/query".to_owned(),
-            problem: format!("has {} parameters", attributes.len()),
-            accepted: "up to 32",
-        });
-    }
-    let target = first(&head.headers, ["x-original-uri", "x-forwarded-uri"]);
-    let path = target.map(normal_form).transpose().map_err(AskError::from)?;
-    let address = client_address(&head.headers, peer.ip(), shared.settings.trusted_hops);
-    let from_headers = [
-        ("method", first(&head.headers, ["x-original-method", "x-forwarded-method"])),
-        ("path", path.as_deref()),
-        ("ip", Some(address.as_bytes())),
-        (CLIENT_ID, Some(address.as_bytes())),
-    ];
-    for (name, value) in from_headers {
-        // The first of a name counts, so the query wins.
-        if let Some(value) = value {
-            attributes.push((Cow::Borrowed(name), Cow::Borrowed(value)));
-        }
-    }
-    let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let set = shared.engine.in_force();
+    let address = client_address(&head.headers, peer.ip(), shared.settings.trusted_hops)?;
+    let address = sources::address_text(address);
+    let proxied = Proxied::read(&head.headers, shared.settings.proxy_headers)?;
+    let query = query(head.uri.query().unwrap_or_default(), &set.sources().check)?;
+    let path = match proxied.target.filter(|_| looks_at_path(&set)) {
+        Some(target) => Some(normal_form(target).map_err(AskError::from)?),
+        None => None,
+    };
+    let (method, path) = (proxied.method, path.as_deref());
+    let request = Request { head, method, path, query, address: address.as_bytes() };
+    let attributes = request.attributes(&set)?;
+    let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
     let attributes = Attributes::new(&pairs);
     Ok(shared.engine.decide(&Ask { attributes, cost: 1, peek: false, can_release: false }).await?)
+}
+
+/// Whether any policy needs the path, itself or a part of it. Where none does, it may be longer than an
+/// attribute, and have more than one reading.
+fn looks_at_path(set: &PolicySet) -> bool {
+    let part = |(name, source): (&str, &Source)| matches!(source, Source::PathPart(_)) && set.uses(name);
+    set.uses(PATH) || set.sources().check.iter().any(part)
+}
+
+/// What is known of the request that a proxy asks about.
+struct Request<'a> {
+    head: &'a Parts,
+    method: Option<&'a [u8]>,
+    /// In its normal form.
+    path: Option<&'a [u8]>,
+    query: Vec<Parameter<'a>>,
+    address: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// The attributes that policies may look at; what none looks at may be longer than an attribute.
+    fn attributes(&'a self, set: &'a PolicySet) -> Result<Vec<NamedValue<'a>>, Refusal> {
+        let sources = &set.sources().check;
+        let mut attributes = sources.read(|source| self.look(source))?;
+        let has_client = attributes.iter().any(|(name, _)| *name == CLIENT_ID);
+        let built_in = [("method", self.method), (PATH, self.path), ("ip", Some(self.address))]
+            .into_iter()
+            .filter(|(name, _)| sources.of(name).is_none())
+            .chain([(CLIENT_ID, Some(self.address).filter(|_| !has_client))]);
+        for (name, value) in built_in {
+            attributes.extend(value.map(|value| (name, Cow::Borrowed(value))));
+        }
+        if sources.of(PATH).is_some()
+            && set.uses(PATH)
+            && let Some((_, stated)) = attributes.iter_mut().find(|(name, _)| *name == PATH)
+        {
+            *stated = Cow::Owned(normal_form(stated).map_err(AskError::from)?.into_owned());
+        }
+        attributes.retain(|(name, value)| value.len() <= MAX_VALUE_BYTES || set.uses(name));
+        Ok(attributes)
+    }
+
+    fn look(&'a self, source: &Source) -> Result<Option<Cow<'a, [u8]>>, SourceError> {
+        let headers = &self.head.headers;
+        Ok(match source {
+            Source::Header(name) => sources::header(headers, name)?.map(Cow::Borrowed),
+            Source::Cookie(name) => sources::cookie(headers, name)?.map(Cow::Borrowed),
+            Source::Query(name) => {
+                let stated = self.query.iter().find(|(other, _)| other == name);
+                stated.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
+            }
+            Source::PathPart(number) => {
+                self.path.and_then(|path| path.split(|byte| *byte == b'/').nth(*number)).map(Cow::Borrowed)
+            }
+            Source::Address => Some(Cow::Borrowed(self.address)),
+        })
+    }
+}
+
+/// The parameters of the check's own query, each of which must be a source.
+fn query<'q>(text: &'q str, sources: &Sources) -> Result<Vec<Parameter<'q>>, SourceError> {
+    let mut parameters: Vec<Parameter<'q>> = Vec::new();
+    for (name, value) in form_urlencoded::parse(text.as_bytes()) {
+        if parameters.iter().any(|(other, _)| *other == name) {
+            return Err(SourceError::RepeatedParameter(name.into_owned()));
+        }
+        let known = sources.iter().any(|(_, source)| matches!(source, Source::Query(it) if *it == name));
+        if !known {
+            return Err(SourceError::UnknownParameter(name.into_owned()));
+        }
+        parameters.push((name, value));
+    }
+    Ok(parameters)
 }
 
 fn reply_to(shared: &Shared, decision: &Decision) -> Reply {
     let mut reply = if decision.allowed {
         reply::no_content()
+    } else if decision.no_match() {
+        reply::problem(&Problem::new(
+            403,
+            "Forbidden",
+            "no policy applies to the request, and on_no_match is \"deny\"",
+        ))
     } else {
         let denied = decision.parts.iter().filter(|part| !part.verdict.allowed);
         let policies: Vec<String> = denied.map(|part| part.policy.to_string()).collect();
@@ -89,49 +172,4 @@ fn reply_to(shared: &Shared, decision: &Decision) -> Reply {
     };
     describe(shared, decision, reply.headers_mut());
     reply
-}
-
-fn first<'a>(headers: &'a HeaderMap, names: [&str; 2]) -> Option<&'a [u8]> {
-    names.iter().find_map(|name| headers.get(*name)).map(http::HeaderValue::as_bytes)
-}
-
-/// The client's address, as the attribute `ip` has it.
-fn client_address(headers: &HeaderMap, peer: IpAddr, trusted_hops: usize) -> String {
-    let forwarded = || {
-        let hops = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-        let addresses: Vec<&str> = hops.flat_map(|value| value.split(',')).map(str::trim).collect();
-        addresses.iter().rev().nth(trusted_hops.checked_sub(1)?)?.parse::<IpAddr>().ok()
-    };
-    match forwarded().unwrap_or(peer).to_canonical() {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => {
-            let network = Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX));
-            format!("{network}/64")
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn address(forwarded: &[&str], peer: &str, trusted_hops: usize) -> String {
-        let mut headers = HeaderMap::new();
-        for value in forwarded {
-            headers.append("x-forwarded-for", value.parse().unwrap());
-        }
-        client_address(&headers, peer.parse().unwrap(), trusted_hops)
-    }
-
-    #[test]
-    fn fault_48_forwarded_for_is_believed_only_as_far_as_hops_are_trusted() {
-        let spoofed = ["6.6.6.6, 7.7.7.7", "8.8.8.8"];
-        assert_eq!(address(&spoofed, "10.0.0.1", 0), "10.0.0.1");
-        assert_eq!(address(&spoofed, "10.0.0.1", 1), "8.8.8.8");
-        assert_eq!(address(&spoofed, "10.0.0.1", 2), "7.7.7.7");
-        assert_eq!(address(&spoofed, "10.0.0.1", 9), "10.0.0.1");
-        assert_eq!(address(&["nonsense"], "10.0.0.1", 1), "10.0.0.1");
-        assert_eq!(address(&[], "2001:db8:1:2:3:4:5:6", 0), "2001:db8:1:2::/64");
-        assert_eq!(address(&[], "::ffff:10.0.0.1", 0), "10.0.0.1");
-    }
 }

@@ -45,8 +45,12 @@ pub(super) struct Health {
 pub(super) struct RateLimitReply {
     /// Whether the request may go ahead.
     allowed: bool,
-    /// What the client can still spend.
-    remaining: u64,
+    /// What the client can still spend; absent where no enforced policy applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
+    /// True where no policy applies to the request: then `on_no_match` in the configuration decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_match: Option<bool>,
     /// Seconds to wait, denials only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -105,8 +109,10 @@ pub(super) async fn rate_limit(shared: &Shared, head: &Parts, body: &[u8]) -> Re
 async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Decision, Refusal> {
     expect_json(&head.headers)?;
     let body: RateLimitBody<'_> = read(body)?;
-    if body.client_id.is_empty() {
-        return Err(client_id_refusal("/client_id", ""));
+    for (place, value) in [("/client_id", &body.client_id), ("/resource", &body.resource)] {
+        if value.is_empty() {
+            return Err(Refusal::Empty(place));
+        }
     }
     Ok(shared.engine.decide(&ask(&attributes(&body))).await?)
 }
@@ -123,7 +129,7 @@ pub(super) fn rate_limit_at_once(
         return None;
     }
     let body: RateLimitBody<'_> = read(request.body()).ok()?;
-    if body.client_id.is_empty() {
+    if body.client_id.is_empty() || body.resource.is_empty() {
         return None;
     }
     let decision = shared.engine.decide_at_once(&ask(&attributes(&body)))?;
@@ -144,13 +150,14 @@ fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
 /// [`RateLimitReply`], written by hand.
 fn text_of(decision: &Decision) -> Vec<u8> {
     let mut text = Vec::with_capacity(64);
-    text.extend_from_slice(if decision.allowed {
-        b"{\"allowed\":true,\"remaining\":"
-    } else {
-        b"{\"allowed\":false,\"remaining\":"
-    });
-    // No policy applies: nothing limits the client.
-    put_number(&mut text, decision.deciding().map_or(u64::from(u32::MAX), |part| part.verdict.remaining));
+    text.extend_from_slice(if decision.allowed { b"{\"allowed\":true" } else { b"{\"allowed\":false" });
+    if decision.no_match() {
+        text.extend_from_slice(b",\"no_match\":true");
+    }
+    if let Some(part) = decision.deciding() {
+        text.extend_from_slice(b",\"remaining\":");
+        put_number(&mut text, part.verdict.remaining);
+    }
     if let Some(seconds) = decision.retry_after_seconds() {
         text.extend_from_slice(b",\"retry_after\":");
         put_number(&mut text, seconds);

@@ -27,6 +27,9 @@ use crate::error::AskError;
 pub(super) struct DecisionReply {
     /// Whether the request may go ahead.
     pub(super) allowed: bool,
+    /// True where no policy applies to the request: then `on_no_match` in the configuration decided.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) no_match: bool,
     /// The policy that speaks for the decision; absent if none applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -218,6 +221,7 @@ impl DecisionReply {
         let delay = decision.parts.iter().map(|part| part.verdict.delay).max().unwrap_or(0);
         Self {
             allowed: decision.allowed,
+            no_match: decision.no_match(),
             policy: deciding.map(|part| part.policy.clone()),
             limit: verdict.map(|verdict| verdict.limit),
             remaining: verdict.map(|verdict| verdict.remaining),

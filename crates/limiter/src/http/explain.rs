@@ -27,6 +27,9 @@ use crate::policy_set::Origin;
 pub(super) struct Explanation {
     /// Whether it would be allowed.
     allowed: bool,
+    /// True where no policy applies, so that `on_no_match` in the configuration would decide.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    no_match: bool,
     /// Revision of the stored configuration.
     revision: u64,
     /// How the answer was found without the store.
@@ -130,6 +133,7 @@ pub(super) async fn explain(
     });
     Ok(Json(Explanation {
         allowed: decision.allowed,
+        no_match: decision.no_match(),
         revision: set.revision().0,
         degraded: decision.degraded.map(degraded_word),
         policies: policies.collect(),

@@ -21,6 +21,7 @@ mod explain;
 mod openapi;
 mod permits;
 mod policies;
+mod proxied;
 mod reply;
 mod schema;
 mod service;
@@ -43,6 +44,7 @@ use tidegate_net::stats::Route;
 
 pub use crate::credential::Credential as AdminToken;
 use crate::engine::Engine;
+pub use proxied::ProxyHeaders;
 pub use service::Service;
 
 /// What the API needs to know beside the engine.
@@ -54,6 +56,8 @@ pub struct ApiSettings {
     /// How many proxies in front of this service are trusted to append to `X-Forwarded-For`
     /// (fault 48). 0: the header is ignored.
     pub trusted_hops: usize,
+    /// The header fields by which a proxy says which request it asks `/v1/check` about (fault 59).
+    pub proxy_headers: ProxyHeaders,
     /// Whether replies also carry `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub legacy_headers: bool,
 }

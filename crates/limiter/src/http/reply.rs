@@ -17,6 +17,7 @@ use tidegate_wire::rate_limit_fields::{self, Item, Unit};
 use super::Shared;
 use crate::decision::{Decision, Part};
 use crate::error::AskError;
+use crate::sources::SourceError;
 
 /// A reply whose body is whole.
 pub(super) type Reply = Response<Bytes>;
@@ -29,6 +30,8 @@ const MAX_DESCRIBED: usize = 8;
 
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// Says that no policy applied, and what the request was answered for that.
+const NO_MATCH: HeaderName = HeaderName::from_static("tidegate-no-match");
 const LEGACY: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-limit"),
     HeaderName::from_static("x-ratelimit-remaining"),
@@ -44,6 +47,8 @@ pub(super) enum Refusal {
     NotJson,
     /// The request is out of bounds, or the store gave no answer.
     Ask(AskError),
+    /// What was sent has more than one reading.
+    Source(SourceError),
     /// The configuration was not changed.
     Change(ChangeError),
     /// A field outside a body is wrong.
@@ -55,6 +60,8 @@ pub(super) enum Refusal {
         /// What would be right.
         accepted: &'static str,
     },
+    /// A text that must say something is empty, at this pointer.
+    Empty(&'static str),
     /// The admin token is missing or wrong.
     NotAdmin,
     /// There is nothing of that name.
@@ -70,6 +77,12 @@ impl From<BodyError> for Refusal {
 impl From<AskError> for Refusal {
     fn from(error: AskError) -> Self {
         Self::Ask(error)
+    }
+}
+
+impl From<SourceError> for Refusal {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
     }
 }
 
@@ -90,11 +103,17 @@ impl Refusal {
                 "send content-type: application/json without a content-encoding",
             ),
             Self::Ask(error) => ask_problem(&error),
+            Self::Source(error) => Problem::new(400, "Bad Request", error.to_string()),
             Self::Change(error) => change_problem(error),
             Self::Field { place, problem, accepted } => fields(
                 "a field is wrong",
                 vec![FieldError { pointer: place, detail: problem, accepted: accepted.to_owned() }],
             ),
+            Self::Empty(pointer) => {
+                let (pointer, accepted) = (pointer.to_owned(), "1 to 512 bytes".to_owned());
+                let error = FieldError { pointer, detail: "is empty".to_owned(), accepted };
+                Problem { errors: vec![error], ..Problem::new(400, "Bad Request", "a field is empty") }
+            }
             Self::NotAdmin => {
                 Problem::new(401, "Unauthorized", "send the admin token: authorization: Bearer ...")
             }
@@ -233,6 +252,10 @@ impl Fields for Head<'_> {
 
 /// Says in header fields what a decision means for the client's quota.
 pub(super) fn describe(shared: &Shared, decision: &Decision, fields: &mut impl Fields) {
+    if decision.no_match() {
+        let answer = if decision.allowed { "allowed" } else { "denied" };
+        return fields.add(NO_MATCH, |field| field.extend_from_slice(answer.as_bytes()));
+    }
     // Policy names and numbers are printable ASCII.
     let items = || decision.described().take(MAX_DESCRIBED).map(|part| item(part, decision.allowed));
     if items().next().is_none() {

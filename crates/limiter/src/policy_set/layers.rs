@@ -162,6 +162,7 @@ impl Base {
         }
         let index = MatchIndex::new(policies.iter().map(|(policy, _)| policy));
         let replacing = policies.iter().any(|(policy, _)| !policy.replaces.is_empty());
+        let used = policies.iter().flat_map(|(policy, _)| policy.attributes()).map(Box::from).collect();
         let counted = tallies.prepare(policies.iter().map(|(policy, _)| &policy.name));
         let policies = policies.into_iter().zip(counted);
         let policies = policies.map(|((policy, origin), tally)| InForce { policy, origin, tally }).collect();
@@ -169,7 +170,7 @@ impl Base {
         for (place, (client, _, _)) in file.overrides.iter().enumerate() {
             declared.entry(client.clone()).or_default().push(place);
         }
-        Self { file, declared, policies, places, index, replacing }
+        Self { file, declared, policies, places, index, replacing, used }
     }
 
     /// The file's numbers of a client with the stored ones put on them.

@@ -27,13 +27,13 @@
 
 mod layers;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 use serde_json::Value;
 use tidegate_algorithms::policy::{
-    Algorithm, Attributes, MAX_VALUE_BYTES, MatchIndex, Mistake, Policy, Quota,
+    Algorithm, Attributes, MAX_VALUE_BYTES, MatchIndex, Mistake, Policy, Quota, SourceForm, Sources,
 };
 use tidegate_control::{Kind, Revision, Snapshot};
 
@@ -61,6 +61,39 @@ pub struct FileLayer {
     pub policies: Vec<Policy>,
     /// Its overrides: (client, policy, numbers).
     pub overrides: Vec<(String, String, Value)>,
+    /// Where attributes come from that the request itself does not state.
+    pub sources: AttributeSources,
+}
+
+/// Where attributes come from, for each protocol that has more than the request states: decision 0065.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttributeSources {
+    /// For requests that a proxy asks about: `/v1/check`.
+    pub check: Sources,
+    /// For calls of Envoy.
+    pub grpc: Sources,
+}
+
+impl AttributeSources {
+    /// The protocols by the names that the file uses, with the forms of sources that each has.
+    pub const PROTOCOLS: [(&str, &[SourceForm]); 2] = [
+        (
+            "check",
+            &[
+                SourceForm::Header,
+                SourceForm::Cookie,
+                SourceForm::Query,
+                SourceForm::PathPart,
+                SourceForm::Address,
+            ],
+        ),
+        ("grpc", &[SourceForm::Header, SourceForm::Address]),
+    ];
+
+    /// The sources for one of [`Self::PROTOCOLS`].
+    pub fn of_mut(&mut self, protocol: &str) -> &mut Sources {
+        if protocol == "grpc" { &mut self.grpc } else { &mut self.check }
+    }
 }
 
 /// Where a policy comes from.
@@ -106,6 +139,8 @@ struct Base {
     index: MatchIndex,
     /// Whether any policy replaces others.
     replacing: bool,
+    /// The attributes that some policy looks at.
+    used: HashSet<Box<str>>,
 }
 
 /// The numbers of each client: (place of the policy, numbers).
@@ -174,6 +209,18 @@ impl PolicySet {
     #[must_use]
     pub fn file(&self) -> &Arc<FileLayer> {
         &self.base.file
+    }
+
+    /// Where attributes come from that requests do not state.
+    #[must_use]
+    pub fn sources(&self) -> &AttributeSources {
+        &self.base.file.sources
+    }
+
+    /// Whether some policy looks at the attribute `name`.
+    #[must_use]
+    pub fn uses(&self, name: &str) -> bool {
+        self.base.used.contains(name)
     }
 
     /// All policies, in the order in which they are checked.

@@ -16,7 +16,8 @@ use serde_json::Value;
 use tidegate_control::{Configuration, Control, Layers, Limits, Services, Snapshot};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service, TEMPLATES};
+use tidegate_limiter::http::{AdminToken, Api, ApiSettings, ProxyHeaders, Service, TEMPLATES};
+use tidegate_limiter::no_match::OnNoMatch;
 use tidegate_limiter::policy_set::{FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
@@ -75,18 +76,33 @@ pub fn start_with(file: FileLayer, token: Option<&'static str>) -> Running {
 
 /// The same, with what is stored in `data`.
 pub fn start_in(data: tempfile::TempDir, file: FileLayer, token: Option<&'static str>) -> Running {
+    start_as(data, file, token, OnNoMatch::Allow)
+}
+
+/// As [`start_in`], with this answer to requests that no policy applies to.
+pub fn start_as(
+    data: tempfile::TempDir,
+    file: FileLayer,
+    token: Option<&'static str>,
+    on_no_match: OnNoMatch,
+) -> Running {
     let control = Control::open(data.path(), Limits::default()).unwrap();
     let tallies = Tallies::default();
     let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
     let memory = Memory::new(16 << 20);
-    let engine = Arc::new(Engine::new(set, tallies, Counters::Memory(memory), Clock::start()));
+    let engine = Engine::new(set, tallies, Counters::Memory(memory), Clock::start());
+    let engine = Arc::new(engine.on_no_match(on_no_match));
     let configuration = Configuration::start(
         control,
         Services::default().with(Policies::new(engine.clone())),
         &Layers::default().with::<Policies>(file),
     );
-    let settings =
-        ApiSettings { admin_token: token.map(AdminToken::new), trusted_hops: 0, legacy_headers: true };
+    let settings = ApiSettings {
+        admin_token: token.map(AdminToken::new),
+        proxy_headers: ProxyHeaders::Original,
+        trusted_hops: 0,
+        legacy_headers: true,
+    };
     let service = Service::new(Api::new(engine.clone(), configuration, settings), 1, 64 * 1024);
 
     let one = NonZeroUsize::MIN;

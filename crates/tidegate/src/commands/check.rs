@@ -9,6 +9,7 @@ use tidegate_store::lease::{Bounds, LeaseConfig, bounds};
 
 use super::EXIT_MISTAKES;
 use super::layers::Layers;
+use super::sample::{Samples, unsupplied};
 use crate::config::{Environment, Flags, Source};
 use crate::serve::lease_config;
 
@@ -18,6 +19,8 @@ use crate::serve::lease_config;
 pub struct Check {
     /// The file.
     file: PathBuf,
+    #[command(flatten)]
+    samples: Samples,
 }
 
 impl Check {
@@ -30,8 +33,10 @@ impl Check {
         let checked = source.load().and_then(|loaded| loaded.check_tls().map(|soon| (loaded, soon)));
         match checked {
             Ok((loaded, soon)) => {
-                let stored = Layers::of(&loaded.config).warnings();
-                for warning in loaded.warnings.iter().chain(&soon).chain(&stored) {
+                let layers = Layers::of(&loaded.config);
+                let stored = layers.warnings();
+                let unsupplied = unsupplied(&layers.set, &loaded.config, &self.samples);
+                for warning in loaded.warnings.iter().chain(&soon).chain(&stored).chain(&unsupplied) {
                     writeln!(out, "warning: {warning}")?;
                 }
                 let (policies, overrides) =
@@ -41,6 +46,7 @@ impl Check {
                     "{}: good (policies: {policies}, overrides: {overrides})",
                     self.file.display()
                 )?;
+                self.samples.describe(&layers.set, loaded.config.settings.on_no_match, out)?;
                 if let Some(leases) = lease_config(&loaded.config.settings) {
                     write_leases(&loaded.config.layer.policies, &leases, out)?;
                 }

@@ -1,11 +1,16 @@
 //! `tidegate decide`: asks a running service, for scripts and for trying a policy out.
+//!
+//! On a terminal it prints sentences, and otherwise the reply's JSON, so that scripts need no flag.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+use super::sample::attribute;
+use super::terminal;
 
 /// Exit code of a denial.
 const EXIT_DENIED: u8 = 3;
@@ -31,13 +36,8 @@ pub struct Decide {
     server: String,
 }
 
-fn attribute(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
-}
-
 impl Decide {
-    /// Asks, and prints the reply's body.
+    /// Asks, and prints the reply: its JSON, or on a terminal what it says.
     ///
     /// # Errors
     /// If `out` cannot be written to.
@@ -51,7 +51,11 @@ impl Decide {
             agent.post(&url).send_json(&body).and_then(|mut reply| reply.body_mut().read_json::<Value>());
         match asked {
             Ok(reply) => {
-                writeln!(out, "{reply:#}")?;
+                if io::stdout().is_terminal() {
+                    out.write_all(terminal::for_output(&for_people(&reply)).as_bytes())?;
+                } else {
+                    writeln!(out, "{reply:#}")?;
+                }
                 Ok(match reply["allowed"].as_bool() {
                     Some(true) => ExitCode::SUCCESS,
                     Some(false) => ExitCode::from(EXIT_DENIED),
@@ -59,9 +63,100 @@ impl Decide {
                 })
             }
             Err(error) => {
-                writeln!(out, "{url}: {error} (is `tidegate serve` running there? --server names another)")?;
+                terminal::say(&format!(
+                    "{url}: {error} (is `tidegate serve` running there? --server names another)\n"
+                ));
                 Ok(ExitCode::from(EXIT_NO_DECISION))
             }
         }
+    }
+}
+
+/// A reply in sentences, a line for the decision and one for each further policy that applied.
+fn for_people(reply: &Value) -> String {
+    let Some(allowed) = reply["allowed"].as_bool() else { return no_decision(reply) };
+    let word = if allowed { "allowed" } else { "denied" };
+    if reply["no_match"] == true {
+        return format!("{word}: no policy applies to this request, so on_no_match decides\n");
+    }
+    let mut text = word.to_owned();
+    if let Some(policy) = reply["policy"].as_str() {
+        text.push_str(&format!(" by {policy:?}: {} of {} left", reply["remaining"], reply["limit"]));
+    }
+    for (field, before) in [("retry_after_ms", "try again in"), ("delay_ms", "hold it back for")] {
+        if let Some(millis) = reply[field].as_u64() {
+            text.push_str(&format!(", {before} {}", time(millis)));
+        }
+    }
+    text.push('\n');
+    let parts = reply["policies"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for part in parts.iter().filter(|part| part["policy"] != reply["policy"]) {
+        let room = if part["allowed"] == true { "has room" } else { "is used up" };
+        let mode = if part["mode"] == "shadow" { " (shadow: it never denies)" } else { "" };
+        text.push_str(&format!(
+            "  {} {room}: {} of {} left{mode}\n",
+            part["policy"], part["remaining"], part["limit"]
+        ));
+    }
+    if let Some(degraded) = reply["degraded"].as_str() {
+        text.push_str(&format!("  answered without the store: {degraded:?}\n"));
+    }
+    if let Some(permit) = reply["permit"].as_str() {
+        text.push_str(&format!("  permit: {}\n", permit.escape_debug()));
+    }
+    text
+}
+
+/// A problem document in sentences.
+fn no_decision(problem: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().escape_debug().to_string();
+    let mut lines = format!(
+        "no decision: {} {}: {}\n",
+        problem["status"],
+        text(&problem["title"]),
+        text(&problem["detail"])
+    );
+    for error in problem["errors"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        lines.push_str(&format!("  {}: {}\n", text(&error["pointer"]), text(&error["detail"])));
+    }
+    lines
+}
+
+/// Milliseconds as people say them.
+fn time(millis: u64) -> String {
+    if millis < 1_000 { format!("{millis} ms") } else { format!("{} s", millis.div_ceil(1_000)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_reads_as_sentences() {
+        let allowed = json!({"allowed": true, "policy": "api", "limit": 100, "remaining": 99, "policies": [
+            {"policy": "api", "mode": "enforce", "allowed": true, "limit": 100, "remaining": 99},
+            {"policy": "trial", "mode": "shadow", "allowed": false, "limit": 5, "remaining": 0},
+        ]});
+        assert_eq!(
+            for_people(&allowed),
+            "allowed by \"api\": 99 of 100 left\n  \"trial\" is used up: 0 of 5 left (shadow: it never denies)\n"
+        );
+        let denied = json!({"allowed": false, "policy": "api", "limit": 100, "remaining": 0, "retry_after_ms": 11_200,
+            "degraded": "local", "policies": []});
+        assert_eq!(
+            for_people(&denied),
+            "denied by \"api\": 0 of 100 left, try again in 12 s\n  answered without the store: \"local\"\n"
+        );
+        let unmatched = json!({"allowed": true, "no_match": true, "policies": []});
+        assert_eq!(
+            for_people(&unmatched),
+            "allowed: no policy applies to this request, so on_no_match decides\n"
+        );
+        let problem = json!({"status": 400, "title": "Bad Request", "detail": "a \u{1b}[31m path",
+            "errors": [{"pointer": "/attributes/path", "detail": "is ambiguous"}]});
+        assert_eq!(
+            for_people(&problem),
+            "no decision: 400 Bad Request: a \\u{1b}[31m path\n  /attributes/path: is ambiguous\n"
+        );
     }
 }

@@ -12,6 +12,7 @@ mod layers;
 pub mod load;
 pub mod plan;
 mod request;
+mod sample;
 pub mod saturate;
 pub mod serve;
 mod signals;

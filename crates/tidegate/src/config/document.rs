@@ -19,7 +19,10 @@ use super::value::TomlType;
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// The arrays of tables that are not settings.
-pub(super) const ARRAYS: [&str; 2] = ["policy", "override"];
+const ARRAYS: [&str; 2] = ["policy", "override"];
+
+/// The table of tables that is none: where attributes come from.
+pub(super) const ATTRIBUTES: &str = "attributes";
 
 /// A parsed file.
 pub(super) struct Document<'a> {
@@ -90,6 +93,14 @@ impl<'a> Document<'a> {
         Ok(entries)
     }
 
+    /// The table `name` as JSON, empty if it is not there.
+    pub(super) fn table(&self, name: &str) -> Json {
+        let mut ignored = Vec::new();
+        // What JSON cannot say stands there as text, which is no source of an attribute either.
+        let value = self.root.get(name).map(|value| json(value.get_ref(), &format!("/{name}"), &mut ignored));
+        value.unwrap_or_else(|| Json::Object(serde_json::Map::new()))
+    }
+
     /// Where the value at a JSON pointer stands, or the nearest thing around it that exists.
     pub(super) fn locate(&self, pointer: &str) -> Origin {
         let mut tokens = pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"));
@@ -122,10 +133,13 @@ impl<'a> Document<'a> {
                     problem: TomlType::of(other).described().to_owned(),
                     accepted: format!("a table: [{name}]"),
                 }),
-                _ if ARRAYS.contains(&name) || TABLE.iter().any(|setting| setting.path == name) => {}
+                _ if ARRAYS.contains(&name)
+                    || name == ATTRIBUTES
+                    || TABLE.iter().any(|setting| setting.path == name) => {}
                 _ => {
                     let tops = TABLE.iter().map(|s| s.path).filter(|path| !path.contains('.'));
-                    let names = tops.chain(GROUPS.iter().map(|(group, _)| *group)).chain(ARRAYS);
+                    let names =
+                        tops.chain(GROUPS.iter().map(|(group, _)| *group)).chain(ARRAYS).chain([ATTRIBUTES]);
                     found.push(self.stranger(&key.span(), name.to_owned(), names));
                 }
             }

@@ -6,7 +6,7 @@
 //!   file ──▶ Document ─────┼──▶ (highest layer ──▶ checks ──▶ Loaded { config, origins }
 //!     (tree with places)   │     wins, all            │        or
 //!   defaults of the table ─┘     are checked)         └──────▶ Mistakes: all of them, with places
-//!                  └──▶ [[policy]], [[override]] ──▶ algorithms::policy ──▶ FileLayer
+//!                  └──▶ [[policy]], [[override]], [attributes] ──▶ algorithms::policy ──▶ FileLayer
 //! ```
 //!
 //! [`load`] is total: any bytes, environment and flags give a configuration or a list of mistakes.
@@ -16,6 +16,7 @@
 //! Rejected: deserialising into serde structs. It stops at the first mistake, and loses the place
 //! of a value by the time its range can be checked.
 
+mod choices;
 mod document;
 mod explain;
 mod flags;
@@ -34,6 +35,7 @@ use tidegate_control::Layers;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
 
+pub use choices::{OnNoMatch, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
@@ -41,7 +43,7 @@ pub use reference::{reference, schema};
 pub use resolve::{Environment, FILE_VARIABLE, Flags};
 pub use secret::{Place, Secret, Store};
 pub use settings::{
-    Admin, GROUPS, Grpc, Http, Ingest, Limits, Log, Memory, Resp, Runtime, Setting, Settings, Shared, TABLE,
+    Admin, GROUPS, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting, Settings, Shared, TABLE,
 };
 pub use source::Source;
 pub(crate) use tls::stamps;
@@ -135,7 +137,7 @@ fn cross_checks(settings: &Settings, resolver: &mut Resolver<'_>) {
         ("http.listen", http),
         ("grpc.listen", settings.grpc.listen),
         ("resp.listen", settings.resp.listen),
-        ("ingest.listen", settings.ingest.listen),
+        ("intake.listen", settings.intake.listen),
     ];
     for (index, (path, address)) in listeners.iter().enumerate() {
         let taken = listeners[..index].iter().find(|(_, other)| other == address && address.port() != 0);

@@ -1,4 +1,4 @@
-//! The file's `[[policy]]` and `[[override]]` entries, checked by the code that checks the admin
+//! The file's `[[policy]]`, `[[override]]` and `[attributes]` entries, checked by the code that checks the admin
 //! API's documents, with the lines of the file put to its mistakes.
 //!
 //! They end as the limiter's [`FileLayer`], which keeps the numbers of an override as they were
@@ -9,10 +9,10 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value as Json;
-use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy};
-use tidegate_limiter::policy_set::{CLIENT_ID, DEFAULT_POLICY, FileLayer, MAX_POLICIES};
+use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy, Sources};
+use tidegate_limiter::policy_set::{AttributeSources, CLIENT_ID, DEFAULT_POLICY, FileLayer, MAX_POLICIES};
 
-use super::document::{Document, Entries};
+use super::document::{ATTRIBUTES, Document, Entries};
 use super::mistake::{Found, Mistake, path};
 use super::value::shown;
 
@@ -28,7 +28,8 @@ pub(super) fn check(document: &Document<'_>, found: &mut Found) -> FileLayer {
     let Entries { values, unsayable } = checker.entries("override", MAX_OVERRIDES);
     let overrides = checker.overrides(values, &policies, &declared);
     checker.refuse_unsayable(entries.unsayable.iter().chain(&unsayable));
-    FileLayer { policies, overrides }
+    let sources = checker.sources();
+    FileLayer { policies, overrides, sources }
 }
 
 struct Checker<'a> {
@@ -114,6 +115,31 @@ impl Checker<'_> {
             overrides.push((client, name, entry));
         }
         overrides
+    }
+
+    /// Where attributes come from: a table for each protocol.
+    fn sources(&mut self) -> AttributeSources {
+        let mut read = AttributeSources::default();
+        let protocols = AttributeSources::PROTOCOLS;
+        let accepted = protocols.map(|(name, _)| format!("[{ATTRIBUTES}.{name}]")).join(", ");
+        let value = self.document.table(ATTRIBUTES);
+        let Json::Object(tables) = value else {
+            self.refuse(&format!("/{ATTRIBUTES}"), shown(&value.to_string()), accepted);
+            return read;
+        };
+        for (name, table) in &tables {
+            let pointer = format!("/{ATTRIBUTES}/{}", name.replace('~', "~0").replace('/', "~1"));
+            let Some((protocol, forms)) = protocols.iter().find(|(protocol, _)| protocol == name) else {
+                self.refuse(&pointer, "is not a protocol with sources of its own", accepted.as_str());
+                continue;
+            };
+            let sources = policy::parse_sources(table, &pointer, forms).unwrap_or_else(|found| {
+                self.adopt(found);
+                Sources::default()
+            });
+            *read.of_mut(protocol) = sources;
+        }
+        read
     }
 
     /// Takes a text out of `entry`, so that what remains are the numbers.

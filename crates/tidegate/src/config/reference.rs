@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
-use tidegate_limiter::policy_set::MAX_POLICIES;
+use tidegate_limiter::policy_set::{AttributeSources, MAX_POLICIES};
 
 use super::settings::{GROUPS, Setting, TABLE};
 use super::value::TomlType;
@@ -67,8 +67,45 @@ A policy applies to a request when every attribute under `match` fits and every 
 | `{ like = \"/v1/*/edit\" }` | with anything for each `*`, wherever it stands |
 | `{ not = [\"GET\", { like = \"*.js\" }] }` | anything but these, up to 256; with `like`, of what that fits |
 
+A request that no policy applies to is answered as `on_no_match` says.
+
 `replaces = [\"other\"]` leaves those policies out of every request to which this one applies.
 `mode = \"shadow\"` counts and never denies; `on_store_failure` is `\"local\"`, `\"open\"` or `\"closed\"`.
+";
+
+const ATTRIBUTES: &str = "
+## `[attributes]`
+
+Policies look at attributes. Who asks `POST /api/v1/ratelimit` or `POST /v1/decisions` states them in the
+body, and Envoy states them as the entries of a descriptor. A proxy that asks `/v1/check` passes on what its
+client wrote, so there each attribute has one source, and what comes under its name from elsewhere is not
+looked at:
+
+```toml
+[attributes.check]
+client_id = { header = \"x-api-key\" }
+tenant = { path_part = 1 }          # `acme` of /acme/orders
+
+[attributes.grpc]
+proxy = \"address\"
+```
+
+| source | value | `check` | `grpc` |
+|---|---|---|---|
+| `{ header = \"x-api-key\" }` | the header field of the request, or the metadata of the call | yes | yes |
+| `{ cookie = \"session\" }` | the cookie | yes | |
+| `{ path_part = 1 }` | this part, from 1 to 32, of the path that the proxy states (`http.proxy_headers`) | yes | |
+| `{ query = \"client\" }` | the parameter of `/v1/check?client=...`; the proxy must escape it | yes | |
+| `\"address\"` | the client's address (`http.trusted_proxy_hops`), or Envoy's; an IPv6 one as its /64 | yes | yes |
+
+Without an entry of their own, `path` and `method` are what `http.proxy_headers` says, and `ip` and
+`client_id` are the address. `client_id` is the address also where its source has no value. A field, cookie
+or parameter that is there twice is refused with 400, and so is a parameter of `/v1/check` that is no source.
+In `[attributes.grpc]` a name takes the place of a descriptor's entry of that name, in every descriptor.
+RESP has no attributes: its commands bring their key and their limit along.
+
+A client can write any value into a header field or a cookie. Where a value is not checked before the limit,
+make a second policy with `key = [\"ip\"]`, so that inventing values gains nothing.
 ";
 
 /// The reference page, as Markdown.
@@ -82,6 +119,7 @@ pub fn reference() -> String {
         section(&mut page, &format!("`[{group}]`"), doc.trim(), members);
     }
     page.push_str(POLICIES);
+    page.push_str(ATTRIBUTES);
     page
 }
 
@@ -109,6 +147,11 @@ pub fn schema() -> Json {
     let tables = |most| json!({ "type": "array", "maxItems": most, "items": { "type": "object" } });
     properties.insert("policy".to_owned(), tables(MAX_POLICIES));
     properties.insert("override".to_owned(), tables(super::MAX_OVERRIDES));
+    let protocols =
+        AttributeSources::PROTOCOLS.map(|(name, _)| (name.to_owned(), json!({ "type": "object" })));
+    let protocols: Map<_, _> = protocols.into_iter().collect();
+    let attributes = json!({ "type": "object", "additionalProperties": false, "properties": protocols });
+    properties.insert("attributes".to_owned(), attributes);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Tidegate configuration file",

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
+use super::choices::{OnNoMatch, ProxyHeaders};
 use super::resolve::Resolver;
 use super::secret::{Place, Secret, Store};
 use super::value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
@@ -149,14 +150,18 @@ settings! {
         control: Place = "auto", ();
         /// Directory of the configuration database, or of the copy of a shared one, and of snapshots of counters. Created with mode 0700.
         data_dir: PathBuf = "./tidegate-data", ();
+        /// What a request is answered that no policy applies to. It is marked in the reply, counted in `tidegate_unmatched_requests_total`, and its attributes are named in a warning.
+        on_no_match: OnNoMatch = "allow", ();
     }
 
-    /// The decision API, the admin API and the dashboard.
+    /// The decision API and the admin API.
     http: Http {
         /// Address of the HTTP listener. A public address needs `admin.token`.
         listen: SocketAddr = "127.0.0.1:4000", ();
         /// Proxies in front whose `X-Forwarded-For` entries are believed, counted from the right.
         trusted_proxy_hops: u32 = "0", 0..=16;
+        /// Header fields by which a proxy in front says which request it asks `/v1/check` about, as `path` and `method`: `original` is X-Original-URI and X-Original-Method (nginx), `forwarded` is X-Forwarded-Uri and X-Forwarded-Method (Traefik, Caddy). The others are not believed, and both at once are refused.
+        proxy_headers: ProxyHeaders = "none", ();
         /// Whether decisions also carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
         legacy_headers: bool = "false", ();
         /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
@@ -199,9 +204,9 @@ settings! {
         password: Option<Secret> = "", 16;
     }
 
-    /// The metrics intake.
-    ingest: Ingest {
-        /// Address of the intake's listener.
+    /// The metrics intake, which is not part of this version.
+    intake: Intake {
+        /// Reserved for the intake's listener: nothing listens there yet.
         listen: SocketAddr = "127.0.0.1:4002", ();
     }
 

@@ -308,6 +308,7 @@ macro_rules! choice {
         }
     };
 }
+pub(super) use choice;
 
 choice! {
     /// How log lines look.

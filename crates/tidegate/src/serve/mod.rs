@@ -91,19 +91,12 @@ impl App {
             let _inside = cores.handle(0).enter();
             counters::open(settings, snapshots.as_ref(), &mut clock)?
         };
-        let engine = Arc::new(Engine::new(set, tallies, counters, clock));
+        let engine = Engine::new(set, tallies, counters, clock);
+        let engine = Arc::new(engine.on_no_match(settings.on_no_match.into()));
         // One line for each service.
         let services = Services::default().with(Policies::new(engine.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
-        let api = Api::new(
-            engine.clone(),
-            configuration.clone(),
-            ApiSettings {
-                admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
-                trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
-                legacy_headers: settings.http.legacy_headers,
-            },
-        );
+        let api = Api::new(engine.clone(), configuration.clone(), api_settings(settings));
 
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
@@ -241,6 +234,15 @@ fn announce_altered(control: &Control) {
             "this stored document is not what was put: something else has altered the database; it is in \
              force as it is, put it again (GET /v1/set-aside)"
         );
+    }
+}
+
+fn api_settings(settings: &Settings) -> ApiSettings {
+    ApiSettings {
+        admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
+        trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
+        proxy_headers: settings.http.proxy_headers.into(),
+        legacy_headers: settings.http.legacy_headers,
     }
 }
 

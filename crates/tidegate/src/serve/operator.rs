@@ -86,6 +86,12 @@ impl Family for Decisions {
                 series(&[("policy", policy), ("result", "shadow_denied")], count.shadow_denied)
             })
         })?;
+        let unmatched = self.engine.unmatched();
+        let help = "Requests that no policy applies to, by what on_no_match answered";
+        families.counters("tidegate_unmatched_requests", help, |series| {
+            series(&[("result", "allowed")], unmatched.allowed)?;
+            series(&[("result", "denied")], unmatched.denied)
+        })?;
         let help = "Verdicts that a policy gave without its store";
         families.counters("tidegate_decisions_degraded", help, |series| {
             tallies.iter().try_for_each(|(policy, count)| series(&[("policy", policy)], count.degraded))

@@ -4,6 +4,7 @@
 
 mod pattern;
 mod quota;
+mod sources;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::{MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_REPLACED, Policy, Quota, QuotaSpec};
 use crate::document::{DocumentReader, Mistake, is_name, shown};
+pub use sources::parse_sources;
 
 const POLICY_KEYS: [&str; 6] = ["name", "match", "key", "mode", "on_store_failure", "replaces"];
 const QUOTA_KEYS: [&str; 7] =

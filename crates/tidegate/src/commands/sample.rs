@@ -1,0 +1,160 @@
+//! What `tidegate check` can say of policies and requests without a server: which policies a sample
+//! request meets, and which attributes no request may ever have.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use clap::error::Error;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use tidegate_algorithms::policy::{Attributes, Policy, nearest};
+use tidegate_limiter::policy_set::{CLIENT_ID, PolicySet};
+use tidegate_wire::path::{PathError, normal_form};
+
+use crate::config::{Config, OnNoMatch, ProxyHeaders, Value};
+
+/// The flag's name.
+const REQUEST: &str = "request";
+
+/// Attributes that say that a policy is about Envoy's descriptors, whose entries Envoy names.
+const OF_ENVOY: [&str; 2] = ["domain", "descriptor_keys"];
+
+/// An attribute's name and value.
+type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
+
+/// Sample requests, each a list of attributes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples(Vec<Vec<(String, String)>>);
+
+/// Reads `NAME=VALUE`.
+pub(super) fn attribute(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl Args for Samples {
+    fn augment_args(command: Command) -> Command {
+        let help = "A request, to see which policies apply to it: --request client_id=user123 path=/pay. \
+                    May be given again";
+        let arg = Arg::new(REQUEST).long(REQUEST).value_name("NAME=VALUE").help(help);
+        command.arg(arg.num_args(1..).action(ArgAction::Append).value_parser(attribute))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Samples {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut samples = Self::default();
+        samples.update_from_arg_matches(matches)?;
+        Ok(samples)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        let given = matches.get_occurrences::<(String, String)>(REQUEST).into_iter().flatten();
+        self.0 = given.map(|one| one.cloned().collect()).collect();
+        Ok(())
+    }
+}
+
+impl Samples {
+    /// Writes a line for each request.
+    ///
+    /// # Errors
+    /// If `out` cannot be written to.
+    pub(super) fn describe(
+        &self,
+        set: &PolicySet,
+        on_no_match: OnNoMatch,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let policies: Vec<&Policy> = set.policies().iter().map(|in_force| &in_force.policy).collect();
+        for sample in &self.0 {
+            let words: Vec<String> = sample.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+            write!(out, "{}: ", words.join(" "))?;
+            match normalised(sample) {
+                Ok(sample) => writeln!(out, "{}", outcome(&policies, &sample, on_no_match))?,
+                Err(error) => writeln!(out, "refused: {error}")?,
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flatten().map(|(name, _)| name.as_str())
+    }
+}
+
+/// A sample as the server would see it: with the path in its normal form.
+fn normalised(sample: &[(String, String)]) -> Result<Vec<NamedValue<'_>>, PathError> {
+    let one = |(name, value): &'_ (String, String)| match name.as_str() {
+        "path" => normal_form(value.as_bytes()).map(Cow::into_owned).map(Cow::Owned),
+        _ => Ok(Cow::Owned(value.clone().into_bytes())),
+    };
+    sample.iter().map(|pair| Ok((pair.0.as_str(), one(pair)?))).collect()
+}
+
+/// Which policies apply, or why none does.
+fn outcome(policies: &[&Policy], sample: &[NamedValue<'_>], on_no_match: OnNoMatch) -> String {
+    let pairs: Vec<(&str, &[u8])> = sample.iter().map(|(name, value)| (*name, &**value)).collect();
+    let attributes = Attributes::new(&pairs);
+    let mut apply: Vec<&Policy> =
+        policies.iter().copied().filter(|policy| policy.applies_to(&attributes)).collect();
+    let replaced: Vec<String> = apply.iter().flat_map(|policy| policy.replaces.clone()).collect();
+    apply.retain(|policy| !replaced.iter().any(|name| **name == *policy.name));
+    if apply.is_empty() {
+        let reasons: Vec<String> = policies
+            .iter()
+            .filter_map(|policy| Some((policy, policy.first_mismatch(&attributes)?)))
+            .map(|(policy, name)| match attributes.value(name) {
+                Some(_) => format!("{} matches other values of {name:?}", policy.name),
+                None => format!("{} needs {name:?}", policy.name),
+            })
+            .collect();
+        let answer = if on_no_match == OnNoMatch::Allow { "allowed" } else { "denied" };
+        return format!(
+            "no policy applies, so it is {answer} (on_no_match = \"{}\"): {}",
+            on_no_match.show(),
+            reasons.join("; ")
+        );
+    }
+    let described = apply.iter().map(|policy| {
+        let keys: Vec<&str> = policy.key.iter().map(String::as_str).collect();
+        let counted =
+            if keys.is_empty() { "all together".to_owned() } else { format!("by {}", keys.join(", ")) };
+        format!("{} applies, counted {counted}", policy.name)
+    });
+    described.collect::<Vec<_>>().join("; ")
+}
+
+/// Policies that look at an attribute which nothing supplies, in words.
+pub(super) fn unsupplied(set: &PolicySet, config: &Config, samples: &Samples) -> Vec<String> {
+    let mut supplied: BTreeSet<&str> = BTreeSet::from([CLIENT_ID, "resource", "ip"]);
+    if config.settings.http.proxy_headers != ProxyHeaders::None {
+        supplied.extend(["path", "method"]);
+    }
+    let sources = &config.layer.sources;
+    supplied.extend(sources.check.iter().chain(sources.grpc.iter()).map(|(name, _)| name));
+    supplied.extend(samples.names());
+    let mut warnings = Vec::new();
+    for policy in set.policies().iter().map(|in_force| &in_force.policy) {
+        let names: BTreeSet<&str> = policy.attributes().collect();
+        if OF_ENVOY.iter().any(|name| names.contains(name)) {
+            continue;
+        }
+        for name in names.difference(&supplied) {
+            let meant = nearest(name, supplied.iter().copied());
+            let meant = meant.map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default();
+            let hint = if ["path", "method"].contains(name) { ", http.proxy_headers" } else { "" };
+            warnings.push(format!(
+                "policy {:?} looks at the attribute {name:?}, which only requests have that state it themselves \
+                 (POST /v1/decisions, descriptors of Envoy){meant} ([attributes]{hint} or an example here, \
+                 --request {name}=VALUE, says where it comes from)",
+                policy.name
+            ));
+        }
+    }
+    warnings
+}

@@ -1,0 +1,46 @@
+//! Settings that are a choice of words which the decision service understands.
+
+use serde_json::{Value as Json, json};
+
+use super::value::{TomlType, Value, choice};
+
+choice! {
+    /// What a request is answered that no policy applies to.
+    OnNoMatch {
+        /// Nothing limits it.
+        Allow = "allow",
+        /// It is denied.
+        Deny = "deny",
+    }
+}
+
+choice! {
+    /// The header fields by which a proxy says which request it asks about.
+    ProxyHeaders {
+        /// None is believed.
+        None = "none",
+        /// X-Original-URI and X-Original-Method.
+        Original = "original",
+        /// X-Forwarded-Uri and X-Forwarded-Method.
+        Forwarded = "forwarded",
+    }
+}
+
+impl From<OnNoMatch> for tidegate_limiter::no_match::OnNoMatch {
+    fn from(answer: OnNoMatch) -> Self {
+        match answer {
+            OnNoMatch::Allow => Self::Allow,
+            OnNoMatch::Deny => Self::Deny,
+        }
+    }
+}
+
+impl From<ProxyHeaders> for tidegate_limiter::http::ProxyHeaders {
+    fn from(believed: ProxyHeaders) -> Self {
+        match believed {
+            ProxyHeaders::None => Self::None,
+            ProxyHeaders::Original => Self::Original,
+            ProxyHeaders::Forwarded => Self::Forwarded,
+        }
+    }
+}
