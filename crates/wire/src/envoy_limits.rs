@@ -19,7 +19,7 @@
 //!
 //! Reference: the README of envoyproxy/ratelimit, "Descriptor list definition".
 
-use crate::yaml::{self, Finding, Node, Place, Value};
+use crate::yaml::{self, Finding, Node, Position, Value};
 
 /// Most findings that are kept of one file.
 pub(crate) const MAX_FINDINGS: usize = 1_000;
@@ -37,7 +37,7 @@ pub struct Domain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Where it begins.
-    pub place: Place,
+    pub place: Position,
     /// Which one it is: `descriptors[0].descriptors[2]`.
     pub path: String,
     /// The entry's key that it is about, not empty.
@@ -62,7 +62,7 @@ pub struct RateLimit {
     /// The name by which others replace it.
     pub name: Option<String>,
     /// The names of those that it replaces, with their places.
-    pub replaces: Vec<(String, Place)>,
+    pub replaces: Vec<(String, Position)>,
 }
 
 /// Requests per unit of time.
@@ -151,9 +151,9 @@ struct Reader {
 
 /// A map whose fields are being read.
 struct Fields<'a> {
-    place: Place,
+    place: Position,
     path: &'a str,
-    entries: &'a [(String, Place, Node)],
+    entries: &'a [(String, Position, Node)],
 }
 
 impl<'a> Fields<'a> {
@@ -174,7 +174,7 @@ fn join(path: &str, name: &str) -> String {
 impl Reader {
     fn mistake(
         &mut self,
-        place: Place,
+        place: Position,
         path: String,
         problem: impl Into<String>,
         accepted: impl Into<String>,
@@ -331,7 +331,7 @@ impl Reader {
         number
     }
 
-    fn replaces(&mut self, of: &Fields<'_>, own: Option<&str>) -> Vec<(String, Place)> {
+    fn replaces(&mut self, of: &Fields<'_>, own: Option<&str>) -> Vec<(String, Position)> {
         let Some(node) = of.get("replaces") else { return Vec::new() };
         let path = of.at("replaces");
         let Value::List(items) = &node.value else {

@@ -27,7 +27,7 @@ pub const MAX_BYTES: usize = 4 << 20;
 
 /// A place in a text: line and column in characters, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
@@ -38,7 +38,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// Where.
-    pub place: Place,
+    pub place: Position,
     /// Which part of the document: `descriptors[2].key`; empty for the document itself.
     pub path: String,
     /// What is the matter with it.
@@ -51,7 +51,7 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Where it begins; for an alias, where what it stands for does.
-    pub place: Place,
+    pub place: Position,
     /// What it is.
     pub value: Value,
 }
@@ -66,7 +66,7 @@ pub enum Value {
     /// A sequence.
     List(Vec<Node>),
     /// A mapping, in the order written; keys may repeat.
-    Map(Vec<(String, Place, Node)>),
+    Map(Vec<(String, Position, Node)>),
 }
 
 /// Reads the one document of `bytes`.
@@ -76,13 +76,13 @@ pub enum Value {
 pub fn read(bytes: &[u8]) -> Result<Node, Finding> {
     if bytes.len() > MAX_BYTES {
         let problem = format!("the file has {} bytes", bytes.len());
-        return Err(wrong(Place { line: 1, column: 1 }, problem, format!("at most {MAX_BYTES}")));
+        return Err(wrong(Position { line: 1, column: 1 }, problem, format!("at most {MAX_BYTES}")));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        wrong(Place { line, column }, "the file is not text", "UTF-8")
+        wrong(Position { line, column }, "the file is not text", "UTF-8")
     })?;
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
@@ -91,7 +91,7 @@ pub fn read(bytes: &[u8]) -> Result<Node, Finding> {
         })?;
         builder.take(event, place(span.start))?;
     }
-    Ok(builder.root.unwrap_or(Node { place: Place { line: 1, column: 1 }, value: Value::Null }))
+    Ok(builder.root.unwrap_or(Node { place: Position { line: 1, column: 1 }, value: Value::Null }))
 }
 
 impl Value {
@@ -107,17 +107,17 @@ impl Value {
     }
 }
 
-fn place(marker: Marker) -> Place {
-    Place { line: marker.line().max(1), column: marker.col() + 1 }
+fn place(marker: Marker) -> Position {
+    Position { line: marker.line().max(1), column: marker.col() + 1 }
 }
 
-fn wrong(place: Place, problem: impl Into<String>, accepted: impl Into<String>) -> Finding {
+fn wrong(place: Position, problem: impl Into<String>, accepted: impl Into<String>) -> Finding {
     Finding { place, path: String::new(), problem: problem.into(), accepted: accepted.into() }
 }
 
 /// A list or map whose end has not come.
 struct Open {
-    place: Place,
+    place: Position,
     anchor: usize,
     items: Items,
 }
@@ -125,7 +125,7 @@ struct Open {
 enum Items {
     List(Vec<Node>),
     /// Finished entries, and the key that waits for its value.
-    Map(Vec<(String, Place, Node)>, Option<(String, Place)>),
+    Map(Vec<(String, Position, Node)>, Option<(String, Position)>),
 }
 
 #[derive(Default)]
@@ -139,7 +139,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, place: Place) -> Result<(), Finding> {
+    fn take(&mut self, event: Event<'_>, place: Position) -> Result<(), Finding> {
         match event {
             Event::DocumentStart(_) => {
                 self.documents += 1;
@@ -187,7 +187,7 @@ impl Builder {
         Ok(())
     }
 
-    fn begin(&mut self, place: Place, anchor: usize, items: Items) -> Result<(), Finding> {
+    fn begin(&mut self, place: Position, anchor: usize, items: Items) -> Result<(), Finding> {
         self.count(place, 1, 1)?;
         if matches!(self.open.last(), Some(Open { items: Items::Map(_, None), .. })) {
             return Err(wrong(place, "a key is a list or a map", "a key that is a scalar"));
@@ -197,7 +197,7 @@ impl Builder {
     }
 
     /// Room for so many nodes of so much depth.
-    fn count(&mut self, place: Place, nodes: usize, depth: usize) -> Result<(), Finding> {
+    fn count(&mut self, place: Position, nodes: usize, depth: usize) -> Result<(), Finding> {
         self.nodes += nodes;
         if self.nodes > MAX_NODES {
             return Err(wrong(
@@ -251,24 +251,24 @@ mod tests {
     use super::*;
 
     fn text(line: usize, column: usize, text: &str) -> Node {
-        Node { place: Place { line, column }, value: Value::Text(text.to_owned()) }
+        Node { place: Position { line, column }, value: Value::Text(text.to_owned()) }
     }
 
     #[test]
     fn every_node_knows_its_place() {
         let node = read(b"a: 1\nb:\n  - 'x: y'\n  - ~\n").unwrap();
         let list = Node {
-            place: Place { line: 3, column: 3 },
+            place: Position { line: 3, column: 3 },
             value: Value::List(vec![
                 text(3, 5, "x: y"),
-                Node { place: Place { line: 4, column: 5 }, value: Value::Null },
+                Node { place: Position { line: 4, column: 5 }, value: Value::Null },
             ]),
         };
         let entries = vec![
-            ("a".to_owned(), Place { line: 1, column: 1 }, text(1, 4, "1")),
-            ("b".to_owned(), Place { line: 2, column: 1 }, list),
+            ("a".to_owned(), Position { line: 1, column: 1 }, text(1, 4, "1")),
+            ("b".to_owned(), Position { line: 2, column: 1 }, list),
         ];
-        assert_eq!(node, Node { place: Place { line: 1, column: 1 }, value: Value::Map(entries) });
+        assert_eq!(node, Node { place: Position { line: 1, column: 1 }, value: Value::Map(entries) });
         assert_eq!(read(b"").unwrap().value, Value::Null);
         assert_eq!(read(b"# nothing\n").unwrap().value, Value::Null);
     }
@@ -303,7 +303,7 @@ mod tests {
             assert_eq!(found.place.line, line, "{found:?} of {:.60}", document);
         }
         let found = read(b"a: 1\nb: \xff\n").unwrap_err();
-        assert_eq!((found.place, &*found.problem), (Place { line: 2, column: 4 }, "the file is not text"));
+        assert_eq!((found.place, &*found.problem), (Position { line: 2, column: 4 }, "the file is not text"));
         assert!(read(&vec![b' '; MAX_BYTES + 1]).is_err());
     }
 }

@@ -32,7 +32,7 @@ pub struct SlidingLog {
 /// What is kept per key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     /// Units of entries that have left the window.
     forgotten: u64,
     /// Window under which the log was last written, in nanoseconds.
@@ -40,7 +40,7 @@ pub struct Log {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct LogEntry {
     tick: Tick,
     /// Units spent up to and including this entry, counted from the log's beginning.
     total: u64,
@@ -118,7 +118,7 @@ impl Log {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of::<Self>() + self.entries.capacity() * size_of::<Entry>()
+        size_of::<Self>() + self.entries.capacity() * size_of::<LogEntry>()
     }
 
     /// The log's content, oldest first, as (tick, units): for snapshots and other stores.
@@ -197,7 +197,7 @@ impl Log {
             let wanted = (length * 2).max(4).min(most).max(length + 1);
             self.entries.reserve_exact(wanted - length);
         }
-        self.entries.push_back(Entry { tick: now, total });
+        self.entries.push_back(LogEntry { tick: now, total });
     }
 
     /// Removes the newest `units`.
@@ -206,7 +206,7 @@ impl Log {
         while let Some(newest) = self.entries.pop_back() {
             let before = self.total();
             if before < keep {
-                self.entries.push_back(Entry { total: keep.min(newest.total), ..newest });
+                self.entries.push_back(LogEntry { total: keep.min(newest.total), ..newest });
                 return;
             }
         }

@@ -76,7 +76,7 @@ pub trait Visit {
 impl Visit for () {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ResponseState {
     Head,
     Length(u64),
     Chunked(Chunked),
@@ -87,7 +87,7 @@ enum State {
 /// Reads one reply after another on a connection.
 #[derive(Clone, Debug)]
 pub struct ResponseReader {
-    state: State,
+    state: ResponseState,
     limits: Limits,
     status: u16,
     interim: u8,
@@ -102,7 +102,7 @@ impl ResponseReader {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
-            state: State::Head,
+            state: ResponseState::Head,
             limits,
             status: 0,
             interim: 0,
@@ -115,7 +115,7 @@ impl ResponseReader {
 
     /// Makes ready for the next reply; `to_head` when it answers a HEAD request.
     pub fn begin(&mut self, to_head: bool) {
-        self.state = State::Head;
+        self.state = ResponseState::Head;
         self.status = 0;
         self.interim = 0;
         self.headless_body = to_head;
@@ -144,11 +144,11 @@ impl ResponseReader {
         loop {
             let rest = &bytes[at..];
             match &mut self.state {
-                State::Head => match self.read_head(rest, visit)? {
+                ResponseState::Head => match self.read_head(rest, visit)? {
                     Some(used) => at += used,
                     None => return Ok(Read::More),
                 },
-                State::Length(left) => {
+                ResponseState::Length(left) => {
                     let part = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     visit.body(&rest[..part]);
                     at += part;
@@ -156,9 +156,9 @@ impl ResponseReader {
                     if *left > 0 {
                         return Ok(Read::More);
                     }
-                    self.state = State::Done;
+                    self.state = ResponseState::Done;
                 }
-                State::Chunked(chunked) => {
+                ResponseState::Chunked(chunked) => {
                     let mut length = 0;
                     let decoded = chunked.decode(rest, |part| {
                         length += part.len() as u64;
@@ -170,14 +170,14 @@ impl ResponseReader {
                     if !done {
                         return Ok(Read::More);
                     }
-                    self.state = State::Done;
+                    self.state = ResponseState::Done;
                 }
-                State::UntilClose => {
+                ResponseState::UntilClose => {
                     visit.body(rest);
                     self.spend(rest.len() as u64)?;
                     return Ok(Read::More);
                 }
-                State::Done => return Ok(Read::Done(at)),
+                ResponseState::Done => return Ok(Read::Done(at)),
             }
         }
     }
@@ -188,11 +188,11 @@ impl ResponseReader {
     /// [`ResponseError::Truncated`] when it closed in mid-reply.
     pub fn close(&mut self) -> Result<bool, ResponseError> {
         match self.state {
-            State::UntilClose | State::Done => {
-                self.state = State::Done;
+            ResponseState::UntilClose | ResponseState::Done => {
+                self.state = ResponseState::Done;
                 Ok(true)
             }
-            State::Head if self.gathered.is_empty() && self.interim == 0 => Ok(false),
+            ResponseState::Head if self.gathered.is_empty() && self.interim == 0 => Ok(false),
             _ => Err(ResponseError::Truncated),
         }
     }
@@ -248,19 +248,19 @@ impl ResponseReader {
         visit.head(bytes);
         self.state = if self.headless_body || matches!(head.status, 101 | 204 | 304) {
             self.reusable &= head.status != 101;
-            State::Done
+            ResponseState::Done
         } else if framing.chunked {
             self.reusable &= framing.content_length.is_none();
-            State::Chunked(Chunked::START)
+            ResponseState::Chunked(Chunked::START)
         } else if framing.coded {
             self.reusable = false;
-            State::UntilClose
+            ResponseState::UntilClose
         } else if let Some(length) = framing.content_length {
             self.spend(length)?;
-            if length == 0 { State::Done } else { State::Length(length) }
+            if length == 0 { ResponseState::Done } else { ResponseState::Length(length) }
         } else {
             self.reusable = false;
-            State::UntilClose
+            ResponseState::UntilClose
         };
         Ok(())
     }

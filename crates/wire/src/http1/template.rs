@@ -80,7 +80,7 @@ enum Piece {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum RequestPart {
     Path,
     Field,
     Body,
@@ -126,7 +126,7 @@ impl Text {
 
     /// Appends the text with its variables' values as they are: nothing is escaped or dropped.
     pub fn render_plain(&self, values: &mut impl Values, out: &mut Vec<u8>) {
-        self.render(Place::Body, values, out);
+        self.render(RequestPart::Body, values, out);
     }
 
     fn literal(&mut self, text: &str) {
@@ -147,7 +147,7 @@ impl Text {
             .copied()
     }
 
-    fn render(&self, place: Place, values: &mut impl Values, out: &mut Vec<u8>) {
+    fn render(&self, place: RequestPart, values: &mut impl Values, out: &mut Vec<u8>) {
         for piece in &self.0 {
             match piece {
                 Piece::Literal(bytes) => out.extend_from_slice(bytes),
@@ -161,7 +161,7 @@ impl Text {
     }
 }
 
-impl Place {
+impl RequestPart {
     fn sanitise(self, start: usize, out: &mut Vec<u8>) {
         let unsafe_byte = |byte: u8| match self {
             Self::Path => !byte.is_ascii_graphic() || byte == b'#',
@@ -299,11 +299,11 @@ impl RequestTemplate {
     pub fn render(&self, values: &mut impl Values, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
         out.extend_from_slice(self.method.as_bytes());
         out.push(b' ');
-        self.path.render(Place::Path, values, out);
-        self.fields.render(Place::Field, values, out);
+        self.path.render(RequestPart::Path, values, out);
+        self.fields.render(RequestPart::Field, values, out);
         if let Some(body) = &self.body {
             scratch.clear();
-            body.render(Place::Body, values, scratch);
+            body.render(RequestPart::Body, values, scratch);
             // Writing to a Vec cannot fail.
             write!(out, "Content-Length: {}\r\n\r\n", scratch.len()).expect("a Vec takes all bytes");
             out.extend_from_slice(scratch);

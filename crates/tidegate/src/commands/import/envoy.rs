@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_WINDOW_SECONDS, Pattern};
 use tidegate_limiter::policy_set::MAX_POLICIES;
 use tidegate_wire::envoy_limits::{Descriptor, Domain, RateLimit, Read, read};
-use tidegate_wire::yaml::{Finding, Place};
+use tidegate_wire::yaml::{Finding, Position};
 
 /// Names of attributes that are not entries.
 const RESERVED: [&str; 2] = ["domain", "descriptor_keys"];
@@ -50,7 +50,7 @@ pub(super) fn import(bytes: &[u8], name: &str) -> Result<Imported, Vec<Finding>>
     let mut translator = Translator::of(&domain);
     translator.siblings(&domain.descriptors, &mut Vec::new());
     let Translator { rules, mut mistakes, .. } = translator;
-    let top = Place { line: 1, column: 1 };
+    let top = Position { line: 1, column: 1 };
     if domain.name.ends_with('*') {
         mistakes.push(finding(top, "domain", "ends with a *", "another end: here it stands for anything"));
     }
@@ -70,7 +70,7 @@ pub(super) fn import(bytes: &[u8], name: &str) -> Result<Imported, Vec<Finding>>
     Ok(Imported { toml, policies: policies.len(), warnings })
 }
 
-fn finding(place: Place, path: &str, problem: impl Into<String>, accepted: impl Into<String>) -> Finding {
+fn finding(place: Position, path: &str, problem: impl Into<String>, accepted: impl Into<String>) -> Finding {
     Finding { place, path: path.to_owned(), problem: problem.into(), accepted: accepted.into() }
 }
 
