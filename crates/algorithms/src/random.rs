@@ -32,6 +32,11 @@ impl Random {
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 
+    /// An index below `length`, 0 when `length` is 0.
+    pub fn index(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
+    }
+
     /// Uniform in [0, 1) with 53 bits.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
@@ -41,6 +46,17 @@ impl Random {
     pub fn exponential(&mut self) -> f64 {
         // 1 - unit() lies in (0, 1], so that the logarithm is finite.
         -(1.0 - self.unit()).ln()
+    }
+
+    /// Standard normal, by the polar method.
+    pub fn normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * (-2.0 * square.ln() / square).sqrt();
+            }
+        }
     }
 }
 
@@ -113,6 +129,24 @@ fn ln1p_over(x: f64) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn first_outputs_are_those_of_the_reference_implementation() {
+        let mut random = Random::seeded(1_234_567);
+        let found: Vec<u64> = (0..3).map(|_| random.bits()).collect();
+        // Published test vector of splitmix64.c for seed 1234567.
+        assert_eq!(found, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    #[test]
+    fn normal_draws_have_mean_zero_and_deviation_one() {
+        let mut random = Random::seeded(7);
+        let draws: Vec<f64> = (0..200_000).map(|_| random.normal()).collect();
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        let square = draws.iter().map(|x| x * x).sum::<f64>() / draws.len() as f64;
+        assert!(mean.abs() < 0.01 && (square - 1.0).abs() < 0.02, "{mean} {square}");
+        assert!((0..1_000).all(|_| random.index(7) < 7));
+    }
 
     #[test]
     fn exponential_gaps_have_mean_and_deviation_one() {

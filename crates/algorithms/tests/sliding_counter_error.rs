@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use tidegate_algorithms::limit::{Limit, PermitId, SlidingCounter, SlidingLog, State};
+use tidegate_algorithms::random::Random;
 use tidegate_algorithms::time::{Now, SECOND};
 
 const LIMIT: u64 = 100;
@@ -67,21 +68,9 @@ fn measure(arrivals: impl Iterator<Item = u64>) -> Measured {
     measured
 }
 
-/// SplitMix64: the seed decides everything.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Uniform in (0, 1].
-    fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
-    }
+/// Uniform in (0, 1], so that its logarithm is finite.
+fn above_zero(random: &mut Random) -> f64 {
+    ((random.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
 /// Requests at a steady rate, `load` times the limit.
@@ -92,21 +81,21 @@ fn uniform(load: f64) -> impl Iterator<Item = u64> {
 
 /// Requests that know nothing of each other, `load` times the limit on average.
 fn poisson(load: f64) -> impl Iterator<Item = u64> {
-    let mut random = Random(1);
+    let mut random = Random::seeded(1);
     let mean = WINDOW as f64 / (LIMIT as f64 * load);
     let mut at = START;
     std::iter::repeat_with(move || {
-        at += (-random.unit().ln() * mean) as u64;
+        at += (-above_zero(&mut random).ln() * mean) as u64;
         at
     })
 }
 
 /// `size` requests within a second, then silence for 0 to 2 windows.
 fn bursts(size: u64) -> impl Iterator<Item = u64> {
-    let mut random = Random(2);
+    let mut random = Random::seeded(2);
     let mut at = START;
     std::iter::repeat_with(move || {
-        at += random.next() % (2 * WINDOW);
+        at += random.bits() % (2 * WINDOW);
         at
     })
     .flat_map(move |at| (0..size).map(move |n| at + n * (SECOND / size)))

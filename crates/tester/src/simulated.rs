@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::convert::Infallible;
 
-use tidegate_algorithms::stats::random::Random;
+use tidegate_algorithms::random::Random;
 
 use crate::measurement::{
     Bench, Bucket, ErrorClass, GeneratorLoad, Latency, Loop, Measurement, StepPlan, latency,
@@ -95,7 +95,8 @@ impl Service {
     fn work(&self, random: &mut Random, plan: &StepPlan, at_us: f64) -> f64 {
         let n = f64::from(plan.connections);
         let slower = 1.0 + self.coherency * n * (n - 1.0) + self.drift * (self.clock_us + at_us) / 1e6;
-        let noise = if self.spread > 0.0 { 1.0 - self.spread + random.exponential(self.spread) } else { 1.0 };
+        let noise =
+            if self.spread > 0.0 { 1.0 - self.spread + self.spread * random.exponential() } else { 1.0 };
         self.service_us * slower * noise
     }
 
@@ -148,7 +149,7 @@ impl Bench for Service {
 
     fn run(&mut self, plan: &StepPlan) -> Result<Measurement, Infallible> {
         self.runs += 1;
-        let mut random = Random::new(self.seed.wrapping_mul(1_000_003).wrapping_add(self.runs));
+        let mut random = Random::seeded(self.seed.wrapping_mul(1_000_003).wrapping_add(self.runs));
         let from = plan.warmup_ms as f64 * 1e3;
         let to = from + plan.measure_ms as f64 * 1e3;
         let usable = plan.connections.min(self.ports).min(self.client_descriptors);
@@ -203,7 +204,7 @@ impl Service {
             let planned = match plan.discipline {
                 Loop::Closed { .. } => ready,
                 Loop::Open { rate, poisson } => {
-                    due += if poisson { random.exponential(1e6 / rate) } else { 1e6 / rate };
+                    due += if poisson { 1e6 / rate * random.exponential() } else { 1e6 / rate };
                     due
                 }
             };

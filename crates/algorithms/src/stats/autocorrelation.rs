@@ -66,7 +66,7 @@ pub fn period(series: &[f64], shortest: usize) -> Option<Period> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::random::Random;
+    use crate::random::Random;
     use proptest::prelude::*;
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
     fn white_noise_has_a_period_in_at_most_one_series_of_ten() {
         let found = (0..500)
             .filter(|&seed| {
-                let mut random = Random::new(seed);
+                let mut random = Random::seeded(seed);
                 let series: Vec<f64> = (0..120).map(|_| random.normal()).collect();
                 period(&series, 2).is_some()
             })
@@ -91,7 +91,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_spike_every_k_samples_is_found(k in 4_usize..30, phase in 0_usize..30, seed: u64) {
-            let mut random = Random::new(seed);
+            let mut random = Random::seeded(seed);
             let series: Vec<f64> = (0..150)
                 .map(|i| random.unit() + if i % k == phase % k { 20.0 } else { 0.0 })
                 .collect();

@@ -6,7 +6,7 @@
 //! Reference: Efron and Tibshirani, "An Introduction to the Bootstrap", chapter 13.
 
 use super::Interval;
-use super::random::Random;
+use crate::random::Random;
 
 /// Resamples per interval: enough for ends that move less than their own width / 20.
 pub const RESAMPLES: usize = 2_000;
@@ -24,7 +24,7 @@ pub(crate) fn pair_interval(
     seed: u64,
     statistic: impl Fn(&[f64], &[f64]) -> f64,
 ) -> Interval {
-    let mut random = Random::new(seed);
+    let mut random = Random::seeded(seed);
     let (mut left, mut right) = (a.to_vec(), b.to_vec());
     let mut values: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
@@ -45,7 +45,7 @@ pub(crate) fn pair_interval(
 
 fn resample(from: &[f64], into: &mut [f64], random: &mut Random) {
     for slot in into {
-        *slot = from[random.below(from.len())];
+        *slot = from[random.index(from.len())];
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn agrees_with_the_t_interval_on_a_normal_sample() {
-        let mut random = Random::new(3);
+        let mut random = Random::seeded(3);
         let sample: Vec<f64> = (0..60).map(|_| 50.0 + 5.0 * random.normal()).collect();
         let (found, expected) = (interval(&sample, 1, mean), independent(&sample).unwrap().interval(0.95));
         assert!((found.low - expected.low).abs() < 0.3 && (found.high - expected.high).abs() < 0.3);
@@ -67,7 +67,7 @@ mod tests {
     fn ratio_of_means_covers_the_truth() {
         let covered = (0..200_u64)
             .filter(|&seed| {
-                let mut random = Random::new(seed);
+                let mut random = Random::seeded(seed);
                 let a: Vec<f64> = (0..30).map(|_| 100.0 + 8.0 * random.normal()).collect();
                 let b: Vec<f64> = (0..30).map(|_| 113.0 + 8.0 * random.normal()).collect();
                 pair_interval(&a, &b, seed, |a, b| mean(b) / mean(a)).contains(1.13)

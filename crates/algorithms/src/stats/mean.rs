@@ -128,7 +128,7 @@ fn correlated(series: &[f64]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::random::Random;
+    use crate::random::Random;
     use proptest::prelude::*;
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
     fn batch_means_cover_a_correlated_series_and_the_naive_interval_does_not() {
         let (mut naive, mut batched, runs) = (0, 0, 300);
         for seed in 0..runs {
-            let mut random = Random::new(seed);
+            let mut random = Random::seeded(seed);
             let mut state = 0.0;
             let series: Vec<f64> = (0..400)
                 .map(|_| {

@@ -18,7 +18,6 @@ pub mod autocorrelation;
 pub mod bootstrap;
 pub mod little;
 pub mod mean;
-pub mod random;
 pub mod student;
 pub mod trend;
 pub mod usl;

@@ -57,7 +57,7 @@ pub fn linear(x: &[f64], y: &[f64]) -> Option<Trend> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::random::Random;
+    use crate::random::Random;
 
     /// NIST Statistical Reference Datasets, Norris (x, y).
     const NORRIS: [(f64, f64); 36] = [
@@ -112,7 +112,7 @@ mod tests {
     fn a_wandering_series_is_rarely_called_a_trend() {
         let alarms = (0..300)
             .filter(|&seed| {
-                let mut random = Random::new(seed);
+                let mut random = Random::seeded(seed);
                 let mut state = 0.0;
                 let (x, y): (Vec<f64>, Vec<f64>) = (0..200)
                     .map(|i| {
@@ -130,7 +130,7 @@ mod tests {
     fn a_true_slope_lies_in_the_interval() {
         let held = (0..200)
             .filter(|&seed| {
-                let mut random = Random::new(seed);
+                let mut random = Random::seeded(seed);
                 let (x, y): (Vec<f64>, Vec<f64>) =
                     (0..60).map(|i| (f64::from(i), 5.0 + 0.3 * f64::from(i) + random.normal())).unzip();
                 linear(&x, &y).unwrap().interval.contains(0.3)

@@ -55,8 +55,8 @@ pub fn difference(a: &Estimate, b: &Estimate) -> Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use crate::stats::mean::independent;
-    use crate::stats::random::Random;
 
     #[test]
     fn published_example() {
@@ -74,7 +74,7 @@ mod tests {
         let runs = 1_000;
         let false_alarms = (0..runs)
             .filter(|&seed| {
-                let mut random = Random::new(seed);
+                let mut random = Random::seeded(seed);
                 let a: Vec<f64> = (0..8).map(|_| random.normal()).collect();
                 let b: Vec<f64> = (0..12).map(|_| 3.0 * random.normal()).collect();
                 difference(&independent(&a).unwrap(), &independent(&b).unwrap()).significant()

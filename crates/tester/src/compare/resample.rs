@@ -3,10 +3,10 @@
 //! Neighbouring samples within a step are correlated, so a rate is resampled in batches of half a
 //! second, and a percentile's own noise is taken as if only every tenth reply were independent.
 
+use tidegate_algorithms::random::Random;
 use tidegate_algorithms::stats::Interval;
 use tidegate_algorithms::stats::bootstrap::RESAMPLES;
 use tidegate_algorithms::stats::mean::mean;
-use tidegate_algorithms::stats::random::Random;
 
 use crate::record::StepRecord;
 
@@ -39,7 +39,7 @@ pub(super) fn quantile_ratio(a: &[&StepRecord], b: &[&StepRecord], q: f64, seed:
 }
 
 fn ratio(seed: u64, mut draw: impl FnMut(&mut Random) -> (f64, f64)) -> Interval {
-    let mut random = Random::new(seed);
+    let mut random = Random::seeded(seed);
     let mut values: Vec<f64> =
         (0..RESAMPLES).map(|_| draw(&mut random)).filter(|(a, _)| *a > 0.0).map(|(a, b)| b / a).collect();
     if values.is_empty() {
@@ -62,8 +62,8 @@ fn batches(step: &StepRecord) -> Vec<f64> {
 fn resampled_rate(steps: &[Vec<f64>], random: &mut Random) -> f64 {
     let mut sum = 0.0;
     for _ in 0..steps.len() {
-        let batches = &steps[random.below(steps.len())];
-        sum += (0..batches.len()).map(|_| batches[random.below(batches.len())]).sum::<f64>()
+        let batches = &steps[random.index(steps.len())];
+        sum += (0..batches.len()).map(|_| batches[random.index(batches.len())]).sum::<f64>()
             / batches.len() as f64;
     }
     sum / steps.len() as f64
@@ -71,7 +71,7 @@ fn resampled_rate(steps: &[Vec<f64>], random: &mut Random) -> f64 {
 
 fn resampled_quantile(steps: &[&StepRecord], q: f64, random: &mut Random) -> f64 {
     let picks: Vec<&[(u64, u64)]> =
-        (0..steps.len()).map(|_| steps[random.below(steps.len())].response.histogram.as_slice()).collect();
+        (0..steps.len()).map(|_| steps[random.index(steps.len())].response.histogram.as_slice()).collect();
     let count: u64 = picks.iter().flat_map(|h| h.iter()).map(|b| b.1).sum();
     let error = (q * (1.0 - q) * CORRELATED / (count as f64).max(CORRELATED)).sqrt();
     merged_quantile(&picks, (q + error * random.normal()).clamp(0.0, 1.0))

@@ -4,7 +4,7 @@
 //! Over 400 lines because each of thirteen rules has a positive case, its excluders and near misses,
 //! and they are read side by side.
 
-use tidegate_algorithms::stats::random::Random;
+use tidegate_algorithms::random::Random;
 
 use super::evidence::{KernelDelta, ServerDelta, ThreadUse};
 use super::*;
@@ -134,7 +134,7 @@ fn names(found: &Diagnosis) -> Vec<CauseName> {
 
 /// The planted cases, by the cause that each must be given.
 fn cases(seed: u64) -> Vec<(CauseName, Planted, f64)> {
-    let mut random = Random::new(seed);
+    let mut random = Random::seeded(seed);
     let mut all = cases_of_a_resource(seed, &mut random);
     all.extend(cases_of_behaviour(seed, &mut random));
     all

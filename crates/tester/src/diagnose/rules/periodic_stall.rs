@@ -127,7 +127,7 @@ fn spacing(edges: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_algorithms::stats::random::Random;
+    use tidegate_algorithms::random::Random;
 
     /// Largest latency per 100 ms in milliseconds, recorded on a machine with a load of 10: a stub
     /// that stops for 80 ms every 700 ms, at 8 and at 32 connections.
@@ -155,9 +155,11 @@ mod tests {
     fn hiccups_at_random_are_seldom_even() {
         let found = (0..500)
             .filter(|&seed| {
-                let mut random = Random::new(seed);
+                let mut random = Random::seeded(seed);
                 let largest: Vec<f64> = (0..50)
-                    .map(|_| 5_000.0 + if random.unit() < 0.15 { random.exponential(60_000.0) } else { 0.0 })
+                    .map(|_| {
+                        5_000.0 + if random.unit() < 0.15 { 60_000.0 * random.exponential() } else { 0.0 }
+                    })
                     .collect();
                 even_spikes(&largest).is_some()
             })
