@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_tester::measurement::StepPlan;
+use tidegate_judge::measurement::StepPlan;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(plan) = serde_json::from_slice::<StepPlan>(data) {

@@ -8,19 +8,10 @@
 use std::{fs, io};
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-use serde::{Deserialize, Serialize};
+use tidegate_judge::report::Split;
 
 /// Most threads of a server that are pinned.
 const MAX_THREADS: usize = 65_536;
-
-/// Who runs on which cores, by their numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Split {
-    /// The server's.
-    pub server: Vec<usize>,
-    /// The generator's.
-    pub generator: Vec<usize>,
-}
 
 /// Shares cores between a server and a generator that may use these now; none when there is only one.
 ///

@@ -15,9 +15,9 @@ use std::{
 };
 
 use reference::quantile;
+use tidegate_judge::measurement::{Bench as _, ErrorClass, Loop, Measurement, StepPlan};
 use tidegate_tester::{
     load::{Checks, Engine, Exchange, Options, Request, Reuse, Stop, Workload},
-    measurement::{Bench as _, ErrorClass, Loop, Measurement, StepPlan},
     stub::{self, Admission, Beyond, Fault, FaultKind, Stub},
 };
 

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tidegate_tester::discover::{Settings, discover};
-use tidegate_tester::measurement::{Bench, Bucket, GeneratorLoad, Measurement, StepPlan, latency};
-use tidegate_tester::report::{Context, Report};
+use tidegate_judge::discover::{Settings, discover};
+use tidegate_judge::measurement::{Bench, Bucket, GeneratorLoad, Measurement, StepPlan, latency};
+use tidegate_judge::report::{Context, Report};
 
 /// A pool of `workers` at `service_ms` each, by its law instead of by its requests; every second
 /// bucket is one good reply off, so that there is some noise.

@@ -15,6 +15,7 @@ use super::{Dependency, Finding, Metadata, Package};
 const LAYERS: &[(&str, u8)] = &[
     ("tidegate-algorithms", 1),
     ("tidegate-wire", 1),
+    ("tidegate-judge", 2),
     ("tidegate-store", 2),
     ("tidegate-control", 2),
     ("tidegate-net", 2),
@@ -33,6 +34,7 @@ const LAYERS: &[(&str, u8)] = &[
 /// What the pure crates may use, and what only their tests may use.
 const PURE: &[(&str, &[&str])] = &[
     ("tidegate-algorithms", &["jiff", "serde", "serde_json", "strsim", "thiserror"]),
+    ("tidegate-judge", &["hdrhistogram", "serde", "serde_json", "thiserror", "toml"]),
     (
         "tidegate-wire",
         &[

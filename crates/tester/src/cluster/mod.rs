@@ -24,9 +24,9 @@ use thiserror::Error;
 
 use crate::{
     load::{EngineError, Options, Progress, Target, Trust},
-    measurement::StepPlan,
     scenario::{Scenario, ScenarioError},
 };
+use tidegate_judge::measurement::StepPlan;
 
 pub use parent::Cluster;
 use transfer::Transfer;

@@ -15,9 +15,9 @@ use super::{ClusterError, Job, Line, Order, transfer};
 use crate::{
     epoch::Epoch,
     load::{Engine, OnProgress, Progress, Stop, share},
-    measurement::{Bench, Measurement, StepPlan},
     preflight::raise_descriptors,
 };
+use tidegate_judge::measurement::{Bench, Measurement, StepPlan};
 
 /// How often the parent looks whether it was asked to stop.
 const LOOK: Duration = Duration::from_millis(100);
@@ -289,7 +289,7 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::Loop;
+    use tidegate_judge::measurement::Loop;
 
     #[test]
     fn parts_of_a_plan_add_up() {

@@ -1,13 +1,15 @@
 //! A whole [`Measurement`] in a form that can be sent to another process, and the sum of several.
 //!
 //! Histograms are lists of (value in microseconds, count): exact, so that percentiles of the sum are
-//! those of one process. (What is *kept* of a step is condensed: [`crate::record`].)
+//! those of one process. (What is *kept* of a step is condensed: [`tidegate_judge::record`].)
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measurement::{Bucket, ErrorClass, GeneratorLoad, Latency, Measurement, StepPlan, latency};
+use tidegate_judge::measurement::{
+    Bucket, ErrorClass, GeneratorLoad, Latency, Measurement, StepPlan, latency,
+};
 
 /// A measurement on its way to the parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,8 +147,8 @@ pub(super) fn add(sum: &mut Measurement, part: &Measurement) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::Loop;
     use proptest::prelude::*;
+    use tidegate_judge::measurement::Loop;
 
     fn measured(values: &[u64]) -> Measurement {
         let mut response = latency();

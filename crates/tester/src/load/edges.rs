@@ -17,7 +17,8 @@ use super::{
     slot::Phase,
     worker::{Release, Worker},
 };
-use crate::{epoch::nanos, measurement::ErrorClass};
+use crate::epoch::nanos;
+use tidegate_judge::measurement::ErrorClass;
 
 /// Longest wait for events: bounds the reaction to a stop.
 const MAX_WAIT: u64 = 50_000_000;

@@ -16,7 +16,8 @@ use super::{
     tally::Moments,
     worker::{Release, Worker},
 };
-use crate::{measurement::ErrorClass, poller::Ready};
+use crate::poller::Ready;
+use tidegate_judge::measurement::ErrorClass;
 
 /// Full buffers read from one connection before the others get their turn.
 const READS_PER_TURN: usize = 4;

@@ -44,7 +44,7 @@ use thiserror::Error;
 use tidegate_algorithms::pacing::ProfileError;
 
 use crate::epoch::Epoch;
-use crate::measurement::{Bench, Measurement, StepPlan};
+use tidegate_judge::measurement::{Bench, Measurement, StepPlan};
 
 pub use options::{Exchange, Options, Reuse, Stop};
 pub use progress::Progress;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measurement::{Latency, StepPlan, latency};
+use tidegate_judge::live::Running;
+use tidegate_judge::measurement::{Latency, StepPlan, latency};
 
 /// One thread's report. Counts are since the step began.
 pub(super) struct Snapshot {
@@ -91,10 +92,27 @@ impl Board {
     }
 }
 
+/// A step's progress, where its load is not shown.
+impl From<&Progress> for Running {
+    fn from(now: &Progress) -> Self {
+        Self {
+            load: 0.0,
+            elapsed_seconds: now.elapsed_seconds,
+            planned_seconds: now.planned_seconds,
+            throughput: now.throughput,
+            p50_us: now.p50_us as f64,
+            p99_us: now.p99_us as f64,
+            in_flight: now.in_flight,
+            denied: now.denied,
+            errors: now.errors,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::Loop;
+    use tidegate_judge::measurement::Loop;
 
     #[test]
     fn threads_add_up_and_throughput_is_the_difference() {

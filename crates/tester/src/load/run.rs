@@ -29,10 +29,8 @@ use super::{
     tally::Tally,
     worker::{Assignment, Release, Times, Worker},
 };
-use crate::{
-    epoch::{Epoch, nanos},
-    measurement::{Loop, StepPlan},
-};
+use crate::epoch::{Epoch, nanos};
+use tidegate_judge::measurement::{Loop, StepPlan};
 
 /// From the last thread's readiness to the first request.
 const RUN_UP: u64 = 1_000_000;

@@ -19,7 +19,7 @@ use rustix::{
     },
 };
 
-use crate::measurement::ErrorClass;
+use tidegate_judge::measurement::ErrorClass;
 
 /// Whether a connection was made at once or is still in the making.
 pub(crate) enum Opened {

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::measurement::{Bucket, ErrorClass, GeneratorLoad, Latency, Measurement, StepPlan, latency};
+use tidegate_judge::measurement::{
+    Bucket, ErrorClass, GeneratorLoad, Latency, Measurement, StepPlan, latency,
+};
 
 use super::selfwatch::ThreadLoad;
 

@@ -30,7 +30,8 @@ use super::{
     slot::{Phase, Slot},
     tally::Tally,
 };
-use crate::{epoch::Epoch, measurement::Latency, poller::Poller};
+use crate::{epoch::Epoch, poller::Poller};
+use tidegate_judge::measurement::Latency;
 
 /// Size of the read buffer that all connections of a thread share.
 const READ_BUFFER: usize = 64 << 10;
@@ -110,7 +111,7 @@ impl<P: Protocol> Worker<P> {
         // Without this the kernel may be 50 us late with every timed wait. A refusal costs accuracy only.
         let _refused = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)).is_err();
         let connections = task.connections as usize;
-        let recent = task.snapshots.as_ref().map(|_| crate::measurement::latency());
+        let recent = task.snapshots.as_ref().map(|_| tidegate_judge::measurement::latency());
         Ok(Self {
             slots: (0..connections).map(|_| Slot::new(protocol.fresh())).collect(),
             protocol,

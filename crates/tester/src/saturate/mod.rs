@@ -11,24 +11,22 @@
 //! that could not be run, ends the search with the report of what was measured until then. It knows
 //! no terminal and no signal; the bench may be sockets or a simulation.
 //!
-//! Deliberately absent: every judgement ([`crate::discover`] and [`crate::diagnose`] make it), and
+//! Deliberately absent: every judgement (`tidegate_judge::discover` and `tidegate_judge::diagnose` make it), and
 //! what is printed where.
 
-mod summary;
 mod witness;
 
 #[cfg(test)]
 mod tests;
 
-pub use summary::{step_line, summary};
 pub use witness::{MetricsPage, Seen, Watched};
 
-use crate::diagnose::Observation;
-use crate::discover::{Discovery, Mode, Settings};
 use crate::load::Stop;
-use crate::measurement::{Bench, Loop, StepPlan};
-use crate::report::{Context, Report};
-use crate::threshold::Threshold;
+use tidegate_judge::diagnose::Observation;
+use tidegate_judge::discover::{Discovery, Mode, Settings};
+use tidegate_judge::measurement::{Bench, Loop, StepPlan};
+use tidegate_judge::report::{Context, Report};
+use tidegate_judge::threshold::Threshold;
 
 /// A step that was ended early is kept from this many measured seconds on.
 const SHORTEST_KEPT_SECONDS: f64 = 1.0;

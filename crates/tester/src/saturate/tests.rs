@@ -1,10 +1,11 @@
 //! The order of a run, on a simulated service: no terminal, no socket.
 
 use super::*;
-use crate::diagnose::CauseName;
-use crate::discover::Stop as Ended;
-use crate::measurement::Measurement;
-use crate::simulated::{Service, closed};
+use tidegate_judge::diagnose::CauseName;
+use tidegate_judge::discover::Stop as Ended;
+use tidegate_judge::measurement::Measurement;
+use tidegate_judge::report::{step_line, summary};
+use tidegate_judge::simulated::{Service, closed};
 
 /// Counts what it is told, and may end the run after some steps.
 #[derive(Default)]

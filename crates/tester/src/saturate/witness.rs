@@ -7,11 +7,11 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use crate::diagnose::Observation;
-use crate::diagnose::evidence::collect::{Probe, listener_pid};
-use crate::diagnose::evidence::observed::Observed;
-use crate::diagnose::evidence::prometheus::Samples;
-use crate::measurement::{Bench, Measurement, StepPlan};
+use crate::evidence::collect::{Probe, listener_pid};
+use crate::evidence::observed::Observed;
+use crate::evidence::prometheus::Samples;
+use tidegate_judge::diagnose::Observation;
+use tidegate_judge::measurement::{Bench, Measurement, StepPlan};
 
 /// Gets a Prometheus page; none when it cannot be had.
 pub type MetricsPage = Box<dyn FnMut() -> Option<String>>;
@@ -137,7 +137,7 @@ fn forget_this_machine(seen: &mut Observation) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulated::{Service, closed};
+    use tidegate_judge::simulated::{Service, closed};
 
     #[test]
     fn a_server_here_is_found_by_its_port_and_one_elsewhere_is_not() {

@@ -6,10 +6,8 @@ use tidegate_algorithms::pacing::MAX_RATE;
 use tidegate_wire::http1::Text;
 
 use super::{Mistake, RequestSpec, Scenario, data, raw};
-use crate::{
-    load::{Checks, HeaderCheck, Reuse, Rows, StatusSet, Trust},
-    threshold::Threshold,
-};
+use crate::load::{Checks, HeaderCheck, Reuse, Rows, StatusSet, Trust};
+use tidegate_judge::threshold::Threshold;
 
 const MAX_SECONDS: f64 = 86_400.0;
 const MAX_TIMEOUT_MS: u64 = 600_000;
@@ -252,9 +250,9 @@ fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::Loop;
     use crate::scenario::ScenarioError;
     use proptest::prelude::*;
+    use tidegate_judge::measurement::Loop;
 
     const GOOD: &str = "name = 'x'\n[[request]]\npath = '/'\n[[step]]\nconnections = 1\nduration_s = 1\n";
 

@@ -19,14 +19,11 @@ use thiserror::Error;
 use tidegate_algorithms::pacing::Profile;
 use tidegate_wire::http1::{RequestTemplate, TemplateError, Text};
 
-use crate::{
-    load::{
-        Checks, Exchange, Options, Request, Reuse, Rows, Scheme, Target, TargetError, Tls, TlsError, Trust,
-        Workload,
-    },
-    measurement::StepPlan,
-    threshold::Threshold,
+use crate::load::{
+    Checks, Exchange, Options, Request, Reuse, Rows, Scheme, Target, TargetError, Tls, TlsError, Trust,
+    Workload,
 };
+use tidegate_judge::{measurement::StepPlan, threshold::Threshold};
 
 pub use builtin::{built_in, names};
 

@@ -3,7 +3,7 @@
 use tidegate_algorithms::pacing::Profile;
 
 use super::{Step, check::Checker, raw};
-use crate::measurement::{Loop, StepPlan};
+use tidegate_judge::measurement::{Loop, StepPlan};
 
 const MAX_CONNECTIONS: u64 = 1_000_000;
 

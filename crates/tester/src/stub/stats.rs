@@ -7,7 +7,7 @@ use std::sync::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::measurement::{Latency, latency};
+use tidegate_judge::measurement::{Latency, latency};
 
 /// A stub's account since it began or since it was last reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

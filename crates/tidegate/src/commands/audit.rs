@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tidegate_tester::audit::{audit, read, text};
+use tidegate_judge::audit::{audit, read, text};
 
 use super::compare::refuse;
 use super::{EXIT_FINDING, files, terminal};

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use tidegate_tester::compare::{Change, compare};
-use tidegate_tester::report::Report;
+use tidegate_judge::compare::{Change, compare};
+use tidegate_judge::report::Report;
 
 use super::interleave::Interleaved;
 use super::{EXIT_FINDING, EXIT_REFUSED, files, terminal};

@@ -3,13 +3,14 @@
 use std::io::{self, Write as _};
 
 use anyhow::bail;
+use tidegate_judge::discover::{Discovery, Mode, Settings};
+use tidegate_judge::report::step_line;
+use tidegate_judge::report::{self, Context, Report};
 use tidegate_net::clock::wall;
 use tidegate_tester::cluster::{Cluster, Job};
-use tidegate_tester::compare::{Side, interleave};
-use tidegate_tester::discover::{Discovery, Mode, Settings};
+use tidegate_tester::evidence::machine;
+use tidegate_tester::interleave::{Side, interleave};
 use tidegate_tester::preflight::{self, Machine, Need, Severity};
-use tidegate_tester::report::{self, Context, Report};
-use tidegate_tester::saturate::step_line;
 
 use super::request::RequestFlags;
 use super::{EXIT_MISTAKES, load, terminal};
@@ -141,7 +142,7 @@ impl Interleaved {
             scenario: scenario.name,
             started: report::format::utc(wall().0),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            machine: report::Machine::here(),
+            machine: machine::here(),
             // Two targets that are named together are meant to be compared, whatever their paths.
             ..Context::default()
         };

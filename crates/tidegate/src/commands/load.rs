@@ -14,13 +14,15 @@ use std::{
 };
 
 use anyhow::Context as _;
+use tidegate_judge::{
+    live::{self, Running},
+    measurement::{Bench as _, Latency, Measurement},
+    record::StepRecord,
+};
 use tidegate_tester::{
     cluster::{Cluster, Job, run_worker},
-    live::{self, Running},
     load::OnProgress,
-    measurement::{Bench as _, Latency, Measurement},
     preflight::{self, Machine, Need, Severity},
-    record::StepRecord,
     scenario::{self, Scenario, Step},
 };
 
@@ -195,7 +197,7 @@ fn steps(
 /// Draws the running step over itself.
 fn drawn_on(canvas: Arc<Mutex<Canvas>>) -> OnProgress {
     Box::new(move |progress| {
-        let lines = live::step(&Running::of(progress), terminal::size());
+        let lines = live::step(&Running::from(progress), terminal::size());
         canvas.lock().unwrap_or_else(PoisonError::into_inner).draw(&lines);
     })
 }

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tidegate_tester::plan::{HEADROOM, Target, plan};
-use tidegate_tester::threshold::Threshold;
+use tidegate_judge::plan::{HEADROOM, Target, plan};
+use tidegate_judge::threshold::Threshold;
 
 use super::compare::{refuse, report};
 use super::terminal;

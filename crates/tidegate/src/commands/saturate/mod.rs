@@ -21,15 +21,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use tidegate_judge::discover::Stop as Ended;
+use tidegate_judge::report::summary;
+use tidegate_judge::report::{self, Context, Report};
+use tidegate_judge::threshold::Threshold;
 use tidegate_net::clock::wall;
 use tidegate_tester::cluster::{Cluster, ClusterError, Job};
-use tidegate_tester::discover::Stop as Ended;
+use tidegate_tester::evidence::machine;
 use tidegate_tester::load::{Options, Reuse, Stop};
 use tidegate_tester::pin::Pinned;
 use tidegate_tester::preflight::{self, Machine, Need};
-use tidegate_tester::report::{self, Context, Report};
-use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run_course, summary};
-use tidegate_tester::threshold::Threshold;
+use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run_course};
 
 use super::files::Output;
 use super::request::RequestFlags;
@@ -187,7 +189,7 @@ impl Saturate {
             scenario,
             started,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            machine: report::Machine::here(),
+            machine: machine::here(),
             requests,
             requests_digest: digest,
             pinned: pinned.map(|pinned| pinned.split().clone()),

@@ -3,11 +3,11 @@
 //! A URL without a scenario becomes a scenario of one GET request, so that there is one way to run.
 //! A scenario brings its own steps; a search takes its requests, checks and thresholds only.
 
+use tidegate_judge::discover::{Mode, Settings};
+use tidegate_judge::threshold::Threshold;
 use tidegate_tester::cluster::Job;
-use tidegate_tester::discover::{Mode, Settings};
 use tidegate_tester::saturate::Course;
 use tidegate_tester::scenario::digest;
-use tidegate_tester::threshold::Threshold;
 
 use super::Saturate;
 use crate::commands::load::{named_scenario, request_timeout};

@@ -6,12 +6,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidegate_judge::discover::{Discovery, Level, Mode};
+use tidegate_judge::live::{self, Running, View};
+use tidegate_judge::measurement::{Loop, StepPlan};
+use tidegate_judge::report::step_line;
 use tidegate_tester::cluster::Cluster;
-use tidegate_tester::discover::{Discovery, Level, Mode};
-use tidegate_tester::live::{self, Running, View};
 use tidegate_tester::load::{OnProgress, Progress};
-use tidegate_tester::measurement::{Loop, StepPlan};
-use tidegate_tester::saturate::{Spectator, step_line};
+use tidegate_tester::saturate::Spectator;
 
 use crate::commands::terminal::{self, Canvas, say};
 
