@@ -41,7 +41,11 @@ pub(crate) async fn first(place: &Place, patience: Duration) -> Result<Snapshot,
     let mut last = None;
     let trying = async {
         loop {
-            let outcome = in_time(async { rows::load(&open(place, || {}).await?).await }).await;
+            let outcome = in_time(async {
+                let client = open(place, || {}).await?;
+                rows::load(&client).await
+            });
+            let outcome = outcome.await;
             match outcome {
                 Err(error @ (Error::Unavailable { .. } | Error::Late)) => last = Some(error),
                 outcome => return outcome,

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use tidegate_postgres::{Client, Error as PgError, Place, Schema, migrate, text};
+use tidegate_postgres::{Error as PgError, Place, Schema, Session, migrate, text};
 use tokio::time::timeout;
 
 use crate::error::Error;
@@ -43,8 +43,10 @@ pub(crate) async fn in_time<T>(operation: impl Future<Output = Result<T, Error>>
 ///
 /// # Errors
 /// [`Error::Unavailable`] or [`Error::Newer`].
-pub(crate) async fn open(place: &Place, heard: impl Fn() + Send + 'static) -> Result<Client, Error> {
+pub(crate) async fn open(place: &Place, heard: impl Fn() + Send + 'static) -> Result<Session, Error> {
     let client = place.connect(heard).await.map_err(unavailable)?;
+    // An operation that is given up here is not left to wait for a lock at the server.
+    client.bound(crate::OPERATION).await.map_err(unavailable)?;
     // What was answered 200 is on the disk, whatever the database's default is.
     client.batch_execute("SET synchronous_commit = on").await.map_err(unavailable)?;
     let schema = Schema { name: NAME, version: VERSION, sql: SCHEMA.into() };

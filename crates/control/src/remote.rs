@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_postgres::{Client, Place};
+use tidegate_postgres::{Place, Session};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -144,7 +144,7 @@ impl Remote {
     }
 
     /// Runs an operation on a connection of its own, within [`crate::OPERATION`].
-    fn run<T>(&self, operation: impl AsyncFnOnce(Client) -> Result<T, Error>) -> Result<T, Error> {
+    fn run<T>(&self, operation: impl AsyncFnOnce(Session) -> Result<T, Error>) -> Result<T, Error> {
         let whole = async {
             let client = open(&self.place, || {}).await?;
             operation(client).await

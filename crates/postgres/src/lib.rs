@@ -1,21 +1,23 @@
 //! How PostgreSQL is reached, for everything that keeps something there: counters and configuration.
 //!
 //! ```text
-//!   URL --parse--> Place --connect--> Client        (a task drives the connection and ends with it)
-//!                                       |
+//!   URL --parse--> Place --connect--> Session       (a task drives the connection and ends with it)
+//!                                       |-- bound: the server cancels what takes longer
 //!                                       `-- migrate: a schema, one node at a time
 //! ```
 //!
-//! Deliberately absent: pools, retries and deadlines, which depend on what a statement means; and
+//! Deliberately absent: pools, retries and the length of deadlines, which depend on what a statement means; and
 //! statements.
 
 mod migration;
 mod place;
+mod session;
 mod tls;
 mod url;
 
 pub use migration::{Schema, migrate};
 pub use place::Place;
+pub use session::Session;
 pub use tokio_postgres::error::SqlState;
 pub use tokio_postgres::types;
 pub use tokio_postgres::{Client, Error, Row, Statement, Transaction};

@@ -7,12 +7,10 @@
 //! connection to whoever answers would keep nothing secret. `allow` and `prefer` promise nothing,
 //! and mean `disable`. Words instead of a URL (`host=... port=...`) are taken too, without TLS.
 
-use std::future::poll_fn;
-
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls};
+use tokio_postgres::{Config, Error, NoTls};
 
+use crate::session::Session;
 use crate::tls::{self, Tls};
 use crate::url::{TlsOptions, UrlError};
 
@@ -62,22 +60,20 @@ impl Place {
         format!("{}/{database}", hosts.join(","))
     }
 
-    /// Opens a connection. A task of the calling runtime drives it until the client is dropped or
+    /// Opens a connection. A task of the calling runtime drives it until the session is dropped or
     /// the connection is lost; `heard` is called for each notification.
     ///
     /// # Errors
     /// When there is no connection to be had.
-    pub async fn connect(&self, heard: impl Fn() + Send + 'static) -> Result<Client, Error> {
+    pub async fn connect(&self, heard: impl Fn() + Send + 'static) -> Result<Session, Error> {
         match &self.tls {
             None => {
                 let (client, connection) = self.config.connect(NoTls).await?;
-                tokio::spawn(drive(connection, heard));
-                Ok(client)
+                Ok(Session::start(client, connection, heard))
             }
             Some(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await?;
-                tokio::spawn(drive(connection, heard));
-                Ok(client)
+                Ok(Session::start(client, connection, heard))
             }
         }
     }
@@ -91,19 +87,6 @@ impl std::fmt::Debug for Place {
             .field("ports", &self.config.get_ports())
             .field("tls", &self.tls.is_some())
             .finish_non_exhaustive()
-    }
-}
-
-/// Ends with the client, or with the connection, whose error every later call reports.
-async fn drive<S, T>(mut connection: Connection<S, T>, heard: impl Fn())
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if let AsyncMessage::Notification(_) = message {
-            heard();
-        }
     }
 }
 

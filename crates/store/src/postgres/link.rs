@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tidegate_algorithms::time::Now;
 use tidegate_postgres::types::ToSql;
-use tidegate_postgres::{Client, Error, Schema, SqlState, Statement, migrate, text};
+use tidegate_postgres::{Error, Schema, Session, SqlState, Statement, migrate, text};
 use tokio::sync::Mutex;
 
 use super::function::{Batch, DECIDE, read};
@@ -30,6 +30,9 @@ const ROUNDS: usize = 2;
 /// grows by itself each time.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(2);
+/// The server cancels a statement after `response_timeout`; it may first wait for two others on its
+/// connection. After so many times that, the server does not answer at all.
+const STATEMENTS_WAITED_FOR: u32 = 4;
 /// Rows that say nothing any more are deleted once in so many batches, and at most so many.
 const SWEEP_EVERY: u64 = 1_024;
 const SWEEP_ROWS: i32 = 4_096;
@@ -48,7 +51,7 @@ struct Slot {
 }
 
 struct Live {
-    client: Client,
+    client: Session,
     buckets: Statement,
     windows: Statement,
     decide: Statement,
@@ -109,7 +112,8 @@ impl Link {
         let mut attempts = 1;
         loop {
             let live = self.live().await?;
-            let answer = tokio::time::timeout(self.config.response_timeout, question.put_to(&live)).await;
+            let patience = self.config.response_timeout * STATEMENTS_WAITED_FOR;
+            let answer = tokio::time::timeout(patience, question.put_to(&live)).await;
             let failure = match answer {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(error)) => classify(&error),
@@ -262,6 +266,8 @@ fn times(at: Option<Now>) -> (Option<i64>, Option<i64>) {
 
 async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
     let client = config.place.connect(|| {}).await?;
+    // Also for migrations, which wait for those of other nodes.
+    client.bound(config.connect_timeout).await?;
     let commit = if config.durability == Durability::Synchronous { "on" } else { "off" };
     client
         .batch_execute(&format!(
@@ -274,6 +280,7 @@ async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
     let windows = client.prepare(Family::Windows.sql()).await?;
     let decide = client.prepare(DECIDE).await?;
     let register = client.prepare("SELECT tidegate.register($1)").await?;
+    client.bound(config.response_timeout).await?;
     Ok(Live { client, buckets, windows, decide, register })
 }
 

@@ -16,7 +16,9 @@
 //!
 //! Errors: a serialisation failure or deadlock (40001, 40P01) was rolled back and is repeated, twice at most;
 //! so is a statement that a shutting down server refused (57P01, 57P03), on a new connection. A lost
-//! connection or a missed deadline leaves the outcome unknown, and is not repeated.
+//! connection or a missed deadline leaves the outcome unknown, and is not repeated. A statement that takes
+//! too long (a row that is locked elsewhere) is cancelled by the server and changed nothing (57014): nobody
+//! waits for it any more, and its backend is free for the next.
 //!
 //! Deliberately absent: deadlines, breaker and what to answer meanwhile ([`crate::guard`]).
 
@@ -48,7 +50,7 @@ pub struct PostgresConfig {
     pub connections: usize,
     /// Longest time to connect and to bring the schema up to date.
     pub connect_timeout: Duration,
-    /// Longest wait for a batch's answer before its connection is given up.
+    /// Longest that the server works on a statement, waiting for locks included, before it cancels it.
     pub response_timeout: Duration,
     /// What survives a crash.
     pub durability: Durability,
