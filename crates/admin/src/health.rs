@@ -4,7 +4,8 @@
 //! the whole fleet restarted. Readiness says whether to send requests here: it falls first in a
 //! drain, and when a requirement that the binary stated does not hold. Stores are no such
 //! requirement either, because each policy says what happens without its store (fault 1). What an
-//! operator should know of a process that is ready all the same is listed as `degraded`.
+//! operator should know of a process that is ready all the same is listed as `degraded`. Why it is
+//! so is on `/readyz?verbose`: that names addresses and says errors in a server's own words.
 
 use std::fmt;
 
@@ -26,15 +27,16 @@ pub struct Readiness {
     degradations: Vec<Condition>,
 }
 
-/// Something that is so or not, and the words for one of the two.
+/// Something that is so or not, and the words for it.
 struct Condition {
     reason: &'static str,
-    holds: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Why it is so; none while it is not.
+    detail: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 impl fmt::Debug for Readiness {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Readiness").field("verdict", &self.verdict()).finish_non_exhaustive()
+        formatter.debug_struct("Readiness").field("verdict", &self.verdict(true)).finish_non_exhaustive()
     }
 }
 
@@ -46,6 +48,15 @@ struct Verdict {
     reasons: Vec<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     degraded: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    details: Vec<Detail>,
+}
+
+/// Why a reason holds.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Detail {
+    reason: &'static str,
+    detail: String,
 }
 
 impl Readiness {
@@ -58,34 +69,50 @@ impl Readiness {
     /// Not ready, for `reason`, while `holds` is false. It is called on each probe and must not block.
     #[must_use]
     pub fn require(mut self, reason: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        self.requirements.push(Condition { reason, holds: Box::new(holds) });
+        let detail = Box::new(move || (!holds()).then(String::new));
+        self.requirements.push(Condition { reason, detail });
         self
     }
 
     /// Ready all the same, but degraded for `reason`, while `holds` is true. It is called on each
     /// probe and must not block.
     #[must_use]
-    pub fn degraded(
+    pub fn degraded(self, reason: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.degraded_because(reason, move || holds().then(String::new))
+    }
+
+    /// The same, while `detail` says why.
+    #[must_use]
+    pub fn degraded_because(
         mut self,
         reason: &'static str,
-        holds: impl Fn() -> bool + Send + Sync + 'static,
+        detail: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.degradations.push(Condition { reason, holds: Box::new(holds) });
+        self.degradations.push(Condition { reason, detail: Box::new(detail) });
         self
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self, verbose: bool) -> Verdict {
         let stage = self.drain.stage();
         let lifecycle = match stage {
             Stage::Ready => None,
             Stage::Starting => Some("the process is starting"),
             _ => Some("the process is draining"),
         };
-        let unmet = self.requirements.iter().filter(|requirement| !(requirement.holds)());
-        let reasons: Vec<_> =
-            lifecycle.into_iter().chain(unmet.map(|requirement| requirement.reason)).collect();
-        let degraded = self.degradations.iter().filter(|it| (it.holds)()).map(|it| it.reason).collect();
-        Verdict { ready: reasons.is_empty(), stage: stage.name(), reasons, degraded }
+        let mut details = Vec::new();
+        let mut reasons_of = |conditions: &[Condition]| -> Vec<&'static str> {
+            let look = |condition: &Condition| {
+                let (reason, detail) = (condition.reason, (condition.detail)()?);
+                if verbose && !detail.is_empty() {
+                    details.push(Detail { reason, detail });
+                }
+                Some(reason)
+            };
+            conditions.iter().filter_map(look).collect()
+        };
+        let (unmet, degraded) = (reasons_of(&self.requirements), reasons_of(&self.degradations));
+        let reasons: Vec<_> = lifecycle.into_iter().chain(unmet).collect();
+        Verdict { ready: reasons.is_empty(), stage: stage.name(), reasons, degraded, details }
     }
 }
 
@@ -95,6 +122,9 @@ pub struct Operator {
     readiness: Readiness,
     metrics: Metrics,
 }
+
+/// Makes a page, from a request's query.
+type Page = fn(&Operator, Option<&str>) -> Response<Body>;
 
 impl Operator {
     /// From its parts.
@@ -107,14 +137,14 @@ impl Operator {
     #[must_use]
     pub fn answer<B>(&self, request: &Request<B>) -> Option<(u8, Response<Body>)> {
         let path = request.uri().path();
-        let (index, page): (u8, fn(&Self) -> Response<Body>) = match path {
-            "/livez" => (0, |_| page(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")),
+        let (index, page): (u8, Page) = match path {
+            "/livez" => (0, |_, _| page(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")),
             "/readyz" => (1, Self::ready),
-            "/metrics" => (2, |operator| page(StatusCode::OK, CONTENT_TYPE, operator.metrics.page())),
+            "/metrics" => (2, |operator, _| page(StatusCode::OK, CONTENT_TYPE, operator.metrics.page())),
             _ => return None,
         };
         if request.method() == Method::GET || request.method() == Method::HEAD {
-            return Some((index, page(self)));
+            return Some((index, page(self, request.uri().query())));
         }
         let mut refusal = Response::new(Body::Empty);
         *refusal.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
@@ -122,8 +152,10 @@ impl Operator {
         Some((index, refusal))
     }
 
-    fn ready(&self) -> Response<Body> {
-        let verdict = self.readiness.verdict();
+    fn ready(&self, query: Option<&str>) -> Response<Body> {
+        let mut parameters = query.unwrap_or_default().split('&');
+        let verbose = parameters.any(|it| it == "verbose" || it.starts_with("verbose="));
+        let verdict = self.readiness.verdict(verbose);
         let status = if verdict.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         // Invariant: a verdict is a struct of plain values, which always serialises.
         let body = serde_json::to_vec(&verdict).unwrap_or_default();
@@ -149,7 +181,7 @@ mod tests {
     fn get(operator: &Operator, path: &str) -> (u16, String) {
         let request = Request::get(path).body(()).unwrap();
         let (index, response) = operator.answer(&request).unwrap();
-        assert_eq!(TEMPLATES[usize::from(index)], path);
+        assert_eq!(Some(TEMPLATES[usize::from(index)]), path.split('?').next());
         let status = response.status().as_u16();
         let Body::Full(bytes) = response.into_body() else { panic!("a page is whole") };
         (status, String::from_utf8(bytes.to_vec()).unwrap())
@@ -195,6 +227,26 @@ mod tests {
         assert_eq!(get(&operator, "/readyz"), (200, body.to_owned()));
         away.store(false, Relaxed);
         assert!(!get(&operator, "/readyz").1.contains("degraded"));
+    }
+
+    #[test]
+    fn why_a_process_is_degraded_is_said_to_those_who_ask_for_it() {
+        let drain = Drain::new();
+        drain.advance(Stage::Ready);
+        let readiness = Readiness::new(drain)
+            .degraded_because("without its store", || Some("10.0.0.1:6379: connection refused".to_owned()))
+            .degraded_because("nothing", || None);
+        let operator = Operator::new(readiness, Metrics::new());
+        let (status, short) = get(&operator, "/readyz");
+        assert_eq!(
+            (status, short.contains("without its store"), short.contains("10.0.0.1")),
+            (200, true, false)
+        );
+        for path in ["/readyz?verbose", "/readyz?x=1&verbose=1"] {
+            let (_, long) = get(&operator, path);
+            let details = r#","details":[{"reason":"without its store","detail":"10.0.0.1:6379: connection refused"}]}"#;
+            assert!(long.ends_with(details) && !long.contains("nothing"), "{long}");
+        }
     }
 
     #[test]

@@ -105,7 +105,12 @@ impl Control {
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Late`] or [`Error::Corrupt`].
     pub async fn look_at(place: &Place) -> Result<Snapshot, Error> {
-        in_time(async { rows::look(&place.connect(|| {}).await.map_err(unavailable)?).await }).await
+        let looking = async {
+            let session = place.connect(|| {}).await.map_err(unavailable)?;
+            session.bound(crate::OPERATION).await.map_err(unavailable)?;
+            rows::look(&session).await
+        };
+        in_time(looking).await
     }
 
     fn new(limits: Limits, newest: watch::Sender<Arc<Snapshot>>, backend: Backend) -> Self {
@@ -247,7 +252,7 @@ impl Control {
     /// [`Error::Moved`]; of the disk or the network: [`Error::Database`], [`Error::Unavailable`],
     /// [`Error::Unknown`] or [`Error::Corrupt`].
     pub fn commit(&self, draft: Draft) -> Result<Revision, Error> {
-        let Draft { base, next, accepted, .. } = draft;
+        let Draft { base, mut next, accepted, .. } = draft;
         let shared = &*self.shared;
         let _turn = lock(&shared.changing);
         let newest = self.snapshot();
@@ -270,7 +275,10 @@ impl Control {
                 }
                 outcome?;
             }
-            Backend::Remote(remote) => remote.commit(base.revision(), &accepted, shared.limits.audit_rows)?,
+            Backend::Remote(remote) => {
+                let history = remote.commit(&base, &accepted, shared.limits.audit_rows)?;
+                next = next.in_history(history);
+            }
         }
         let revision = next.revision();
         publish(&shared.newest, base.revision(), next);

@@ -36,7 +36,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::document::{Document, Kind, Revision};
 use crate::error::CopyError;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{History, Snapshot};
 
 /// The copy's file name inside the data directory.
 pub const COPY_FILE: &str = "control-copy.json";
@@ -63,6 +63,9 @@ struct Content<'a> {
     format: u32,
     database: Cow<'a, str>,
     revision: Revision,
+    /// Absent from copies that an earlier version wrote: they are of another history than any.
+    #[serde(default)]
+    history: History,
     documents: Vec<Entry<'a>>,
 }
 
@@ -111,7 +114,7 @@ impl Copy {
             body: Arc::from(&*entry.body),
             revision: entry.revision,
         });
-        Ok(Snapshot::restore(content.revision, documents))
+        Ok(Snapshot::restore(content.revision, documents).in_history(content.history))
     }
 
     /// Replaces it. Blocks until the disk has it.
@@ -150,6 +153,7 @@ impl Copy {
             format: FORMAT,
             database: Cow::Borrowed(&self.database),
             revision: snapshot.revision(),
+            history: snapshot.history(),
             documents: documents.collect(),
         };
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

@@ -6,7 +6,9 @@
 //!
 //! Revisions are the primary key of the audit table, as in the local database. A change inserts the
 //! revision after the one that it was decided on: of two nodes at once, one finds the row there and
-//! decides again. Nothing else is locked.
+//! decides again. Nothing else is locked. Beside each revision a node knows which history it is of, by
+//! a digest of its audit row, because a database that lost its newest revisions gives their numbers to
+//! others: a node that was out of contact meanwhile then loads everything anew.
 //!
 //! A follower holds one connection, listens, and also asks unprompted ([`crate::follow`]), so that a
 //! lost notification, or a proxy that passes none on, costs a second and not the change. A
@@ -34,7 +36,7 @@ use crate::error::Error;
 use crate::follow::{self, Contact};
 use crate::link::{in_time, open};
 use crate::rows;
-use crate::snapshot::{Snapshot, publish};
+use crate::snapshot::{History, Snapshot, publish};
 
 /// A database that other nodes change too.
 #[derive(Debug)]
@@ -113,11 +115,17 @@ impl Remote {
     }
 
     /// Writes accepted changes and their audit rows in one transaction, prunes the audit log to
-    /// `audit_rows`, and tells the other nodes.
+    /// `audit_rows`, and tells the other nodes. `base` is what they were decided on; the history of the
+    /// last of them.
     ///
     /// # Errors
     /// [`Error::Moved`] or [`Error::Unavailable`]: then nothing was written. [`Error::Unknown`].
-    pub(crate) fn commit(&self, base: Revision, accepted: &[Accepted], audit_rows: u64) -> Result<(), Error> {
+    pub(crate) fn commit(
+        &self,
+        base: &Snapshot,
+        accepted: &[Accepted],
+        audit_rows: u64,
+    ) -> Result<History, Error> {
         let outcome =
             self.run(async |mut client| rows::commit(&mut client, base, accepted, audit_rows).await);
         outcome.map_err(|error| match error {

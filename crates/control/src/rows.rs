@@ -11,27 +11,38 @@ use tidegate_postgres::{Client, Row, SqlState, Transaction};
 use crate::document::{Accepted, Action, AuditRow, Author, Document, Kind, Revision};
 use crate::error::Error;
 use crate::link::{NAME, unavailable};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{History, Snapshot};
 use crate::statements::{revision, signed};
+
+/// The digest of an audit row, by which histories are told apart.
+const DIGEST: &str = "hashtextextended(audit::text, 0)";
 
 /// Every document at one revision.
 ///
 /// # Errors
 /// [`Error::Unavailable`] or [`Error::Corrupt`].
 pub(crate) async fn load(client: &Client) -> Result<Snapshot, Error> {
-    let query = "SELECT kind, name, body, revision, (SELECT max(revision) FROM tidegate_control.audit) \
-                 FROM tidegate_control.document";
-    // One statement sees one moment.
-    let rows = client.query(query, &[]).await.map_err(unavailable)?;
-    let newest = match rows.first() {
-        Some(row) => row.try_get::<_, Option<i64>>(4).map_err(unavailable)?.map_or(Revision(0), revision),
-        // Without a document there may be a history all the same.
-        None => revisions(client).await?.map_or(Revision(0), |(_, newest)| newest),
-    };
-    let documents = rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+    // One statement sees one moment. There may be a history without a document.
+    let query = format!(
+        "SELECT document.kind, document.name, body, document.revision, audit.revision, {DIGEST} \
+         FROM (SELECT * FROM tidegate_control.audit ORDER BY revision DESC LIMIT 1) AS audit \
+         FULL JOIN tidegate_control.document AS document ON true"
+    );
+    let rows = client.query(&query, &[]).await.map_err(unavailable)?;
+    let mut newest = (Revision(0), History::default());
+    let mut documents = Vec::with_capacity(rows.len());
+    for row in &rows {
+        if let Some(number) = row.try_get::<_, Option<i64>>(4).map_err(unavailable)? {
+            newest = (revision(number), History(row.try_get(5).map_err(unavailable)?));
+        }
+        if row.try_get::<_, Option<&str>>(0).map_err(unavailable)?.is_some() {
+            documents.push(document(row)?);
+        }
+    }
+    let (newest, history) = newest;
     match documents.iter().find(|document| document.revision > newest) {
         Some(ahead) => Err(corrupt(format!("{} is ahead of the audit log", ahead.revision))),
-        None => Ok(Snapshot::restore(newest, documents)),
+        None => Ok(Snapshot::restore(newest, documents).in_history(history)),
     }
 }
 
@@ -50,21 +61,37 @@ pub(crate) async fn look(client: &Client) -> Result<Snapshot, Error> {
 /// # Errors
 /// [`Error::Unavailable`] or [`Error::Corrupt`].
 pub(crate) async fn later(client: &Client, known: &Snapshot) -> Result<Option<Snapshot>, Error> {
-    let newest = revisions(client).await?.map_or(Revision(0), |(_, newest)| newest);
+    let query = format!(
+        "SELECT revision, {DIGEST} FROM tidegate_control.audit AS audit WHERE revision = $1 \
+         OR revision = (SELECT max(revision) FROM tidegate_control.audit) ORDER BY revision"
+    );
+    let rows = client.query(&query, &[&signed(known.revision().0)]).await.map_err(unavailable)?;
+    let found = rows.iter().map(position).collect::<Result<Vec<_>, _>>()?;
+    let newest = found.last().map_or(Revision(0), |(newest, _)| *newest);
+    let there = found.iter().find(|(revision, _)| *revision == known.revision());
+    let is_other = there.is_some_and(|(_, history)| *history != known.history());
+    if newest < known.revision() || is_other {
+        tracing::warn!(
+            known = known.revision().0,
+            found = newest.0,
+            "the configuration's database has another history than this node knew, as after a failover that \
+             lost changes: everything is loaded anew"
+        );
+        return Ok(Some(load(client).await?.replacing(known)));
+    }
     if newest == known.revision() {
         return Ok(None);
     }
-    if newest < known.revision() {
-        // Another history: the database was restored, or lost writes in a failover.
-        return load(client).await.map(Some);
-    }
-    let rows = audit(client, known.revision(), crate::MAX_AUDIT_PAGE).await?;
+    let query = audit_query();
+    let after = [&signed(known.revision().0) as &(dyn ToSql + Sync), &signed(crate::MAX_AUDIT_PAGE as u64)];
+    let rows = client.query(&query, &after).await.map_err(unavailable)?;
     let mut next = known.clone();
     for row in &rows {
         // A gap, where rows were pruned before this node saw them.
-        if !next.replay(row) {
+        if !next.replay(&audit_row(row)?) {
             return load(client).await.map(Some);
         }
+        next = next.in_history(History(row.try_get(8).map_err(unavailable)?));
     }
     if rows.len() == crate::MAX_AUDIT_PAGE { load(client).await.map(Some) } else { Ok(Some(next)) }
 }
@@ -86,30 +113,44 @@ pub(crate) async fn revisions(client: &Client) -> Result<Option<(Revision, Revis
 /// # Errors
 /// [`Error::Unavailable`] or [`Error::Corrupt`].
 pub(crate) async fn audit(client: &Client, after: Revision, limit: usize) -> Result<Vec<AuditRow>, Error> {
-    let query = "SELECT revision, at_nanos, actor, action, kind, name, before, after \
-                 FROM tidegate_control.audit WHERE revision > $1 ORDER BY revision LIMIT $2";
-    let rows = client.query(query, &[&signed(after.0), &signed(limit as u64)]).await;
+    let rows = client.query(&audit_query(), &[&signed(after.0), &signed(limit as u64)]).await;
     rows.map_err(unavailable)?.iter().map(audit_row).collect()
 }
 
-/// Writes accepted changes in one transaction, if `base` is still the newest revision.
+fn audit_query() -> String {
+    format!(
+        "SELECT revision, at_nanos, actor, action, kind, name, before, after, {DIGEST} \
+         FROM tidegate_control.audit AS audit WHERE revision > $1 ORDER BY revision LIMIT $2"
+    )
+}
+
+/// A revision and its history.
+fn position(row: &Row) -> Result<(Revision, History), Error> {
+    let (number, digest) = (row.try_get(0).map_err(unavailable)?, row.try_get(1).map_err(unavailable)?);
+    Ok((revision(number), History(digest)))
+}
+
+/// Writes accepted changes in one transaction, if `base` is still the newest revision, of the same history.
+/// The history of the last one.
 ///
 /// # Errors
 /// [`Error::Moved`] or [`Error::Unavailable`]: then nothing was written. [`Error::Unknown`].
 pub(crate) async fn commit(
     client: &mut Client,
-    base: Revision,
+    base: &Snapshot,
     accepted: &[Accepted],
     audit_rows: u64,
-) -> Result<(), Error> {
+) -> Result<History, Error> {
     let transaction = client.transaction().await.map_err(unavailable)?;
-    let newest = "SELECT coalesce(max(revision), 0) FROM tidegate_control.audit";
-    let newest =
-        transaction.query_one(newest, &[]).await.and_then(|row| row.try_get(0)).map_err(unavailable)?;
-    if revision(newest) != base {
-        return Err(Error::Moved { newest: revision(newest) });
+    let newest = format!(
+        "SELECT revision, {DIGEST} FROM tidegate_control.audit AS audit ORDER BY revision DESC LIMIT 1"
+    );
+    let newest = transaction.query_opt(&newest, &[]).await.map_err(unavailable)?;
+    let newest = newest.as_ref().map(position).transpose()?.unwrap_or_default();
+    if newest != (base.revision(), base.history()) {
+        return Err(Error::Moved { newest: newest.0 });
     }
-    write_audit(&transaction, accepted).await?;
+    let history = write_audit(&transaction, accepted).await?;
     write_documents(&transaction, accepted).await?;
     if let Some(last) = accepted.last() {
         let pruned = signed(last.revision.0.saturating_sub(audit_rows));
@@ -117,14 +158,19 @@ pub(crate) async fn commit(
         transaction.execute(prune, &[&pruned]).await.map_err(unavailable)?;
     }
     transaction.batch_execute(&format!("NOTIFY {NAME}")).await.map_err(unavailable)?;
-    transaction.commit().await.map_err(|error| Error::Unknown { reason: tidegate_postgres::text(&error) })
+    let committed = transaction.commit().await;
+    committed.map_err(|error| Error::Unknown { reason: tidegate_postgres::text(&error) })?;
+    Ok(history)
 }
 
-async fn write_audit(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Result<(), Error> {
-    let insert = "INSERT INTO tidegate_control.audit \
-                  (revision, at_nanos, actor, action, kind, name, before, after) \
-                  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], \
-                  $6::bytea[], $7::text[], $8::text[])";
+/// Writes their audit rows; the history of the last one.
+async fn write_audit(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Result<History, Error> {
+    let insert = format!(
+        "INSERT INTO tidegate_control.audit AS audit \
+         (revision, at_nanos, actor, action, kind, name, before, after) \
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], \
+         $6::bytea[], $7::text[], $8::text[]) RETURNING revision, {DIGEST}"
+    );
     let revisions: Vec<_> = accepted.iter().map(|one| signed(one.revision.0)).collect();
     let action = |one: &Accepted| if one.change.body.is_some() { Action::Put } else { Action::Delete };
     let actions: Vec<_> = accepted.iter().map(|one| action(one).as_str()).collect();
@@ -137,8 +183,11 @@ async fn write_audit(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Re
     let actors: Vec<_> = accepted.iter().map(|one| one.author.actor.as_str()).collect();
     let columns: [&(dyn ToSql + Sync); 8] =
         [&revisions, &times, &actors, &actions, &kinds, &names, &before, &after];
-    match transaction.execute(insert, &columns).await {
-        Ok(_) => Ok(()),
+    match transaction.query(&insert, &columns).await {
+        Ok(rows) => {
+            let written = rows.iter().map(position).collect::<Result<Vec<_>, _>>()?;
+            Ok(written.into_iter().max_by_key(|(revision, _)| *revision).unwrap_or_default().1)
+        }
         Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
             Err(Error::Moved { newest: accepted.first().map_or(Revision(0), |one| one.revision) })
         }

@@ -14,6 +14,7 @@ use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 
 use rpds::RedBlackTreeMapSync;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::document::{AuditRow, Change, Document, Kind, Revision};
@@ -43,10 +44,18 @@ impl Default for Limits {
     }
 }
 
+/// Which of several histories a revision belongs to: a digest of its row in the audit log. A database that
+/// lost its newest revisions (in a failover, or restored from a backup) makes others with the same numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct History(pub(crate) i64);
+
 /// Every document at one revision. Cloning it copies a few pointers.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     revision: Revision,
+    /// Of a shared configuration.
+    history: History,
+    replaced: u64,
     kinds: BTreeMap<Kind, Documents>,
     bytes: usize,
     /// The last changes, oldest first; each made the revision after the one before it.
@@ -70,6 +79,29 @@ impl Snapshot {
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// How many times since the start the database turned out to have another history than what was known:
+    /// then everything may differ, also at the same revision.
+    #[must_use]
+    pub fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    pub(crate) fn history(&self) -> History {
+        self.history
+    }
+
+    /// The same, of this history.
+    pub(crate) fn in_history(mut self, history: History) -> Self {
+        self.history = history;
+        self
+    }
+
+    /// The same, in the place of `known`, which was of another history.
+    pub(crate) fn replacing(mut self, known: &Self) -> Self {
+        self.replaced = known.replaced + 1;
+        self
     }
 
     /// Number of documents.

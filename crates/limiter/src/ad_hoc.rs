@@ -18,6 +18,7 @@ use tidegate_algorithms::policy::{
     OnStoreFailure, key_of,
 };
 use tidegate_algorithms::time::SECOND;
+use tidegate_store::guard::Guard;
 use tidegate_store::memory::Memory;
 use tidegate_store::{Answer, Charge, Counters, Intent, StoreError};
 
@@ -163,6 +164,11 @@ impl AdHoc {
             Counters::Memory(memory) => Some(memory),
             Counters::Shared(_) | Counters::Guarded(_) | Counters::Leased(_) => None,
         }
+    }
+
+    /// The guard before a store that nodes share, if it is one.
+    pub(crate) fn guard(&self) -> Option<&Guard> {
+        self.engine.counters().guard()
     }
 
     /// The name under which these are counted.

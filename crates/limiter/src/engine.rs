@@ -244,16 +244,21 @@ impl Engine {
     /// Gives a permit back under the policies that granted it. False if it was held nowhere.
     ///
     /// # Errors
-    /// As [`Engine::decide`].
+    /// As [`Engine::decide`]; where several policies granted it, it was tried under each.
     pub async fn release(&self, permit: &HeldPermit<'_>) -> Result<bool, AskError> {
-        let mut held = false;
+        let mut held = Ok(false);
         let set = self.set.load_full();
         let mut keys = Vec::new();
         for applies in granting(&set, permit, &mut keys) {
             let key = &keys[applies.key];
-            held |= self.counters.release(self.clock.now(), applies.limit, key, permit.id).await?;
+            let released = self.counters.release(self.clock.now(), applies.limit, key, permit.id).await;
+            match (released, &mut held) {
+                (Ok(is_held), Ok(held)) => *held |= is_held,
+                (Ok(_), Err(_)) => {}
+                (Err(error), _) => held = Err(error.into()),
+            }
         }
-        Ok(held)
+        held
     }
 }
 

@@ -60,9 +60,8 @@ impl Session {
     /// When the server refuses or is gone.
     pub async fn bound(&self, longest: Duration) -> Result<(), Error> {
         let millis = i32::try_from(longest.as_millis()).unwrap_or(i32::MAX).max(1);
-        let settings = format!(
-            "SET statement_timeout = {millis}; SET idle_in_transaction_session_timeout = {millis}"
-        );
+        let settings =
+            format!("SET statement_timeout = {millis}; SET idle_in_transaction_session_timeout = {millis}");
         self.client.batch_execute(&settings).await
     }
 }

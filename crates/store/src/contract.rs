@@ -53,6 +53,18 @@ pub enum Degraded {
     Closed,
 }
 
+impl Degraded {
+    /// The word for it, as every protocol has it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+}
+
 /// A store's answer: whether the request is allowed, and each limit's verdict in the order asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -68,10 +80,10 @@ pub struct Answer {
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The deadline passed; whether the charge was made is unknown.
-    #[error("the store did not answer within its deadline")]
+    #[error("the store did not answer within its deadline, and may have acted all the same")]
     Timeout,
     /// The connection was lost before the answer came; whether the charge was made is unknown.
-    #[error("the connection to the store was lost: {0}")]
+    #[error("the connection to the store was lost, and it may have acted all the same: {0}")]
     Lost(String),
     /// The store could not be reached, and nothing was charged.
     #[error("the store cannot be reached: {0}")]
@@ -79,6 +91,24 @@ pub enum StoreError {
     /// The store refused the operation, and nothing was charged.
     #[error("the store refused: {0}")]
     Refused(String),
+    /// The store holds something under one of these keys that it never wrote; nothing was charged, and
+    /// other keys are not affected.
+    #[error("the store holds a state that makes no sense: {0}")]
+    Unreadable(String),
+    /// The store has failed too often and is not asked for a moment; nothing was charged.
+    #[error("the store is not asked for a moment, because it failed; nothing was changed")]
+    NotAsked,
+    /// Too many calls are under way, so this one was not made; nothing was charged.
+    #[error("too many calls to the store are under way; nothing was changed")]
+    Saturated,
+}
+
+impl StoreError {
+    /// Whether the operation may have taken effect all the same.
+    #[must_use]
+    pub fn may_have_happened(&self) -> bool {
+        matches!(self, Self::Timeout | Self::Lost(_))
+    }
 }
 
 /// The store that a process was configured with.
@@ -97,6 +127,16 @@ pub enum Counters {
 /// What a network store has to remember while it waits is in a box, so that a decision in memory does
 /// not carry room for it, which was copied several times a request (decision 0006).
 impl Counters {
+    /// The guard before a store that nodes share; none for one in this process.
+    #[must_use]
+    pub fn guard(&self) -> Option<&crate::guard::Guard> {
+        match self {
+            Self::Memory(_) | Self::Shared(_) => None,
+            Self::Guarded(guard) => Some(guard),
+            Self::Leased(leases) => Some(leases.guard()),
+        }
+    }
+
     /// Decides one request over all its limits, atomically.
     ///
     /// `answer` is overwritten; its allocation is reused. `now` is the caller's clock, which the
@@ -128,10 +168,11 @@ impl Counters {
         }
     }
 
-    /// Gives back units that were charged under these limits and keys.
+    /// Gives back units that were charged under these limits and keys. Doing it twice gives them back
+    /// twice.
     ///
     /// # Errors
-    /// When the store cannot say.
+    /// When the store cannot say; see [`StoreError::may_have_happened`].
     pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         match self {
             Self::Memory(memory) => {
@@ -139,14 +180,8 @@ impl Counters {
                 Ok(())
             }
             Self::Shared(shared) => Box::pin(shared.refund(now, charges)).await,
-            Self::Guarded(guard) => {
-                Box::pin(guard.refund(now, charges)).await;
-                Ok(())
-            }
-            Self::Leased(leases) => {
-                Box::pin(leases.refund(now, charges)).await;
-                Ok(())
-            }
+            Self::Guarded(guard) => Box::pin(guard.refund(now, charges)).await,
+            Self::Leased(leases) => Box::pin(leases.guard().refund(now, charges)).await,
         }
     }
 
@@ -164,8 +199,8 @@ impl Counters {
         match self {
             Self::Memory(memory) => Ok(memory.renew(now, limit, key, permit)),
             Self::Shared(shared) => Box::pin(shared.renew(now, limit, key, permit)).await,
-            Self::Guarded(guard) => Ok(Box::pin(guard.renew(now, limit, key, permit)).await),
-            Self::Leased(leases) => Ok(Box::pin(leases.renew(now, limit, key, permit)).await),
+            Self::Guarded(guard) => Box::pin(guard.renew(now, limit, key, permit)).await,
+            Self::Leased(leases) => Box::pin(leases.guard().renew(now, limit, key, permit)).await,
         }
     }
 
@@ -190,8 +225,8 @@ impl Counters {
         match self {
             Self::Memory(memory) => Ok(memory.release(now, limit, key, permit)),
             Self::Shared(shared) => Box::pin(shared.release(now, limit, key, permit)).await,
-            Self::Guarded(guard) => Ok(Box::pin(guard.release(now, limit, key, permit)).await),
-            Self::Leased(leases) => Ok(Box::pin(leases.release(now, limit, key, permit)).await),
+            Self::Guarded(guard) => Box::pin(guard.release(now, limit, key, permit)).await,
+            Self::Leased(leases) => Box::pin(leases.guard().release(now, limit, key, permit)).await,
         }
     }
 }

@@ -21,6 +21,18 @@ pub enum Shared {
 }
 
 impl Shared {
+    /// Opens its connections and prepares what they need, so that the first calls need not wait for that.
+    ///
+    /// # Errors
+    /// Why there is a connection that cannot be had.
+    pub async fn open(&self) -> Result<(), StoreError> {
+        let opened = match self {
+            Self::Redis(redis) => redis.open().await,
+            Self::Postgres(postgres) => postgres.open().await,
+        };
+        opened.map_err(StoreError::from)
+    }
+
     /// Decides one request over all its limits, atomically.
     ///
     /// # Errors

@@ -68,6 +68,26 @@ impl PostgresServer {
         self.server = launch(&data(&self.folder), self.port, &self.options);
     }
 
+    /// Keeps a copy of its data as it is now, as a backup would: it is ended for that, and started again.
+    ///
+    /// # Panics
+    /// If the data cannot be copied.
+    pub fn back_up(&mut self) {
+        self.server.end(crate::Signal::INT);
+        copy(&data(&self.folder), &self.folder.path().join("backup"));
+        self.restart();
+    }
+
+    /// Puts the backup in the place of its data, as after a failover that lost what came later. It must
+    /// have ended.
+    ///
+    /// # Panics
+    /// If there is no backup.
+    pub fn go_back(&mut self) {
+        std::fs::remove_dir_all(data(&self.folder)).expect("its data can be removed");
+        copy(&self.folder.path().join("backup"), &data(&self.folder));
+    }
+
     /// Kills it with all its backends, as a crash of the machine would.
     pub fn crash(&mut self) {
         let pid = self.server.pid();
@@ -116,6 +136,11 @@ fn launch(data: &Path, port: u16, options: &[String]) -> Server {
     let mut shell = Command::new("sh");
     shell.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(postgres.get_program()).args(postgres.get_args());
     Server::start(&mut shell, "database system is ready to accept connections")
+}
+
+/// With owners and modes.
+fn copy(from: &Path, to: &Path) {
+    run(Command::new("cp").arg("-a").arg(from).arg(to));
 }
 
 fn data(folder: &TempDir) -> PathBuf {

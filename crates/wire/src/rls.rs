@@ -9,6 +9,8 @@
 //! envoy/extensions/common/ratelimit/v3/ratelimit.proto; the frame: gRPC over HTTP/2,
 //! "Length-Prefixed-Message".
 
+use std::collections::BTreeMap;
+
 use prost::Message;
 use thiserror::Error;
 
@@ -84,6 +86,33 @@ pub struct Response {
     /// One per descriptor, in their order.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<Status>,
+    /// What Envoy is to keep with the request, for its access log and other filters.
+    #[prost(message, optional, tag = "6")]
+    pub dynamic_metadata: Option<Metadata>,
+}
+
+/// `google.protobuf.Struct`, as far as it is used: names and texts.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Metadata {
+    /// Each name with its value.
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub fields: BTreeMap<String, Text>,
+}
+
+/// `google.protobuf.Value` that is a text.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Text {
+    /// The text; absent where the value is something else.
+    #[prost(string, optional, tag = "3")]
+    pub string_value: Option<String>,
+}
+
+impl Metadata {
+    /// One name with its text.
+    #[must_use]
+    pub fn of(name: &str, text: &str) -> Self {
+        Self { fields: [(name.to_owned(), Text { string_value: Some(text.to_owned()) })].into() }
+    }
 }
 
 /// `RateLimitResponse.DescriptorStatus`
@@ -264,9 +293,11 @@ mod tests {
                 limit_remaining: 1,
                 duration_until_reset: Some(Duration { seconds: 9, nanos: 0 }),
             }],
+            dynamic_metadata: Some(Metadata::of("degraded", "open")),
         };
+        let metadata = b"\x32\x14\x0a\x12\x0a\x08degraded\x12\x06\x1a\x04open";
         let status = b"\x08\x02\x12\x07\x08\x07\x10\x02\x1a\x01p\x18\x01\x22\x02\x08\x09";
-        let bytes = [&b"\0\0\0\0\x15\x08\x02\x12\x11"[..], status].concat();
+        let bytes = [&b"\0\0\0\0\x2b\x08\x02\x12\x11"[..], status, metadata].concat();
         assert_eq!(encode(&response), bytes);
     }
 

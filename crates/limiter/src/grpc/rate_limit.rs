@@ -19,6 +19,9 @@
 //! unit and nothing about bursts, and callers compare it with the reference service, whose windows begin
 //! with the unit. A year is longer than any window here and is refused.
 //!
+//! An answer that was given without the store has the dynamic metadata `degraded`: `local`, `open` or
+//! `closed`.
+//!
 //! Envoy makes its headers from a status: the limit, what is left, and the seconds until it resets;
 //! for a descriptor over its limit those are the seconds after which asking again pays.
 
@@ -30,6 +33,7 @@ use http::HeaderMap;
 use tidegate_algorithms::limit::{Calendar, FixedWindow, Limit, calendar::Period};
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Source, Sources};
 use tidegate_algorithms::time::SECOND;
+use tidegate_store::Degraded;
 use tidegate_wire::path::normal_form;
 use tidegate_wire::rls::{self, CurrentLimit, Descriptor, Duration, Override, Request, Response, Unit};
 
@@ -86,6 +90,7 @@ impl RateLimits {
         Ok(Response {
             overall_code: code(decisions.iter().all(|decision| decision.allowed)),
             statuses: decisions.iter().map(status).collect(),
+            dynamic_metadata: decisions.iter().find_map(|decision| decision.degraded).map(degraded),
         })
     }
 
@@ -177,6 +182,11 @@ fn keys(descriptor: &Descriptor) -> Option<Cow<'_, [u8]>> {
     }
     let keys: Vec<&str> = descriptor.entries.iter().map(|entry| entry.key.as_str()).collect();
     Some(Cow::Owned(keys.join("/").into_bytes()))
+}
+
+/// What marks an answer that was given without the store.
+fn degraded(degraded: Degraded) -> rls::Metadata {
+    rls::Metadata::of("degraded", degraded.word())
 }
 
 fn code(allowed: bool) -> i32 {

@@ -11,13 +11,14 @@ use axum::extract::State;
 use http::request::Parts;
 use serde::Serialize;
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
+use tidegate_store::Degraded;
 use tidegate_wire::bodies::{AttributesBody, DecisionBodies, DecisionBody, read, read_decisions};
 use tidegate_wire::path::normal_form;
 use utoipa::ToSchema;
 
 use super::Shared;
 use super::permits::{permit_fits, permit_text};
-use super::reply::{JsonBytes, Refusal, Reply, degraded_word, describe, expect_json, json, refuse};
+use super::reply::{JsonBytes, Refusal, Reply, describe, expect_json, json, refuse};
 use crate::decision::{Decision, Part};
 use crate::engine::Ask;
 use crate::error::AskError;
@@ -229,7 +230,7 @@ impl DecisionReply {
             retry_after_ms: deciding.filter(|_| !decision.allowed).and_then(wait_ms),
             reset_ms: verdict.map(|verdict| millis(verdict.reset)),
             delay_ms: (decision.allowed && delay > 0).then(|| millis(delay)),
-            degraded: decision.degraded.map(degraded_word),
+            degraded: decision.degraded.map(Degraded::word),
             permit: decision.permit.map(|id| permit_text(shared, decision, id, attributes)),
             policies: decision.parts.iter().map(PartReply::new).collect(),
         }

@@ -12,13 +12,13 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::policy::Attributes;
-use tidegate_store::Counters;
 use tidegate_store::lease::Bounds;
+use tidegate_store::{Counters, Degraded};
 use utoipa::ToSchema;
 
 use super::Shared;
 use super::decisions::PartReply;
-use super::reply::{Refusal, degraded_word};
+use super::reply::Refusal;
 use crate::engine::Ask;
 use crate::policy_set::Origin;
 
@@ -135,7 +135,7 @@ pub(super) async fn explain(
         allowed: decision.allowed,
         no_match: decision.no_match(),
         revision: set.revision().0,
-        degraded: decision.degraded.map(degraded_word),
+        degraded: decision.degraded.map(Degraded::word),
         policies: policies.collect(),
     }))
 }

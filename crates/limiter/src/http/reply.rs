@@ -9,7 +9,6 @@ use serde::Serialize;
 use tidegate_algorithms::policy::Mistake;
 use tidegate_control::ChangeError;
 use tidegate_net::http::Head;
-use tidegate_store::Degraded;
 use tidegate_wire::bodies::BodyError;
 use tidegate_wire::problem::{self, FieldError, Problem};
 use tidegate_wire::rate_limit_fields::{self, Item, Unit};
@@ -28,6 +27,8 @@ pub(super) const JSON: &str = "application/json";
 /// Most policies that a reply's headers describe.
 const MAX_DESCRIBED: usize = 8;
 
+/// How an answer was found without the store; absent from one that the store gave.
+const DEGRADED: HeaderName = HeaderName::from_static("tidegate-degraded");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// Says that no policy applied, and what the request was answered for that.
@@ -252,6 +253,9 @@ impl Fields for Head<'_> {
 
 /// Says in header fields what a decision means for the client's quota.
 pub(super) fn describe(shared: &Shared, decision: &Decision, fields: &mut impl Fields) {
+    if let Some(degraded) = decision.degraded {
+        fields.add(DEGRADED, |field| field.extend_from_slice(degraded.word().as_bytes()));
+    }
     if decision.no_match() {
         let answer = if decision.allowed { "allowed" } else { "denied" };
         return fields.add(NO_MATCH, |field| field.extend_from_slice(answer.as_bytes()));
@@ -291,15 +295,6 @@ fn item(part: &Part, allowed: bool) -> Item<'_> {
 /// Appends a number in decimal.
 pub(super) fn put_number(text: &mut Vec<u8>, number: u64) {
     text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
-/// The word for how a decision was degraded.
-pub(super) fn degraded_word(degraded: Degraded) -> &'static str {
-    match degraded {
-        Degraded::Local => "local",
-        Degraded::Open => "open",
-        Degraded::Closed => "closed",
-    }
 }
 
 /// Refuses a body that the headers do not announce as plain JSON.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use tidegate_net::stats::Route;
+use tidegate_store::guard::Guard;
 use tidegate_store::memory::Memory;
 use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
 
@@ -273,13 +274,18 @@ impl Session {
         refuse(out, format_args!("ERR unknown command '{}'", shown.escape_ascii()))
     }
 
-    /// What clients look at before they use a server: its role, and that it is not loading.
+    /// What clients look at before they use a server: its role, and that it is not loading. The replies
+    /// to throttle commands have no room for a mark, so here is whether answers are given without the store.
     fn info(&self) -> String {
+        let stats = self.shared.cell.guard().map(Guard::stats).unwrap_or_default();
+        let degraded = stats.degraded_local + stats.degraded_open + stats.degraded_closed;
         format!(
             "# Server\r\ntidegate_version:{}\r\nredis_mode:standalone\r\n# Persistence\r\nloading:0\r\n\
-             # Replication\r\nrole:master\r\n# Clients\r\nconnections_received:{}\r\n",
+             # Replication\r\nrole:master\r\n# Clients\r\nconnections_received:{}\r\n\
+             # Store\r\nstore_answers:{}\r\ndegraded_answers:{degraded}\r\n",
             env!("CARGO_PKG_VERSION"),
             self.shared.sessions.load(Ordering::Relaxed),
+            u8::from(self.shared.cell.guard().and_then(Guard::trouble).is_none()),
         )
     }
 }

@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     NoScript,
     /// Nothing was charged: the server refused.
     Refused(String),
+    /// Nothing was charged: a state that one of the operations needs makes no sense to the server.
+    Unreadable(String),
     /// Unknown: no answer in time.
     Timeout,
     /// Unknown: the connection was lost.
@@ -35,6 +37,7 @@ impl From<Failure> for StoreError {
             Failure::NoScript => Self::Refused("the script cannot be loaded".to_owned()),
             Failure::RolledBack => Self::Refused("rolled back in favour of others".to_owned()),
             Failure::Refused(why) => Self::Refused(why),
+            Failure::Unreadable(why) => Self::Unreadable(why),
             Failure::Timeout => Self::Timeout,
             Failure::Lost(why) => Self::Lost(why),
         }

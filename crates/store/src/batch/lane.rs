@@ -10,8 +10,13 @@
 //! calls that arrive wait together and become the next batch. So the batch grows with the load.
 //!
 //! A call whose caller has gone (its deadline passed) before it was sent is dropped unsent.
+//!
+//! A batch fails as a whole, also where the state of a single counter is damaged. Nothing was charged
+//! then, so it is taken apart into [`PARTS`], and these again, until the damaged counter is alone with
+//! its error and all others are decided: at most three rounds for a full batch.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tidegate_algorithms::time::Now;
@@ -27,9 +32,14 @@ const MAX_BATCH_CHARGES: usize = 4_096;
 const MAX_QUEUE: usize = 8_192;
 /// Batches under way on one connection: one being decided while the next is on the wire.
 const IN_FLIGHT: usize = 2;
+/// How many parts a batch with a damaged counter becomes.
+const PARTS: usize = 8;
 
 /// Runs batches on one connection.
 pub(crate) trait Executor: Send + Sync + 'static {
+    /// Opens the connection and prepares all that batches need, if that is not done yet.
+    fn open(&self) -> impl Future<Output = Result<(), Failure>> + Send;
+
     /// Runs operations as one batch and returns what came of each, in order. `at` is the caller's
     /// time, if that decides.
     fn execute(
@@ -39,30 +49,46 @@ pub(crate) trait Executor: Send + Sync + 'static {
     ) -> impl Future<Output = Vec<Result<Reply, Failure>>> + Send;
 }
 
+/// What a lane is asked to do.
+#[derive(Debug)]
+enum Request {
+    /// To open its connection.
+    Open(oneshot::Sender<Result<(), Failure>>),
+    /// To run an operation.
+    Run(Job),
+}
+
 /// An operation and who waits for it.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) operation: Operation,
+struct Job {
+    operation: Operation,
     /// Keys of a batch share a hash tag if the store is a Cluster: jobs of different tags go into
     /// different batches.
-    pub(crate) tag: Option<u8>,
+    tag: Option<u8>,
     /// The caller's time, if that decides: jobs of different times go into different batches.
-    pub(crate) at: Option<Now>,
-    pub(crate) reply: oneshot::Sender<Result<Reply, Failure>>,
+    at: Option<Now>,
+    reply: oneshot::Sender<Result<Reply, Failure>>,
 }
 
 /// The sending side.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::Sender<Request>,
 }
 
 impl Lane {
     /// Starts the task that sends. It ends when the lane is dropped.
     pub(crate) fn start(executor: impl Executor) -> Self {
-        let (queue, jobs) = mpsc::channel(MAX_QUEUE);
-        tokio::spawn(drain(jobs, Arc::new(executor)));
+        let (queue, requests) = mpsc::channel(MAX_QUEUE);
+        tokio::spawn(drain(requests, Arc::new(executor)));
         Self { queue }
+    }
+
+    /// Opens its connection now, and not with the first call.
+    pub(crate) async fn open(&self) -> Result<(), Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Open(reply))?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Queues an operation and waits for its answer.
@@ -73,24 +99,53 @@ impl Lane {
         at: Option<Now>,
     ) -> Result<Reply, Failure> {
         let (reply, answer) = oneshot::channel();
-        self.queue
-            .try_send(Job { operation, tag, at, reply })
-            .map_err(|_| Failure::Unsent(format!("{MAX_QUEUE} calls wait for this connection")))?;
-        answer.await.unwrap_or_else(|_| Err(Failure::Lost("the sending task ended".to_owned())))
+        self.send(Request::Run(Job { operation, tag, at, reply }))?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    fn send(&self, request: Request) -> Result<(), Failure> {
+        let full = |_| Failure::Unsent(format!("{MAX_QUEUE} calls wait for this connection"));
+        self.queue.try_send(request).map_err(full)
     }
 }
 
-async fn drain(mut jobs: mpsc::Receiver<Job>, executor: Arc<impl Executor>) {
+/// Opens the connections of `lanes` at the same time.
+///
+/// # Errors
+/// Of the first that cannot be opened.
+pub(crate) async fn open_all(lanes: &[Lane]) -> Result<(), Failure> {
+    let opening = lanes.iter().cloned().map(|lane| tokio::spawn(async move { lane.open().await }));
+    for opened in opening.collect::<Vec<_>>() {
+        opened.await.unwrap_or_else(|_| Err(ended()))?;
+    }
+    Ok(())
+}
+
+fn ended() -> Failure {
+    Failure::Lost("the sending task ended".to_owned())
+}
+
+async fn drain(mut requests: mpsc::Receiver<Request>, executor: Arc<impl Executor>) {
     let permits = Arc::new(Semaphore::new(IN_FLIGHT));
-    while let Some(first) = jobs.recv().await {
+    while let Some(first) = requests.recv().await {
         // Invariant: the semaphore is never closed.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        let mut charges = first.operation.charges.len();
-        let mut batch = vec![first];
-        while batch.len() < MAX_BATCH && charges < MAX_BATCH_CHARGES {
-            let Ok(job) = jobs.try_recv() else { break };
-            charges += job.operation.charges.len();
-            batch.push(job);
+        let (mut charges, mut batch) = (0, Vec::new());
+        let mut next = Some(first);
+        while let Some(request) = next {
+            match request {
+                Request::Open(reply) => {
+                    let executor = Arc::clone(&executor);
+                    // Whoever asked may have given up meanwhile.
+                    tokio::spawn(async move { reply.send(executor.open().await).unwrap_or_default() });
+                }
+                Request::Run(job) => {
+                    charges += job.operation.charges.len();
+                    batch.push(job);
+                }
+            }
+            let is_full = batch.len() >= MAX_BATCH || charges >= MAX_BATCH_CHARGES;
+            next = if is_full { None } else { requests.try_recv().ok() };
         }
         let executor = Arc::clone(&executor);
         tokio::spawn(async move {
@@ -108,30 +163,76 @@ async fn send(executor: &Arc<impl Executor>, drained: Vec<Job>) {
             batches.entry((job.tag, job.at)).or_default().push(job);
         }
     }
-    let mut batches = batches.into_iter();
-    let last = batches.next();
+    side_by_side(executor, batches.into_iter().map(|((_, at), jobs)| (jobs, at)).collect()).await;
+}
+
+/// Runs batches at the same time; the last one here, since there is seldom another.
+async fn side_by_side(executor: &Arc<impl Executor>, mut batches: Vec<(Vec<Job>, Option<Now>)>) {
+    let Some((jobs, at)) = batches.pop() else { return };
     let others: Vec<_> = batches
-        .map(|((_, at), jobs)| {
+        .into_iter()
+        .map(|(jobs, at)| {
             let executor = Arc::clone(executor);
-            tokio::spawn(async move { run(&*executor, jobs, at).await })
+            tokio::spawn(async move { run(&executor, jobs, at).await })
         })
         .collect();
-    if let Some(((_, at), jobs)) = last {
-        run(&**executor, jobs, at).await;
-    }
+    run(executor, jobs, at).await;
     for other in others {
         // A task that panicked has dropped its jobs, and their callers are told so.
         other.await.unwrap_or_default();
     }
 }
 
-async fn run(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) {
+/// Runs a batch; in a box, since a batch with a damaged counter runs its parts.
+fn run<E: Executor>(
+    executor: &Arc<E>,
+    jobs: Vec<Job>,
+    at: Option<Now>,
+) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    Box::pin(async move {
+        let suspects = decide(&**executor, jobs, at).await;
+        if !suspects.is_empty() {
+            side_by_side(executor, apart(suspects, at)).await;
+        }
+    })
+}
+
+/// Decides a batch and answers everyone but those among whom is a damaged counter. These are returned.
+async fn decide(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) -> Vec<Job> {
+    let alone = jobs.len() == 1;
     let (operations, waiting): (Vec<_>, Vec<_>) =
-        jobs.into_iter().map(|job| (job.operation, job.reply)).unzip();
+        jobs.into_iter().map(|job| (job.operation, (job.tag, job.reply))).unzip();
     let answers = executor.execute(&operations, at).await;
+    let mut suspects = Vec::new();
     // Fewer answers than operations leave the rest to be told that their sender is gone.
-    for (reply, answer) in waiting.into_iter().zip(answers) {
+    for ((operation, (tag, reply)), answer) in operations.into_iter().zip(waiting).zip(answers) {
+        let answer = match answer {
+            Err(Failure::Unreadable(_)) if !alone => {
+                suspects.push(Job { operation, tag, at, reply });
+                continue;
+            }
+            Err(Failure::Unreadable(why)) => Err(Failure::Unreadable(named(&why, &operation))),
+            answer => answer,
+        };
         // The caller may have given up meanwhile.
         reply.send(answer).unwrap_or_default();
     }
+    suspects
+}
+
+/// Jobs in [`PARTS`], in their order.
+fn apart(mut jobs: Vec<Job>, at: Option<Now>) -> Vec<(Vec<Job>, Option<Now>)> {
+    let size = jobs.len().div_ceil(PARTS);
+    let mut parts = Vec::with_capacity(PARTS);
+    while !jobs.is_empty() {
+        let rest = jobs.split_off(size.min(jobs.len()));
+        parts.push((std::mem::replace(&mut jobs, rest), at));
+    }
+    parts
+}
+
+/// What is wrong, with the counters that it may be wrong with, by the names that they have in the store.
+fn named(why: &str, operation: &Operation) -> String {
+    let keys: Vec<_> = operation.charges.iter().map(|one| one.key.escape_ascii().to_string()).collect();
+    format!("{why} (counters: {})", keys.join(", "))
 }

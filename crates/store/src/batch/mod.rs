@@ -5,5 +5,5 @@ mod lane;
 mod operation;
 
 pub(crate) use failure::Failure;
-pub(crate) use lane::{Executor, Lane};
+pub(crate) use lane::{Executor, Lane, open_all};
 pub(crate) use operation::{Kind, Operation, Reply, WireLimit};

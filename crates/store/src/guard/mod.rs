@@ -10,38 +10,43 @@
 //!                                 closed  denied          the answer is marked `degraded`
 //! ```
 //!
-//! A denial by the store is an answer; only the lack of one is trouble. A call whose outcome is
-//! unknown is not repeated: it may have been charged in the store *and* is counted here.
+//! A denial by the store is an answer; only the lack of one is trouble. So is a state that the store
+//! cannot read, but of that key alone: it opens no breaker. A call whose outcome is unknown is not
+//! repeated: it may have been charged in the store *and* is counted here.
 //!
 //! Over-admission while blind: `local` at most `instances x share`, where a share is the limit
 //! divided by the number of instances, rounded up, at least 1; `open` unbounded; `closed` none. What
-//! was admitted blindly is compared with what the store had left once it is back: [`outage`].
+//! was admitted blindly is charged to the store once it is back: [`outage`].
+//!
+//! What is not a decision has no blind answer: a refund, or a permit's renewal or release, that
+//! concerns nothing that was given out here is an error, so that its caller asks again.
 //!
 //! Recovery: the breaker lets one call through per pause (250 ms), and closes when it succeeds.
 //!
 //! Deliberately absent: clocks (`now` is given; the deadline is the runtime's timer), retries.
 
+mod blind;
 mod outage;
 mod share;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_algorithms::breaker::{Breaker, Change, Outcome, Settings, Window};
-use tidegate_algorithms::limit::{Limit, PermitId, Verdict, Wait};
-use tidegate_algorithms::policy::OnStoreFailure;
-use tidegate_algorithms::time::{Now, SECOND};
+use tidegate_algorithms::breaker::{Breaker, Change, Outcome, Pass, Settings, Window};
+use tidegate_algorithms::limit::{Limit, PermitId};
+use tidegate_algorithms::time::{Now, SECOND, Tick};
 use tokio::sync::Semaphore;
 
+use self::blind::or_here;
 use self::outage::Outage;
 pub use self::share::share;
 use crate::memory::Memory;
 use crate::shared::Shared;
-use crate::{Answer, Charge, Degraded, Intent, StoreError};
+use crate::{Answer, Charge, Intent, StoreError};
 
-/// How long a client that was denied blindly is told to wait.
-const CLOSED_WAIT: u64 = SECOND;
+/// Least time between two warnings of states that cannot be read.
+const BETWEEN_WARNINGS: u64 = 10 * SECOND;
 
 /// When a store is no longer asked. One that fails every call is given up within milliseconds under
 /// load, and one late call among many opens nothing.
@@ -82,6 +87,8 @@ pub struct GuardStats {
     pub degraded_closed: u64,
     /// Calls that failed or were too late.
     pub failures: u64,
+    /// Calls for keys whose state the store cannot read.
+    pub unreadable: u64,
     /// Calls not made because too many were under way.
     pub saturated: u64,
     /// Times the breaker opened.
@@ -90,8 +97,13 @@ pub struct GuardStats {
     pub is_open: bool,
     /// Units admitted blindly.
     pub blind_units: u64,
-    /// Of those, an estimate of what the store would have denied; complete for past outages.
+    /// Of those, what the store had no room for when they were charged to it afterwards.
     pub over_admitted_units: u64,
+    /// Of those, what the store has charged afterwards. What had come back by itself by then is in none
+    /// of the three.
+    pub charged_units: u64,
+    /// Of those, what could not be charged afterwards, so that nobody knows: see [`outage`].
+    pub unsettled_units: u64,
 }
 
 /// A shared store behind deadline, breaker and fallback.
@@ -104,11 +116,25 @@ pub struct Guard {
 struct Inner {
     store: Shared,
     config: GuardConfig,
-    breaker: Mutex<Breaker>,
+    health: Mutex<Health>,
     slots: Semaphore,
     fallback: Memory,
     outage: Mutex<Outage>,
+    /// Whether `outage` has anything to settle.
+    owes: AtomicBool,
+    /// Whether that is being done.
+    settling: AtomicBool,
     counts: Counts,
+}
+
+/// What is known of the store.
+#[derive(Debug)]
+struct Health {
+    breaker: Breaker,
+    /// Why the breaker opened, or the store could not be reached at the start, until it answers.
+    trouble: Option<String>,
+    /// When a state that cannot be read was last warned of.
+    warned: Option<Tick>,
 }
 
 #[derive(Debug, Default)]
@@ -117,10 +143,13 @@ struct Counts {
     open: AtomicU64,
     closed: AtomicU64,
     failures: AtomicU64,
+    unreadable: AtomicU64,
     saturated: AtomicU64,
     opened: AtomicU64,
     blind_units: AtomicU64,
     over_admitted: AtomicU64,
+    charged: AtomicU64,
+    unsettled: AtomicU64,
 }
 
 impl Default for GuardConfig {
@@ -141,68 +170,132 @@ impl Guard {
     pub fn new(store: Shared, config: GuardConfig) -> Self {
         let inner = Inner {
             store,
-            breaker: Mutex::new(Breaker::new(config.breaker)),
+            health: Mutex::new(Health { breaker: Breaker::new(config.breaker), trouble: None, warned: None }),
             slots: Semaphore::new(config.max_in_flight),
             fallback: Memory::new(config.fallback_bytes),
             outage: Mutex::default(),
+            owes: AtomicBool::default(),
+            settling: AtomicBool::default(),
             counts: Counts::default(),
             config,
         };
         Self { inner: Arc::new(inner) }
     }
 
+    /// Opens the store's connections, for so long at most, so that the first calls need not wait for
+    /// that. Nobody has to call it; why a store cannot be reached is then what [`Guard::trouble`] says.
+    ///
+    /// # Errors
+    /// Why the store cannot be reached.
+    pub async fn open(&self, longest: Duration) -> Result<(), StoreError> {
+        let opening = tokio::time::timeout(longest, self.inner.store.open());
+        let late = || Err(StoreError::Unreachable(format!("no connection within {longest:?}")));
+        let opened = opening.await.unwrap_or_else(|_| late());
+        let mut health = hold(&self.inner.health);
+        match &opened {
+            Ok(()) if !health.breaker.is_open() => health.trouble = None,
+            Ok(()) => {}
+            Err(error) => {
+                health.trouble.get_or_insert_with(|| error.to_string());
+            }
+        }
+        opened
+    }
+
+    /// Why the store is not asked, or could not be reached when it was last tried; none while it answers.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        hold(&self.inner.health).trouble.clone()
+    }
+
     /// Decides one request: by the store, or blindly. `answer.degraded` says which.
     pub async fn decide(&self, now: Now, charges: &[Charge<'_>], intent: Intent, answer: &mut Answer) {
-        if !self.attempt(now, charges, intent, answer).await {
-            self.decide_blindly(now, charges, intent, answer);
+        if let Err(error) = self.attempt(now, charges, intent, answer).await {
+            self.decide_blindly(now, charges, intent, &error, answer);
         }
     }
 
-    /// Decides one request by the store. False if it did not answer: what `answer` holds is then
-    /// of no meaning, and whether anything was charged is unknown.
+    /// Decides one request by the store.
+    ///
+    /// # Errors
+    /// When it did not answer: what `answer` holds is then of no meaning.
     pub(crate) async fn attempt(
         &self,
         now: Now,
         charges: &[Charge<'_>],
         intent: Intent,
         answer: &mut Answer,
-    ) -> bool {
-        self.ask(now, self.inner.store.decide(now, charges, intent, answer)).await.is_some()
+    ) -> Result<(), StoreError> {
+        self.ask(now, self.inner.store.decide(now, charges, intent, answer)).await
     }
 
-    /// Decides one request without the store, by each policy's mode.
+    /// Decides one request without the store, by each policy's mode. `error` is why.
     pub(crate) fn decide_blindly(
         &self,
         now: Now,
         charges: &[Charge<'_>],
         intent: Intent,
+        error: &StoreError,
         answer: &mut Answer,
     ) {
         self.inner.decide_blindly(now, charges, intent, answer);
-    }
-
-    /// Gives back units, to the store or to this node's share.
-    pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) {
-        if !self.attempt_refund(now, charges).await {
-            self.inner.with_shares(charges, |charges| self.inner.fallback.refund(now, charges));
+        if let (true, Intent::Spend(_)) = (answer.allowed, intent) {
+            self.inner.note(now, charges, error);
         }
     }
 
-    /// Gives back units to the store. False if it did not answer.
-    pub(crate) async fn attempt_refund(&self, now: Now, charges: &[Charge<'_>]) -> bool {
-        self.ask(now, self.inner.store.refund(now, charges)).await.is_some()
+    /// Gives back units: to the store, or to this node's share, if they were spent from it while the
+    /// store was away.
+    ///
+    /// # Errors
+    /// When the store did not answer and they were not spent here.
+    pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        match self.attempt_refund(now, charges).await {
+            Err(error) if !error.may_have_happened() && hold(&inner.outage).take_back(now, charges) => {
+                inner.with_shares(charges, |charges| inner.fallback.refund(now, charges));
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Gives back units to the store.
+    ///
+    /// # Errors
+    /// When it did not answer.
+    pub(crate) async fn attempt_refund(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        self.ask(now, self.inner.store.refund(now, charges)).await
     }
 
     /// Extends the lease of a permit, wherever it was given. False if it is not held.
-    pub async fn renew(&self, now: Now, limit: &Limit, key: &[u8], permit: PermitId) -> bool {
+    ///
+    /// # Errors
+    /// When the store did not answer and the permit was not given here.
+    pub async fn renew(
+        &self,
+        now: Now,
+        limit: &Limit,
+        key: &[u8],
+        permit: PermitId,
+    ) -> Result<bool, StoreError> {
         let found = self.ask(now, self.inner.store.renew(now, limit, key, permit)).await;
-        found == Some(true) || self.inner.fallback.renew(now, limit, key, permit)
+        or_here(found, || self.inner.fallback.renew(now, limit, key, permit))
     }
 
     /// Gives a permit back, wherever it was given. False if it is not held.
-    pub async fn release(&self, now: Now, limit: &Limit, key: &[u8], permit: PermitId) -> bool {
+    ///
+    /// # Errors
+    /// When the store did not answer and the permit was not given here.
+    pub async fn release(
+        &self,
+        now: Now,
+        limit: &Limit,
+        key: &[u8],
+        permit: PermitId,
+    ) -> Result<bool, StoreError> {
         let found = self.ask(now, self.inner.store.release(now, limit, key, permit)).await;
-        found == Some(true) || self.inner.fallback.release(now, limit, key, permit)
+        or_here(found, || self.inner.fallback.release(now, limit, key, permit))
     }
 
     /// What has been seen so far.
@@ -215,112 +308,86 @@ impl Guard {
             degraded_open: read(&counts.open),
             degraded_closed: read(&counts.closed),
             failures: read(&counts.failures),
+            unreadable: read(&counts.unreadable),
             saturated: read(&counts.saturated),
             opened: read(&counts.opened),
-            is_open: hold(&self.inner.breaker).is_open(),
+            is_open: hold(&self.inner.health).breaker.is_open(),
             blind_units: read(&counts.blind_units),
             over_admitted_units: read(&counts.over_admitted),
+            charged_units: read(&counts.charged),
+            unsettled_units: read(&counts.unsettled),
         }
     }
 
-    /// The store's answer, or `None` if it is to be done without.
-    async fn ask<T>(&self, now: Now, call: impl Future<Output = Result<T, StoreError>>) -> Option<T> {
+    /// The store's answer.
+    async fn ask<T>(
+        &self,
+        now: Now,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let inner = &self.inner;
-        let pass = hold(&inner.breaker).admit(now.tick)?;
+        let pass = hold(&inner.health).breaker.admit(now.tick).ok_or(StoreError::NotAsked)?;
         let Ok(_slot) = inner.slots.try_acquire() else {
-            hold(&inner.breaker).cancel(pass);
+            hold(&inner.health).breaker.cancel(pass);
             inner.counts.saturated.fetch_add(1, Ordering::Relaxed);
-            return None;
+            return Err(StoreError::Saturated);
         };
-        let outcome = tokio::time::timeout(inner.config.deadline, call).await;
-        if let Ok(Ok(value)) = outcome {
-            if hold(&inner.breaker).report(pass, Outcome::success(0), now.tick) == Change::Closed {
-                self.settle_outage(now);
+        let deadline = tokio::time::timeout(inner.config.deadline, call);
+        let outcome = deadline.await.unwrap_or(Err(StoreError::Timeout));
+        match &outcome {
+            Ok(_) => self.answered(now, pass),
+            Err(StoreError::Unreadable(why)) => {
+                inner.unreadable(now, why);
+                self.answered(now, pass);
             }
-            return Some(value);
+            Err(error) => inner.failed(now, pass, error),
         }
-        inner.counts.failures.fetch_add(1, Ordering::Relaxed);
-        if hold(&inner.breaker).report(pass, Outcome::failure(0), now.tick) == Change::Opened {
-            inner.counts.opened.fetch_add(1, Ordering::Relaxed);
-            let why = outcome.map_or_else(
-                |_| format!("no answer within {:?}", inner.config.deadline),
-                |answer| answer.err().map(|error| error.to_string()).unwrap_or_default(),
-            );
-            tracing::warn!(%why, "the counters' store fails: each policy's `on_store_failure` decides");
-        }
-        None
+        outcome
     }
 
-    /// Asks the store what it has left of what was spent blindly, in the background.
-    fn settle_outage(&self, now: Now) {
-        let outage = std::mem::take(&mut *hold(&self.inner.outage));
-        let inner = Arc::clone(&self.inner);
-        tokio::spawn(async move {
-            let over = outage.over_admitted(&inner.store, now).await;
-            inner.counts.over_admitted.fetch_add(over, Ordering::Relaxed);
-            tracing::info!(over_admitted_units = over, "the counters' store answers again");
-        });
+    /// The store answered a call.
+    fn answered(&self, now: Now, pass: Pass) {
+        let recovered = {
+            let mut health = hold(&self.inner.health);
+            health.breaker.report(pass, Outcome::success(0), now.tick);
+            !health.breaker.is_open() && health.trouble.take().is_some()
+        };
+        if recovered {
+            tracing::info!("the counters' store answers again");
+        }
+        if self.inner.owes.load(Ordering::Relaxed) && !self.inner.settling.swap(true, Ordering::Relaxed) {
+            let inner = Arc::clone(&self.inner);
+            tokio::spawn(async move { inner.settle(now).await });
+        }
     }
 }
 
 impl Inner {
-    fn decide_blindly(&self, now: Now, charges: &[Charge<'_>], intent: Intent, answer: &mut Answer) {
-        let closed = |charge: &Charge<'_>| charge.on_failure == OnStoreFailure::Closed && charge.cost > 0;
-        let denied = charges.iter().any(|charge| closed(charge) && charge.binding);
-        // What is denied anyway spends nothing.
-        let local_intent = if denied { Intent::Peek } else { intent };
-        let local: Vec<_> =
-            charges.iter().filter(|charge| charge.on_failure == OnStoreFailure::Local).copied().collect();
-        self.with_shares(&local, |shares| self.fallback.decide(now, shares, local_intent, answer));
-        let allowed = answer.allowed && !denied;
-        let mut local = std::mem::take(&mut answer.verdicts).into_iter();
-        let verdict = |charge: &Charge<'_>| match charge.on_failure {
-            OnStoreFailure::Local => {
-                local.next().map_or_else(|| unknown(charge, allowed), |own| patient(own, charge))
-            }
-            OnStoreFailure::Open => unknown(charge, true),
-            OnStoreFailure::Closed => unknown(charge, charge.cost == 0),
-        };
-        let verdicts = charges.iter().map(verdict).collect();
-        let (degraded, count) = if denied {
-            (Degraded::Closed, &self.counts.closed)
-        } else if charges.iter().any(|charge| charge.on_failure == OnStoreFailure::Local) {
-            (Degraded::Local, &self.counts.local)
-        } else {
-            (Degraded::Open, &self.counts.open)
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-        if allowed && matches!(intent, Intent::Spend(_)) {
-            let units = charges.iter().map(|charge| charge.cost).max().unwrap_or(0);
-            self.counts.blind_units.fetch_add(units, Ordering::Relaxed);
-            hold(&self.outage).note(charges);
+    fn failed(&self, now: Now, pass: Pass, error: &StoreError) {
+        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+        let mut health = hold(&self.health);
+        if health.breaker.report(pass, Outcome::failure(0), now.tick) == Change::Opened {
+            self.counts.opened.fetch_add(1, Ordering::Relaxed);
+            let why = match error {
+                StoreError::Timeout => format!("no answer within {:?}", self.config.deadline),
+                error => error.to_string(),
+            };
+            tracing::warn!(%why, "the counters' store fails: each policy's `on_store_failure` decides");
+            health.trouble = Some(why);
         }
-        *answer = Answer { allowed, verdicts, degraded: Some(degraded) };
     }
 
-    /// The same charges under this node's shares of their limits.
-    fn with_shares<R>(&self, charges: &[Charge<'_>], act: impl FnOnce(&[Charge<'_>]) -> R) -> R {
-        let limits: Vec<Limit> =
-            charges.iter().map(|charge| share(charge.limit, self.config.instances)).collect();
-        let shares: Vec<_> =
-            charges.iter().zip(&limits).map(|(charge, limit)| Charge { limit, ..*charge }).collect();
-        act(&shares)
+    fn unreadable(&self, now: Now, why: &str) {
+        self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
+        let mut health = hold(&self.health);
+        if health.warned.is_none_or(|warned| now.tick.since(warned) >= BETWEEN_WARNINGS) {
+            health.warned = Some(now.tick);
+            tracing::warn!(
+                %why,
+                "a counter in the store cannot be read: `on_store_failure` decides for it until it is deleted"
+            );
+        }
     }
-}
-
-/// A verdict that nobody counted.
-fn unknown(charge: &Charge<'_>, allowed: bool) -> Verdict {
-    let quota = charge.limit.quota();
-    let (remaining, wait, reset) =
-        if allowed { (quota, Wait::None, 0) } else { (0, Wait::For(CLOSED_WAIT), CLOSED_WAIT) };
-    Verdict { allowed, limit: quota, remaining, wait, reset, delay: 0, next: 0 }
-}
-
-/// What exceeds this node's share but not the limit is possible again once the store is back.
-fn patient(own: Verdict, charge: &Charge<'_>) -> Verdict {
-    let possible = charge.cost <= charge.limit.quota();
-    let wait = if own.wait == Wait::Never && possible { Wait::For(CLOSED_WAIT) } else { own.wait };
-    Verdict { wait, ..own }
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -39,7 +39,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate_algorithms::limit::{Limit, PermitId, Verdict};
+use tidegate_algorithms::limit::{Limit, Verdict};
 use tidegate_algorithms::time::{Now, Tick};
 
 pub use self::bounds::{Bounds, LeaseConfig, bounds};
@@ -136,21 +136,6 @@ impl Leases {
         answer.verdicts.extend_from_slice(verdicts);
     }
 
-    /// Gives back units, to the store.
-    pub async fn refund(&self, now: Now, charges: &[Charge<'_>]) {
-        self.guard.refund(now, charges).await;
-    }
-
-    /// Extends the lease of a permit. False if it is not held.
-    pub async fn renew(&self, now: Now, limit: &Limit, key: &[u8], permit: PermitId) -> bool {
-        self.guard.renew(now, limit, key, permit).await
-    }
-
-    /// Gives a permit back. False if it is not held.
-    pub async fn release(&self, now: Now, limit: &Limit, key: &[u8], permit: PermitId) -> bool {
-        self.guard.release(now, limit, key, permit).await
-    }
-
     /// What leasing `limit` can cost here.
     #[must_use]
     pub fn bounds(&self, limit: &Limit) -> Bounds {
@@ -197,7 +182,7 @@ impl Leases {
                     on_failure: Default::default(),
                 })
                 .collect();
-            if self.guard.attempt_refund(now, &charges).await {
+            if self.guard.attempt_refund(now, &charges).await.is_ok() {
                 let units = batch.iter().map(|(_, _, units)| units).sum();
                 self.returned.fetch_add(units, Ordering::Relaxed);
             }
@@ -277,14 +262,14 @@ impl Leases {
                 })
                 .collect();
             let heard = self.guard.attempt(now, &asked, intent, answer).await;
-            if heard && (answer.allowed || !taking.has_leases()) {
+            if heard.is_ok() && (answer.allowed || !taking.has_leases()) {
                 self.note(now.tick, charges, taking.plans(), answer);
                 break;
             }
             taking.give_up_leases();
-            if !heard {
+            if let Err(error) = heard {
                 let own: Vec<Charge<'_>> = uncovered(charges, taking.plans());
-                self.guard.decide_blindly(now, &own, intent, answer);
+                self.guard.decide_blindly(now, &own, intent, &error, answer);
                 break;
             }
         }

@@ -174,6 +174,10 @@ impl Link {
 }
 
 impl Executor for Link {
+    async fn open(&self) -> Result<(), Failure> {
+        self.live().await.map(drop)
+    }
+
     async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Vec<Result<Reply, Failure>> {
         let mut replies = vec![None; operations.len()];
         let (parts, mut others) = Plain::split(operations);
@@ -304,5 +308,7 @@ fn classify(error: &Error) -> Failure {
     if stopping.contains(code) || *code == read_only {
         return Failure::Elsewhere(text(error));
     }
-    Failure::Refused(text(error))
+    // Data exceptions, and a state that the function has no case for.
+    let damaged = code.code().starts_with("22") || *code == SqlState::DATA_CORRUPTED;
+    if damaged { Failure::Unreadable(text(error)) } else { Failure::Refused(text(error)) }
 }

@@ -36,7 +36,7 @@ pub use tidegate_postgres::UrlError;
 
 use self::link::Link;
 use crate::Charge;
-use crate::batch::{Failure, Kind, Lane, Operation, Reply};
+use crate::batch::{Failure, Kind, Lane, Operation, Reply, open_all};
 
 /// Most connections.
 pub const MAX_CONNECTIONS: usize = 32;
@@ -107,6 +107,14 @@ impl Postgres {
         let count = config.connections.clamp(1, MAX_CONNECTIONS);
         let lanes = (0..count).map(|_| Lane::start(Link::new(Arc::clone(&config)))).collect();
         Self { lanes, hasher: RandomState::new(), callers_clock }
+    }
+
+    /// Opens its connections and prepares its statements, so that the first calls need not wait for that.
+    ///
+    /// # Errors
+    /// Of the first connection that cannot be had.
+    pub(crate) async fn open(&self) -> Result<(), Failure> {
+        open_all(&self.lanes).await
     }
 
     /// Runs an operation.

@@ -87,6 +87,18 @@ impl Cluster {
         lane.ok_or(failure)?.call(operation, Some(tag), at).await
     }
 
+    /// The lanes to every server that owns a tag.
+    pub(super) async fn lanes(&self) -> Result<Vec<Lane>, Failure> {
+        if let (None, version) = self.map.lane(0) {
+            self.refresh(version).await?;
+        }
+        for tag in 0..TAGS {
+            // Makes the lanes to its owner, if there are none yet.
+            drop(self.map.lane(tag));
+        }
+        Ok(self.map.known().lanes.values().flatten().cloned().collect())
+    }
+
     /// Learns the map, unless that was done since `version`.
     async fn refresh(&self, version: u64) -> Result<(), Failure> {
         let map = Arc::clone(&self.map);
@@ -122,8 +134,8 @@ impl Map {
         let config = &self.config;
         let connections = config.connections.clamp(1, super::MAX_CONNECTIONS);
         let lanes = known.lanes.entry(owner).or_insert_with_key(|owner| {
-            let link = || Link::new(Target::Fixed(owner.clone()), Arc::clone(config), false);
-            (0..connections).map(|_| Lane::start(link())).collect()
+            let link = |index| Link::new(Target::Fixed(owner.clone()), Arc::clone(config), false, index == 0);
+            (0..connections).map(|index| Lane::start(link(index))).collect()
         });
         (Some(lanes[usize::from(tag) % lanes.len()].clone()), version)
     }

@@ -20,6 +20,7 @@
 local unpack, pack, fmod, call = struct.unpack, struct.pack, math.fmod, redis.call
 local G = 1000000000
 local MARGIN_MS = 10000
+local MAX_TTL_MS = 9007199254740992
 local NEVER = math.huge
 local CLOCK_SLACK_S = 7200
 local BUCKET, LEAKY, FIXED, LOG, COUNTER, PERMITS, CALENDAR = 1, 2, 3, 4, 5, 6, 7
@@ -779,18 +780,29 @@ for _ = 1, count do
   end
 end
 
+-- What cannot be written is found here, before anything is: an error between two writes would leave a part
+-- of the batch charged.
+for i = 1, #KEYS do
+  local e = entry(i)
+  if e.dirty and e.k then
+    local writer = algorithm(e.k)
+    local left = writer.expires(e)
+    if left > 0 then
+      local ttl = div_ceil(left, 1000000) + MARGIN_MS
+      -- Neither is it so if the sum is not a number.
+      if not (ttl < MAX_TTL_MS) then error('a stored state makes no sense', 0) end
+      e.ttl, e.encoded = ttl, writer.encode and writer.encode(e)
+    end
+  end
+end
+
 for i = 1, #KEYS do
   local key, e = KEYS[i], entry(i)
   if e.dirty then
-    local writer = e.k and algorithm(e.k)
-    local left = writer and writer.expires(e) or 0
-    if left > 0 then
-      local ttl = div_ceil(left, 1000000) + MARGIN_MS
-      if writer.write then
-        writer.write(e, key, ttl)
-      else
-        write(e, key, writer.encode(e), ttl)
-      end
+    if e.encoded then
+      write(e, key, e.encoded, e.ttl)
+    elseif e.ttl then
+      algorithm(e.k).write(e, key, e.ttl)
     elseif e.had then
       call('DEL', key)
     end

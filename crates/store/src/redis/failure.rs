@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `NOSCRIPT` | no | load the script, repeat once |
 //! | `READONLY`, `MASTERDOWN`, `NOREPLICAS`, `LOADING`, `CLUSTERDOWN`, `MOVED`, `ASK`, `TRYAGAIN` | no | drop the connection, resolve again, repeat once |
+//! | the script's own error, `WRONGTYPE`: a key holds what no version of it wrote | no: the script writes only at its end | the batch is taken apart ([`crate::batch`]) |
 //! | `OOM`, `MISCONF`, `BUSY`, any other reply | no: the script writes only at its end | an error, never a denial |
 //! | connection lost, no answer in time | unknown | an error, never repeated |
 
@@ -21,6 +22,10 @@ pub(super) fn classify(error: &RedisError) -> Failure {
         "NOSCRIPT" => Failure::NoScript,
         "READONLY" | "MASTERDOWN" | "NOREPLICAS" | "LOADING" | "CLUSTERDOWN" | "MOVED" | "ASK"
         | "TRYAGAIN" => Failure::Elsewhere(error.to_string()),
+        // Which script's error it is, Redis adds to the text.
+        "ERR" | "WRONGTYPE" if error.detail().is_some_and(|detail| detail.contains("script: ")) => {
+            Failure::Unreadable(error.to_string())
+        }
         _ => Failure::Refused(error.to_string()),
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Link {
     /// Whether to resolve the server again when this one turns out not to decide. A Cluster does
     /// that itself.
     follow: bool,
+    /// Whether to warn of a server that drops keys: one of the links to it does.
+    warns: bool,
     live: Mutex<Slot>,
 }
 
@@ -69,8 +71,8 @@ struct Batch<'b> {
 }
 
 impl Link {
-    pub(super) fn new(target: Target, config: Arc<RedisConfig>, follow: bool) -> Self {
-        Self { target, config, follow, live: Mutex::default() }
+    pub(super) fn new(target: Target, config: Arc<RedisConfig>, follow: bool, warns: bool) -> Self {
+        Self { target, config, follow, warns, live: Mutex::default() }
     }
 
     /// Runs a batch and returns the script's reply.
@@ -133,11 +135,18 @@ impl Link {
             open(&self.config, &address, true).await.map_err(|error| unsent(&address, &error))?;
         let mut live = Live { connection, script: Arc::from(""), generation };
         live.script = live.load().await?;
+        if self.warns {
+            super::eviction::warn_of(live.connection.clone(), &address).await;
+        }
         Ok(live)
     }
 }
 
 impl Executor for Link {
+    async fn open(&self) -> Result<(), Failure> {
+        self.live().await.map(drop)
+    }
+
     async fn execute(&self, operations: &[Operation], at: Option<Now>) -> Vec<Result<Reply, Failure>> {
         match self.decide(operations, at).await {
             Ok(replies) => replies.into_iter().map(Ok).collect(),

@@ -16,11 +16,15 @@
 //! Over-admission: 0 while the same server answers; at most one limit per key after a failover that
 //! lost the latest writes (fault 6), since replication is asynchronous.
 //!
+//! A server that drops keys to make room gives those clients their limit anew, and nobody hears of it:
+//! a node warns of one ([`eviction`]).
+//!
 //! Deliberately absent: deadlines, breaker and what to answer meanwhile ([`crate::guard`]); retries
 //! of anything whose outcome is unknown; `SCRIPT KILL`.
 
 mod cluster;
 pub mod config;
+mod eviction;
 mod failure;
 mod keys;
 mod link;
@@ -39,7 +43,7 @@ use self::config::{DecidingClock, Topology};
 use self::link::{Link, Target};
 pub use self::url::UrlError;
 use crate::Charge;
-use crate::batch::{Failure, Kind, Lane, Operation, Reply};
+use crate::batch::{Failure, Kind, Lane, Operation, Reply, open_all};
 
 /// Most connections to one server.
 pub const MAX_CONNECTIONS: usize = 16;
@@ -69,9 +73,9 @@ impl Redis {
         let topology = config.topology.clone();
         let config = Arc::new(config);
         let one = |target: &Target| {
-            let link = || Link::new(target.clone(), Arc::clone(&config), true);
+            let link = |index| Link::new(target.clone(), Arc::clone(&config), true, index == 0);
             let count = config.connections.clamp(1, MAX_CONNECTIONS);
-            Route::One((0..count).map(|_| Lane::start(link())).collect())
+            Route::One((0..count).map(|index| Lane::start(link(index))).collect())
         };
         let route = match topology {
             Topology::Single(address) => one(&Target::Fixed(address)),
@@ -79,6 +83,17 @@ impl Redis {
             Topology::Cluster { seeds } => Route::Cluster(Cluster::new(Arc::clone(&config), seeds)),
         };
         Self { route, clock }
+    }
+
+    /// Opens its connections and loads the script, so that the first calls need not wait for that.
+    ///
+    /// # Errors
+    /// Of the first connection that cannot be had.
+    pub(crate) async fn open(&self) -> Result<(), Failure> {
+        match &self.route {
+            Route::One(lanes) => open_all(lanes).await,
+            Route::Cluster(cluster) => open_all(&cluster.lanes().await?).await,
+        }
     }
 
     /// Runs an operation.

@@ -48,7 +48,8 @@ impl RowLock {
 }
 
 fn count(server: &PostgresServer, which: &str) -> u64 {
-    let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND {which}");
+    let sql =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND {which}");
     server.sql(&sql).trim().parse().expect("a count")
 }
 

@@ -1,5 +1,6 @@
 //! The PostgreSQL store against a real server: exactness, and fault 7 really produced.
 
+mod damaged;
 mod locked;
 mod plain;
 

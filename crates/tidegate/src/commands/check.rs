@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::policy::Policy;
 use tidegate_store::lease::{Bounds, LeaseConfig, bounds};
 
@@ -11,7 +12,7 @@ use super::EXIT_MISTAKES;
 use super::layers::Layers;
 use super::sample::{Samples, unsupplied};
 use crate::config::{Environment, Flags, Source};
-use crate::serve::lease_config;
+use crate::serve::{lease_config, memory_warning};
 
 /// Checks a configuration file the way the server would, environment and TLS files included, and says
 /// what of the stored configuration does not go with it.
@@ -36,7 +37,9 @@ impl Check {
                 let layers = Layers::of(&loaded.config);
                 let stored = layers.warnings();
                 let unsupplied = unsupplied(&layers.set, &loaded.config, &self.samples);
-                for warning in loaded.warnings.iter().chain(&soon).chain(&stored).chain(&unsupplied) {
+                let memory = memory_warning(&loaded.config.settings);
+                let found = loaded.warnings.iter().chain(&soon).chain(&memory);
+                for warning in found.chain(&stored).chain(&unsupplied) {
                     writeln!(out, "warning: {warning}")?;
                 }
                 let (policies, overrides) =
@@ -72,12 +75,46 @@ fn write_leases(policies: &[Policy], leases: &LeaseConfig, out: &mut dyn Write) 
             continue;
         }
         let lifetime_ms = lifetime / 1_000_000;
+        let (name, above) = (&policy.name, above_the_limit(&policy.quota.limit, over_admission));
         writeln!(
             out,
-            "  {}: up to {units} units for {lifetime_ms} ms at a node; in any window at most {over_admission} \
-             above the limit, and at most {stranded} stranded",
-            policy.name
+            "  {name}: up to {units} units for {lifetime_ms} ms at a node; {above}, and at most {stranded} stranded"
         )?;
     }
     Ok(())
+}
+
+/// How far a window may pass the limit by leases, and by the algorithm itself where that does.
+fn above_the_limit(limit: &Limit, by_leases: u64) -> String {
+    let both = |own: u64, whose: &str| {
+        let together = own.saturating_add(by_leases);
+        format!(
+            "in any window at most {together} above the limit ({own} by {whose} and {by_leases} by leases)"
+        )
+    };
+    match limit {
+        Limit::SlidingCounter(counter) => both(counter.limit.saturating_sub(1), "the sliding counter itself"),
+        Limit::FixedWindow(_) | Limit::Calendar(_) => {
+            format!("in a window of its own at most {by_leases} above the limit")
+        }
+        _ => format!("in any window at most {by_leases} above the limit"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_algorithms::limit::{SlidingCounter, SlidingLog};
+
+    use super::*;
+
+    #[test]
+    fn a_sliding_counters_own_bound_is_stated_beside_that_of_its_leases() {
+        let counter = Limit::SlidingCounter(SlidingCounter { limit: 60_000, seconds: 60 });
+        assert_eq!(
+            above_the_limit(&counter, 999),
+            "in any window at most 60998 above the limit (59999 by the sliding counter itself and 999 by leases)"
+        );
+        let log = Limit::SlidingLog(SlidingLog { limit: 60_000, window: 60_000_000_000 });
+        assert_eq!(above_the_limit(&log, 999), "in any window at most 999 above the limit");
+    }
 }

@@ -14,7 +14,7 @@ use super::EXIT_MISTAKES;
 use super::config::Sources;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
 use crate::config::{Environment, Listener, Loaded};
-use crate::serve::{Addresses, App, Snapshots, apply, rotate};
+use crate::serve::{Addresses, App, Snapshots, apply, memory_warning, rotate};
 use crate::service_manager;
 
 /// Serves decisions until SIGTERM or Ctrl-C.
@@ -41,7 +41,7 @@ impl Serve {
             }
         };
         crate::logging::start(&loaded.config.settings.log);
-        for warning in &loaded.warnings {
+        for warning in loaded.warnings.iter().chain(&memory_warning(&loaded.config.settings)) {
             tracing::warn!("{warning}");
         }
         let mut app = match App::build(&loaded.config) {

@@ -7,11 +7,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tidegate_limiter::engine::Engine;
 use tidegate_net::clock::Clock;
+use tidegate_net::runtime::Cores;
 use tidegate_store::Counters;
 use tidegate_store::guard::{Guard, GuardConfig};
 use tidegate_store::lease::{LeaseConfig, Leases};
@@ -23,6 +24,11 @@ use tidegate_store::shared::Shared;
 
 use super::StartError;
 use crate::config::{Durability, Settings, Store};
+
+/// Longest that a start waits for its store.
+const REACHING: Duration = Duration::from_secs(3);
+/// Pause before a store that could not be reached at the start is tried again.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 
 /// Name of the snapshot in the data directory.
 const SNAPSHOT_FILE: &str = "counters.snapshot";
@@ -61,10 +67,26 @@ impl Snapshots {
     }
 }
 
-/// The store that the settings ask for, with what was saved of it. Call it inside a runtime: a
-/// shared store talks from tasks of its own, and never gives up before its callers do. The clock is moved
-/// ahead if what was saved is of a later time.
+/// The store that the settings ask for, with what was saved of it, and open if it is shared and can be
+/// reached. Its tasks run on the first of `cores`. The clock is moved ahead if what was saved is of a later
+/// time.
 pub(super) fn open(
+    settings: &Settings,
+    snapshots: Option<&Snapshots>,
+    clock: &mut Clock,
+    cores: &Cores,
+) -> Result<Counters, StartError> {
+    let counters = {
+        let _inside = cores.handle(0).enter();
+        make(settings, snapshots, clock)?
+    };
+    reach(&counters, cores);
+    Ok(counters)
+}
+
+/// The store. Call it inside a runtime: a shared store talks from tasks of its own, and never gives up before
+/// its callers do.
+fn make(
     settings: &Settings,
     snapshots: Option<&Snapshots>,
     clock: &mut Clock,
@@ -92,6 +114,33 @@ pub(super) fn open(
             config.response_timeout = config.response_timeout.max(settings.shared.deadline);
             Ok(guarded(Shared::Postgres(Postgres::start(config)), settings))
         }
+    }
+}
+
+/// Opens the connections to a shared store before requests come, which would otherwise wait for them
+/// longer than for an answer. A store that cannot be reached does not keep the process from starting:
+/// it is said, and tried again until it can.
+fn reach(counters: &Counters, cores: &Cores) {
+    let Some(guard) = counters.guard().cloned() else { return };
+    let (tell, told) = mpsc::sync_channel(1);
+    cores.spawn_on(0, async move {
+        let first = guard.open(REACHING).await;
+        let failed = first.is_err();
+        // Nobody may listen any more.
+        tell.send(first).unwrap_or_default();
+        if failed {
+            while guard.open(REACHING).await.is_err() {
+                tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+            }
+            tracing::info!("the counters' store can be reached now");
+        }
+    });
+    // A core that has ended tells nothing, and everybody notices.
+    if let Ok(Err(error)) = told.recv() {
+        tracing::warn!(
+            %error,
+            "the counters' store cannot be reached: each policy's `on_store_failure` decides until it can"
+        );
     }
 }
 

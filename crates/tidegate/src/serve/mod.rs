@@ -13,6 +13,7 @@
 mod counters;
 mod error;
 mod inherited;
+mod memory;
 mod operator;
 mod protocols;
 mod reload;
@@ -44,6 +45,7 @@ use crate::config::{Config, Listener, Secured, Settings, load_tls};
 pub use counters::{Snapshots, lease_config};
 pub use error::StartError;
 use inherited::Inherited;
+pub use memory::memory_warning;
 pub use protocols::Addresses;
 use protocols::{Protocols, tls_of};
 pub use reload::apply;
@@ -87,10 +89,7 @@ impl App {
         let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
         let mut clock = Clock::start();
         let snapshots = Snapshots::of(settings);
-        let counters = {
-            let _inside = cores.handle(0).enter();
-            counters::open(settings, snapshots.as_ref(), &mut clock)?
-        };
+        let counters = counters::open(settings, snapshots.as_ref(), &mut clock, &cores)?;
         let engine = Engine::new(set, tallies, counters, clock);
         let engine = Arc::new(engine.on_no_match(settings.on_no_match.into()));
         // One line for each service.

@@ -13,7 +13,7 @@ use tidegate_admin::{
 use tidegate_control::{Configuration, Control};
 use tidegate_limiter::engine::Engine;
 use tidegate_net::drain::Drain;
-use tidegate_store::guard::GuardStats;
+use tidegate_store::guard::{Guard, GuardStats};
 use tidegate_store::lease::LeaseStats;
 use tidegate_store::{Counters, memory};
 
@@ -48,10 +48,14 @@ pub(super) fn operator(
     Operator::new(readiness(drain, engine, control), metrics)
 }
 
-/// Ready with or without the configuration's database: what was last in force is served.
+/// Ready with or without the configuration's database and the counters' store: what was last in force is
+/// served, and each policy says what happens without its store.
 fn readiness(drain: Drain, engine: Arc<Engine>, control: Control) -> Readiness {
-    let (copied, altered) = (control.clone(), control.clone());
+    let (copied, altered, counting) = (control.clone(), control.clone(), Arc::clone(&engine));
     Readiness::new(drain)
+        .degraded_because("the counters' store does not answer: decisions are made without it", move || {
+            counting.counters().guard().and_then(Guard::trouble)
+        })
         .degraded("the configuration cannot be changed: its database is away or fails", move || {
             !control.is_reachable()
         })
@@ -123,6 +127,8 @@ impl Family for Stored {
         families.gauge("tidegate_control_reachable", help, u64::from(control.is_reachable()))?;
         let help = "1 while this node has only its copy of the stored configuration to go by";
         families.gauge("tidegate_control_from_copy", help, u64::from(control.is_from_copy()))?;
+        let help = "Times that the stored configuration turned out to have another history";
+        families.counter("tidegate_control_replaced", help, control.snapshot().replaced())?;
         let Some(copied) = control.copied_revision() else { return Ok(()) };
         let help = "Stored revision in this node's copy, behind the known one if it cannot be written";
         families.gauge("tidegate_control_copy_revision", help, copied.0)
@@ -168,6 +174,8 @@ fn guarded_store(stats: &GuardStats, families: &mut Families<'_>) -> fmt::Result
     )?;
     families.counter("tidegate_store_breaker_opened", "Times the breaker opened", stats.opened)?;
     families.counter("tidegate_store_failures", "Calls that failed or were too late", stats.failures)?;
+    let help = "Calls for keys that hold what the store cannot read";
+    families.counter("tidegate_store_unreadable", help, stats.unreadable)?;
     let help = "Calls not made because too many were under way";
     families.counter("tidegate_store_saturated", help, stats.saturated)?;
     families.counters("tidegate_store_blind_answers", "Answers given without the store", |series| {
@@ -176,8 +184,12 @@ fn guarded_store(stats: &GuardStats, families: &mut Families<'_>) -> fmt::Result
         series(&[("mode", "closed")], stats.degraded_closed)
     })?;
     families.counter("tidegate_store_blind_units", "Units admitted blindly", stats.blind_units)?;
-    let help = "Of the units admitted blindly, an estimate of what the store would have denied";
-    families.counter("tidegate_store_over_admitted_units", help, stats.over_admitted_units)
+    let help = "Of the units admitted blindly, those that the store had no room for afterwards";
+    families.counter("tidegate_store_over_admitted_units", help, stats.over_admitted_units)?;
+    let help = "Of the units admitted blindly, those that the store has charged afterwards";
+    families.counter("tidegate_store_charged_afterwards_units", help, stats.charged_units)?;
+    let help = "Of the units admitted blindly, those of which nobody knows whether the store had room";
+    families.counter("tidegate_store_unsettled_units", help, stats.unsettled_units)
 }
 
 fn leased_store(stats: &LeaseStats, families: &mut Families<'_>) -> fmt::Result {

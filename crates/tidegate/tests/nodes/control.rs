@@ -99,6 +99,47 @@ fn without_the_database_the_last_revision_serves_and_both_catch_up() {
     assert!(waited < Duration::from_secs(1), "{waited:?}");
 }
 
+/// The database fails over to a server that lacks the newest revision, and the next change gets its number,
+/// all while one node is out of contact: it knew the number, and kept the old policy for ever.
+#[test]
+fn fault_06_a_node_that_was_out_of_contact_drops_a_revision_that_the_database_lost() {
+    let mut server = PostgresServer::start(&[]);
+    let [a, b] = nodes(&server);
+    let (status, tag, reply) = put(&a, 1, "\"0\"");
+    assert_eq!(status, 200, "{reply}");
+    server.back_up();
+    while metric(&a, "tidegate_control_reachable") == 0 {}
+    let (status, _, reply) = put(&a, 2, &tag);
+    assert_eq!(status, 200, "{reply}");
+    in_force_after(&b, 2);
+
+    server.server.end(Signal::INT);
+    server.go_back();
+    let known_port = std::mem::replace(&mut server.port, tidegate_testkit::free_port());
+    server.restart();
+    let [c, d] = nodes(&server);
+    assert_eq!(limit_of(&c), Some(1), "the newest revision is lost");
+    let (status, _, reply) = put(&c, 3, &tag);
+    assert_eq!(status, 200, "{reply}");
+    in_force_after(&d, 3);
+    assert_eq!([&a, &b, &c].map(|node| metric(node, "tidegate_control_revision")), [2, 2, 2]);
+    drop([c, d]);
+
+    server.server.end(Signal::INT);
+    server.port = known_port;
+    server.restart();
+    for node in [&a, &b] {
+        in_force_after(node, 3);
+        assert_eq!(metric(node, "tidegate_control_replaced_total"), 1);
+    }
+    let (status, _, reply) = put(&b, 4, "\"2\"");
+    assert_eq!(status, 200, "{reply}");
+    in_force_after(&a, 4);
+    a.signal("TERM");
+    let ended = a.wait();
+    assert!(ended.output.contains("has another history"), "{}", ended.output);
+}
+
 #[test]
 fn a_node_that_starts_without_the_database_serves_its_copy_and_follows_later() {
     let mut server = PostgresServer::start(&[]);

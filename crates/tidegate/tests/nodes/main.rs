@@ -3,6 +3,7 @@
 
 mod control;
 mod leases;
+mod opening;
 #[path = "../support/mod.rs"]
 mod support;
 mod urls;
