@@ -24,7 +24,8 @@ lint: ## formatting, clippy, documentation, the rules of the house
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
+	@# With --examples cargo chooses features as for tests, and takes what clippy has checked.
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --bin xtask --examples --no-deps --locked --document-private-items
 	cargo xtask tidy
 
 audit: ## dependencies against the advisory database (needs the network)

@@ -5,12 +5,13 @@
 //! is given up is AddressSanitizer, which has little to find where `unsafe` is forbidden.
 //! `--target` is passed so that the flags reach our crates and not build scripts and macros.
 //!
-//! A run is bounded: time, memory, input length, time per input. It starts from the checked-in
+//! As many targets run at a time as there are cores. A run is bounded: time, memory, input length, time per input. It starts from the checked-in
 //! `fuzz/seeds/<target>/`, keeps what it learns in `fuzz/corpus/<target>/` (not checked in), and
 //! leaves a crashing input in `fuzz/artifacts/<target>/`.
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -45,7 +46,7 @@ struct Target {
     crates: Vec<String>,
 }
 
-/// Builds and runs the target named, or all, one after the other.
+/// Builds and runs the target named, or all.
 ///
 /// # Errors
 /// When a target does not build, crashes, or has no seeds.
@@ -54,8 +55,29 @@ pub(crate) fn fuzz(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let targets = targets(root, only.as_deref())?;
     let host = host()?;
     build(root, &host, &targets)?;
-    for target in &targets {
-        fuzz_one(root, &host, &target.name, seconds)?;
+    on_every_core(&targets, |target| fuzz_one(root, &host, &target.name, seconds))
+}
+
+/// Does `work` for each item, as many at a time as there are cores: a target uses one.
+///
+/// # Errors
+/// The first failures, one per core at most; what had not begun by then is left.
+fn on_every_core<T: Sync>(items: &[T], work: impl Fn(&T) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let worker = || -> anyhow::Result<()> {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(item)?;
+        }
+        Ok(())
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let ends: Vec<anyhow::Result<()>> = std::thread::scope(|threads| {
+        let running: Vec<_> = (0..cores).map(|_| threads.spawn(worker)).collect();
+        running.into_iter().map(|it| it.join().unwrap_or_else(|_| bail!("a worker panicked"))).collect()
+    });
+    let failures: Vec<String> = ends.into_iter().filter_map(Result::err).map(|e| format!("{e:#}")).collect();
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
     }
     Ok(())
 }
@@ -158,6 +180,20 @@ mod tests {
         assert!(parse("a b").is_err());
         assert!(parse("--seconds").is_err());
         assert!(parse("--seconds 0").is_err());
+    }
+
+    #[test]
+    fn every_item_is_worked_on_and_no_failure_is_lost() {
+        let done = AtomicUsize::new(0);
+        let items: Vec<usize> = (0..50).collect();
+        let work = |item: &usize| {
+            done.fetch_add(*item, Ordering::Relaxed);
+            Ok(())
+        };
+        on_every_core(&items, work).unwrap();
+        assert_eq!(done.load(Ordering::Relaxed), (0..50).sum::<usize>());
+        let failing = on_every_core(&items, |item| if *item == 49 { bail!("the last one") } else { Ok(()) });
+        assert_eq!(failing.unwrap_err().to_string(), "the last one");
     }
 
     #[test]

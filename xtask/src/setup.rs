@@ -117,6 +117,8 @@ fn cargo_tool(root: &Path, name: &str, version: &str, flags: &[&str]) -> anyhow:
     run(cargo()
         .args(["install", name, "--locked", "--force", "--version", version, "--root"])
         .arg(&tools)
-        .args(flags))?;
+        .args(flags)
+        // Nobody debugs it.
+        .env("CARGO_PROFILE_DEV_DEBUG", "false"))?;
     std::fs::write(&stamp, "").with_context(|| stamp.display().to_string())
 }
