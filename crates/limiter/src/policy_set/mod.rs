@@ -15,7 +15,7 @@
 //! aside with its mistakes, and what remains holds ([`SetAside`], fault 57): a policy that does not
 //! parse, an override of a policy that is not there, an override whose numbers do not go with its
 //! policy. So the start never fails for what is stored. Whether a *change* may set something aside is
-//! decided where changes are made ([`crate::configuration`]).
+//! decided where changes are made ([`tidegate_control::Configuration`]).
 //!
 //! The next set is made from the last one ([`PolicySet::after`]). Where only overrides changed, it
 //! shares all else with it, so one override among 100,000 costs what one among ten does.
