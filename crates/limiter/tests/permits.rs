@@ -100,7 +100,7 @@ fn doors_that_take_nothing_back_hold_no_permit() {
     for _ in 0..3 {
         let answer = service.post("/api/v1/ratelimit", r#"{"client_id":"a","resource":"r"}"#);
         assert_eq!(answer.body["allowed"], true);
-        assert_eq!(service.get("/v1/check?client_id=a").status, 204);
+        assert_eq!(service.get("/v1/check").status, 204);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let pairs: [(&str, &[u8]); 1] = [("client_id", b"a")];
