@@ -112,7 +112,7 @@ fn connections(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Resu
     })?;
     families.counters(
         "tidegate_connections_cut",
-        "Connections cut at a deadline, by its kind",
+        "Connections, and requests of HTTP/2, cut at a deadline, by its kind",
         |series| {
             servers.iter().copied().flatten().try_for_each(|it| {
                 series(&[("server", it.server), ("deadline", "header")], it.totals.cut_header)?;
@@ -132,6 +132,11 @@ fn connections(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Resu
                 .try_for_each(|it| series(&[("server", it.server)], it.totals.accept_paused))
         },
     )?;
+    let help = "Connections accepted over the limit, for the operator's pages";
+    families.counters("tidegate_connections_for_operation", help, |series| {
+        let mut some = servers.iter().copied().flatten().filter(|it| it.totals.accepted_for_operation > 0);
+        some.try_for_each(|it| series(&[("server", it.server)], it.totals.accepted_for_operation))
+    })?;
     families.counters("tidegate_accept_errors", "Failures to accept, by cause", |series| {
         servers.iter().copied().flatten().try_for_each(|it| {
             series(&[("server", it.server), ("cause", "resources")], it.totals.accept_exhausted)?;

@@ -18,6 +18,7 @@ use tidegate_limiter::grpc::{Service, TEMPLATES};
 use tidegate_limiter::policy_set::{AttributeSources, FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, Stage};
 use tidegate_net::http::{HttpConfig, Server};
@@ -68,8 +69,12 @@ async fn start_as(config: HttpConfig, layer: FileLayer) -> Running {
     let engine = Engine::new(set, tallies, Counters::Memory(Memory::new(16 << 20)), Clock::start());
     let cores = Cores::start(NonZeroUsize::MIN).unwrap();
     let drain = Drain::new();
-    let gate =
-        Gate { permits: Permits::new(10), drain: drain.clone(), stats: Arc::new(Stats::new(1, TEMPLATES)) };
+    let gate = Gate {
+        permits: Permits::new(10),
+        buffers: Buffers::new(64 << 20),
+        drain: drain.clone(),
+        stats: Arc::new(Stats::new(1, TEMPLATES)),
+    };
     let listen = ListenConfig::new("127.0.0.1:0".parse().unwrap(), NonZeroUsize::MIN);
     let listeners = Listeners::bind(&listen).unwrap();
     let address = listeners.address();

@@ -265,11 +265,13 @@ fn fault_55_a_flood_of_auth_on_many_connections_is_cut_and_others_are_served() {
 
 #[test]
 fn who_says_nothing_or_half_a_command_is_cut() {
-    let short = Duration::from_millis(50);
-    let config = RespConfig { command_timeout: short, ..RespConfig::default() };
+    // A machine that stands still while the client connects must not make it one that says nothing.
+    let config = RespConfig { command_timeout: Duration::from_secs(3), ..RespConfig::default() };
     let service = start(None, config);
     assert_eq!(last_words(&mut service.connect(), b"PING\r\n*1\r\n$4\r\nPI"), "+PONG\r\n");
     assert_eq!(service.stats.totals().cut_header, 1);
+    assert_eq!(last_words(&mut service.connect(), b""), "", "long before it would be idle");
+    assert_eq!(service.stats.totals().cut_header, 2);
 
     let config = RespConfig { idle_timeout: Duration::from_secs(2), ..RespConfig::default() };
     let service = start(None, config);
@@ -277,7 +279,7 @@ fn who_says_nothing_or_half_a_command_is_cut() {
     assert_eq!(last_words(&mut service.connect(), b""), "");
     assert_eq!(service.stats.totals().cut_idle, 2);
 
-    let config = RespConfig { command_timeout: short, ..RespConfig::default() };
+    let config = RespConfig { command_timeout: Duration::from_millis(50), ..RespConfig::default() };
     let service = start(Some(PASSWORD), config);
     assert_eq!(last_words(&mut service.connect(), b""), "");
     assert_eq!(service.stats.totals().cut_header, 1);

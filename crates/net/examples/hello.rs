@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::{Drain, Stage};
 use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
 use tidegate_net::listen::{ListenConfig, Listeners};
@@ -37,7 +38,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cores = Cores::start(count)?;
     let drain = Drain::new();
     let stats = Arc::new(Stats::new(cores.count(), &["other", "/"]));
-    let gate = Gate { permits: Permits::new(20_000), drain: drain.clone(), stats };
+    let gate =
+        Gate { permits: Permits::new(20_000), buffers: Buffers::new(64 << 20), drain: drain.clone(), stats };
     let listeners = if arguments.next().as_deref() == Some("shared") {
         Listeners::adopt(&std::net::TcpListener::bind(address)?, count)?
     } else {

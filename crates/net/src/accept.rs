@@ -10,7 +10,8 @@
 //! While all permits are taken each loop keeps the one connection it has in hand unserved and
 //! accepts no more: the others wait in the kernel's queue, which is bounded by the backlog and
 //! makes clients retry when it is full (fault 35). Taking the permit before accepting instead
-//! would let an idle core sit on the last one while another core's queue waits for it.
+//! would let an idle core sit on the last one while another core's queue waits for it. A listener
+//! that has permits for operation takes one of those meanwhile ([`crate::permits`]).
 //!
 //! Closing a listener resets what the kernel has accepted or half accepted for it. So the loop
 //! first has the kernel drop the first packet of each new connection (the client's kernel repeats
@@ -29,6 +30,7 @@ use socket2::{SockFilter, SockRef};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
+use crate::buffers::Buffers;
 use crate::drain::{Drain, Hold, Stage};
 use crate::listen::ListenSocket;
 use crate::permits::{Permit, Permits};
@@ -45,6 +47,8 @@ const LAST_HANDSHAKES: Duration = Duration::from_millis(250);
 pub struct Gate {
     /// The cap on open connections.
     pub permits: Permits,
+    /// The cap on bytes that are held for connections.
+    pub buffers: Buffers,
     /// The lifecycle that ends accepting.
     pub drain: Drain,
     /// The counters.
@@ -55,7 +59,7 @@ pub struct Gate {
 /// count of open connections.
 #[derive(Debug)]
 pub struct Held {
-    _permit: Permit,
+    permit: Permit,
     _hold: Hold,
     stats: Arc<Stats>,
     core: usize,
@@ -63,8 +67,25 @@ pub struct Held {
 
 impl Held {
     fn new(gate: &Gate, core: usize, permit: Permit) -> Self {
-        gate.stats.core(core).accepted.fetch_add(1, Relaxed);
-        Self { _permit: permit, _hold: gate.drain.hold_connection(), stats: Arc::clone(&gate.stats), core }
+        let stats = gate.stats.core(core);
+        stats.accepted.fetch_add(1, Relaxed);
+        if permit.is_for_operation() {
+            let times = stats.accepted_for_operation.fetch_add(1, Relaxed) + 1;
+            if times.is_power_of_two() {
+                tracing::warn!(
+                    limit = gate.permits.limit(),
+                    times,
+                    "connection limit reached: only the operator's pages are answered"
+                );
+            }
+        }
+        Self { permit, _hold: gate.drain.hold_connection(), stats: Arc::clone(&gate.stats), core }
+    }
+
+    /// Whether the connection is one over the limit, which may ask for the operator's pages only.
+    #[must_use]
+    pub fn is_for_operation(&self) -> bool {
+        self.permit.is_for_operation()
     }
 }
 
@@ -100,7 +121,7 @@ where
         drop(timeout(LAST_HANDSHAKES, accept_forever(&listener, gate, core, &mut in_hand, &mut serve)).await);
     }
     if let Some((stream, peer)) = in_hand {
-        serve(stream, peer, Held::new(gate, core, gate.permits.acquire_over_limit()));
+        serve(stream, peer, Held::new(gate, core, Permits::over_limit()));
     }
     if !is_inherited {
         empty_queue(&listener.into_std()?, gate, core, serve);
@@ -140,19 +161,14 @@ async fn accept_forever<S>(
 }
 
 async fn permit(permits: &Permits, stats: &CoreStats) -> Permit {
-    if let Some(permit) = permits.try_acquire() {
+    if let Some(permit) = permits.try_acquire().or_else(|| permits.try_acquire_for_operation()) {
         return permit;
     }
     let times = stats.accept_paused.fetch_add(1, Relaxed) + 1;
     if times.is_power_of_two() {
         tracing::warn!(limit = permits.limit(), times, "connection limit reached: accepting pauses");
     }
-    loop {
-        sleep(SHORTEST_PAUSE).await;
-        if let Some(permit) = permits.try_acquire() {
-            return permit;
-        }
-    }
+    permits.acquire().await
 }
 
 /// Counts a failure to accept; true if accepting should pause.
@@ -204,7 +220,7 @@ where
         });
         match accepted {
             Ok((stream, peer)) => {
-                serve(stream, peer, Held::new(gate, core, gate.permits.acquire_over_limit()));
+                serve(stream, peer, Held::new(gate, core, Permits::over_limit()));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) => {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!                           ┌─ whole: a request in one piece ─┐
-//!   accept ─> DeadlineIo ─>─┤    (what it will not judge)     ├─> Handle::handle ─> Reply
-//!              |            └──────────> hyper ───────────────┘   RequestBody: bytes, time, rate
+//!   accept ─> DeadlineIo ─>─┤    (what is not simple)          ├─> Handle::handle ─> Reply
+//!              |            └──────> front ─> hyper ──────────┘   RequestBody: bytes, time, rate
 //!              └─ idle, header and write deadlines, by Activity
 //! ```
 //!
@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | request head, bytes | 64 KiB, 100 fields | 431 |
 //! | request target, bytes | 8 KiB | 414 |
-//! | request head, time from its first byte | 10 s | the connection ends |
+//! | request head, time from its first byte, the first one's from connecting | 10 s | the connection ends |
 //! | time between requests | 75 s | the connection ends |
 //! | request body, bytes | the service's choice | 413 |
 //! | request body, time and rate | 30 s, 1 KiB/s after 5 s | 408 |
@@ -27,11 +27,11 @@
 //! A connection that the server ends is first half-closed and then read dry for a moment, so that
 //! the client gets the 413 or 431 instead of a reset.
 //!
-//! What hyper decides on malformed requests (fault 32), as the tests pin it down: a head it cannot
-//! parse, unlike `Content-Length`s, `Transfer-Encoding` that does not end in `chunked`, or any in
-//! HTTP/1.0: 400 and close. `Content-Length` beside `Transfer-Encoding`: the length is removed, the
-//! chunked body is read, and the connection closes after the reply (RFC 9112, 6.3). Bare LF ends a
-//! line (RFC 9112, 2.2). A stricter reading is the gateway's to add before it forwards anything.
+//! A request whose framing or host is in doubt is refused before hyper or the service sees it, with 400
+//! and the end of the connection (fault 32): `framing.rs` has the list. Refusals are problem documents.
+//!
+//! A client that half-closes after its request gets the reply, if it is there within 10 s. A client that
+//! has left looks the same until it is written to; its request is dropped then (fault 44).
 //!
 //! This page is about HTTP/1.1; HTTP/2, a second protocol behind the same [`Handle`], is in `http2.rs`.
 //!
@@ -41,12 +41,17 @@
 
 mod activity;
 mod body;
+mod body_end;
 mod config;
 mod connection;
 mod deadline;
 mod encode;
+mod framing;
+mod front;
 mod http2;
 mod listener;
+mod outbox;
+mod outgoing;
 mod plain;
 mod preface;
 mod reply;
@@ -73,6 +78,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The core that serves it, below [`crate::runtime::Cores::count`].
     pub core: usize,
+    /// Whether the connection is one over the limit: only what [`Handle::is_operational`] is answered.
+    pub is_for_operation: bool,
 }
 
 /// A service: it answers requests.
@@ -83,6 +90,12 @@ pub struct Peer {
 pub trait Handle: Send + Sync + 'static {
     /// Answers one request. Every outcome is a reply; an error page is one too.
     fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> impl Future<Output = Reply> + Send;
+
+    /// Whether a request for this path is answered when the connection limit is reached.
+    fn is_operational(&self, path: &str) -> bool {
+        let _ = path;
+        false
+    }
 
     /// Answers a request that arrived whole, if that takes no waiting and is worth a way of its own:
     /// with the reply that [`Handle::handle`] would give, byte by byte. `None`: nothing has happened,

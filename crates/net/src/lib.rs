@@ -7,6 +7,7 @@
 //! ```
 
 pub mod accept;
+pub mod buffers;
 pub mod clock;
 pub mod drain;
 pub mod http;

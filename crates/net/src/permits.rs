@@ -1,65 +1,108 @@
-//! A cap on connections that all cores share.
+//! A cap on connections that all cores and listeners share.
+//!
+//! ```text
+//!   limit = kept for listener A + kept for listener B + shared by all + (over the limit: operation)
+//! ```
+//!
+//! A listener first takes what is kept for it, then what all share. So connections to one listener,
+//! however idle, never keep another one from accepting (fault 61). Beyond the limit a listener may have
+//! a few connections for operation: each gets one request, for one of the operator's pages.
+//!
+//! Waiting is in the order of asking, and costs nothing until a permit is given back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many connections may be open at once, over every listener that was given a clone.
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How many connections a listener may have open at once.
 #[derive(Clone, Debug)]
 pub struct Permits {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
     limit: usize,
-    taken: AtomicUsize,
+    /// For this listener alone.
+    kept: Arc<Semaphore>,
+    /// For every listener that was given a clone.
+    shared: Arc<Semaphore>,
+    /// Over the limit, for operation.
+    operation: Arc<Semaphore>,
 }
 
 impl Permits {
     /// Allows `limit` connections at a time.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { shared: Arc::new(Shared { limit, taken: AtomicUsize::new(0) }) }
+        let limit = limit.min(Semaphore::MAX_PERMITS);
+        let permits = |count| Arc::new(Semaphore::new(count));
+        Self { limit, kept: permits(0), shared: permits(limit), operation: permits(0) }
+    }
+
+    /// The same limit for one more listener, for which `count` of the permits that are shared are kept
+    /// from now on, or as many as are left.
+    #[must_use]
+    pub fn keeping(&self, count: usize) -> Self {
+        let kept = Arc::new(Semaphore::new(self.shared.forget_permits(count)));
+        Self { kept, operation: Arc::new(Semaphore::new(0)), ..self.clone() }
+    }
+
+    /// Adds `count` permits over the limit, for operation.
+    #[must_use]
+    pub fn with_operation(self, count: usize) -> Self {
+        Self { operation: Arc::new(Semaphore::new(count)), ..self }
     }
 
     /// Takes a permit unless all are taken.
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
-        let take = |taken: usize| (taken < self.shared.limit).then_some(taken + 1);
-        self.shared.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-        Some(Permit { shared: Arc::clone(&self.shared) })
+        let take = |from: &Arc<Semaphore>| Arc::clone(from).try_acquire_owned().ok();
+        let taken = take(&self.kept).or_else(|| take(&self.shared))?;
+        Some(Permit { _taken: Some(taken), is_for_operation: false })
     }
 
-    /// Takes a permit even above the limit, for connections the kernel accepted before a drain.
-    /// The accept queue bounds by how many.
+    /// Takes a permit for operation unless all are taken.
     #[must_use]
-    pub fn acquire_over_limit(&self) -> Permit {
-        self.shared.taken.fetch_add(1, Ordering::Relaxed);
-        Permit { shared: Arc::clone(&self.shared) }
+    pub fn try_acquire_for_operation(&self) -> Option<Permit> {
+        let taken = Arc::clone(&self.operation).try_acquire_owned().ok()?;
+        Some(Permit { _taken: Some(taken), is_for_operation: true })
     }
 
-    /// Permits taken now.
+    /// Waits for a permit of any kind.
+    pub async fn acquire(&self) -> Permit {
+        let from = |from: &Arc<Semaphore>| Arc::clone(from).acquire_owned();
+        let (permit, is_for_operation) = tokio::select! {
+            biased;
+            permit = from(&self.kept) => (permit, false),
+            permit = from(&self.shared) => (permit, false),
+            permit = from(&self.operation) => (permit, true),
+        };
+        // The error is that of a closed semaphore, and nobody closes these.
+        Permit { _taken: permit.ok(), is_for_operation }
+    }
+
+    /// A permit even above the limit, for connections the kernel accepted before a drain. The accept
+    /// queue bounds by how many.
     #[must_use]
-    pub fn taken(&self) -> usize {
-        self.shared.taken.load(Ordering::Relaxed)
+    pub fn over_limit() -> Permit {
+        Permit { _taken: None, is_for_operation: false }
     }
 
-    /// The most that may be taken.
+    /// The most that may be taken, operation aside.
     #[must_use]
     pub fn limit(&self) -> usize {
-        self.shared.limit
+        self.limit
     }
 }
 
 /// The right to hold one connection open; given back when dropped.
 #[derive(Debug)]
 pub struct Permit {
-    shared: Arc<Shared>,
+    _taken: Option<OwnedSemaphorePermit>,
+    is_for_operation: bool,
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.shared.taken.fetch_sub(1, Ordering::Relaxed);
+impl Permit {
+    /// Whether the connection may ask for the operator's pages only.
+    #[must_use]
+    pub fn is_for_operation(&self) -> bool {
+        self.is_for_operation
     }
 }
 
@@ -75,8 +118,40 @@ mod tests {
         assert!(permits.try_acquire().is_none());
         drop(first);
         let _third = permits.try_acquire().unwrap();
-        let _fourth = permits.acquire_over_limit();
-        assert_eq!(permits.taken(), 3);
-        assert!(permits.try_acquire().is_none());
+        drop(Permits::over_limit());
+        assert!(permits.try_acquire().is_none(), "what was over the limit is not given back to it");
+    }
+
+    #[test]
+    fn fault_61_what_is_kept_for_a_listener_is_not_taken_by_another() {
+        let all = Permits::new(6);
+        let (first, second) = (all.keeping(2), all.keeping(1));
+        let all_of = |permits: &Permits| std::iter::from_fn(|| permits.try_acquire()).collect::<Vec<_>>();
+        let greedy = all_of(&first);
+        assert_eq!(greedy.len(), 5, "its own two and the three that are shared");
+        let other = second.try_acquire().unwrap();
+        assert!(second.try_acquire().is_none(), "six in all");
+        assert_eq!(second.limit(), 6);
+        drop(greedy);
+        drop(other);
+        assert_eq!(all_of(&second).len(), 4);
+        assert_eq!(all_of(&all.keeping(100)).len(), 3, "no more can be kept than is shared");
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_is_woken_by_the_permit_that_is_given_back() {
+        let permits = Permits::new(1).with_operation(1);
+        let held = permits.try_acquire().unwrap();
+        let operation = permits.acquire().await;
+        assert!(operation.is_for_operation());
+        assert!(permits.try_acquire_for_operation().is_none());
+        let waiting = tokio::spawn({
+            let permits = permits.clone();
+            async move { permits.acquire().await.is_for_operation() }
+        });
+        drop(held);
+        assert!(!waiting.await.unwrap());
+        drop(operation);
+        assert!(permits.try_acquire_for_operation().is_some());
     }
 }

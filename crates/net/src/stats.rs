@@ -130,6 +130,8 @@ pub struct CoreStats {
     pub closed: AtomicU64,
     /// Times that accepting paused because every connection permit was taken.
     pub accept_paused: AtomicU64,
+    /// Connections accepted over the limit, for operation.
+    pub accepted_for_operation: AtomicU64,
     /// Times that accepting failed for want of descriptors or memory (EMFILE, ENFILE, ENOBUFS, ENOMEM).
     pub accept_exhausted: AtomicU64,
     /// Other failures to accept, such as a peer that was gone already.
@@ -138,7 +140,7 @@ pub struct CoreStats {
     pub cut_header: AtomicU64,
     /// Connections closed because they were idle.
     pub cut_idle: AtomicU64,
-    /// Connections cut because the peer did not read.
+    /// Connections, and requests of HTTP/2, cut because the peer did not read.
     pub cut_write: AtomicU64,
     /// TLS handshakes that succeeded.
     pub handshakes: AtomicU64,
@@ -227,6 +229,8 @@ pub struct Totals {
     pub open: u64,
     /// See [`CoreStats::accept_paused`].
     pub accept_paused: u64,
+    /// See [`CoreStats::accepted_for_operation`].
+    pub accepted_for_operation: u64,
     /// See [`CoreStats::accept_exhausted`].
     pub accept_exhausted: u64,
     /// See [`CoreStats::accept_failed`].
@@ -283,6 +287,7 @@ impl Stats {
             accepted,
             open: accepted.saturating_sub(closed),
             accept_paused: sum(|core| &core.accept_paused),
+            accepted_for_operation: sum(|core| &core.accepted_for_operation),
             accept_exhausted: sum(|core| &core.accept_exhausted),
             accept_failed: sum(|core| &core.accept_failed),
             cut_header: sum(|core| &core.cut_header),

@@ -76,6 +76,38 @@ fn fault_31_slow_heads_and_bodies_are_cut_while_others_are_served() {
 }
 
 #[test]
+fn fault_31_silent_connections_are_cut_at_the_deadline_of_their_first_head() {
+    const COUNT: usize = 50;
+    let http = HttpConfig { head_timeout: SLOW, ..HttpConfig::default() };
+    let server = TestServer::start(Options { http, ..Options::default() });
+    let mut used = server.connect();
+    used.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    assert!(read_reply(&mut used).unwrap().starts_with("HTTP/1.1 200"));
+    let before = monotonic();
+    let silent = send_all(&server, COUNT, b"");
+    eventually("they are cut", || server.stats.totals().cut_header == COUNT as u64);
+    assert!(before.elapsed() < HttpConfig::default().idle_timeout, "long before they would be idle");
+    for mut stream in silent {
+        assert_eq!(read_to_end(&mut stream), "");
+    }
+    assert!(request(&mut used, "/").unwrap().starts_with("HTTP/1.1 200"), "an idle connection stays");
+}
+
+#[test]
+fn fault_31_a_first_head_that_begins_late_gets_no_more_time() {
+    let http = HttpConfig { head_timeout: SLOW, ..HttpConfig::default() };
+    let server = TestServer::start(Options { http, ..Options::default() });
+    let mut late = server.connect();
+    let opened = monotonic();
+    eventually("most of its time has passed", || opened.elapsed() > SLOW * 3 / 4);
+    late.write_all(b"GET / HT").unwrap();
+    assert_eq!(read_to_end(&mut late), "");
+    // A machine that stands still makes it later; a head counted from its first byte would be 8.75 s.
+    assert_eq!(server.stats.totals().cut_header, 1);
+    assert!(opened.elapsed() < SLOW * 7 / 4, "cut after {:?}", opened.elapsed());
+}
+
+#[test]
 fn fault_31_a_body_that_stalls_half_way_is_too_slow_in_total() {
     let server = server();
     let mut stream = server.connect();

@@ -7,9 +7,12 @@ mod common;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use common::{Options, TestServer, eventually, exchange, request};
+use common::{Options, PATIENCE, TestServer, eventually, exchange, request};
+use tidegate_net::http::HttpConfig;
 use tidegate_net::listen::ListenConfig;
+use tidegate_net::permits::Permits;
 
 #[test]
 fn fault_35_an_overflowing_accept_queue_recovers() {
@@ -17,7 +20,10 @@ fn fault_35_an_overflowing_accept_queue_recovers() {
     const CLIENTS: usize = 40;
     let listen =
         ListenConfig { backlog: 4, ..ListenConfig::new(([127, 0, 0, 1], 0).into(), NonZeroUsize::MIN) };
-    let server = TestServer::start(Options { connections: CAP, listen, ..Options::default() });
+    // Those inside are silent for as long as the test takes.
+    let http = HttpConfig { head_timeout: PATIENCE, ..HttpConfig::default() };
+    let permits = Permits::new(CAP);
+    let server = TestServer::start(Options { permits, listen, http, ..Options::default() });
     let mut holders: Vec<_> = (0..CAP).map(|_| server.connect()).collect();
     eventually("all permits are taken", || server.drain.connections() == CAP);
 
@@ -43,7 +49,9 @@ fn fault_35_an_overflowing_accept_queue_recovers() {
 
 #[test]
 fn fault_44_a_client_that_leaves_gives_its_connection_back() {
-    let server = TestServer::start(Options { connections: 1, cores: 1, ..Options::default() });
+    let http = HttpConfig { half_closed: Duration::from_millis(100), ..HttpConfig::default() };
+    let server =
+        TestServer::start(Options { permits: Permits::new(1), cores: 1, http, ..Options::default() });
     for _ in 0..20 {
         let mut gone = server.connect();
         write!(gone, "GET /held HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();

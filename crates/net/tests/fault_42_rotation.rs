@@ -138,6 +138,12 @@ const CASES: &[Case] = &[
         |fault| matches!(fault, TlsFault::TooLarge),
     ),
     (
+        "to be shown in a handshake",
+        TlsFile::Certificate,
+        |certificates, pair| lengthen(certificates, pair, 65_000),
+        |fault| matches!(fault, TlsFault::TooLongToShow(65_001..)),
+    ),
+    (
         "not encrypted",
         TlsFile::Key,
         |_, pair| {
@@ -169,6 +175,28 @@ const CASES: &[Case] = &[
         |fault| matches!(fault, TlsFault::Expired(_)),
     ),
 ];
+
+/// Repeats the authority behind the certificate until the chain has more than `bytes`, as a handshake shows
+/// it; without the last one it would have less.
+fn lengthen(certificates: &Certificates, pair: &Pair, bytes: usize) {
+    let shown = |path: &Path| first(path).len() + 5;
+    let (own, more) = (shown(&pair.certificate), shown(&certificates.authority()));
+    let times = (bytes - own) / more + 1;
+    let mut chain = fs::read_to_string(&pair.certificate).unwrap();
+    chain.push_str(&fs::read_to_string(certificates.authority()).unwrap().repeat(times));
+    write(&pair.certificate, chain.as_bytes());
+}
+
+#[test]
+fn fault_42_the_longest_chain_that_is_accepted_can_be_served() {
+    let rotating = Rotating::start();
+    let longest = 65_000 - first(&rotating.certificates.authority()).len() - 5;
+    lengthen(&rotating.certificates, &rotating.pair, longest);
+    rotating.tls.reload().unwrap();
+    let mut stream = connect(rotating.server.address, &client(&rotating.certificates, None, &[]));
+    assert!(request(&mut stream, "/").unwrap().starts_with("HTTP/1.1 200"));
+    assert!(stream.conn.peer_certificates().unwrap().len() > 50);
+}
 
 #[test]
 fn fault_42_a_bad_pair_is_refused_and_the_old_one_serves_on() {

@@ -5,9 +5,12 @@
 mod common;
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
 
-use common::{Options, TestServer, eventually, read_reply, read_to_end};
+use common::{Options, PATIENCE, TestServer, eventually, read_reply, read_to_end};
+use socket2::SockRef;
+use tidegate_net::http::HttpConfig;
 
 /// A connection on which hyper is at work: it had to read a chunked body.
 fn with_hyper(server: &TestServer) -> TcpStream {
@@ -84,8 +87,42 @@ fn a_hundred_pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn fault_44_a_client_that_leaves_takes_its_request_along() {
+fn a_client_that_half_closes_gets_its_reply() {
     let server = TestServer::start(Options { cores: 1, ..Options::default() });
+    for connect in [TestServer::connect, with_hyper] {
+        let mut stream = connect(&server);
+        stream.write_all(b"GET /held HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+        eventually("the request is being answered", || server.stats.totals().in_flight == 1);
+        stream.shutdown(Shutdown::Write).unwrap();
+        let more = server.connect();
+        eventually("the server has seen others since", || server.stats.totals().open == 2);
+        server.release.add_permits(1);
+        assert!(read_to_end(&mut stream).starts_with("HTTP/1.1 200"));
+        drop(more);
+        eventually("the connections end", || server.stats.totals().open == 0);
+    }
+}
+
+#[test]
+fn fault_44_a_client_that_resets_takes_its_request_along_at_once() {
+    // Longer than anything here waits: only the reset ends it.
+    let http = HttpConfig { half_closed: PATIENCE * 10, ..HttpConfig::default() };
+    let server = TestServer::start(Options { cores: 1, http, ..Options::default() });
+    for connect in [TestServer::connect, with_hyper] {
+        let mut stream = connect(&server);
+        let before = server.stats.totals();
+        stream.write_all(b"GET /held HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+        eventually("the request is being answered", || server.stats.totals().in_flight == 1);
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        eventually("it is abandoned", || server.stats.totals().abandoned == before.abandoned + 1);
+    }
+}
+
+#[test]
+fn fault_44_a_client_that_leaves_takes_its_request_along() {
+    let http = HttpConfig { half_closed: Duration::from_millis(200), ..HttpConfig::default() };
+    let server = TestServer::start(Options { cores: 1, http, ..Options::default() });
     for connect in [TestServer::connect, with_hyper] {
         let mut stream = connect(&server);
         let before = server.stats.totals();

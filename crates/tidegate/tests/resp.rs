@@ -145,3 +145,29 @@ fn the_python_client_works_in_both_versions_of_the_protocol() {
         "[0, 3, 2, -1, 60] [0, 3, 1, -1, 120] [0, 3, 0, -1, 180] [1, 3, 0, 60, 180]\n".repeat(2)
     );
 }
+
+#[test]
+fn fault_61_idle_redis_clients_leave_the_other_listeners_and_the_operator_their_connections() {
+    let service =
+        Tidegate::start(&[], &[("TIDEGATE_LIMITS_CONNECTIONS", "20"), ("TIDEGATE_RUNTIME_WORKERS", "2")]);
+    // They have said something, so that they may be idle for minutes.
+    let idle: Vec<_> = (0..25)
+        .map(|_| {
+            let mut client = TcpStream::connect(service.resp).unwrap();
+            client.write_all(b"PING\r\n").unwrap();
+            client
+        })
+        .collect();
+    let ready = || agent().get(service.url("/readyz")).call().unwrap();
+    assert_eq!(ready().status(), 200);
+    let body = r#"{"client_id":"a","resource":"api"}"#;
+    let asked = agent().post(service.url("/api/v1/ratelimit")).content_type("application/json").send(body);
+    assert_eq!(asked.unwrap().status(), 200);
+    TcpStream::connect(service.grpc).unwrap();
+    let metrics = agent().get(service.url("/metrics")).call().unwrap().into_body().read_to_string().unwrap();
+    let open =
+        metrics.lines().find(|line| line.starts_with("tidegate_connections_open{server=\"resp\"}")).unwrap();
+    let open: u32 = open.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(open <= 16, "four of the twenty are the others': {open}");
+    drop(idle);
+}

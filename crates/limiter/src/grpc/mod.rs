@@ -103,7 +103,7 @@ impl Handle for Service {
         if head.method != Method::POST
             || !content_type.is_some_and(|it| it.starts_with(CONTENT_TYPE.as_bytes()))
         {
-            return Reply::refusal(http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "this listener speaks gRPC\n");
+            return Reply::refusal(http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "this listener speaks gRPC");
         }
         let path = head.uri.path();
         let route = TEMPLATES.iter().position(|known| *known == path).unwrap_or(0);

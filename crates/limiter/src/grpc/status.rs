@@ -61,6 +61,7 @@ impl From<BodyError> for Status {
         let code = match error {
             BodyError::TooLarge { .. } => Code::ResourceExhausted,
             BodyError::TooSlow => Code::DeadlineExceeded,
+            BodyError::NoRoom => Code::Unavailable,
             BodyError::Broken(_) => Code::InvalidArgument,
         };
         Self::new(code, error.to_string())

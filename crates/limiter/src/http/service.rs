@@ -32,7 +32,7 @@ impl Service {
         };
         let response = match reply {
             ApiReply::Whole(reply) => reply.map(Body::Full),
-            ApiReply::Routed(reply) => reply.map(Body::streamed),
+            ApiReply::Routed(reply) => whole(reply).await,
         };
         Reply::new(self.route(template), response)
     }
@@ -54,10 +54,19 @@ impl Service {
     }
 }
 
+/// The router's replies are at hand, all of them: only as such can their bytes be charged.
+async fn whole(reply: Response<axum::body::Body>) -> Response<Body> {
+    let (head, body) = reply.into_parts();
+    // Invariant: what is at hand is read without an error.
+    let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    Response::from_parts(head, Body::Full(bytes))
+}
+
 fn refuse(error: &BodyError) -> Response<Bytes> {
     let title = match error {
         BodyError::TooLarge { .. } => "Content Too Large",
         BodyError::TooSlow => "Request Timeout",
+        BodyError::NoRoom => "Service Unavailable",
         BodyError::Broken(_) => "Bad Request",
     };
     reply::problem(&Problem::new(error.status().as_u16(), title, error.to_string()))

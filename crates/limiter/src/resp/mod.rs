@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | an argument, a command, arguments | 64 KiB, 128 KiB, 64 | an error, and the connection ends |
 //! | the same before AUTH | 4 KiB, 6 KiB, 8 | the same |
-//! | a command's time from its first byte | 10 s | the connection ends |
+//! | a command's time from its first byte, the first one's from connecting | 10 s | the connection ends |
 //! | time until AUTH, if a password is set | 10 s | the connection ends |
 //! | wrong passwords on one connection | 8 | an error, and the connection ends |
 //! | time between commands | 300 s | the connection ends |

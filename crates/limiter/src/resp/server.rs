@@ -50,7 +50,8 @@ const LINGER_BYTES: usize = 1 << 20;
 /// The bounds of a RESP server that are times.
 #[derive(Clone, Debug)]
 pub struct RespConfig {
-    /// From the first byte of a command to its last; until AUTH, from connecting.
+    /// From the first byte of a command to its last; for the first command, and until AUTH, from
+    /// connecting.
     pub command_timeout: Duration,
     /// Between two commands.
     pub idle_timeout: Duration,
@@ -138,6 +139,7 @@ impl Server {
             batch: Batch::default(),
             answered: Answered::default(),
             opened,
+            spoke: false,
             waiting_since: opened,
         };
         if let Err(end) = connection.converse(sessions).await {
@@ -171,6 +173,8 @@ struct Connection<'a, S> {
     /// The commands of the present pipeline, to be counted at its end.
     answered: Answered,
     opened: Instant,
+    /// The client has sent something.
+    spoke: bool,
     /// When the present wait began: an incomplete command's first byte, or the last reply.
     waiting_since: Instant,
 }
@@ -212,7 +216,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// The deadline of the wait for bytes, and what its passing means.
     fn deadline(&self) -> (Instant, Cut) {
         let RespConfig { command_timeout, idle_timeout, .. } = *self.config;
-        if self.session.is_closed() {
+        if self.session.is_closed() || (!self.spoke && command_timeout < idle_timeout) {
             (self.opened + command_timeout, Cut::Header)
         } else if self.input.is_empty() {
             (self.waiting_since + idle_timeout, Cut::Idle)
@@ -254,9 +258,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         if let Some(error) = unreadable {
             last = self.give_up(error);
         }
-        if at > 0 || self.input.len() == received {
+        // The first command is waited for from the connection's start.
+        if at > 0 || (self.input.len() == received && self.spoke) {
             self.waiting_since = arrived;
         }
+        self.spoke = true;
         self.input.drain(..at);
         if self.input.is_empty() {
             self.input.shrink_to(READ_BYTES);

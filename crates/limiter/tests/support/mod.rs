@@ -21,6 +21,7 @@ use tidegate_limiter::no_match::OnNoMatch;
 use tidegate_limiter::policy_set::{FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, Stage};
 use tidegate_net::http::{Answered, Handle, HttpConfig, Peer, Plain, Reply, RequestBody, Server, Unwritten};
@@ -112,6 +113,7 @@ pub fn start_as(
         Box::leak([&["other"][..], &TEMPLATES].concat().into_boxed_slice());
     let gate = Gate {
         permits: Permits::new(1_000),
+        buffers: Buffers::new(64 << 20),
         drain: drain.clone(),
         stats: Arc::new(Stats::new(cores.count(), templates)),
     };

@@ -18,6 +18,7 @@ use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::resp::{RespConfig, Server, TEMPLATES};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::listen::{ListenConfig, Listeners};
@@ -48,7 +49,12 @@ pub fn start(password: Option<&str>, config: RespConfig) -> Running {
     let cores = Cores::start(two).unwrap();
     let drain = Drain::new();
     let stats = Arc::new(Stats::new(2, TEMPLATES));
-    let gate = Gate { permits: Permits::new(1_000), drain: drain.clone(), stats: stats.clone() };
+    let gate = Gate {
+        permits: Permits::new(1_000),
+        buffers: Buffers::new(64 << 20),
+        drain: drain.clone(),
+        stats: stats.clone(),
+    };
     let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), two)).unwrap();
     let address = listeners.address();
     Server::new(&engine, password.map(Credential::new), config, gate).start(&cores, listeners);

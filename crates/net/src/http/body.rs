@@ -1,19 +1,22 @@
 //! A request's body, bounded in bytes, time and rate.
 //!
 //! The bounds live in the body itself rather than in a helper around it, so that they also hold
-//! for code that reads it through a framework (axum's extractors). The timer exists only for
+//! for code that reads it through a framework (axum's extractors). A body that is put together from
+//! several pieces is charged to its connection, by what it takes and not by what it announces. The timer exists only for
 //! bodies that have to be waited for: most arrive in the same read as their head.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep_until};
 
 use super::config::BodyPace;
+use crate::buffers::{Account, Charge};
 use crate::clock::monotonic;
 
 /// Why a request body could not be had.
@@ -28,6 +31,9 @@ pub enum BodyError {
     /// It came too slowly: answer 408.
     #[error("the request body did not arrive in time")]
     TooSlow,
+    /// The connection, or the process, holds as many bytes as it may: answer 503.
+    #[error("too many bytes are held for requests at once; try again")]
+    NoRoom,
     /// The client left, or its framing is broken: answer 400, if anybody is there.
     #[error("the request body broke off: {0}")]
     Broken(#[from] hyper::Error),
@@ -40,6 +46,7 @@ impl BodyError {
         match self {
             Self::TooLarge { .. } => http::StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => http::StatusCode::REQUEST_TIMEOUT,
+            Self::NoRoom => http::StatusCode::SERVICE_UNAVAILABLE,
             Self::Broken(_) => http::StatusCode::BAD_REQUEST,
         }
     }
@@ -61,6 +68,7 @@ enum Source {
 struct Arriving {
     incoming: Incoming,
     pace: BodyPace,
+    account: Arc<Account>,
     received: u64,
     wait: Option<Wait>,
 }
@@ -72,8 +80,8 @@ struct Wait {
 }
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, pace: BodyPace) -> Self {
-        Self(Source::Arriving(Arriving { incoming, pace, received: 0, wait: None }))
+    pub(super) fn new(incoming: Incoming, pace: BodyPace, account: Arc<Account>) -> Self {
+        Self(Source::Arriving(Arriving { incoming, pace, account, received: 0, wait: None }))
     }
 
     pub(super) fn whole(bytes: Bytes) -> Self {
@@ -101,15 +109,50 @@ impl RequestBody {
         if self.is_end_stream() {
             return Ok(first);
         }
-        let mut whole = BytesMut::from(first);
+        let Source::Arriving(Arriving { account, .. }) = &self.0 else { return Ok(first) };
+        let mut whole = Gathered::new(account, limit)?;
+        whole.append(&first)?;
+        drop(first);
         while let Some(frame) = self.frame().await {
-            let more = frame?.into_data().unwrap_or_default();
-            if whole.len() + more.len() > limit {
-                return Err(too_large);
-            }
-            whole.extend_from_slice(&more);
+            whole.append(&frame?.into_data().unwrap_or_default())?;
         }
-        Ok(whole.freeze())
+        Ok(Bytes::from_owner(whole))
+    }
+}
+
+/// A body that comes in pieces, as far as it has come. It takes no more memory than it is charged for.
+struct Gathered {
+    bytes: Vec<u8>,
+    limit: usize,
+    charge: Charge,
+}
+
+impl Gathered {
+    fn new(account: &Arc<Account>, limit: usize) -> Result<Self, BodyError> {
+        let charge = account.charge(0).ok_or(BodyError::NoRoom)?;
+        Ok(Self { bytes: Vec::new(), limit, charge })
+    }
+
+    fn append(&mut self, more: &[u8]) -> Result<(), BodyError> {
+        let (length, capacity) = (self.bytes.len() + more.len(), self.bytes.capacity());
+        if length > self.limit {
+            return Err(BodyError::TooLarge { limit: self.limit });
+        }
+        if length > capacity {
+            let wanted = length.max((2 * capacity).min(self.limit));
+            if !self.charge.grow(wanted - capacity) {
+                return Err(BodyError::NoRoom);
+            }
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(())
+    }
+}
+
+impl AsRef<[u8]> for Gathered {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

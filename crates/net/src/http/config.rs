@@ -40,15 +40,22 @@ pub struct HttpConfig {
     pub max_head_bytes: usize,
     /// Bytes of the request target; more is answered 414. At most 65,534.
     pub max_target_bytes: usize,
-    /// From the first byte of a request head to its last.
+    /// From the first byte of a request head to its last; for a connection's first request, from its
+    /// start.
     pub head_timeout: Duration,
-    /// From a reply to the first byte of the next request, and from connecting to the first.
+    /// From a reply to the first byte of the next request.
     pub idle_timeout: Duration,
+    /// Bytes that a connection may hold of request bodies and replies; more is answered 503. No less than
+    /// the largest body that is to be read.
+    pub connection_bytes: usize,
     /// For request bodies.
     pub body: BodyPace,
     /// For peers that read a reply.
     pub write: MinimumRate,
-    /// How long and how much a half-closed connection is read dry.
+    /// How long a client that has sent its last byte is still owed the reply to a request: it may have
+    /// half-closed, or have left.
+    pub half_closed: Duration,
+    /// How long a connection that the server half-closed is read dry.
     pub linger: Duration,
 }
 
@@ -59,11 +66,13 @@ impl Default for HttpConfig {
             max_target_bytes: 8 * 1024,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
+            connection_bytes: 4 << 20,
             body: BodyPace {
                 deadline: Duration::from_secs(30),
                 rate: MinimumRate { grace: Duration::from_secs(5), bytes_per_second: 1024 },
             },
             write: MinimumRate { grace: Duration::from_secs(10), bytes_per_second: 1024 },
+            half_closed: Duration::from_secs(10),
             linger: Duration::from_secs(1),
         }
     }

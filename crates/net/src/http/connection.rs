@@ -5,28 +5,37 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::task::Context;
 
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::activity::{Activity, Phase};
 use super::deadline::DeadlineIo;
 use super::encode::Unwritten;
+use super::framing::judge_http2;
+use super::front::Front;
+use super::outbox::{Outbox, PIECE_BYTES};
+use super::outgoing::{Outgoing, charged};
 use super::plain::Plain;
-use super::reply::Outgoing;
 use super::{Body, Handle, HttpConfig, Peer, Reply, RequestBody};
 use crate::accept::Gate;
+use crate::buffers::{Account, Charge};
 use crate::clock::monotonic;
 use crate::drain::{Drain, Stage};
-use crate::stats::CoreStats;
+use crate::stats::{CoreStats, Route};
+
+/// What a request of HTTP/2 is charged beside its fields and its bodies: its state here, in hyper and in
+/// the protocol below, and a short reply.
+const REQUEST_BYTES: usize = 4 << 10;
+const SHORT_REPLY_BYTES: usize = 1 << 10;
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -70,16 +79,27 @@ pub(super) struct Connection<H> {
     server: Arc<Shared<H>>,
     activity: Arc<Activity>,
     peer: Peer,
+    /// What is held for it, from when something is.
+    account: OnceLock<Arc<Account>>,
+    /// What it has to send, on HTTP/2.
+    outbox: OnceLock<Arc<Outbox>>,
 }
 
 impl<H: Handle> Connection<H> {
     pub(super) fn new(server: Arc<Shared<H>>, activity: Arc<Activity>, peer: Peer) -> Self {
-        Self { server, activity, peer }
+        Self { server, activity, peer, account: OnceLock::new(), outbox: OnceLock::new() }
     }
 
-    /// What it shared with the others.
-    pub(super) fn into_shared(self) -> Arc<Shared<H>> {
-        self.server
+    /// What it has to send, from its beginning on.
+    pub(super) fn outbox(&self) -> &Arc<Outbox> {
+        let stats = &self.server.gate.stats;
+        let new = || Outbox::new(self.server.config.write, Arc::clone(stats), self.peer.core);
+        self.outbox.get_or_init(|| Arc::new(new()))
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        let Shared { gate, config, .. } = &*self.server;
+        self.account.get_or_init(|| gate.buffers.account(config.connection_bytes))
     }
 
     /// Serves what the short way leaves: HTTP/1.1 in all its forms, until the connection ends.
@@ -90,15 +110,13 @@ impl<H: Handle> Connection<H> {
         let connection = Arc::new(self);
         let (activity, peer) = (Arc::clone(&connection.activity), connection.peer);
         let protocol = connection.server.protocol.clone();
-        let service = service_fn(move |request| {
-            connection.activity.enter(Phase::Busy);
-            Arc::clone(&connection).answer_incoming(request)
-        });
-        let mut protocol = pin!(protocol.serve_connection(TokioIo::new(io), service));
+        let front = Front::new(io, Arc::clone(&activity), Arc::clone(&connection.server.config));
+        let service = service_fn(move |request| Arc::clone(&connection).answer_incoming(request));
+        let mut protocol = protocol.serve_connection(TokioIo::new(front), service);
         let mut told = false;
         let end = poll_fn(|cx| {
             // First, so that what had come before the drain looked is answered.
-            let polled = protocol.as_mut().poll(cx);
+            let polled = Pin::new(&mut protocol).poll(cx);
             if polled.is_ready() || told || !sweep.poll(cx) {
                 return polled;
             }
@@ -108,11 +126,18 @@ impl<H: Handle> Connection<H> {
                 return polled;
             }
             activity.leave_if_idle();
-            protocol.as_mut().graceful_shutdown();
-            protocol.as_mut().poll(cx)
+            Pin::new(&mut protocol).graceful_shutdown();
+            Pin::new(&mut protocol).poll(cx)
         });
         if let Err(error) = end.await {
             tracing::debug!(%error, peer = %peer.address, "connection ended early");
+        }
+        // hyper shuts no connection down on which an upgrade was asked for.
+        let mut front = protocol.into_parts().io.into_inner();
+        if front.is_refusing()
+            && let Err(error) = front.shutdown().await
+        {
+            tracing::debug!(%error, peer = %peer.address, "connection ended before a refusal was written");
         }
     }
 
@@ -122,27 +147,27 @@ impl<H: Handle> Connection<H> {
         request: Request<Incoming>,
     ) -> Result<Response<Outgoing>, Infallible> {
         let pace = self.server.config.body;
-        let reply = self.answer(request.map(|incoming| RequestBody::new(incoming, pace))).await;
-        Ok(reply.map(|body| Outgoing::new(body, &self.activity)))
+        let body = |incoming| RequestBody::new(incoming, pace, Arc::clone(self.account()));
+        let (reply, charge) = self.answer(request.map(body)).await;
+        Ok(reply.map(|body| match self.outbox.get() {
+            None => Outgoing::new(body, &self.activity),
+            Some(outbox) => Outgoing::watched(body, charge, outbox),
+        }))
     }
 
-    /// Has the service answer, and counts. The connection is idle when this is over, or at the end of
-    /// a streamed body.
-    pub(super) async fn answer(&self, request: Request<RequestBody>) -> Response<Body> {
+    /// Has the service answer, and counts; with the reply comes what a request of HTTP/2 is charged. The
+    /// connection is idle when this is over, or at the end of a streamed body.
+    pub(super) async fn answer(&self, request: Request<RequestBody>) -> (Response<Body>, Option<Charge>) {
         let started = monotonic();
         let in_flight = InFlight::begin(self.activity.stats());
-        let Shared { handler, config, gate, .. } = &*self.server;
+        let Shared { handler, gate, .. } = &*self.server;
         let is_http1 = request.version() < Version::HTTP_2;
-        let mut reply = if target_bytes(request.uri()) > config.max_target_bytes {
-            let mut refusal = Reply::refusal(StatusCode::URI_TOO_LONG, "request target too long\n");
-            if is_http1 {
-                refusal.close();
-            }
-            refusal
-        } else {
-            handler.handle(request, &self.peer).await
+        let (mut reply, mut charge) = match self.admit(&request, is_http1) {
+            Err(refusal) => (*refusal, None),
+            Ok(charge) => (handler.handle(request, &self.peer).await, charge),
         };
-        if is_http1 && (reply.last || gate.drain.is_draining()) {
+        self.hold(&mut reply, &mut charge, is_http1);
+        if is_http1 && (reply.last || self.peer.is_for_operation || gate.drain.is_draining()) {
             reply.close();
         }
         let now = monotonic();
@@ -152,14 +177,57 @@ impl<H: Handle> Connection<H> {
         if !matches!(reply.response.body(), Body::Streamed(_)) {
             self.activity.idle_from(now);
         }
-        reply.response
+        (reply.response, charge)
     }
 
-    /// Has the service answer at once, and counts; false if it does not. While draining it is not asked:
-    /// those replies say close.
+    /// Whether the service is asked at all, and what the request is charged until then.
+    fn admit(&self, request: &Request<RequestBody>, is_http1: bool) -> Result<Option<Charge>, Box<Reply>> {
+        let Shared { handler, config, .. } = &*self.server;
+        if self.peer.is_for_operation && !handler.is_operational(request.uri().path()) {
+            let reason = "the connection limit is reached";
+            return Err(Box::new(Reply::refusal(StatusCode::SERVICE_UNAVAILABLE, reason)));
+        }
+        if is_http1 {
+            return Ok(None);
+        }
+        judge_http2(request, config.max_target_bytes)
+            .map_err(|refused| Box::new(Reply::refusal(refused.status, refused.reason)))?;
+        let fields: usize =
+            request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let charge = self.account().charge(REQUEST_BYTES + fields);
+        charge.map(Some).ok_or_else(|| Box::new(Reply::no_room(Route::OTHER)))
+    }
+
+    /// Charges the bytes of a reply, unless others hold them too. A reply for which there is no room is not
+    /// sent. What is short is not charged on HTTP/1.1, where there is one at a time; on HTTP/2 it is part of
+    /// what the request was charged.
+    fn hold(&self, reply: &mut Reply, charge: &mut Option<Charge>, is_http1: bool) {
+        let Some(bytes) = reply.response.body().bytes() else { return };
+        let own = if bytes.is_unique() { bytes.len() } else { 0 };
+        if own <= if is_http1 { PIECE_BYTES } else { SHORT_REPLY_BYTES } {
+            return;
+        }
+        let held = match charge {
+            Some(charge) => charge.grow(own),
+            None => {
+                *charge = self.account().charge(own);
+                charge.is_some()
+            }
+        };
+        if !held {
+            *charge = None;
+            *reply = Reply::no_room(reply.route);
+        } else if is_http1 && let Some(charge) = charge.take() {
+            let body = std::mem::take(reply.response.body_mut());
+            *reply.response.body_mut() = body.map_bytes(|bytes| charged(bytes, charge));
+        }
+    }
+
+    /// Has the service answer at once, and counts; false if it does not. While draining, and on
+    /// connections over the limit, it is not asked: those replies say close.
     pub(super) fn answer_at_once(&self, request: &Plain<'_>, reply: Unwritten<'_>) -> bool {
         let Shared { handler, gate, .. } = &*self.server;
-        if gate.drain.is_draining() {
+        if gate.drain.is_draining() || self.peer.is_for_operation {
             return false;
         }
         let started = monotonic();
@@ -176,6 +244,14 @@ impl<H: Handle> Connection<H> {
         &self.activity
     }
 
+    pub(super) fn shared_activity(&self) -> Arc<Activity> {
+        Arc::clone(&self.activity)
+    }
+
+    pub(super) fn drain(&self) -> &Drain {
+        &self.server.gate.drain
+    }
+
     pub(super) fn peer(&self) -> &Peer {
         &self.peer
     }
@@ -183,12 +259,6 @@ impl<H: Handle> Connection<H> {
     pub(super) fn config(&self) -> &HttpConfig {
         &self.server.config
     }
-}
-
-/// Bytes of the request target, without the scheme of its absolute form.
-fn target_bytes(uri: &Uri) -> usize {
-    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
-    path + uri.authority().map_or(0, |authority| authority.as_str().len())
 }
 
 /// A request that a service is answering. Dropped without [`InFlight::end`], it was abandoned.

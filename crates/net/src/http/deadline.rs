@@ -8,6 +8,9 @@
 //! Invariants: a stuck write is judged by its own rate and hides the other deadlines; a busy
 //! service is never cut from here (its body is bounded by [`super::RequestBody`], its own work by
 //! itself); a half-closed connection is read for no longer than the linger time.
+//!
+//! A connection of HTTP/2 has no one thing that it is doing: here it is told its beginning and its stuck
+//! writes only, and `http2.rs` has the rest.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -28,6 +31,9 @@ use crate::stats::Cut;
 /// Bytes that are read and dropped after the half-close.
 const LINGER_BYTES: usize = 1024 * 1024;
 
+/// What a client of HTTP/2 begins with at least: its preface, and the head of a SETTINGS frame.
+const HTTP2_OPENING_BYTES: usize = 24 + 9;
+
 /// The most that TLS takes without having sent it; a peer that reads at its pace gets the time for it.
 const HELD_BY_TLS: u64 = 64 * 1024;
 
@@ -37,11 +43,17 @@ pub(super) struct DeadlineIo<S> {
     activity: Arc<Activity>,
     config: Arc<HttpConfig>,
     timer: LazyTimer,
+    /// On HTTP/2, how much of its opening is to come; then 0.
+    http2_opening: Option<usize>,
     /// Set when the head of a request had to be waited for.
     head_since: Option<Instant>,
     stuck_write: Option<StuckWrite>,
+    /// The peer has sent something.
+    spoke: bool,
     /// The peer has sent its last byte.
     input_over: bool,
+    /// Since when a reply is waited for in spite of that.
+    half_closed_since: Option<Instant>,
     linger: Option<Linger>,
 }
 
@@ -66,16 +78,19 @@ impl<S> DeadlineIo<S> {
             activity,
             config,
             timer: LazyTimer::default(),
+            http2_opening: None,
             head_since: None,
             stuck_write: None,
+            spoke: false,
             input_over: false,
+            half_closed_since: None,
             linger: None,
         }
     }
 
-    /// The stream itself.
-    pub(super) fn into_inner(self) -> Prefixed<S> {
-        self.stream
+    /// From now on it is spoken HTTP/2 on it.
+    pub(super) fn for_http2(self) -> Self {
+        Self { http2_opening: Some(HTTP2_OPENING_BYTES), ..self }
     }
 
     /// Puts bytes back: the next reads find them first.
@@ -92,7 +107,16 @@ impl<S> DeadlineIo<S> {
             return Some((write.since + self.config.write.allowance(write.written), Cut::Write));
         }
         match phase {
+            _ if self.http2_opening == Some(0) => None,
+            // Nothing was answered yet, so this is since the connection's start.
+            _ if self.http2_opening.is_some() => {
+                Some((self.activity.idle_since() + self.config.head_timeout, Cut::Header))
+            }
             Phase::Busy | Phase::Leaving => None,
+            // The first head is waited for from the connection's start, whether it begins or not.
+            Phase::Idle if !self.spoke && self.config.head_timeout < self.config.idle_timeout => {
+                Some((self.activity.idle_since() + self.config.head_timeout, Cut::Header))
+            }
             Phase::Idle => Some((self.activity.idle_since() + self.config.idle_timeout, Cut::Idle)),
             Phase::Head => {
                 let since = *self.head_since.get_or_insert_with(monotonic);
@@ -113,10 +137,27 @@ impl<S> DeadlineIo<S> {
     fn received(&mut self, bytes: usize) {
         if bytes == 0 {
             self.input_over = true;
-        } else if self.activity.phase() == Phase::Idle {
-            self.activity.enter(Phase::Head);
-            self.head_since = None;
+        } else {
+            self.head_begins();
+            self.spoke = true;
+            self.http2_opening = self.http2_opening.map(|left| left.saturating_sub(bytes));
         }
+    }
+
+    /// Says that there are bytes of a request, of which an idle connection is waiting for the rest from now
+    /// on. It says so itself of bytes that it reads.
+    pub(super) fn head_begins(&mut self) {
+        if self.activity.phase() == Phase::Idle {
+            self.activity.enter(Phase::Head);
+            self.head_since = Some(self.activity.idle_since()).filter(|_| !self.spoke);
+        }
+    }
+
+    /// For a request whose client has sent its last byte: ready when its reply has been waited for long
+    /// enough. Whether the client still reads shows only when it is written to.
+    pub(super) fn poll_half_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let since = *self.half_closed_since.get_or_insert_with(monotonic);
+        self.timer.poll(cx, since + self.config.half_closed)
     }
 }
 
@@ -236,13 +277,13 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
 /// Invariant: while armed, it wakes the connection's task no later than the latest deadline asked
 /// for. All calls come from that one task, so a waker registered once stays the right one.
 #[derive(Default)]
-struct LazyTimer {
+pub(super) struct LazyTimer {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl LazyTimer {
     /// Ready when `deadline` has passed.
-    fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let deadline = deadline.into();
         let sleep = match &mut self.sleep {
             None => self.sleep.insert(Box::pin(sleep_until(deadline))),

@@ -6,7 +6,13 @@
 //! | header list, bytes | 16 KiB | 431, or GOAWAY for a flood of CONTINUATION |
 //! | resets of requests not yet taken up (rapid reset) | 20 | GOAWAY |
 //! | resets that its own mistakes provoke (MadeYouReset) | 64 | GOAWAY |
-//! | bytes waiting to be sent, per request | 64 KiB | its own window closes |
+//! | bytes received that nobody has read, per request, per connection | 128 KiB, 256 KiB | its window closes |
+//! | bytes queued in the protocol, per request | two pieces of 16 KiB | the rest waits |
+//! | bytes held for requests, bodies and replies, per connection | 4 MiB; see [`crate::buffers`] | 503 |
+//! | a reply that is not taken | 1 KiB/s after 10 s, as on HTTP/1.1 | CANCEL; see [`super::outbox`] |
+//! | a reply that is not taken to its end once its first bytes were | 42 s to 84 s | the connection ends |
+//! | the same of the connection's bytes | 1 KiB/s after 10 s | the connection ends |
+//! | the preface, from connecting | the header deadline | the connection ends |
 //! | silence, answered by a ping | 20 s, then 20 s more | the connection ends |
 //! | time without a request | the HTTP/1 idle timeout | GOAWAY, 10 s to take note |
 //!
@@ -17,7 +23,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -26,10 +32,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep_until;
 
 use super::activity::Activity;
-use super::connection::Connection;
+use super::connection::{Connection, Shared};
+use super::deadline::DeadlineIo;
+use super::outbox::{Outbox, PIECE_BYTES};
 use super::server::Server;
 use super::turn::{Collect, Turn};
-use super::{Handle, Peer};
+use super::{Handle, HttpConfig, Peer};
 use crate::accept::Held;
 use crate::clock::monotonic;
 use crate::drain::Stage;
@@ -40,7 +48,10 @@ pub(super) const MAX_STREAMS: u32 = 256;
 const MAX_HEADER_LIST_BYTES: u32 = 16 << 10;
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_PROVOKED_RESETS: usize = 64;
-const MAX_SEND_BYTES: usize = 64 << 10;
+const MAX_SEND_BYTES: usize = PIECE_BYTES;
+/// What a client may send of one body, and of all of them, that nobody has read.
+const STREAM_WINDOW_BYTES: u32 = 128 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a client that was told to go may take to do so.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -54,6 +65,8 @@ fn builder(executor: Collect) -> http2::Builder<Collect> {
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(MAX_PROVOKED_RESETS)
         .max_send_buf_size(MAX_SEND_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL);
     builder
@@ -65,20 +78,33 @@ impl<H: Handle> Server<H> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let gate = self.gate();
+        let Shared { config, gate, .. } = &*self.shared;
         let activity = Arc::new(Activity::new(monotonic(), Arc::clone(&gate.stats), peer.core));
-        let connection = Arc::new(Connection::new(Arc::clone(&self.shared), Arc::clone(&activity), peer));
-        let answering = Arc::downgrade(&connection);
+        let io = DeadlineIo::new(stream, Arc::clone(&activity), Arc::clone(config));
+        Connection::new(Arc::clone(&self.shared), activity, peer).serve_http2(io).await;
+        drop(held);
+    }
+}
+
+impl<H: Handle> Connection<H> {
+    /// Serves HTTP/2, until the connection ends.
+    pub(super) async fn serve_http2<S>(self, io: DeadlineIo<S>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = Arc::new(self);
+        let (outbox, peer) = (Arc::clone(connection.outbox()), *connection.peer());
+        let drain = connection.drain().clone();
+        let mut watch = Watch::new(Arc::clone(&outbox), connection.shared_activity(), connection.config());
         // In a box: hyper hands this future on several times before it is first polled, and what a
         // request holds while it is answered, some kilobytes, would be copied each time.
         let service = service_fn(move |request| Box::pin(Arc::clone(&connection).answer_incoming(request)));
-        let mut turn = Turn::default();
-        let protocol = builder(turn.executor()).serve_connection(TokioIo::new(stream), service);
+        let mut turn = Turn::new(outbox);
+        let protocol = builder(turn.executor()).serve_connection(TokioIo::new(io.for_http2()), service);
         let mut protocol = std::pin::pin!(protocol);
-        let mut closed = std::pin::pin!(gate.drain.reached(Stage::Closed));
-        let idle_timeout = self.config().idle_timeout;
-        let mut timer = std::pin::pin!(sleep_until((activity.idle_since() + idle_timeout).into()));
-        let (mut draining, mut idle) = (false, false);
+        let mut closed = std::pin::pin!(drain.reached(Stage::Closed));
+        let mut timer = std::pin::pin!(sleep_until(watch.next().into()));
+        let mut draining = false;
         loop {
             tokio::select! {
                 biased;
@@ -98,25 +124,88 @@ impl<H: Handle> Server<H> {
                     draining = true;
                     protocol.as_mut().graceful_shutdown();
                 }
-                () = timer.as_mut(), if !draining => {
-                    if idle {
-                        break;
+                () = timer.as_mut() => {
+                    match watch.look(monotonic()) {
+                        Found::Nothing => {}
+                        Found::Idle => protocol.as_mut().graceful_shutdown(),
+                        Found::Late => break,
                     }
-                    let now = monotonic();
-                    // Each request that is being answered holds the connection, and so does the service;
-                    // each reply that is being streamed holds its activity, and so do the two of us.
-                    let busy = answering.strong_count() > 1 || Arc::strong_count(&activity) > 2;
-                    let since = if busy { now } else { activity.idle_since() };
-                    idle = since + idle_timeout <= now;
-                    if idle {
-                        activity.stats().cut(Cut::Idle);
-                        protocol.as_mut().graceful_shutdown();
-                    }
-                    let next = if idle { now + LAST_WORDS } else { since + idle_timeout };
-                    timer.as_mut().reset(next.into());
+                    timer.as_mut().reset(watch.next().into());
                 }
             }
         }
-        drop(held);
+    }
+}
+
+/// Looks at a connection from time to time: whether it is idle, and whether its peer takes what it asked for.
+struct Watch {
+    outbox: Arc<Outbox>,
+    activity: Arc<Activity>,
+    idle_timeout: Duration,
+    /// When the connection is idle for too long, as things stand.
+    idle_at: Instant,
+    /// It was told to go.
+    told: bool,
+    /// When it was last seen to be busy.
+    busy_at: Instant,
+    /// When the outbox begins its next turn.
+    turn_at: Instant,
+}
+
+/// What was found.
+enum Found {
+    Nothing,
+    /// It has been idle for so long that it is told to go.
+    Idle,
+    /// It was told to go and has not, or it does not take what it asked for.
+    Late,
+}
+
+impl Watch {
+    fn new(outbox: Arc<Outbox>, activity: Arc<Activity>, config: &HttpConfig) -> Self {
+        let idle_timeout = config.idle_timeout;
+        let opened = activity.idle_since();
+        let turn_at = opened + outbox.patience();
+        Self {
+            outbox,
+            activity,
+            idle_timeout,
+            idle_at: opened + idle_timeout,
+            told: false,
+            busy_at: opened,
+            turn_at,
+        }
+    }
+
+    /// When to look.
+    fn next(&self) -> Instant {
+        self.idle_at.min(self.turn_at)
+    }
+
+    fn look(&mut self, now: Instant) -> Found {
+        if now >= self.turn_at {
+            if self.outbox.is_late() {
+                self.activity.stats().cut(Cut::Write);
+                return Found::Late;
+            }
+            self.turn_at = now + self.outbox.patience();
+        }
+        if now < self.idle_at {
+            return Found::Nothing;
+        }
+        if self.told {
+            return Found::Late;
+        }
+        if !self.outbox.is_idle() {
+            self.busy_at = now;
+        }
+        self.idle_at = self.activity.idle_since().max(self.busy_at) + self.idle_timeout;
+        if self.idle_at > now {
+            return Found::Nothing;
+        }
+        self.told = true;
+        self.idle_at = now + LAST_WORDS;
+        self.activity.stats().cut(Cut::Idle);
+        Found::Idle
     }
 }

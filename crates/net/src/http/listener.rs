@@ -9,6 +9,10 @@
 //! | for HTTP/2 only | nothing | HTTP/2 |
 
 use std::io;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::server::Server;
 use super::{Handle, Peer};
@@ -16,6 +20,9 @@ use crate::accept::{Held, accept};
 use crate::listen::{ListenSocket, Listeners};
 use crate::runtime::Cores;
 use crate::tls::Tls;
+
+/// How long a connection over the limit may take, from being accepted to its end.
+const OPERATION_LIFE: Duration = Duration::from_secs(2);
 
 /// What may be spoken on a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,26 +65,26 @@ impl<H: Handle> Server<H> {
         speaks: Speaks,
     ) -> io::Result<()> {
         accept(socket, self.gate(), core, |stream, address, held| {
-            let peer = Peer { address, core };
+            let peer = Peer { address, core, is_for_operation: held.is_for_operation() };
             drop(match (&tls, speaks) {
-                (Some(tls), _) => {
-                    tokio::spawn(self.clone().serve_tls(tls.clone(), stream, peer, held, speaks))
+                _ if peer.is_for_operation => {
+                    let serving = self.clone().serve_any(tls.clone(), stream, peer, held, speaks);
+                    tokio::spawn(async move { drop(timeout(OPERATION_LIFE, serving).await) })
                 }
                 (None, Speaks::Both) => tokio::spawn(self.serve_stream(stream, peer, held)),
-                (None, Speaks::Http2) => tokio::spawn(self.clone().serve_http2_stream(stream, peer, held)),
+                _ => tokio::spawn(self.clone().serve_any(tls.clone(), stream, peer, held, speaks)),
             });
         })
         .await
     }
 
-    async fn serve_tls(
-        self,
-        tls: Tls,
-        stream: tokio::net::TcpStream,
-        peer: Peer,
-        held: Held,
-        speaks: Speaks,
-    ) {
+    async fn serve_any(self, tls: Option<Tls>, stream: TcpStream, peer: Peer, held: Held, speaks: Speaks) {
+        let Some(tls) = tls else {
+            return match speaks {
+                Speaks::Both => self.serve_stream(stream, peer, held).await,
+                Speaks::Http2 => self.serve_http2_stream(stream, peer, held).await,
+            };
+        };
         let Some(stream) = tls.handshake(stream, peer.address, self.gate(), peer.core).await else { return };
         let agreed = stream.get_ref().1.alpn_protocol();
         if speaks == Speaks::Http2 || agreed == Some(b"h2") {

@@ -1,8 +1,8 @@
 //! Reading a request that lies whole in a buffer, without taking it apart.
 //!
-//! Only what is beyond doubt is read here: HTTP/1.1, one `Host`, at most one plain `Content-Length`,
-//! the body complete, no `Transfer-Encoding`, `Expect`, `Upgrade` or `Connection` other than
-//! keep-alive, neither HEAD nor CONNECT. Anything else is [`Found::Doubtful`], for hyper to judge.
+//! Only a simple request is read here ([`super::framing::Judged::simple`]) whose body is there and has a
+//! length. Anything else is [`Found::Doubtful`]: it goes the other way, where it is judged again and
+//! refused, if it must be.
 
 use std::mem::MaybeUninit;
 
@@ -11,9 +11,11 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 use httparse::Header;
 
 use super::RequestBody;
+use super::body_end::Framing;
+use super::framing::{Judged, judge};
 
-/// Header fields of a request; hyper's own bound.
-const MAX_FIELDS: usize = 100;
+/// Header fields of a request.
+pub(super) const MAX_FIELDS: usize = 100;
 
 /// A request as it lies in the buffer that it was read into.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +32,7 @@ pub(super) enum Found<'a> {
     Request(Plain<'a>, usize),
     /// Part of a request.
     Incomplete,
-    /// Something for hyper to judge.
+    /// Something that goes through hyper, if it goes at all.
     Doubtful,
 }
 
@@ -43,45 +45,19 @@ pub(super) fn read<R>(input: &[u8], max_target_bytes: usize, take: impl FnOnce(F
         Ok(httparse::Status::Partial) => return take(Found::Incomplete),
         Err(_) => return take(Found::Doubtful),
     };
-    let Some(length) = body_length(&head, max_target_bytes) else { return take(Found::Doubtful) };
-    let (Some(method), Some(target)) = (head.method, head.path) else { return take(Found::Doubtful) };
+    let length = match judge(&head, &input[..head_bytes], max_target_bytes) {
+        Ok(Judged { body: Framing::Length(length), simple: true, .. }) => usize::try_from(length).ok(),
+        _ => None,
+    };
+    let (Some(length), Some(method), Some(target)) = (length, head.method, head.path) else {
+        return take(Found::Doubtful);
+    };
     match input[head_bytes..].get(..length) {
         Some(body) => {
             take(Found::Request(Plain { method, target, fields: head.headers, body }, head_bytes + length))
         }
         None => take(Found::Incomplete),
     }
-}
-
-/// The length of the body, if nothing about the request is in doubt.
-fn body_length(head: &httparse::Request<'_, '_>, max_target_bytes: usize) -> Option<usize> {
-    let target = head.path?;
-    if head.version != Some(1) || target.len() > max_target_bytes || !target.starts_with('/') {
-        return None;
-    }
-    if matches!(head.method, Some("HEAD" | "CONNECT")) {
-        return None;
-    }
-    let (mut hosts, mut length) = (0, None);
-    for Header { name, value } in &*head.headers {
-        let is = |known: &str| name.eq_ignore_ascii_case(known);
-        // By length first: nearly every other field is told apart by it alone.
-        match name.len() {
-            4 if is("host") => hosts += 1,
-            14 if is("content-length") => {
-                if length.is_some() || !value.iter().all(u8::is_ascii_digit) {
-                    return None;
-                }
-                length = Some(std::str::from_utf8(value).ok()?.parse().ok()?);
-            }
-            10 if is("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => return None,
-            6 if is("expect") => return None,
-            7 if is("upgrade") => return None,
-            17 if is("transfer-encoding") => return None,
-            _ => {}
-        }
-    }
-    (hosts == 1).then_some(length.unwrap_or(0))
 }
 
 impl<'a> Plain<'a> {

@@ -1,15 +1,13 @@
 //! What a service answers with.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Body as HttpBody;
 
-use super::activity::Activity;
-use crate::clock::monotonic;
+use tidegate_wire::problem::{self, Problem};
+
 use crate::stats::Route;
 
 /// Any error of a streamed body: it ends the connection, so that the client sees a reply cut
@@ -38,6 +36,25 @@ impl Body {
         B::Error: Into<BoxError>,
     {
         Self::Streamed(Box::pin(http_body_util::BodyExt::map_err(body, Into::into)))
+    }
+}
+
+impl Body {
+    /// Its bytes, if they are at hand.
+    pub(super) fn bytes(&self) -> Option<&Bytes> {
+        match self {
+            Self::Full(bytes) | Self::Trailed(bytes, _) => Some(bytes),
+            Self::Empty | Self::Streamed(_) => None,
+        }
+    }
+
+    /// The same with other bytes, if they are at hand.
+    pub(super) fn map_bytes(self, map: impl FnOnce(Bytes) -> Bytes) -> Self {
+        match self {
+            Self::Full(bytes) => Self::Full(map(bytes)),
+            Self::Trailed(bytes, trailers) => Self::Trailed(map(bytes), trailers),
+            Self::Empty | Self::Streamed(_) => self,
+        }
     }
 }
 
@@ -111,14 +128,28 @@ impl Reply {
         self
     }
 
-    /// A short plain-text reply under [`Route::OTHER`], for requests refused before routing.
+    /// A problem document under [`Route::OTHER`], for requests refused before routing.
     #[must_use]
-    pub fn refusal(status: StatusCode, reason: &'static str) -> Self {
-        let mut response = Response::new(Body::from(reason));
+    pub fn refusal(status: StatusCode, reason: impl Into<String>) -> Self {
+        let title = status.canonical_reason().unwrap_or_default();
+        let problem = Problem::new(status.as_u16(), title, reason);
+        let mut response = Response::new(Body::from(problem.to_json()));
         *response.status_mut() = status;
-        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         Self { response, route: Route::OTHER, counted_as: None, last: false }
+    }
+
+    /// Instead of a reply, or of answering at all, where there is no room for it. Without a body, which
+    /// would have to wait like the others.
+    pub(super) fn no_room(route: Route) -> Self {
+        let mut response = Response::new(Body::Empty);
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        Self::new(route, response)
     }
 
     /// Ends the connection after this reply.
@@ -130,74 +161,5 @@ impl Reply {
 impl From<Response<Body>> for Reply {
     fn from(response: Response<Body>) -> Self {
         Self { response, route: Route::OTHER, counted_as: None, last: false }
-    }
-}
-
-/// A body on its way out. The end of a streamed one is when the connection becomes idle; the
-/// other kinds have ended before hyper sees them.
-pub(super) struct Outgoing {
-    body: Body,
-    _streaming: Option<Streaming>,
-}
-
-impl Outgoing {
-    pub(super) fn new(body: Body, activity: &Arc<Activity>) -> Self {
-        let streaming = matches!(body, Body::Streamed(_)).then(|| Streaming(Arc::clone(activity)));
-        Self { body, _streaming: streaming }
-    }
-}
-
-struct Streaming(Arc<Activity>);
-
-impl Drop for Streaming {
-    fn drop(&mut self) {
-        self.0.idle_from(monotonic());
-    }
-}
-
-impl HttpBody for Outgoing {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut self.body {
-            Body::Empty => Poll::Ready(None),
-            Body::Full(bytes) => {
-                let bytes = std::mem::take(bytes);
-                self.body = Body::Empty;
-                Poll::Ready(Some(Ok(Frame::data(bytes))))
-            }
-            Body::Trailed(bytes, _) if !bytes.is_empty() => {
-                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
-            }
-            Body::Trailed(_, trailers) => {
-                let trailers = trailers();
-                self.body = Body::Empty;
-                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
-            }
-            Body::Streamed(body) => body.as_mut().poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.body {
-            Body::Empty => true,
-            Body::Full(bytes) => bytes.is_empty(),
-            Body::Trailed(..) => false,
-            Body::Streamed(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.body {
-            Body::Empty => SizeHint::with_exact(0),
-            Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            // An exact length would be announced in the head, which nobody needs before the trailers.
-            Body::Trailed(..) => SizeHint::default(),
-            Body::Streamed(body) => body.size_hint(),
-        }
     }
 }

@@ -48,10 +48,6 @@ impl<H: Handle> Server<H> {
         &self.shared.gate
     }
 
-    pub(super) fn config(&self) -> &HttpConfig {
-        &self.shared.config
-    }
-
     /// Serves one connection over any byte stream, such as one that TLS was taken off: HTTP/1.1, or
     /// HTTP/2 if that is what the client begins with. The future ends with the connection.
     pub fn serve_stream<S>(
@@ -73,10 +69,7 @@ impl<H: Handle> Server<H> {
             match whole::serve(&mut io, &connection, &mut sweep).await {
                 End::Close => {}
                 End::Hyper => Box::pin(connection.serve_with_hyper(io, sweep)).await,
-                End::Http2 => {
-                    let server = Self { shared: connection.into_shared() };
-                    return Box::pin(server.serve_http2_stream(io.into_inner(), peer, held)).await;
-                }
+                End::Http2 => Box::pin(connection.serve_http2(io)).await,
             }
             drop(held);
         }

@@ -9,6 +9,8 @@
 //! polled anew by its task, which leaves the right one. A turn has at most [`MOST`] answers; a future
 //! beyond them becomes a task at once.
 //!
+//! Those that become tasks are watched until their replies have left ([`super::outbox`]).
+//!
 //! What follows: a panic in a handler ends its connection, as it does on HTTP/1.1.
 
 use std::pin::Pin;
@@ -17,23 +19,30 @@ use std::task::{Context, Waker};
 
 use hyper::rt::Executor;
 
+use super::outbox::{Delivered, Outbox};
+
 /// Most answers of a turn: as many as a connection may have requests.
 const MOST: usize = super::http2::MAX_STREAMS as usize;
 
 type Answer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answers that are to be given when hyper has read what there is.
-#[derive(Default)]
 pub(super) struct Turn {
+    outbox: Arc<Outbox>,
     answers: Arc<Mutex<Vec<Answer>>>,
     /// Those that are being given; empty between turns.
     taken: Vec<Answer>,
 }
 
 impl Turn {
+    /// For a connection with this outbox.
+    pub(super) fn new(outbox: Arc<Outbox>) -> Self {
+        Self { outbox, answers: Arc::default(), taken: Vec::new() }
+    }
+
     /// For hyper: what it executes waits here. The answers hold it, so it must not hold them.
     pub(super) fn executor(&self) -> Collect {
-        Collect { answers: Arc::downgrade(&self.answers) }
+        Collect { answers: Arc::downgrade(&self.answers), outbox: Arc::downgrade(&self.outbox) }
     }
 
     /// Gives the answers that can be given at once, and has tasks wait for the others.
@@ -41,8 +50,10 @@ impl Turn {
         std::mem::swap(&mut *lock(&self.answers), &mut self.taken);
         let mut nobody = Context::from_waker(Waker::noop());
         for mut answer in self.taken.drain(..) {
-            if answer.as_mut().poll(&mut nobody).is_pending() {
-                drop(tokio::spawn(answer));
+            let polled = answer.as_mut().poll(&mut nobody);
+            let delivery = self.outbox.made();
+            if polled.is_pending() {
+                drop(tokio::spawn(Delivered::new(answer, delivery, Arc::clone(&self.outbox))));
             }
         }
     }
@@ -52,6 +63,7 @@ impl Turn {
 #[derive(Clone)]
 pub(super) struct Collect {
     answers: Weak<Mutex<Vec<Answer>>>,
+    outbox: Weak<Outbox>,
 }
 
 impl<F> Executor<F> for Collect
@@ -66,7 +78,10 @@ where
                 return answers.push(answer);
             }
         }
-        drop(tokio::spawn(answer));
+        // Without an outbox the connection is over, and so is what it asked.
+        if let Some(outbox) = self.outbox.upgrade() {
+            drop(tokio::spawn(Delivered::new(answer, None, outbox)));
+        }
     }
 }
 
@@ -78,11 +93,18 @@ fn lock(answers: &Mutex<Vec<Answer>>) -> std::sync::MutexGuard<'_, Vec<Answer>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::HttpConfig;
+    use crate::stats::Stats;
     use tokio::sync::{mpsc, oneshot};
+
+    fn turn() -> Turn {
+        let outbox = Outbox::new(HttpConfig::default().write, Arc::new(Stats::new(1, &["other"])), 0);
+        Turn::new(Arc::new(outbox))
+    }
 
     #[tokio::test]
     async fn what_is_ready_is_answered_in_its_turn_and_the_rest_becomes_tasks() {
-        let mut turn = Turn::default();
+        let mut turn = turn();
         let (news, mut told) = mpsc::channel(2);
         let (finish, finished) = oneshot::channel::<()>();
         let ready = news.clone();
@@ -101,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_takes_so_many_answers_and_no_more() {
-        let turn = Turn::default();
+        let turn = turn();
         let (news, mut told) = mpsc::channel(1);
         for number in 0..=MOST {
             let news = news.clone();

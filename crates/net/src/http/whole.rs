@@ -7,8 +7,8 @@
 //! at all.
 //!
 //! Only what is beyond doubt stays here (see [`super::plain`]). Anything else - a head in two
-//! segments, a chunked body, a mistake - is handed to hyper, bytes and connection, for good; so there
-//! is one reading of every request and one place that answers malformed ones. A connection that begins
+//! segments, a chunked body, a mistake - goes through [`super::front`] to hyper, bytes and connection, for
+//! good; so there is one place that answers malformed requests. A connection that begins
 //! with HTTP/2's preface goes to HTTP/2 in the same way.
 //!
 //! Invariants: nothing is handed over once its request was given to the service; replies leave in
@@ -131,7 +131,7 @@ where
     }
 }
 
-/// Has the service answer; `None` if the client left meanwhile. Replies to earlier requests do not wait
+/// Has the service answer; `None` if the client left and that took long. Replies to earlier requests do not wait
 /// for one that takes its time.
 async fn answer<S, H>(
     io: &mut DeadlineIo<S>,
@@ -146,11 +146,11 @@ where
 {
     // Pinned here: it is a few kilobytes, which would be moved for every request otherwise.
     let mut answer = std::pin::pin!(connection.answer(request));
-    if let Poll::Ready(reply) = poll_once(answer.as_mut()).await {
+    if let Poll::Ready((reply, _)) = poll_once(answer.as_mut()).await {
         return Ok(Some(reply));
     }
     write(io, output).await?;
-    while_connected(io, input, answer).await
+    Ok(while_connected(io, input, answer).await?.map(|(reply, _)| reply))
 }
 
 /// What a connection that waited for input does next.
@@ -239,13 +239,13 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     std::future::poll_fn(move |cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
-/// The reply, or `None` if the client went away first (fault 44). What it pipelines meanwhile is
+/// The reply, or `None` if the client went away and the reply was long in coming (fault 44). What it pipelines meanwhile is
 /// kept for later, up to one read.
-async fn while_connected<S>(
+async fn while_connected<S, T>(
     io: &mut DeadlineIo<S>,
     input: &mut Bytes,
-    mut answer: Pin<&mut impl Future<Output = Response<Body>>>,
-) -> io::Result<Option<Response<Body>>>
+    mut answer: Pin<&mut impl Future<Output = T>>,
+) -> io::Result<Option<T>>
 where
     S: AsyncRead + Unpin,
 {
@@ -261,7 +261,10 @@ where
             let mut buffer = ReadBuf::uninit(&mut space);
             ready!(Pin::new(&mut *io).poll_read(cx, &mut buffer))?;
             match buffer.filled() {
-                [] => return Poll::Ready(Ok(None)),
+                [] => {
+                    ready!(io.poll_half_closed(cx));
+                    return Poll::Ready(Ok(None));
+                }
                 read => append(input, read),
             }
         }
@@ -276,7 +279,7 @@ enum Parsed {
     Request(Request<RequestBody>),
     /// Nothing, or part of a request.
     Incomplete,
-    /// Something for hyper to judge.
+    /// Something that goes through hyper, if it goes at all.
     Doubtful,
 }
 
@@ -326,7 +329,14 @@ where
         Body::Empty => end_head(output, Some(0).filter(|_| !stated)),
         Body::Full(bytes) | Body::Trailed(bytes, _) => {
             end_head(output, Some(bytes.len() as u64).filter(|_| !stated));
-            output.extend_from_slice(&bytes);
+            if bytes.len() <= WRITE_BYTES {
+                output.extend_from_slice(&bytes);
+            } else {
+                // From where it lies: a copy would be as large again.
+                write(io, output).await?;
+                io.write_all(&bytes).await?;
+                io.flush().await?;
+            }
         }
         Body::Streamed(mut body) => {
             let exact = hyper::body::Body::size_hint(&body).exact();

@@ -1,9 +1,10 @@
 //! From files to a TLS configuration that works: everything that can be wrong with them is found
 //! here, before anything is served with them.
 //!
-//! A pair is refused if its certificate is not valid now, or its key is another certificate's: served,
-//! either would fail every handshake. Of the certificates that follow the first one only the encoding
-//! is looked at, because chains with an expired cross-signed root at their end work.
+//! A pair is refused if its certificate is not valid now, its key is another certificate's, or its chain
+//! is too large for a handshake: served, each would fail every handshake. Of the certificates that follow
+//! the first one only the encoding is looked at, because chains with an expired cross-signed root at their
+//! end work.
 
 use std::fs;
 use std::io::{self, Read};
@@ -25,6 +26,12 @@ use crate::clock::wall;
 
 /// Largest file that is read, in bytes: every public authority there is takes a fifth of it.
 const MAX_FILE_BYTES: usize = 1 << 20;
+
+/// The most that a handshake shows of a file, in bytes: clients take no longer message (65,535 bytes in
+/// rustls, 100 KiB in OpenSSL, 256 KiB in Go).
+const MAX_SHOWN_BYTES: usize = 65_000;
+/// What a message spends on each certificate or name in it, beside its bytes.
+const SHOWN_OVERHEAD: usize = 5;
 
 /// Which of a listener's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +86,9 @@ pub enum TlsFault {
     /// The certificate is for later.
     #[error("holds a certificate that becomes valid in {}", Span(*.0))]
     NotYetValid(u64),
+    /// Larger than the handshake messages that clients take.
+    #[error("holds {0} bytes to be shown in a handshake; clients take at most {MAX_SHOWN_BYTES}")]
+    TooLongToShow(usize),
     /// The library could not be set up, which has nothing to do with the file.
     #[error("cannot be served: {0}")]
     Library(Error),
@@ -121,6 +131,12 @@ pub(super) fn load(
                 refuse(TlsFile::ClientCa, path, TlsFault::Library(Error::General(error.to_string())))
             };
             let roots = Arc::new(authorities(path)?);
+            // Clients are told the authorities' names.
+            refuse_if_too_long(
+                TlsFile::ClientCa,
+                path,
+                roots.subjects().iter().map(|name| name.as_ref().len()),
+            )?;
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
             let verifier = verifier.build().map_err(no_verifier)?;
             let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
@@ -136,6 +152,7 @@ pub(super) fn load(
 /// The certificate and the key that belong together, valid now.
 fn pair(files: &TlsFiles, provider: &CryptoProvider, now: u64) -> Result<(CertifiedKey, Validity), TlsError> {
     let chain = certificates(TlsFile::Certificate, &files.certificate)?;
+    refuse_if_too_long(TlsFile::Certificate, &files.certificate, chain.iter().map(|it| it.len()))?;
     let bad_certificate = |fault| refuse(TlsFile::Certificate, &files.certificate, fault);
     let bad_key = |fault| refuse(TlsFile::Key, &files.key, fault);
 
@@ -159,6 +176,18 @@ fn pair(files: &TlsFiles, provider: &CryptoProvider, now: u64) -> Result<(Certif
         return Err(bad_certificate(TlsFault::NotYetValid(validity.not_before - now)));
     }
     Ok((pair, validity))
+}
+
+fn refuse_if_too_long(
+    file: TlsFile,
+    path: &Path,
+    shown: impl Iterator<Item = usize>,
+) -> Result<(), TlsError> {
+    let bytes: usize = shown.map(|bytes| bytes + SHOWN_OVERHEAD).sum();
+    if bytes > MAX_SHOWN_BYTES {
+        return Err(refuse(file, path, TlsFault::TooLongToShow(bytes)));
+    }
+    Ok(())
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
 use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{
@@ -34,7 +35,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that `/echo` accepts.
 pub const BODY_LIMIT: usize = 64 * 1024;
 
-/// `/`, `/echo` (the request's body), `/large` (16 MiB), `/streamed`, `/nothing`, `/held` (answers when
+/// `/`, `/echo` (the request's body), `/large` (16 MiB that all replies share), `/fresh` (64 KiB of its own), `/streamed`, `/nothing`, `/held` (answers when
 /// released) and `/blocked` (keeps its core from everything else until then).
 pub struct Routes {
     release: Arc<Semaphore>,
@@ -49,6 +50,7 @@ impl Handle for Routes {
                 Ok(bytes) => Body::Full(bytes),
                 Err(error) => return status(error.status()),
             },
+            "/fresh" => Body::from(vec![b'x'; 64 << 10]),
             "/large" => Body::Full(self.large.clone()),
             "/streamed" => Body::streamed(Pieces(vec!["two", "one"], None)),
             "/streamed-known" => Body::streamed(Pieces(vec!["two", "one"], Some(6))),
@@ -66,6 +68,10 @@ impl Handle for Routes {
             _ => Body::from("ok"),
         };
         Reply::new(Route::new(1), Response::new(body))
+    }
+
+    fn is_operational(&self, path: &str) -> bool {
+        path == "/readyz"
     }
 
     /// `/echo`, if nothing keeps it waiting.
@@ -104,7 +110,8 @@ fn status(status: StatusCode) -> Reply {
 pub struct Options {
     pub http: HttpConfig,
     pub cores: usize,
-    pub connections: usize,
+    pub permits: Permits,
+    pub buffers: Buffers,
     pub listen: ListenConfig,
     pub tls: Option<Tls>,
 }
@@ -112,7 +119,14 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let listen = ListenConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)), NonZeroUsize::MIN);
-        Self { http: HttpConfig::default(), cores: 2, connections: 10_000, listen, tls: None }
+        Self {
+            http: HttpConfig::default(),
+            cores: 2,
+            permits: Permits::new(10_000),
+            buffers: Buffers::new(64 << 20),
+            listen,
+            tls: None,
+        }
     }
 }
 
@@ -121,6 +135,7 @@ pub struct TestServer {
     pub address: SocketAddr,
     pub drain: Drain,
     pub stats: Arc<Stats>,
+    pub buffers: Buffers,
     pub release: Arc<Semaphore>,
     cores: Option<Cores>,
 }
@@ -144,7 +159,8 @@ impl TestServer {
         let stats = Arc::new(Stats::new(cores.count(), &["other", "routes"]));
         let drain = Drain::new();
         let gate = Gate {
-            permits: Permits::new(options.connections),
+            permits: options.permits,
+            buffers: options.buffers.clone(),
             drain: drain.clone(),
             stats: Arc::clone(&stats),
         };
@@ -152,7 +168,7 @@ impl TestServer {
         let routes = Routes { release: Arc::clone(&release), large: vec![b'x'; 16 << 20].into() };
         serve(&Server::new(routes, options.http, gate), &cores, listeners);
         drain.advance(Stage::Ready);
-        Self { address, drain, stats, release, cores: Some(cores) }
+        Self { address, drain, stats, buffers: options.buffers, release, cores: Some(cores) }
     }
 
     pub fn connect(&self) -> TcpStream {

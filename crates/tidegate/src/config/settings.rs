@@ -242,11 +242,13 @@ settings! {
 
     /// Bounds on what clients may take.
     limits: Limits {
-        /// Most connections at once, over all listeners.
+        /// Most connections at once, over all listeners. Each listener has a tenth of them for itself. Beyond them, `/livez`, `/readyz` and `/metrics` are answered on up to 64 more, and anything else there with 503.
         connections: u32 = "10000", 1..=1_000_000;
         /// Largest request body.
         body_bytes: Bytes = "1 MiB", Bytes(1 << 10)..=Bytes(1 << 30);
-        /// How long a client may take to send a request's header, and how long for a TLS handshake.
+        /// Most memory for request bodies that are being read and replies that are being sent, over all connections, beyond the 64 KiB that each connection always has. What does not fit is answered 503.
+        buffered_bytes: Bytes = "256 MiB", Bytes(1 << 20)..=Bytes(1 << 40);
+        /// How long a client may take to send a request's header, the first one's from connecting, and how long for a TLS handshake.
         header_deadline: Duration = "10s", Duration::from_millis(100)..=seconds(600);
         /// How long requests in flight may take to finish after SIGTERM.
         drain_deadline: Duration = "30s", seconds(0)..=seconds(3_600);

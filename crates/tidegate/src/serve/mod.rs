@@ -33,6 +33,7 @@ use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{HttpConfig, Server};
@@ -41,7 +42,7 @@ use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, Pulse, available_cores};
 use tidegate_net::stats::Stats;
 
-use crate::config::{Config, Listener, Secured, Settings, load_tls};
+use crate::config::{Bytes, Config, Listener, Secured, Settings, load_tls};
 pub use counters::{Snapshots, lease_config};
 pub use error::StartError;
 use inherited::Inherited;
@@ -51,6 +52,9 @@ use protocols::{Protocols, tls_of};
 pub use reload::apply;
 pub use rotation::rotate;
 use routes::Routes;
+
+/// Connections over the limit for the operator's pages, on the HTTP listener. Each lives for seconds.
+const OPERATION_CONNECTIONS: usize = 64;
 
 /// A process that serves, with its sockets bound.
 #[derive(Debug)]
@@ -102,25 +106,27 @@ impl App {
         let status = ConfigurationStatus::new();
         let gate = Gate {
             permits: Permits::new(usize::try_from(settings.limits.connections).unwrap_or(usize::MAX)),
+            buffers: Buffers::new(whole(settings.limits.buffered_bytes)),
             drain: drain.clone(),
             stats: stats.clone(),
         };
+        let http_permits = permits_of_a_listener(&gate).with_operation(OPERATION_CONNECTIONS);
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &tls, &mut inherited)?;
         inherited.is_used_up()?;
         let servers = protocols.counted(Servers::default().with(Listener::Http.label(), stats));
+        let buffers = gate.buffers.clone();
         let operator = operator::operator(
             engine.clone(),
             configuration.clone(),
-            drain.clone(),
+            (drain.clone(), buffers),
             servers,
             &tls,
             status.clone(),
         );
-        let max_body_bytes = usize::try_from(settings.limits.body_bytes.0).unwrap_or(usize::MAX);
+        let max_body_bytes = whole(settings.limits.body_bytes);
         let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
-        let http_config =
-            HttpConfig { head_timeout: settings.limits.header_deadline, ..HttpConfig::default() };
-        let server = Server::new(Routes::new(decisions, operator), http_config, gate);
+        let http_gate = Gate { permits: http_permits, ..gate };
+        let server = Server::new(Routes::new(decisions, operator), http_config(settings), http_gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
         let addresses = protocols.addresses(listeners.address());
         let (http, protocols) = (Some((server, listeners)), Some(protocols));
@@ -243,6 +249,25 @@ fn api_settings(settings: &Settings) -> ApiSettings {
         proxy_headers: settings.http.proxy_headers.into(),
         legacy_headers: settings.http.legacy_headers,
     }
+}
+
+fn http_config(settings: &Settings) -> HttpConfig {
+    let largest_body = whole(settings.limits.body_bytes);
+    HttpConfig {
+        head_timeout: settings.limits.header_deadline,
+        connection_bytes: HttpConfig::default().connection_bytes.max(2 * largest_body),
+        ..HttpConfig::default()
+    }
+}
+
+fn whole(bytes: Bytes) -> usize {
+    usize::try_from(bytes.0).unwrap_or(usize::MAX)
+}
+
+/// The permits of one more listener: it has a tenth of the connections allowed for itself.
+fn permits_of_a_listener(gate: &Gate) -> Permits {
+    let limit = gate.permits.limit();
+    gate.permits.keeping((limit / 10).max(usize::from(limit > 3)))
 }
 
 /// The stored configuration: shared in PostgreSQL, or this process's own file.

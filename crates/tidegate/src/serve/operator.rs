@@ -12,6 +12,7 @@ use tidegate_admin::{
 };
 use tidegate_control::{Configuration, Control};
 use tidegate_limiter::engine::Engine;
+use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::Drain;
 use tidegate_store::guard::{Guard, GuardStats};
 use tidegate_store::lease::LeaseStats;
@@ -23,7 +24,7 @@ use crate::config::Secured;
 pub(super) fn operator(
     engine: Arc<Engine>,
     configuration: Configuration,
-    drain: Drain,
+    (drain, buffers): (Drain, Buffers),
     servers: Servers,
     tls: &[Secured],
     status: ConfigurationStatus,
@@ -37,6 +38,7 @@ pub(super) fn operator(
     metrics.register(Lifecycle { drain: drain.clone() });
     metrics.register(status);
     metrics.register(servers);
+    metrics.register(Held { buffers });
     if !tls.is_empty() {
         let named = tls.iter().map(|it| (it.listener.label(), it.tls.clone()));
         metrics.register(Certificates { servers: named.collect() });
@@ -68,6 +70,22 @@ fn readiness(drain: Drain, engine: Arc<Engine>, control: Control) -> Readiness {
         .degraded("the configuration is this node's copy of the last revision it knew", move || {
             copied.is_from_copy()
         })
+}
+
+/// Bytes that are held for peers.
+struct Held {
+    buffers: Buffers,
+}
+
+impl Family for Held {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let help = "Bytes of request bodies and replies that connections hold beyond what each has free";
+        families.gauge("tidegate_buffered_bytes", help, self.buffers.taken())?;
+        let help = "Most bytes of these";
+        families.gauge("tidegate_buffered_max_bytes", help, self.buffers.limit())?;
+        let help = "Times that a connection was refused bytes, for its own limit or that of all";
+        families.counter("tidegate_buffer_refusals", help, self.buffers.refused())
+    }
 }
 
 /// What each policy decided, the revision that is in force, and what of it is not.

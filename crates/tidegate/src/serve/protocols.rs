@@ -16,8 +16,8 @@ use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 use tidegate_net::tls::Tls;
 
-use super::StartError;
 use super::inherited::Inherited;
+use super::{StartError, permits_of_a_listener};
 use crate::config::{Listener, Secured, Settings};
 
 /// Servers with their sockets bound.
@@ -41,8 +41,8 @@ pub struct Addresses {
 }
 
 impl Protocols {
-    /// Binds every listener but HTTP's, whose `gate` it is: all share its permits and its drain, and
-    /// each counts for itself.
+    /// Binds every listener but HTTP's: all share the drain of `gate` and its permits, but for those that each
+    /// has for itself, and each counts for itself.
     pub(super) fn bind(
         settings: &Settings,
         engine: &Arc<Engine>,
@@ -57,7 +57,11 @@ impl Protocols {
         };
         let stats = |templates| Arc::new(Stats::new(workers.get(), templates));
         let (grpc_stats, resp_stats) = (stats(grpc::TEMPLATES), stats(resp::TEMPLATES));
-        let gate = |stats: &Arc<Stats>| Gate { stats: stats.clone(), ..gate.clone() };
+        let gate = |stats: &Arc<Stats>| Gate {
+            permits: permits_of_a_listener(gate),
+            stats: stats.clone(),
+            ..gate.clone()
+        };
         let header_deadline = settings.limits.header_deadline;
 
         let config = HttpConfig { head_timeout: header_deadline, ..HttpConfig::default() };

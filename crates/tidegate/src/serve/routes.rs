@@ -62,6 +62,10 @@ impl Handle for Routes {
         reply
     }
 
+    fn is_operational(&self, path: &str) -> bool {
+        OPERATOR_TEMPLATES.contains(&path)
+    }
+
     /// The operator's pages are not asked for: they are not the ones that are answered so.
     fn answer_at_once(&self, request: &Plain<'_>, peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
         let answered = self.decisions.answer_at_once(request, reply)?;

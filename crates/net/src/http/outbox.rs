@@ -1,0 +1,229 @@
+//! Replies of an HTTP/2 connection on their way out, and how long their client may leave them there.
+//!
+//! A client closes a request's window, or the connection's, and the reply waits: here, while hyper waits
+//! for room in the window, or in hyper's protocol below, when there was room for its first byte.
+//!
+//! ```text
+//!   answer ─> Delivery: waits for the window ──> piece of at most PIECE_BYTES ──> the protocol's queue ──> socket
+//!             too long: the request is reset       too long there: the connection ends
+//! ```
+//!
+//! A reply waits as long as [`super::HttpConfig::write`] grants for what was taken of it. A client that
+//! leaves one request alone loses that request; its others go on. A piece that is in the protocol's queue
+//! can no longer be taken back, so it is the connection that ends when one stays there: after one to two
+//! times [`Outbox::patience`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::config::MinimumRate;
+use super::deadline::LazyTimer;
+use crate::clock::monotonic;
+use crate::stats::{Cut, Stats};
+
+/// The most of a reply that is handed on at a time.
+pub(super) const PIECE_BYTES: usize = 16 << 10;
+
+/// Pieces are counted by the turn in which they came, the present one or the one before it.
+const TURNS: usize = 2;
+
+/// What an HTTP/2 connection has to send.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    rate: MinimumRate,
+    stats: Arc<Stats>,
+    core: usize,
+    /// The reply that was made last, until [`Outbox::made`] asks for it.
+    made: Mutex<Option<Arc<Delivery>>>,
+    /// The present turn, and how many pieces of each turn have not left.
+    turn: AtomicUsize,
+    pieces: [AtomicUsize; TURNS],
+}
+
+impl Outbox {
+    pub(super) fn new(rate: MinimumRate, stats: Arc<Stats>, core: usize) -> Self {
+        Self {
+            rate,
+            stats,
+            core,
+            made: Mutex::new(None),
+            turn: AtomicUsize::new(0),
+            pieces: Default::default(),
+        }
+    }
+
+    /// Longer than a client at the minimum rate takes for what the protocol queues of one request: two
+    /// pieces.
+    pub(super) fn patience(&self) -> Duration {
+        self.rate.allowance(2 * PIECE_BYTES as u64)
+    }
+
+    /// Whether nothing is being answered or sent: whoever does has a share of this, and so do the
+    /// connection, its watch and its turns.
+    pub(super) fn is_idle(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) <= 3
+    }
+
+    /// A reply begins. Whoever polls the future that makes it asks for it by [`Outbox::made`] afterwards:
+    /// one at a time, since all of a connection runs on one core.
+    pub(super) fn begin(&self) -> Arc<Delivery> {
+        let waiting = Waiting { since: Some(monotonic()), taken: 0, in_hand: 0 };
+        let delivery = Arc::new(Delivery(Mutex::new(waiting)));
+        *lock(&self.made) = Some(Arc::clone(&delivery));
+        delivery
+    }
+
+    /// The reply that the future polled last has begun, if it has.
+    pub(super) fn made(&self) -> Option<Arc<Delivery>> {
+        lock(&self.made).take()
+    }
+
+    /// Marks a piece for as long as it is there.
+    pub(super) fn piece<T>(self: &Arc<Self>, bytes: Bytes, holds: T) -> Bytes
+    where
+        T: Send + 'static,
+    {
+        let turn = self.turn.load(Relaxed);
+        self.pieces[turn].fetch_add(1, Relaxed);
+        Bytes::from_owner(Piece { bytes, turn, outbox: Arc::clone(self), _holds: holds })
+    }
+
+    /// Begins the next turn, one patience after the last; true if a piece is left of the turn before.
+    pub(super) fn is_late(&self) -> bool {
+        let next = (self.turn.load(Relaxed) + 1) % TURNS;
+        let late = self.pieces[next].load(Relaxed) > 0;
+        if !late {
+            self.turn.store(next, Relaxed);
+        }
+        late
+    }
+}
+
+/// Bytes in the protocol's queue.
+struct Piece<T> {
+    bytes: Bytes,
+    turn: usize,
+    outbox: Arc<Outbox>,
+    _holds: T,
+}
+
+impl<T> AsRef<[u8]> for Piece<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<T> Drop for Piece<T> {
+    fn drop(&mut self) {
+        self.outbox.pieces[self.turn].fetch_sub(1, Relaxed);
+    }
+}
+
+/// How far a reply has come.
+#[derive(Debug)]
+pub(super) struct Delivery(Mutex<Waiting>);
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// Since when the client is waited for; `None`: the service is.
+    since: Option<Instant>,
+    /// Bytes that were taken since.
+    taken: u64,
+    /// Bytes of the piece that is offered.
+    in_hand: u64,
+}
+
+impl Delivery {
+    /// The next piece is asked for: the one before it was taken.
+    pub(super) fn taken(&self) {
+        let mut waiting = lock(&self.0);
+        waiting.taken += std::mem::take(&mut waiting.in_hand);
+    }
+
+    /// A piece is offered.
+    pub(super) fn offered(&self, bytes: usize) {
+        let mut waiting = lock(&self.0);
+        waiting.in_hand = bytes as u64;
+        waiting.since.get_or_insert_with(monotonic);
+    }
+
+    /// The service has nothing to offer yet.
+    pub(super) fn is_being_made(&self) {
+        *lock(&self.0) = Waiting { since: None, taken: 0, in_hand: 0 };
+    }
+
+    fn deadline(&self, rate: MinimumRate) -> Option<Instant> {
+        let Waiting { since, taken, .. } = *lock(&self.0);
+        since.map(|since| since + rate.allowance(taken))
+    }
+}
+
+/// An answer and the delivery of its reply, which ends in time: dropped, hyper resets the request.
+pub(super) struct Delivered<F> {
+    answer: F,
+    delivery: Option<Arc<Delivery>>,
+    outbox: Arc<Outbox>,
+    timer: LazyTimer,
+}
+
+impl<F> Delivered<F> {
+    /// `delivery` is what `answer` has begun, if it was polled before.
+    pub(super) fn new(answer: F, delivery: Option<Arc<Delivery>>, outbox: Arc<Outbox>) -> Self {
+        Self { answer, delivery, outbox, timer: LazyTimer::default() }
+    }
+}
+
+impl<F: Future<Output = ()> + Unpin> Future for Delivered<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { answer, delivery, outbox, timer } = self.get_mut();
+        let polled = Pin::new(answer).poll(cx);
+        if let Some(begun) = outbox.made() {
+            *delivery = Some(begun);
+        }
+        if polled.is_ready() {
+            return polled;
+        }
+        let deadline = delivery.as_ref().and_then(|delivery| delivery.deadline(outbox.rate));
+        let Some(deadline) = deadline else { return Poll::Pending };
+        ready!(timer.poll(cx, deadline));
+        outbox.stats.core(outbox.core).cut(Cut::Write);
+        Poll::Ready(())
+    }
+}
+
+/// Nothing panics while one is held; if something did, plain numbers would be none the worse.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_that_stays_is_late_after_one_turn_and_one_that_leaves_never() {
+        let rate = MinimumRate { grace: Duration::from_secs(1), bytes_per_second: 1024 };
+        let outbox = Arc::new(Outbox::new(rate, Arc::new(Stats::new(1, &["other"])), 0));
+        assert_eq!(outbox.patience(), Duration::from_secs(33));
+        for _ in 0..10 {
+            drop(outbox.piece(Bytes::from_static(b"x"), ()));
+            assert!(!outbox.is_late());
+        }
+        let stays = outbox.piece(Bytes::from_static(b"stays"), ());
+        assert_eq!(&stays[..], b"stays");
+        assert!(!outbox.is_late(), "it may have come a moment ago");
+        assert!(outbox.is_late(), "a whole turn has passed since");
+        drop(stays.slice(1..2));
+        assert!(outbox.is_late());
+        drop(stays);
+        assert!(!outbox.is_late());
+    }
+}
