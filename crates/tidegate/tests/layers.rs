@@ -109,9 +109,10 @@ fn the_log_says_what_changed_and_what_a_stored_policy_hides() {
     service.signal("TERM");
     let output = service.wait().output;
     for said in [
-        "changed by the file policy=\"api\" change=\"limit 5 -> 6",
-        "changed by the API revision=1 actor=\"local\" kind=policy name=\"api\" change=\"limit 6 -> 7",
-        "changed by the file policy=\"api\" change=\"limit 6 -> 8",
+        "changed by the file policy=\"api\" change=\"burst 5 -> 6, limit 5 -> 6\"",
+        "changed by the API revision=1 actor=\"local\" kind=policy name=\"api\" change=",
+        "limit 6 -> 7",
+        "changed by the file policy=\"api\" change=\"burst 6 -> 8, limit 6 -> 8\"",
         "the file's policy has no effect",
         "`tidegate config explain`",
         "takes effect at the next start change=\"log.level info -> debug\"",
