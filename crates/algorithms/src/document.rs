@@ -32,7 +32,7 @@ pub struct Mistake {
 #[derive(Debug)]
 pub struct DocumentReader<'a> {
     map: &'a Map<String, Value>,
-    pointer: &'a str,
+    pointer: String,
     /// What was found to be wrong so far, at most [`MAX_MISTAKES`].
     pub mistakes: Vec<Mistake>,
 }
@@ -42,7 +42,7 @@ impl<'a> DocumentReader<'a> {
     ///
     /// # Errors
     /// When it is no object.
-    pub fn new(value: &'a Value, pointer: &'a str, known: &[&str]) -> Result<Self, Vec<Mistake>> {
+    pub fn new(value: &'a Value, pointer: &str, known: &[&str]) -> Result<Self, Vec<Mistake>> {
         let Some(map) = value.as_object() else {
             let problem = format!("is {}", kind(value));
             return Err(vec![Mistake {
@@ -51,7 +51,7 @@ impl<'a> DocumentReader<'a> {
                 accepted: "an object".to_owned(),
             }]);
         };
-        let mut reader = Self { map, pointer, mistakes: Vec::new() };
+        let mut reader = Self { map, pointer: pointer.to_owned(), mistakes: Vec::new() };
         for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
             reader.mistake(&escape(key), unknown_key(key, known.iter().copied()), known.join(", "));
         }

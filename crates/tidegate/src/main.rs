@@ -11,6 +11,7 @@ use tidegate::commands::{
     compare::Compare,
     config::Config,
     decide::Decide,
+    gateway::GatewayCommand,
     import::Import,
     load::{self, Load},
     plan::Plan,
@@ -40,6 +41,7 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    Gateway(GatewayCommand),
     #[command(subcommand)]
     Import(Import),
     Saturate(Box<Saturate>),
@@ -77,6 +79,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Gateway(gateway) => gateway.run(&mut out),
         Command::Import(import) => import.run(&mut out),
         Command::Saturate(saturate) => return saturate.run(&mut out),
         Command::Load(load) => return load.run(&mut out),

@@ -19,6 +19,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-store", 2),
     ("tidegate-control", 2),
     ("tidegate-net", 2),
+    ("tidegate-upstream", 2),
     ("tidegate-testkit", 1),
     ("tidegate-postgres", 1),
     ("tidegate-limiter", 3),

@@ -26,8 +26,8 @@
 mod window;
 
 use crate::time::{SECOND, Tick};
-pub use window::Window;
 use window::{Counts, Recent};
+pub use window::{MAX_CALLS, Window};
 
 /// When a breaker opens and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

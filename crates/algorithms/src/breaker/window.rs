@@ -16,7 +16,7 @@ pub enum Window {
 }
 
 /// Most calls that a window by number holds.
-pub(crate) const MAX_CALLS: u32 = 10_000;
+pub const MAX_CALLS: u32 = 10_000;
 
 /// Parts of a window by time.
 const SLOTS: usize = 10;

@@ -88,6 +88,18 @@ impl RequestBody {
         Self(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
+    /// The whole body, if it came with its head or there is none; itself otherwise.
+    ///
+    /// # Errors
+    /// When it is still coming.
+    pub fn into_whole(self) -> Result<Bytes, Self> {
+        match self.0 {
+            Source::Whole(bytes) => Ok(bytes.unwrap_or_default()),
+            Source::Arriving(body) if body.incoming.is_end_stream() => Ok(Bytes::new()),
+            arriving @ Source::Arriving(_) => Err(Self(arriving)),
+        }
+    }
+
     /// The whole body, at most `limit` bytes. A body that arrived in one piece is not copied, and
     /// an announced length that is too large is refused before a byte of it is read.
     ///

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod config;
 pub mod decide;
 mod files;
+pub mod gateway;
 pub mod import;
 mod interleave;
 mod layers;

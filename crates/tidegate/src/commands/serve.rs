@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use tidegate_admin::ConfigurationStatus;
 use tidegate_limiter::engine::Engine;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::EXIT_MISTAKES;
 use super::config::Sources;
+use super::signals::Stops;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
 use crate::config::{Environment, Listener, Loaded};
 use crate::serve::{Addresses, App, Snapshots, apply, memory_warning, rotate};
@@ -123,25 +124,6 @@ async fn drain(app: App, mut stops: Stops) -> ExitCode {
     }
     tracing::info!("drained");
     ExitCode::SUCCESS
-}
-
-/// SIGTERM and Ctrl-C.
-struct Stops {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stops {
-    fn listen() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 /// What listens where, and something to try.

@@ -1,9 +1,9 @@
-//! SIGINT and SIGTERM end a run of load or a stub cleanly.
+//! SIGINT and SIGTERM end a run of load, a stub or a server cleanly.
 
 use std::{io, thread};
 
 use tidegate_tester::load::Stop;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Makes the two signals stop a run. A second one has no further effect: the run is bounded, and
 /// its report is what it was started for.
@@ -26,4 +26,25 @@ pub(super) fn stop_on_signal(stop: Stop) -> io::Result<()> {
         stop.stop();
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+/// SIGTERM and Ctrl-C.
+pub(super) struct Stops {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stops {
+    /// Handles both signals from here on.
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next of them.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

@@ -14,6 +14,14 @@ pub enum StartError {
     /// An address.
     #[error("{}{}", .0, elsewhere(.0))]
     Listen(#[from] ListenError),
+    /// An address that one flag chooses.
+    #[error("{source} (stop what is there, or choose another address with {flag})")]
+    ListenFlag {
+        /// The flag.
+        flag: &'static str,
+        /// Why not.
+        source: ListenError,
+    },
     /// The configuration database, here or in PostgreSQL.
     #[error("{}", no_configuration(.0))]
     Control(#[from] tidegate_control::Error),
@@ -23,6 +31,9 @@ pub enum StartError {
     /// The TLS of one or more listeners.
     #[error("TLS:{}", Lines(.0))]
     Tls(Vec<TlsMistake>),
+    /// Routes that can never match.
+    #[error("the routes do not go together:{}", Lines(.0))]
+    Routes(Vec<tidegate_algorithms::document::Mistake>),
     /// Threads.
     #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),

@@ -12,6 +12,7 @@
 
 mod counters;
 mod error;
+mod gateway;
 mod inherited;
 mod memory;
 mod operator;
@@ -45,6 +46,7 @@ use tidegate_net::stats::Stats;
 use crate::config::{Bytes, Config, Listener, Secured, Settings, load_tls};
 pub use counters::{Snapshots, lease_config};
 pub use error::StartError;
+pub use gateway::GatewayApp;
 use inherited::Inherited;
 pub use memory::memory_warning;
 pub use protocols::Addresses;

@@ -1,0 +1,162 @@
+//! Which requests a route is for: hosts, paths, methods and query parameters.
+
+use http::Method;
+use serde_json::Value;
+use tidegate_algorithms::document::{DocumentReader, shown};
+use tidegate_wire::path::normal_form;
+
+/// Longest text of one host, path or method, in bytes.
+pub(super) const MAX_TEXT: usize = 8_192;
+
+const MAX_HOSTS: usize = 100;
+const MAX_METHODS: usize = 20;
+const MAX_CONDITIONS: usize = 20;
+
+/// Which hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPattern {
+    /// This one, in lower case, without a port.
+    Exact(Box<str>),
+    /// Every name that ends so: `.example.com`.
+    Suffix(Box<str>),
+}
+
+/// Which paths, in normal form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathPattern {
+    /// This one.
+    Exact(Box<str>),
+    /// This one and all below it; empty: every path.
+    Prefix(Box<str>),
+    /// Those of this many segments, of which some are given.
+    Segments(Vec<Segment>),
+}
+
+/// One segment of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// Given.
+    Literal(Box<str>),
+    /// Any; the name says what it is.
+    Parameter(Box<str>),
+}
+
+/// A text, or a list of them.
+fn one_or_more<'a>(reader: &mut DocumentReader<'a>, field: &str, most: usize) -> Vec<&'a str> {
+    match reader.field(field) {
+        Some(Value::String(text)) => vec![text],
+        _ => reader.texts(field, most, 1, MAX_TEXT),
+    }
+}
+
+pub(super) fn hosts(reader: &mut DocumentReader<'_>) -> Vec<HostPattern> {
+    let accepted = "a host name or address without a port; \"*.example.com\" for all names below one";
+    let mut hosts = Vec::new();
+    for (index, text) in one_or_more(reader, "host", MAX_HOSTS).into_iter().enumerate() {
+        let (is_suffix, name) = match text.strip_prefix('*') {
+            Some(rest) if rest.starts_with('.') => (true, &rest[1..]),
+            _ => (false, text),
+        };
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        let is_address = bare.is_some_and(|bare| bare.parse::<std::net::Ipv6Addr>().is_ok());
+        let is_name = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
+        if !is_name && (is_suffix || !is_address) {
+            reader.mistake(&format!("host/{index}"), format!("is {text:?}"), accepted);
+            continue;
+        }
+        let name = name.to_ascii_lowercase();
+        hosts.push(if is_suffix {
+            HostPattern::Suffix(format!(".{name}").into())
+        } else {
+            HostPattern::Exact(name.into())
+        });
+    }
+    hosts
+}
+
+pub(super) fn path(reader: &mut DocumentReader<'_>) -> PathPattern {
+    let everything = PathPattern::Prefix("".into());
+    let accepted =
+        "a path in normal form: \"/a\", \"/a/*\" for all below it, \"/a/{id}\" for any one segment";
+    let Some(text) = reader.text("path", 1, MAX_TEXT) else { return everything };
+    let (body, is_prefix) = match text.strip_suffix("/*") {
+        Some(body) => (body, true),
+        None => (text, false),
+    };
+    let probe = body.replace(['{', '}'], "_");
+    let is_normal = body.is_empty() && is_prefix
+        || normal_form(probe.as_bytes()).is_ok_and(|form| *form == *probe.as_bytes());
+    if !is_normal || body.contains('*') {
+        reader.mistake("path", format!("is {text:?}"), accepted);
+        return everything;
+    }
+    if !body.contains(['{', '}']) {
+        return if is_prefix { PathPattern::Prefix(body.into()) } else { PathPattern::Exact(body.into()) };
+    }
+    let mut segments = Vec::new();
+    for segment in body.split('/').skip(1) {
+        let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        match name {
+            Some(name) if !name.is_empty() && !name.contains(['{', '}']) => {
+                segments.push(Segment::Parameter(name.into()));
+            }
+            None if !segment.contains(['{', '}']) => segments.push(Segment::Literal(segment.into())),
+            _ => {
+                reader.mistake("path", format!("is {text:?}"), accepted);
+                return everything;
+            }
+        }
+    }
+    if is_prefix {
+        reader.mistake("path", format!("is {text:?}"), "either parameters or a * at the end, not both");
+        return everything;
+    }
+    PathPattern::Segments(segments)
+}
+
+/// Whether every path of the pattern begins with `prefix`, at the end of a segment.
+pub(super) fn covers(path: &PathPattern, prefix: &str) -> bool {
+    let begins =
+        |text: &str| text.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    match path {
+        PathPattern::Exact(text) | PathPattern::Prefix(text) => begins(text),
+        PathPattern::Segments(segments) => {
+            let literal = |segment: &Segment| match segment {
+                Segment::Literal(text) => Some(text.clone()),
+                Segment::Parameter(_) => None,
+            };
+            let text: String = segments.iter().map_while(literal).map(|text| format!("/{text}")).collect();
+            begins(&text)
+        }
+    }
+}
+
+pub(super) fn methods(reader: &mut DocumentReader<'_>) -> Vec<Method> {
+    let mut methods = Vec::new();
+    for (index, text) in one_or_more(reader, "method", MAX_METHODS).into_iter().enumerate() {
+        match Method::from_bytes(text.as_bytes()) {
+            Ok(method) if text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') => {
+                methods.push(method)
+            }
+            _ => reader.mistake(&format!("method/{index}"), format!("is {text:?}"), "a method in capitals"),
+        }
+    }
+    methods
+}
+
+pub(super) fn query(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>, Box<str>)> {
+    let Some(value) = reader.field("query") else { return Vec::new() };
+    let Some(map) = value.as_object().filter(|map| map.len() <= MAX_CONDITIONS) else {
+        reader.mistake("query", format!("is {}", shown(value)), "an object of parameters and their values");
+        return Vec::new();
+    };
+    let mut pairs = Vec::new();
+    for (name, value) in map {
+        match value.as_str() {
+            Some(text) => pairs.push((name.as_str().into(), text.into())),
+            None => reader.mistake(&format!("query/{name}"), format!("is {}", shown(value)), "a string"),
+        }
+    }
+    pairs
+}

@@ -1,0 +1,128 @@
+//! The gateway's documents, checked: what `[[upstream]]` and `[[route]]` of a file end as.
+//!
+//! Reading is total: any tree of values gives a configuration or the list of everything wrong with it.
+//! References are checked here too, so that what comes out of [`GatewayConfig::check`] can be served.
+
+mod matches;
+mod route;
+mod upstream;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
+
+pub use matches::{HostPattern, PathPattern, Segment};
+pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
+pub use upstream::{BalanceKey, CheckConfig, RetryConfig, ServerConfig, UpstreamConfig};
+
+/// Most upstreams of a gateway.
+pub const MAX_UPSTREAMS: usize = 10_000;
+
+/// Most routes of a gateway.
+pub const MAX_ROUTES: usize = 10_000;
+
+/// What a gateway serves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GatewayConfig {
+    /// Where requests can go, in the order of the file.
+    pub upstreams: Vec<Arc<UpstreamConfig>>,
+    /// Which requests go where.
+    pub routes: Vec<Arc<RouteConfig>>,
+}
+
+impl GatewayConfig {
+    /// Checks the documents of upstreams and routes. `policies` are the names that a route may list.
+    ///
+    /// # Errors
+    /// Every mistake found, at most [`MAX_MISTAKES`], with pointers that begin with `/upstream/N` and
+    /// `/route/N`.
+    pub fn check(upstreams: &[Value], routes: &[Value], policies: &[&str]) -> Result<Self, Vec<Mistake>> {
+        let mut mistakes = Vec::new();
+        let upstreams = each("upstream", upstreams, MAX_UPSTREAMS, &mut mistakes, upstream::read);
+        let routes = each("route", routes, MAX_ROUTES, &mut mistakes, route::read);
+        unique("upstream", upstreams.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
+        unique("route", routes.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
+        for (at, route) in &routes {
+            if let Action::Forward { upstream } = &route.action
+                && !upstreams.iter().any(|(_, known)| known.name == *upstream)
+            {
+                let known: Vec<&str> = upstreams.iter().map(|(_, known)| &*known.name).collect();
+                mistakes.push(Mistake {
+                    pointer: format!("/route/{at}/upstream"),
+                    problem: format!("is {upstream:?}, which is not the name of an upstream"),
+                    accepted: known.join(", "),
+                });
+            }
+            for (index, name) in route.policies.iter().enumerate() {
+                if !policies.contains(&&**name) {
+                    mistakes.push(Mistake {
+                        pointer: format!("/route/{at}/policies/{index}"),
+                        problem: format!("is {name:?}, which is not the name of a policy"),
+                        accepted: policies.join(", "),
+                    });
+                }
+            }
+        }
+        mistakes.truncate(MAX_MISTAKES);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        Ok(Self {
+            upstreams: upstreams.into_iter().map(|(_, it)| Arc::new(it)).collect(),
+            routes: routes.into_iter().map(|(_, it)| Arc::new(it)).collect(),
+        })
+    }
+
+    /// One route for everything, to these servers: what a gateway without a file serves.
+    ///
+    /// # Errors
+    /// What is wrong with the servers' URLs.
+    pub fn reverse_proxy(servers: &[String]) -> Result<Self, Vec<Mistake>> {
+        let upstream = serde_json::json!({"name": "upstream", "servers": servers});
+        let route = serde_json::json!({"name": "everything", "upstream": "upstream"});
+        Self::check(&[upstream], &[route], &[])
+    }
+}
+
+fn each<T>(
+    list: &str,
+    values: &[Value],
+    most: usize,
+    mistakes: &mut Vec<Mistake>,
+    read: impl Fn(&Value, &str) -> Result<T, Vec<Mistake>>,
+) -> Vec<(usize, T)> {
+    if values.len() > most {
+        let problem = format!("is one of {}", values.len());
+        mistakes.push(Mistake {
+            pointer: format!("/{list}/{most}"),
+            problem,
+            accepted: format!("at most {most}"),
+        });
+    }
+    let mut good = Vec::new();
+    for (index, value) in values.iter().take(most).enumerate() {
+        match read(value, &format!("/{list}/{index}")) {
+            Ok(read) => good.push((index, read)),
+            Err(found) => mistakes.extend(found),
+        }
+    }
+    good
+}
+
+fn unique<'n>(list: &str, names: impl Iterator<Item = (usize, &'n str)>, mistakes: &mut Vec<Mistake>) {
+    let mut first: HashMap<&str, usize> = HashMap::new();
+    for (at, name) in names {
+        if let Some(other) = first.insert(name, at) {
+            mistakes.push(Mistake {
+                pointer: format!("/{list}/{at}/name"),
+                problem: format!("is {name:?}, as is {list}[{other}]"),
+                accepted: "a name of its own".to_owned(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

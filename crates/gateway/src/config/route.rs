@@ -1,0 +1,301 @@
+//! `[[route]]`: which requests, and what becomes of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::Value;
+use tidegate_algorithms::breaker;
+use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
+use tidegate_algorithms::time::SECOND;
+use tidegate_wire::path::normal_form;
+
+use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
+use super::upstream::{breaker_settings, part};
+
+const KEYS: [&str; 20] = [
+    "name",
+    "host",
+    "path",
+    "method",
+    "header",
+    "query",
+    "upstream",
+    "redirect",
+    "respond",
+    "policies",
+    "strip_prefix",
+    "add_prefix",
+    "request_fields",
+    "response_fields",
+    "max_body_bytes",
+    "first_byte_timeout_seconds",
+    "idle_timeout_seconds",
+    "timeout_seconds",
+    "breaker",
+    "fallback",
+];
+const REDIRECT_KEYS: [&str; 2] = ["status", "location"];
+const RESPOND_KEYS: [&str; 3] = ["status", "body", "content_type"];
+const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
+const BREAKER_KEYS: [&str; 9] = [
+    "calls",
+    "seconds",
+    "minimum_calls",
+    "failure_percent",
+    "slow_percent",
+    "slow_seconds",
+    "open_seconds",
+    "trials",
+    "enabled",
+];
+
+const MAX_POLICIES: usize = 32;
+const MAX_FIELDS: usize = 100;
+const MAX_REPLY: usize = 1 << 20;
+const DAY: f64 = 86_400.0;
+const MAX_BODY: u64 = 1 << 40;
+
+/// The bounds of a route that states none.
+const FIRST_BYTE_TIMEOUT: u64 = 30 * SECOND;
+const IDLE_TIMEOUT: u64 = 60 * SECOND;
+
+/// A route as it is configured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteConfig {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Hosts that it is for; empty: all.
+    pub hosts: Vec<HostPattern>,
+    /// Paths that it is for.
+    pub path: PathPattern,
+    /// Methods that it is for; empty: all.
+    pub methods: Vec<Method>,
+    /// Request fields that must have these values.
+    pub fields: Vec<(HeaderName, HeaderValue)>,
+    /// Query parameters that must have these values, decoded.
+    pub query: Vec<(Box<str>, Box<str>)>,
+    /// What becomes of a request.
+    pub action: Action,
+    /// Limits that a request is charged under.
+    pub policies: Vec<Arc<str>>,
+    /// What is taken off the front of the path before it is forwarded.
+    pub strip_prefix: Box<str>,
+    /// What is put in front of the path before it is forwarded.
+    pub add_prefix: Box<str>,
+    /// Changes to the request's fields.
+    pub request_fields: FieldEdits,
+    /// Changes to the reply's fields.
+    pub response_fields: FieldEdits,
+    /// Most bytes of a request's body.
+    pub max_body_bytes: u64,
+    /// Longest wait for a reply's head, from when the request was sent.
+    pub first_byte_timeout: Duration,
+    /// Longest wait for more of a reply's body.
+    pub idle_timeout: Duration,
+    /// Longest that everything up to a reply's head may take, all attempts included.
+    pub timeout: Option<Duration>,
+    /// When requests are no longer forwarded.
+    pub breaker: Option<breaker::Settings>,
+    /// What is answered in place of the gateway's own 502, 503 and 504.
+    pub fallback: Option<StaticReply>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It goes to an upstream.
+    Forward {
+        /// The upstream's name.
+        upstream: Arc<str>,
+    },
+    /// It is answered here.
+    Reply(StaticReply),
+}
+
+/// A reply that is always the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticReply {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields.
+    pub fields: Vec<(HeaderName, HeaderValue)>,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// Changes to header fields: first remove, then set, then add.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldEdits {
+    /// Removed.
+    pub remove: Vec<HeaderName>,
+    /// Set in place of what was there.
+    pub set: Vec<(HeaderName, HeaderValue)>,
+    /// Added to what was there.
+    pub add: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// Reads a route.
+///
+/// # Errors
+/// Every mistake found.
+pub(super) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mistake>> {
+    let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
+    let name = reader.name("name").unwrap_or_default();
+    let hosts = hosts(&mut reader);
+    let path = path(&mut reader);
+    let methods = methods(&mut reader);
+    let fields = field_pairs(&mut reader, "header");
+    let query = query(&mut reader);
+    let action = action(&mut reader, pointer);
+    let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
+    let strip_prefix = prefix(&mut reader, "strip_prefix");
+    let add_prefix = prefix(&mut reader, "add_prefix");
+    if !strip_prefix.is_empty() && !covers(&path, &strip_prefix) {
+        let problem = format!("is {strip_prefix:?}, which not every path of the route begins with");
+        reader.mistake("strip_prefix", problem, "the literal beginning of path");
+    }
+    let request_fields = part(&mut reader, "request_fields", &FIELD_KEYS, pointer, edits).unwrap_or_default();
+    let response_fields =
+        part(&mut reader, "response_fields", &FIELD_KEYS, pointer, edits).unwrap_or_default();
+    let max_body_bytes = reader.number("max_body_bytes", 0, MAX_BODY).unwrap_or(MAX_BODY);
+    let first_byte = reader.seconds("first_byte_timeout_seconds", 0.001, DAY).unwrap_or(FIRST_BYTE_TIMEOUT);
+    let idle = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(IDLE_TIMEOUT);
+    let timeout = reader.seconds("timeout_seconds", 0.001, DAY);
+    let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings).flatten();
+    let fallback = part(&mut reader, "fallback", &RESPOND_KEYS, pointer, |inner| static_reply(inner, 503));
+    match action {
+        Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
+            name: Arc::from(name),
+            hosts,
+            path,
+            methods,
+            fields,
+            query,
+            action,
+            policies,
+            strip_prefix,
+            add_prefix,
+            request_fields,
+            response_fields,
+            max_body_bytes,
+            first_byte_timeout: Duration::from_nanos(first_byte),
+            idle_timeout: Duration::from_nanos(idle),
+            timeout: timeout.map(Duration::from_nanos),
+            breaker,
+            fallback,
+        }),
+        _ => Err(reader.mistakes),
+    }
+}
+
+/// An object of field names and values.
+fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
+    let accepted = "an object of field names and their values";
+    let mut pairs = Vec::new();
+    let Some(value) = reader.field(field) else { return pairs };
+    let Some(map) = value.as_object().filter(|map| map.len() <= MAX_FIELDS) else {
+        reader.mistake(field, format!("is {}", shown(value)), accepted);
+        return pairs;
+    };
+    for (name, value) in map {
+        let known = HeaderName::from_bytes(name.as_bytes())
+            .ok()
+            .filter(|name| !crate::fields::is_of_the_connection(name));
+        let stated = value.as_str().and_then(|text| HeaderValue::from_str(text).ok());
+        match (known, stated) {
+            (Some(name), Some(value)) => pairs.push((name, value)),
+            (None, _) => {
+                let accepted = "the name of a field that is not about the connection";
+                reader.mistake(field, format!("has {name:?}"), accepted);
+            }
+            (_, None) => {
+                reader.mistake(&format!("{field}/{name}"), format!("is {}", shown(value)), "a field's value")
+            }
+        }
+    }
+    pairs
+}
+
+fn prefix(reader: &mut DocumentReader<'_>, field: &str) -> Box<str> {
+    let Some(text) = reader.text(field, 1, MAX_TEXT) else { return "".into() };
+    if text == "/" || !normal_form(text.as_bytes()).is_ok_and(|form| *form == *text.as_bytes()) {
+        reader.mistake(
+            field,
+            format!("is {text:?}"),
+            "a path that begins with a slash and does not end with one",
+        );
+    }
+    text.into()
+}
+
+fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Action> {
+    let upstream = reader.text("upstream", 1, 64).map(|name| Action::Forward { upstream: Arc::from(name) });
+    let redirect = part(reader, "redirect", &REDIRECT_KEYS, pointer, redirect).flatten().map(Action::Reply);
+    let respond =
+        part(reader, "respond", &RESPOND_KEYS, pointer, |inner| static_reply(inner, 200)).map(Action::Reply);
+    let mut stated =
+        ["upstream", "redirect", "respond"].into_iter().filter(|field| reader.field(field).is_some());
+    match (stated.next(), stated.next()) {
+        (None, _) => {
+            let accepted = "one of upstream, redirect, respond";
+            reader.mistake("upstream", "is missing", accepted);
+        }
+        (Some(first), Some(second)) => {
+            reader.mistake(second, format!("stands beside {first}"), "one of upstream, redirect, respond");
+        }
+        (Some(_), None) => {}
+    }
+    upstream.or(redirect).or(respond)
+}
+
+fn redirect(reader: &mut DocumentReader<'_>) -> Option<StaticReply> {
+    let status = reader.number("status", 301, 308).unwrap_or(302);
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        reader.mistake("status", format!("is {status}"), "301, 302, 303, 307, 308");
+    }
+    let location = reader.text("location", 1, MAX_TEXT).and_then(|text| HeaderValue::from_str(text).ok());
+    let Some(location) = location else {
+        reader.mistake("location", "is missing or no field value", "a URL or a path");
+        return None;
+    };
+    Some(StaticReply {
+        status: status_code(status),
+        fields: vec![(http::header::LOCATION, location)],
+        body: Bytes::new(),
+    })
+}
+
+fn static_reply(reader: &mut DocumentReader<'_>, status: u64) -> StaticReply {
+    let status = reader.number("status", 200, 599).unwrap_or(status);
+    let body = reader.text("body", 0, MAX_REPLY).unwrap_or_default();
+    let kind = reader.text("content_type", 1, 256).unwrap_or("text/plain; charset=utf-8");
+    let kind = HeaderValue::from_str(kind).unwrap_or_else(|_| {
+        reader.mistake("content_type", format!("is {kind:?}"), "a media type");
+        HeaderValue::from_static("text/plain")
+    });
+    StaticReply {
+        status: status_code(status),
+        fields: vec![(http::header::CONTENT_TYPE, kind)],
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    }
+}
+
+fn status_code(status: u64) -> StatusCode {
+    // Invariant: the caller checked the range.
+    u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or_default()
+}
+
+fn edits(reader: &mut DocumentReader<'_>) -> FieldEdits {
+    let set = field_pairs(reader, "set");
+    let add = field_pairs(reader, "add");
+    let mut remove = Vec::new();
+    for (index, text) in reader.texts("remove", MAX_FIELDS, 1, 256).into_iter().enumerate() {
+        match HeaderName::from_bytes(text.as_bytes()) {
+            Ok(name) => remove.push(name),
+            Err(_) => reader.mistake(&format!("remove/{index}"), format!("is {text:?}"), "a field's name"),
+        }
+    }
+    FieldEdits { remove, set, add }
+}

@@ -1,0 +1,361 @@
+//! `[[upstream]]`: servers that do the same work, and how they are used.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use serde_json::Value;
+use tidegate_algorithms::balance::budget;
+use tidegate_algorithms::balance::eligibility::{EjectionSettings, Thresholds};
+use tidegate_algorithms::breaker::{self, MAX_CALLS, Window};
+use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
+use tidegate_algorithms::time::SECOND;
+use tidegate_upstream::backend::{BackendSettings, Host, Target};
+use tidegate_upstream::group::{Balance, GroupSettings};
+
+const KEYS: [&str; 14] = [
+    "name",
+    "servers",
+    "balance",
+    "hash_by",
+    "slow_start_seconds",
+    "eject_after",
+    "eject_seconds",
+    "check",
+    "breaker",
+    "retries",
+    "connect_timeout_seconds",
+    "idle_connections",
+    "idle_timeout_seconds",
+    "max_requests",
+];
+const SERVER_KEYS: [&str; 3] = ["url", "weight", "max_requests"];
+const CHECK_KEYS: [&str; 6] = ["path", "interval_seconds", "timeout_seconds", "rise", "fall", "status"];
+const BREAKER_KEYS: [&str; 9] = [
+    "calls",
+    "seconds",
+    "minimum_calls",
+    "failure_percent",
+    "slow_percent",
+    "slow_seconds",
+    "open_seconds",
+    "trials",
+    "enabled",
+];
+const RETRY_KEYS: [&str; 3] = ["attempts", "percent", "least_per_second"];
+
+/// Most servers of one upstream.
+const MAX_SERVERS: usize = 1_000;
+
+/// Most that a limit in this file may be: no one machine holds more.
+const MANY: u64 = 1_000_000;
+
+/// A day, the longest time that may be stated here.
+const DAY: f64 = 86_400.0;
+
+/// An upstream as it is configured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamConfig {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its servers, at least one.
+    pub servers: Vec<ServerConfig>,
+    /// How one of them is chosen.
+    pub group: GroupSettings,
+    /// What [`Balance::RingHash`] goes by.
+    pub key: BalanceKey,
+    /// How servers are checked, if they are.
+    pub check: Option<CheckConfig>,
+    /// When requests are no longer sent there; `None`: always are.
+    pub breaker: Option<breaker::Settings>,
+    /// How often a request is tried.
+    pub retries: RetryConfig,
+    /// Longest wait for a connection.
+    pub connect_timeout: Duration,
+    /// Most idle connections to each server that a core keeps.
+    pub idle_connections: usize,
+    /// How long an idle connection is kept.
+    pub idle_timeout: Duration,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where it is, and what it may carry.
+    pub backend: BackendSettings,
+}
+
+/// What a hash ring goes by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum BalanceKey {
+    /// The client's address.
+    #[default]
+    Address,
+    /// The value of a request field; requests without it go by the client's address.
+    Field(http::HeaderName),
+}
+
+/// How servers are checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckConfig {
+    /// What is asked for; `None`: that it accepts a connection is enough.
+    pub path: Option<http::uri::PathAndQuery>,
+    /// Time between two checks of one server.
+    pub interval: Duration,
+    /// Longest that a check may take.
+    pub timeout: Duration,
+    /// How many results in a row change a verdict.
+    pub thresholds: Thresholds,
+    /// The status that passes; `None`: any from 200 to 299.
+    pub status: Option<u16>,
+}
+
+/// How often a request is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryConfig {
+    /// Most attempts per request, the first one included.
+    pub attempts: u32,
+    /// What all requests together may spend on further attempts.
+    pub budget: budget::Settings,
+}
+
+/// Reads an upstream.
+///
+/// # Errors
+/// Every mistake found.
+pub(super) fn read(value: &Value, pointer: &str) -> Result<UpstreamConfig, Vec<Mistake>> {
+    let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
+    let name = reader.name("name").unwrap_or_default();
+    let most_requests = limit(reader.number("max_requests", 1, MANY)).unwrap_or(10_000);
+    let servers = servers(&mut reader, pointer, most_requests);
+    let balance = balance(&mut reader);
+    let key = hash_by(&mut reader, balance);
+    let ejection = EjectionSettings::default();
+    let group = GroupSettings {
+        balance,
+        slow_start: reader.seconds("slow_start_seconds", 0.0, DAY).unwrap_or(0),
+        ejection: EjectionSettings {
+            failures: limit(reader.number("eject_after", 0, MANY)).unwrap_or(ejection.failures),
+            base: reader.seconds("eject_seconds", 0.001, DAY).unwrap_or(ejection.base),
+            ..ejection
+        },
+        ..GroupSettings::default()
+    };
+    let check = part(&mut reader, "check", &CHECK_KEYS, pointer, check).map(Some).unwrap_or_default();
+    let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings)
+        .unwrap_or(Some(breaker::Settings::default()));
+    let retries = part(&mut reader, "retries", &RETRY_KEYS, pointer, retries).unwrap_or_default();
+    let connect_timeout = reader.seconds("connect_timeout_seconds", 0.001, DAY).unwrap_or(SECOND);
+    let idle_connections = reader.number("idle_connections", 0, MANY).unwrap_or(128);
+    let idle_timeout = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(30 * SECOND);
+    if !reader.mistakes.is_empty() {
+        return Err(reader.mistakes);
+    }
+    Ok(UpstreamConfig {
+        name: Arc::from(name),
+        servers,
+        group,
+        key,
+        check,
+        breaker,
+        retries,
+        connect_timeout: Duration::from_nanos(connect_timeout),
+        idle_connections: usize::try_from(idle_connections).unwrap_or(usize::MAX),
+        idle_timeout: Duration::from_nanos(idle_timeout),
+    })
+}
+
+/// Reads an object inside the document, if it is there. Its mistakes join the document's.
+pub(super) fn part<T>(
+    reader: &mut DocumentReader<'_>,
+    field: &str,
+    keys: &[&str],
+    pointer: &str,
+    read: impl FnOnce(&mut DocumentReader<'_>) -> T,
+) -> Option<T> {
+    let value = reader.field(field)?;
+    let pointer = format!("{pointer}/{field}");
+    match DocumentReader::new(value, &pointer, keys) {
+        Ok(mut inner) => {
+            let value = read(&mut inner);
+            reader.mistakes.append(&mut inner.mistakes);
+            Some(value)
+        }
+        Err(mistakes) => {
+            reader.mistakes.extend(mistakes);
+            None
+        }
+    }
+}
+
+fn limit(number: Option<u64>) -> Option<u32> {
+    number.and_then(|number| u32::try_from(number).ok())
+}
+
+fn servers(reader: &mut DocumentReader<'_>, pointer: &str, most_requests: u32) -> Vec<ServerConfig> {
+    let accepted = "a list of URLs, or of objects with a url: http://host:port";
+    let values = reader.list("servers", MAX_SERVERS);
+    if values.is_empty() {
+        reader.mistake("servers", "has no entry", accepted);
+    }
+    let mut servers = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        let field = format!("servers/{index}");
+        let (url, weight, hard_limit) = match value {
+            Value::Object(_) => {
+                let pointer = format!("{pointer}/{field}");
+                match DocumentReader::new(value, &pointer, &SERVER_KEYS) {
+                    Ok(mut server) => {
+                        let weight = limit(server.number("weight", 0, 1_000)).unwrap_or(1);
+                        let most = limit(server.number("max_requests", 1, MANY)).unwrap_or(most_requests);
+                        reader.mistakes.append(&mut server.mistakes);
+                        (server.field("url").unwrap_or(&Value::Null), weight, most)
+                    }
+                    Err(mistakes) => {
+                        reader.mistakes.extend(mistakes);
+                        continue;
+                    }
+                }
+            }
+            url => (url, 1, most_requests),
+        };
+        match url.as_str().and_then(target) {
+            Some(target) => {
+                let backend = BackendSettings { target, weight, hard_limit };
+                servers.push(ServerConfig { backend });
+            }
+            None => reader.mistake(&field, format!("is {}", shown(url)), accepted),
+        }
+    }
+    servers
+}
+
+/// `http://host:port`, or `host:port`, without a path.
+fn target(url: &str) -> Option<Target> {
+    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let uri: Uri = url.parse().ok()?;
+    let authority = uri.authority()?;
+    let path_is_empty = matches!(uri.path_and_query().map(http::uri::PathAndQuery::as_str), None | Some("/"));
+    if uri.scheme_str() != Some("http") || !path_is_empty || authority.as_str().contains('@') {
+        return None;
+    }
+    let port = match (authority.port_u16(), authority.as_str().ends_with(':')) {
+        (Some(port), _) => port,
+        (None, false) if authority.port().is_none() => 80,
+        _ => return None,
+    };
+    let host = authority.host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = match bare.parse::<IpAddr>() {
+        Ok(address) => Host::Address(address),
+        Err(_) if bare.is_empty() || port == 0 => return None,
+        Err(_) => Host::Name(bare.to_ascii_lowercase().into()),
+    };
+    Some(Target { host, port })
+}
+
+fn balance(reader: &mut DocumentReader<'_>) -> Balance {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Word {
+        RoundRobin,
+        LeastRequests,
+        PeakEwma,
+        RingHash,
+    }
+    let accepted = "\"round_robin\", \"least_requests\", \"peak_ewma\", \"ring_hash\"";
+    match reader.choice("balance", accepted) {
+        Some(Word::RoundRobin) => Balance::RoundRobin,
+        Some(Word::LeastRequests) | None => Balance::LeastRequests,
+        Some(Word::PeakEwma) => Balance::PeakEwma,
+        Some(Word::RingHash) => Balance::RingHash,
+    }
+}
+
+fn hash_by(reader: &mut DocumentReader<'_>, balance: Balance) -> BalanceKey {
+    let accepted = "\"address\", or \"header:NAME\"";
+    let Some(text) = reader.text("hash_by", 1, 256) else { return BalanceKey::Address };
+    if balance != Balance::RingHash {
+        reader.mistake("hash_by", "has no effect", "balance = \"ring_hash\" beside it");
+    }
+    if text == "address" {
+        return BalanceKey::Address;
+    }
+    match text.strip_prefix("header:").and_then(|name| name.parse().ok()) {
+        Some(name) => BalanceKey::Field(name),
+        None => {
+            reader.mistake("hash_by", format!("is {text:?}"), accepted);
+            BalanceKey::Address
+        }
+    }
+}
+
+fn check(reader: &mut DocumentReader<'_>) -> CheckConfig {
+    let path = reader.text("path", 1, 1_024).and_then(|path| {
+        let parsed = path.parse().ok().filter(|_| path.starts_with('/'));
+        if parsed.is_none() {
+            reader.mistake("path", format!("is {path:?}"), "a path that begins with a slash");
+        }
+        parsed
+    });
+    let thresholds = Thresholds::default();
+    let nanos = |seconds: Option<u64>, otherwise: u64| Duration::from_nanos(seconds.unwrap_or(otherwise));
+    CheckConfig {
+        path,
+        interval: nanos(reader.seconds("interval_seconds", 0.01, DAY), 10 * SECOND),
+        timeout: nanos(reader.seconds("timeout_seconds", 0.001, DAY), 5 * SECOND),
+        thresholds: Thresholds {
+            rise: limit(reader.number("rise", 1, 1_000)).unwrap_or(thresholds.rise),
+            fall: limit(reader.number("fall", 1, 1_000)).unwrap_or(thresholds.fall),
+        },
+        status: reader.number("status", 100, 599).and_then(|status| u16::try_from(status).ok()),
+    }
+}
+
+/// A breaker's settings; `None` if it is switched off.
+pub(super) fn breaker_settings(reader: &mut DocumentReader<'_>) -> Option<breaker::Settings> {
+    let base = breaker::Settings::default();
+    let enabled = reader.flag("enabled").unwrap_or(true);
+    let calls = limit(reader.number("calls", 1, MAX_CALLS.into()));
+    let seconds = reader.seconds("seconds", 0.001, DAY);
+    if calls.is_some() && seconds.is_some() {
+        reader.mistake("seconds", "stands beside calls", "one of the two");
+    }
+    let window = match (calls, seconds) {
+        (Some(calls), _) => Window::Calls(calls),
+        (None, Some(span)) => Window::Span(span),
+        (None, None) => base.window,
+    };
+    let percent = |number: Option<u64>, otherwise: u32| limit(number).unwrap_or(otherwise);
+    let settings = breaker::Settings {
+        window,
+        minimum_calls: limit(reader.number("minimum_calls", 1, MAX_CALLS.into()))
+            .unwrap_or(base.minimum_calls),
+        minimum_failures: 0,
+        failure_percent: percent(reader.number("failure_percent", 1, 100), base.failure_percent),
+        slow_after: reader.seconds("slow_seconds", 0.001, DAY).unwrap_or(base.slow_after),
+        slow_percent: percent(reader.number("slow_percent", 1, 100), base.slow_percent),
+        pause: reader.seconds("open_seconds", 0.001, DAY).unwrap_or(base.pause),
+        trials: limit(reader.number("trials", 1, 1_000)).unwrap_or(base.trials),
+    };
+    enabled.then_some(settings)
+}
+
+fn retries(reader: &mut DocumentReader<'_>) -> RetryConfig {
+    let base = RetryConfig::default();
+    RetryConfig {
+        attempts: limit(reader.number("attempts", 1, 10)).unwrap_or(base.attempts),
+        budget: budget::Settings {
+            percent: limit(reader.number("percent", 0, 100)).unwrap_or(base.budget.percent),
+            least_per_second: limit(reader.number("least_per_second", 0, MANY))
+                .unwrap_or(base.budget.least_per_second),
+        },
+    }
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        Self { attempts: 3, budget: budget::Settings::default() }
+    }
+}

@@ -1,0 +1,218 @@
+//! Header fields on their way through: what is about one connection stays there (RFC 9110, 7.6.1), what
+//! a proxy adds is added, and what only the proxy may state is taken off what a client sent (fault 49).
+//!
+//! | field | towards the upstream |
+//! |---|---|
+//! | `Connection` and what it names, `Keep-Alive`, `Proxy-*`, `TE` but trailers, `Transfer-Encoding`, `Upgrade` | removed |
+//! | `Forwarded`, `X-Real-IP` | removed |
+//! | `X-Forwarded-For` | the client's chain if a proxy in front is trusted, then the peer's address |
+//! | `X-Forwarded-Proto`, `X-Forwarded-Host` | set, unless a trusted proxy in front has |
+//! | `X-Request-Id` | kept from a trusted proxy, or made |
+//! | `traceparent` | a child of what came, or a new trace |
+//! | `Via` | added |
+
+use std::net::SocketAddr;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use tidegate_wire::trace_context::TraceContext;
+
+use crate::config::FieldEdits;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Fields that speak of one connection, `Connection` aside.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Whether a field speaks of one connection, or frames a message, so that no configuration may set it.
+pub(crate) fn is_of_the_connection(name: &HeaderName) -> bool {
+    *name == header::CONNECTION || *name == header::CONTENT_LENGTH || HOP_BY_HOP.contains(name)
+}
+
+/// Takes off what speaks of the connection that the message came on.
+pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
+    if let header::Entry::Occupied(entry) = fields.entry(header::CONNECTION) {
+        let (_, lines) = entry.remove_entry_mult();
+        let lines: Vec<HeaderValue> = lines.collect();
+        for word in lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
+            // What frames or addresses the message is not the client's to have taken off.
+            if let Ok(name) = HeaderName::from_bytes(word.trim_ascii())
+                && !matches!(name, header::CONTENT_LENGTH | header::HOST)
+            {
+                fields.remove(name);
+            }
+        }
+    }
+    let wants_trailers = fields.get(header::TE).is_some_and(|value| {
+        value
+            .as_bytes()
+            .split(|byte| *byte == b',')
+            .any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    });
+    for name in &HOP_BY_HOP {
+        fields.remove(name);
+    }
+    if wants_trailers {
+        fields.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// What a proxy knows of a request and tells its upstream.
+pub(crate) struct Onward<'a> {
+    pub(crate) peer: SocketAddr,
+    pub(crate) is_tls: bool,
+    /// A proxy in front is trusted: what it stated stays.
+    pub(crate) is_trusted: bool,
+    pub(crate) trace: TraceContext,
+    pub(crate) edits: &'a FieldEdits,
+}
+
+/// Makes a request's fields those that the upstream gets.
+pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
+    strip_hop_by_hop(fields);
+    fields.remove(header::FORWARDED);
+    fields.remove(REAL_IP);
+    if !about.is_trusted {
+        for name in [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID] {
+            fields.remove(name);
+        }
+    }
+    let peer = value(&about.peer.ip().to_canonical().to_string());
+    fields.append(FORWARDED_FOR, peer);
+    let scheme = HeaderValue::from_static(if about.is_tls { "https" } else { "http" });
+    fields.entry(FORWARDED_PROTO).or_insert(scheme);
+    if let Some(host) = fields.get(header::HOST).cloned() {
+        fields.entry(FORWARDED_HOST).or_insert(host);
+    }
+    fields.entry(REQUEST_ID).or_insert_with(|| value(&about.trace.trace_id().to_string()));
+    fields.insert(TRACEPARENT, value(&about.trace.to_string()));
+    fields.append(header::VIA, HeaderValue::from_static("1.1 tidegate"));
+    edit(fields, about.edits);
+}
+
+/// The trace that a request belongs to: a child of the caller's, or its own.
+pub(crate) fn trace(fields: &HeaderMap, random: [u64; 3]) -> TraceContext {
+    let [high, low, span] = random;
+    let parent = fields.get(TRACEPARENT).and_then(|value| TraceContext::parse(value.as_bytes()));
+    match parent {
+        Some(parent) => parent.child(span),
+        None => TraceContext::root((u128::from(high) << 64) | u128::from(low), span),
+    }
+}
+
+/// Makes a reply's fields those that the client gets. The server writes its own date.
+pub(crate) fn back(fields: &mut HeaderMap, edits: &FieldEdits) {
+    strip_hop_by_hop(fields);
+    fields.remove(header::DATE);
+    edit(fields, edits);
+}
+
+pub(crate) fn edit(fields: &mut HeaderMap, edits: &FieldEdits) {
+    for name in &edits.remove {
+        fields.remove(name);
+    }
+    for (name, value) in &edits.set {
+        fields.insert(name, value.clone());
+    }
+    for (name, value) in &edits.add {
+        fields.append(name, value.clone());
+    }
+}
+
+/// A text of digits, letters and punctuation that this program wrote, as a field's value.
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    fn about(edits: &FieldEdits, is_trusted: bool) -> Onward<'_> {
+        let peer = "[::ffff:10.0.0.1]:5".parse().expect("an address");
+        Onward { peer, is_tls: false, is_trusted, trace: TraceContext::root(1, 2), edits }
+    }
+
+    #[test]
+    fn fields_of_the_connection_and_those_it_names_stay_there() {
+        let mut sent = fields(&[
+            ("connection", "close, x-mine, content-length, host"),
+            ("x-mine", "1"),
+            ("keep-alive", "5"),
+            ("te", "gzip, Trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("proxy-authorization", "x"),
+            ("content-length", "3"),
+            ("host", "a"),
+            ("x-yours", "2"),
+        ]);
+        strip_hop_by_hop(&mut sent);
+        let left = fields(&[("te", "trailers"), ("content-length", "3"), ("host", "a"), ("x-yours", "2")]);
+        assert_eq!(sent, left);
+    }
+
+    #[test]
+    fn fault_49_what_only_a_proxy_may_state_is_taken_off_what_a_client_sent() {
+        let stated = [
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "bank"),
+            ("x-real-ip", "6.6.6.6"),
+            ("forwarded", "for=6.6.6.6"),
+            ("x-request-id", "mine"),
+            ("host", "a"),
+        ];
+        let edits = FieldEdits::default();
+        let mut from_client = fields(&stated);
+        onward(&mut from_client, &about(&edits, false));
+        assert_eq!(from_client["x-forwarded-for"], "10.0.0.1");
+        assert_eq!(from_client["x-forwarded-proto"], "http");
+        assert_eq!(from_client["x-forwarded-host"], "a");
+        assert_eq!(from_client["x-request-id"], "00000000000000000000000000000001");
+        assert!(!from_client.contains_key("x-real-ip") && !from_client.contains_key("forwarded"));
+        let mut from_proxy = fields(&stated);
+        onward(&mut from_proxy, &about(&edits, true));
+        let chain: Vec<&HeaderValue> = from_proxy.get_all("x-forwarded-for").iter().collect();
+        assert_eq!(chain, ["6.6.6.6", "10.0.0.1"]);
+        assert_eq!(
+            (&from_proxy["x-forwarded-proto"], &from_proxy["x-request-id"]),
+            (&value("https"), &value("mine"))
+        );
+        assert_eq!(from_proxy["via"], "1.1 tidegate");
+    }
+
+    #[test]
+    fn edits_remove_then_set_then_add() {
+        let name = HeaderName::from_static("a");
+        let pair = |text| (name.clone(), HeaderValue::from_static(text));
+        let edits = FieldEdits { remove: vec![name.clone()], set: vec![pair("2")], add: vec![pair("3")] };
+        let mut map = fields(&[("a", "0"), ("b", "1")]);
+        edit(&mut map, &edits);
+        let left: Vec<&HeaderValue> = map.get_all("a").iter().collect();
+        assert_eq!(left, ["2", "3"]);
+        assert_eq!(map["b"], "1");
+    }
+}

@@ -1,0 +1,339 @@
+//! A request's way through the gateway.
+//!
+//! ```text
+//!   normalise ─> route ─> limit ─> breaker ─> pick ─> forward ─> respond
+//!                                     ^                  |
+//!                                     `── again ─────────'
+//! ```
+//!
+//! An attempt is repeated when that is safe ([`crate::attempt`]), another server is left, the upstream's
+//! budget allows it, and time is left. Between two attempts that reached a server there is a pause that
+//! doubles and is drawn at random, so that clients who failed together do not come back together.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as HttpBody;
+use tidegate_algorithms::breaker::Outcome;
+use tidegate_net::clock::monotonic;
+use tidegate_net::http::{Body, Peer, RequestBody};
+use tidegate_upstream::backend::Place;
+use tidegate_upstream::group::hash;
+use tidegate_wire::path::normal_form;
+use tokio::time::sleep;
+
+use crate::attempt::{Attempt, Exchange, Message};
+use crate::body::{ReplyBody, RequestPayload, Return};
+use crate::client_address::{as_attribute, client_address};
+use crate::config::{BalanceKey, StaticReply};
+use crate::fields::{self, Onward};
+use crate::limits::{Limits, Ruling};
+use crate::refusal::Refusal;
+use crate::route::{Route, RouteAction};
+use crate::service::Gateway;
+use crate::target::{bare_host, forwarded_path};
+use crate::upstream::Upstream;
+
+/// The first pause between two attempts that reached a server, at most; it doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+
+/// What is known of a request once it is normalised.
+struct Normal {
+    /// Lower case, without a port.
+    host: String,
+    path: String,
+    client: IpAddr,
+}
+
+impl<L: Limits> Gateway<L> {
+    /// Answers one request, and says by which route.
+    pub(crate) async fn proxy(&self, request: Request<RequestBody>, peer: &Peer) -> Answer {
+        let (mut parts, body) = request.into_parts();
+        let normal = match self.normalise(&mut parts, peer) {
+            Ok(normal) => normal,
+            Err(refusal) => return Answer { route: None, reply: refusal.reply() },
+        };
+        let site = self.site();
+        let found =
+            site.table.find(&normal.host, &normal.path, |position| site.routes[position].accepts(&parts));
+        let Some(route) = found.map(|position| Arc::clone(&site.routes[position])) else {
+            return Answer { route: None, reply: Refusal::NoRoute.reply() };
+        };
+        let ruling = self.charge(&route, &normal, &parts).await;
+        let told = ruling.fields;
+        let reply = match ruling.denial {
+            Some(denial) => Err(Refusal::Denied(denial)),
+            None => match &route.action {
+                RouteAction::Reply(reply) => Ok(static_reply(reply)),
+                RouteAction::Forward(upstream) => {
+                    let request = Request::from_parts(parts, body);
+                    self.forward(&route, upstream, &normal, request, peer).await
+                }
+            },
+        };
+        let mut reply = reply.unwrap_or_else(|refusal| match &route.config.fallback {
+            Some(fallback) if refusal.is_of_upstream() => static_reply(fallback),
+            _ => refusal.reply(),
+        });
+        for (name, value) in &told {
+            reply.headers_mut().append(name, value.clone());
+        }
+        Answer { route: Some(route), reply }
+    }
+
+    /// One form of host, path and client for everything that follows.
+    fn normalise(&self, parts: &mut Parts, peer: &Peer) -> Result<Normal, Refusal> {
+        if parts.method == Method::CONNECT {
+            return Err(Refusal::Unsupported("this gateway opens no tunnels"));
+        }
+        // The target's own authority counts for more than the field (RFC 9112, 3.2.2).
+        if let Some(authority) = parts.uri.authority() {
+            let host = HeaderValue::from_str(authority.as_str());
+            parts.headers.insert(HOST, host.map_err(|_| Refusal::Unsupported("the host is no name"))?);
+        }
+        let host = parts.headers.get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+        let path = normal_form(parts.uri.path().as_bytes())?;
+        Ok(Normal {
+            host: bare_host(&String::from_utf8_lossy(host)),
+            path: String::from_utf8_lossy(&path).into_owned(),
+            client: client_address(&parts.headers, peer.address.ip(), self.settings().trusted_hops),
+        })
+    }
+
+    /// Charges the request under the limits that its route lists.
+    async fn charge(&self, route: &Route, normal: &Normal, parts: &Parts) -> Ruling {
+        if route.config.policies.is_empty() {
+            return Ruling::default();
+        }
+        let client = as_attribute(normal.client);
+        let attributes: [(&str, &[u8]); 6] = [
+            ("client_id", client.as_bytes()),
+            ("ip", client.as_bytes()),
+            ("host", normal.host.as_bytes()),
+            ("path", normal.path.as_bytes()),
+            ("method", parts.method.as_str().as_bytes()),
+            ("route", route.config.name.as_bytes()),
+        ];
+        self.limits().charge(&route.config.policies, &attributes).await
+    }
+
+    /// Has a server answer.
+    async fn forward(
+        &self,
+        route: &Route,
+        upstream: &Arc<Upstream>,
+        normal: &Normal,
+        request: Request<RequestBody>,
+        peer: &Peer,
+    ) -> Result<Response<Body>, Refusal> {
+        let started = monotonic();
+        let (mut parts, body) = request.into_parts();
+        let admission = match &route.breaker {
+            Some(breaker) => Some(breaker.admit(self.tick()).map_err(|wait| Refusal::Open { wait })?),
+            None => None,
+        };
+        let payload = payload(body, &parts.headers, route.config.max_body_bytes)?;
+        let key = match &upstream.config.key {
+            BalanceKey::Field(name) => parts.headers.get(name).map(|value| hash(value.as_bytes())),
+            BalanceKey::Address => None,
+        };
+        let key = key.unwrap_or_else(|| hash(as_attribute(normal.client).as_bytes()));
+        let is_head = parts.method == Method::HEAD;
+        onward(&mut parts, route, normal, peer, self.settings().trusted_hops > 0, self.random())?;
+        let mut message = Message::new(parts, payload);
+        let sending = Sending { route, upstream, key, core: peer.core, started };
+        let sent = self.try_servers(&sending, &mut message).await;
+        if let Some(admission) = admission {
+            let took = nanos(monotonic().duration_since(started));
+            let failed =
+                sent.as_ref().map_or(true, |(exchange, ..)| exchange.reply.status().is_server_error());
+            admission.ended(Outcome { failed, took }, self.tick());
+        }
+        let (exchange, server, place) = sent?;
+        let back =
+            Return { sender: exchange.sender, pool: Arc::clone(&upstream.pools[server]), core: peer.core };
+        Ok(respond(exchange.reply, route, back, place, is_head).await)
+    }
+
+    /// Tries servers until one answers or no attempt is left.
+    async fn try_servers(
+        &self,
+        sending: &Sending<'_>,
+        message: &mut Message,
+    ) -> Result<(Exchange, usize, Place), Refusal> {
+        let &Sending { route, upstream, key, core, started } = sending;
+        let allowed = route.config.timeout.unwrap_or(route.config.first_byte_timeout);
+        upstream.budget().request(self.tick());
+        let mut tried = Vec::new();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let now = self.tick();
+            let admission = match &upstream.breaker {
+                Some(breaker) => Some(breaker.admit(now).map_err(|wait| Refusal::Open { wait })?),
+                None => None,
+            };
+            let (server, place) = upstream.group.pick(key, &tried, now)?;
+            tried.push(server);
+            let left = allowed.saturating_sub(monotonic().duration_since(started));
+            let patience = left.min(route.config.first_byte_timeout);
+            let attempt = Attempt { upstream, server, core, resolver: self.resolver(), patience };
+            let begun = monotonic();
+            let sent = attempt.send(message).await;
+            let (now, took) = (self.tick(), nanos(monotonic().duration_since(begun)));
+            let is_unsent = sent.as_ref().is_err_and(|failure| failure.is_unsent);
+            let failed = match &sent {
+                Ok(exchange) => exchange.reply.status().is_server_error(),
+                Err(failure) if failure.is_of_client => {
+                    return sent.map(|it| (it, server, place)).map_err(|it| it.refusal);
+                }
+                Err(_) => true,
+            };
+            if let Some(admission) = admission {
+                admission.ended(Outcome { failed, took }, now);
+            }
+            let backend = place.backend();
+            if !failed {
+                upstream.group.succeeded(backend, took, now);
+            } else if upstream.group.failed(backend, now) {
+                tracing::warn!(upstream = %upstream.config.name, server = %backend.target(), "a server failed too often in a row: it gets nothing for a while");
+            }
+            let may_repeat = is_unsent || (message.is_repeatable() && is_worth_repeating(&sent));
+            let again = failed
+                && may_repeat
+                && tried.len() < upstream.config.retries.attempts.min(count(upstream)) as usize
+                && monotonic().duration_since(started) < allowed
+                && upstream.budget().try_attempt(now);
+            if !again {
+                return sent.map(|exchange| (exchange, server, place)).map_err(|failure| failure.refusal);
+            }
+            drop((sent, place));
+            if !is_unsent {
+                let [random, ..] = self.random();
+                sleep(pause.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)).await;
+                pause *= 2;
+            }
+        }
+    }
+}
+
+/// What all attempts of one request share.
+struct Sending<'a> {
+    route: &'a Route,
+    upstream: &'a Upstream,
+    /// What a hash ring goes by.
+    key: u64,
+    /// The core that serves the client.
+    core: usize,
+    started: Instant,
+}
+
+/// A reply, and the route that made it.
+pub(crate) struct Answer {
+    pub(crate) route: Option<Arc<Route>>,
+    pub(crate) reply: Response<Body>,
+}
+
+/// Servers that can be tried at all.
+fn count(upstream: &Upstream) -> u32 {
+    u32::try_from(upstream.group.backends().len()).unwrap_or(u32::MAX)
+}
+
+/// Whether another server may do better: this one gave no reply, or said that it is only this one, now. A
+/// server that says when to come back is taken at its word.
+fn is_worth_repeating(sent: &Result<Exchange, crate::attempt::Failure>) -> bool {
+    let Ok(exchange) = sent else { return true };
+    let status = exchange.reply.status();
+    let is_for_now = matches!(
+        status,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    );
+    is_for_now && !exchange.reply.headers().contains_key(RETRY_AFTER)
+}
+
+/// The body, as far as it is there; refused at once if it says that it is too large.
+fn payload(body: RequestBody, fields: &HeaderMap, limit: u64) -> Result<RequestPayload, Refusal> {
+    let stated = fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if stated.is_some_and(|stated| stated > limit) {
+        return Err(Refusal::TooLarge { limit });
+    }
+    match body.into_whole() {
+        Ok(bytes) if bytes.len() as u64 > limit => Err(Refusal::TooLarge { limit }),
+        Ok(bytes) => Ok(RequestPayload::Whole(bytes)),
+        Err(body) => Ok(RequestPayload::Streaming { body, received: 0, limit }),
+    }
+}
+
+/// Makes the head of a request the one that the upstream gets.
+fn onward(
+    parts: &mut Parts,
+    route: &Route,
+    normal: &Normal,
+    peer: &Peer,
+    is_trusted: bool,
+    random: [u64; 3],
+) -> Result<(), Refusal> {
+    let trace = fields::trace(&parts.headers, random);
+    let edits = &route.config.request_fields;
+    let about = Onward { peer: peer.address, is_tls: false, is_trusted, trace, edits };
+    fields::onward(&mut parts.headers, &about);
+    // The server in front has asked the client for its body already.
+    parts.headers.remove(EXPECT);
+    parts.version = Version::HTTP_11;
+    let path =
+        forwarded_path(parts.uri.path(), &normal.path, &route.config.strip_prefix, &route.config.add_prefix);
+    let target = match parts.uri.query() {
+        Some(query) => Cow::Owned(format!("{path}?{query}")),
+        None => path,
+    };
+    let target =
+        PathAndQuery::try_from(target.as_ref()).map_err(|_| Refusal::Unsupported("the target is no path"))?;
+    parts.uri = Uri::from(target);
+    Ok(())
+}
+
+/// Passes a reply on. One that is there in one piece goes as one, which spares its way out a stream.
+async fn respond(
+    reply: Response<hyper::body::Incoming>,
+    route: &Route,
+    back: Return,
+    place: Place,
+    is_head: bool,
+) -> Response<Body> {
+    let (mut head, mut incoming) = reply.into_parts();
+    fields::back(&mut head.headers, &route.config.response_fields);
+    if incoming.is_end_stream() || is_head {
+        back.now();
+        return Response::from_parts(head, Body::Empty);
+    }
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut incoming).poll_frame(cx))).await;
+    let body = match first {
+        Poll::Ready(Some(Ok(frame))) if incoming.is_end_stream() && frame.is_data() => {
+            back.now();
+            Body::Full(frame.into_data().unwrap_or_default())
+        }
+        first => Body::streamed(ReplyBody::new(incoming, first, route.config.idle_timeout, back, place)),
+    };
+    Response::from_parts(head, body)
+}
+
+fn static_reply(reply: &StaticReply) -> Response<Body> {
+    let mut response = Response::new(Body::Full(reply.body.clone()));
+    *response.status_mut() = reply.status;
+    for (name, value) in &reply.fields {
+        response.headers_mut().append(name, value.clone());
+    }
+    response
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,125 @@
+//! Why the gateway answers itself, and how: one place from cause to status.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response};
+use thiserror::Error;
+use tidegate_net::http::Body;
+use tidegate_upstream::group::NoBackend;
+use tidegate_wire::path::PathError;
+use tidegate_wire::problem::{MEDIA_TYPE, Problem, Type};
+use tidegate_wire::rate_limit_fields::whole_seconds;
+
+use crate::limits::Denial;
+
+/// Why a request was not answered by an upstream.
+#[derive(Debug, Error)]
+pub(crate) enum Refusal {
+    /// Its path means different things to different servers.
+    #[error("{0}")]
+    Path(#[from] PathError),
+    /// It asks for something that this gateway does not do.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// No route is for it.
+    #[error("no route is for this host, path and method")]
+    NoRoute,
+    /// Its limits are used up.
+    #[error("the quota of a policy is used up")]
+    Denied(Denial),
+    /// Its body is larger than its route takes.
+    #[error("the request body is larger than {limit} bytes")]
+    TooLarge {
+        /// The route's bound.
+        limit: u64,
+    },
+    /// Its body came too slowly.
+    #[error("the request body did not arrive in time")]
+    TooSlow,
+    /// Its body broke off.
+    #[error("the request body broke off")]
+    BodyBroken,
+    /// There is no room for its body in this process for now.
+    #[error("this process holds as many bytes for its clients as it may")]
+    NoRoom,
+    /// A breaker is open.
+    #[error("the upstream failed too often: it is asked again in a while")]
+    Open {
+        /// Nanoseconds until it is.
+        wait: u64,
+    },
+    /// There is no server for it.
+    #[error("{0}")]
+    NoBackend(#[from] NoBackend),
+    /// No server could be reached.
+    #[error("no server of the upstream could be reached")]
+    Unreachable,
+    /// A server took the request and gave no whole reply.
+    #[error("a server of the upstream gave no valid reply")]
+    BadReply,
+    /// A server did not answer in time.
+    #[error("the upstream did not answer in time")]
+    TimedOut,
+}
+
+impl Refusal {
+    /// The status that says it.
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Self::Path(_) | Self::BodyBroken => 400,
+            Self::NoRoute => 404,
+            Self::TooSlow => 408,
+            Self::TooLarge { .. } => 413,
+            Self::Denied(_) => 429,
+            Self::Unsupported(_) => 501,
+            Self::Unreachable | Self::BadReply => 502,
+            Self::NoRoom | Self::Open { .. } | Self::NoBackend(_) => 503,
+            Self::TimedOut => 504,
+        }
+    }
+
+    /// Whether it is for want of a working upstream, for which a route may have a fallback.
+    pub(crate) fn is_of_upstream(&self) -> bool {
+        matches!(self.status(), 502..=504) && !matches!(self, Self::NoRoom)
+    }
+
+    fn title(&self) -> &'static str {
+        match self.status() {
+            400 => "Bad Request",
+            404 => "Not Found",
+            408 => "Request Timeout",
+            413 => "Content Too Large",
+            429 => "Quota Exceeded",
+            501 => "Not Implemented",
+            502 => "Bad Gateway",
+            503 => "Service Unavailable",
+            _ => "Gateway Timeout",
+        }
+    }
+
+    /// The reply.
+    pub(crate) fn reply(self) -> Response<Body> {
+        let mut problem = Problem::new(self.status(), self.title(), self.to_string());
+        let wait = match &self {
+            Self::Open { wait } => Some(*wait),
+            // A place may be free in a moment.
+            Self::NoRoom | Self::NoBackend(NoBackend::Full) => Some(1),
+            _ => None,
+        };
+        if wait.is_some() {
+            problem.kind = Type::TemporaryReducedCapacity;
+        }
+        if let Self::Denied(denial) = self {
+            problem.kind = Type::QuotaExceeded;
+            problem.violated_policies = denial.policies;
+        }
+        let mut reply = Response::new(Body::Full(Bytes::from(problem.to_json())));
+        // Invariant: every status above is one.
+        *reply.status_mut() = http::StatusCode::from_u16(problem.status).unwrap_or_default();
+        reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        if let Some(wait) = wait {
+            reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+        }
+        reply
+    }
+}

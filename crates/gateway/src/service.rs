@@ -1,0 +1,233 @@
+//! The gateway as a service: what is in force, how it is replaced, and its place behind a listener.
+//!
+//! A request takes the site that is in force when it comes and keeps it to its end, so that a change
+//! fails nobody. Upstreams whose configuration did not change are taken over as they are, with their
+//! connections, breakers and health; of the others, servers that stay keep theirs.
+
+use std::cell::Cell;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use http::Request;
+use tidegate_algorithms::breaker::Phase;
+use tidegate_algorithms::document::Mistake;
+use tidegate_algorithms::random::Random;
+use tidegate_algorithms::time::Tick;
+use tidegate_net::clock::{Clock, monotonic};
+use tidegate_net::http::{Handle, Peer, Reply, RequestBody};
+use tidegate_net::runtime::Cores;
+use tidegate_net::stats::Route as CountedRoute;
+use tidegate_upstream::backend::BackendStatus;
+use tidegate_upstream::connect::Resolver;
+
+use crate::checks;
+use crate::config::{Action, GatewayConfig, RouteConfig};
+use crate::limits::Limits;
+use crate::route::{Route, RouteAction};
+use crate::table::{Table, unreachable};
+use crate::upstream::Upstream;
+
+/// How long a name's addresses are used before they are looked up again.
+const DNS_REFRESH: Duration = Duration::from_secs(5);
+
+/// How often idle connections are looked through.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What a listener's metrics call requests of the gateway.
+pub const TEMPLATES: &[&str] = &["other", "routed"];
+const ROUTED: u8 = 1;
+
+/// What holds for all routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatewaySettings {
+    /// How many proxies in front are trusted to append to `X-Forwarded-For` (fault 48). 0: the field is
+    /// not believed.
+    pub trusted_hops: usize,
+}
+
+/// A gateway, with the limiter `L` in front of its routes.
+#[derive(Debug)]
+pub struct Gateway<L> {
+    site: ArcSwap<Site>,
+    limits: L,
+    settings: GatewaySettings,
+    clock: Clock,
+    resolver: Resolver,
+    cores: usize,
+}
+
+/// Routes and upstreams that are in force together.
+#[derive(Debug, Default)]
+pub(crate) struct Site {
+    pub(crate) routes: Vec<Arc<Route>>,
+    pub(crate) table: Table,
+    upstreams: Vec<Arc<Upstream>>,
+}
+
+/// What is known of an upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What its breaker admits; `None`: it has none.
+    pub breaker: Option<Phase>,
+    /// Its servers, by address.
+    pub servers: Vec<(String, BackendStatus)>,
+}
+
+impl<L: Limits> Gateway<L> {
+    /// A gateway without routes, for listeners on `cores`.
+    #[must_use]
+    pub fn new(limits: L, settings: GatewaySettings, clock: Clock, cores: usize) -> Self {
+        let resolver = Resolver::new(DNS_REFRESH);
+        Self { site: ArcSwap::default(), limits, settings, clock, resolver, cores }
+    }
+
+    /// Puts `config` in force and starts the checks of its servers on `cores`.
+    ///
+    /// # Errors
+    /// Routes that can never match, because another one always comes first. Nothing has changed then.
+    pub fn apply(&self, config: &GatewayConfig, cores: &Cores) -> Result<(), Vec<Mistake>> {
+        check_reachable(&config.routes)?;
+        let before = self.site.load_full();
+        let now = self.clock.tick();
+        let mut upstreams = Vec::new();
+        for upstream in &config.upstreams {
+            let known = before.upstreams.iter().find(|known| known.config.name == upstream.name);
+            if let Some(same) = known.filter(|known| known.config == *upstream) {
+                upstreams.push(Arc::clone(same));
+                continue;
+            }
+            let [seed, check_seed, _] = self.random();
+            let made =
+                Upstream::new(Arc::clone(upstream), self.cores, seed, now, known.map(|known| &**known));
+            let made = Arc::new(made);
+            if upstream.check.is_some() {
+                for server in 0..upstream.servers.len() {
+                    let seed = check_seed.wrapping_add(server as u64);
+                    let watching =
+                        checks::watch(Arc::downgrade(&made), server, self.resolver.clone(), self.clock, seed);
+                    cores.spawn_on(server, watching);
+                }
+            }
+            upstreams.push(made);
+        }
+        let routes: Vec<Arc<Route>> =
+            config.routes.iter().map(|config| route(config, &before, &upstreams)).collect();
+        let table = Table::new(config.routes.iter().map(|config| &**config));
+        self.site.store(Arc::new(Site { routes, table, upstreams }));
+        Ok(())
+    }
+
+    /// Closes idle connections in time, for as long as it is polled.
+    pub async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            let now = monotonic();
+            for upstream in &self.site.load_full().upstreams {
+                upstream.pools.iter().for_each(|pool| pool.sweep(now));
+            }
+        }
+    }
+
+    /// What is known of each upstream.
+    #[must_use]
+    pub fn upstreams(&self) -> Vec<UpstreamStatus> {
+        let now = self.clock.tick();
+        let status = |upstream: &Arc<Upstream>| UpstreamStatus {
+            name: Arc::clone(&upstream.config.name),
+            breaker: upstream.breaker.as_ref().map(|breaker| breaker.phase()),
+            servers: upstream
+                .group
+                .backends()
+                .iter()
+                .map(|backend| (backend.target().to_string(), backend.status(now)))
+                .collect(),
+        };
+        self.site.load().upstreams.iter().map(status).collect()
+    }
+
+    pub(crate) fn site(&self) -> Guard<Arc<Site>> {
+        self.site.load()
+    }
+
+    pub(crate) fn limits(&self) -> &L {
+        &self.limits
+    }
+
+    pub(crate) fn settings(&self) -> GatewaySettings {
+        self.settings
+    }
+
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    pub(crate) fn tick(&self) -> Tick {
+        self.clock.tick()
+    }
+
+    /// Three random numbers: names for traces, and jitter. They are no secrets.
+    pub(crate) fn random(&self) -> [u64; 3] {
+        thread_local! {
+            static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0));
+        }
+        let mut random = Random::seeded(STATE.get());
+        let drawn = [random.bits(), random.bits(), random.bits()];
+        STATE.set(random.bits());
+        drawn
+    }
+}
+
+/// A gateway behind a listener; several listeners may share one.
+#[derive(Debug)]
+pub struct GatewayService<L>(pub Arc<Gateway<L>>);
+
+impl<L: Limits> Handle for GatewayService<L> {
+    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
+        let answer = self.0.proxy(request, peer).await;
+        let counted = if answer.route.is_some() { CountedRoute::new(ROUTED) } else { CountedRoute::OTHER };
+        Reply::new(counted, answer.reply)
+    }
+}
+
+/// Says of each route that can never match which one always comes first.
+///
+/// # Errors
+/// One mistake for each.
+pub fn check_reachable(routes: &[Arc<RouteConfig>]) -> Result<(), Vec<Mistake>> {
+    let configs: Vec<&RouteConfig> = routes.iter().map(|route| &**route).collect();
+    let mistakes: Vec<Mistake> = unreachable(&configs)
+        .into_iter()
+        .map(|(position, first)| Mistake {
+            pointer: format!("/route/{position}"),
+            problem: format!(
+                "can never match: route \"{}\" takes the same requests first",
+                configs[first].name
+            ),
+            accepted: "another host, path, method, header or query".to_owned(),
+        })
+        .collect();
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+}
+
+/// A route in force; one that did not change keeps its breaker.
+fn route(config: &Arc<RouteConfig>, before: &Site, upstreams: &[Arc<Upstream>]) -> Arc<Route> {
+    let action = match &config.action {
+        Action::Reply(reply) => RouteAction::Reply(reply.clone()),
+        Action::Forward { upstream } => {
+            // Invariant: `GatewayConfig::check` has looked the name up.
+            let upstream = upstreams.iter().find(|known| known.config.name == *upstream);
+            RouteAction::Forward(Arc::clone(upstream.expect("a route's upstream is one of the gateway's")))
+        }
+    };
+    let same_upstream = |known: &Route| match (&known.action, &action) {
+        (RouteAction::Forward(before), RouteAction::Forward(now)) => Arc::ptr_eq(before, now),
+        (before, now) => matches!((before, now), (RouteAction::Reply(_), RouteAction::Reply(_))),
+    };
+    let known = before.routes.iter().find(|known| known.config == *config && same_upstream(known));
+    known.cloned().unwrap_or_else(|| Arc::new(Route::new(Arc::clone(config), action)))
+}

@@ -1,0 +1,265 @@
+//! Which route a request takes: an index, so that thousands of routes cost what ten do.
+//!
+//! ```text
+//!   host    the exact name, then the longest suffix, then routes for every host
+//!     path    the exact path, then patterns (a given segment before a parameter), then the longest prefix
+//!       rest    the route that asks for most beside (method, fields, query), then the file's order
+//! ```
+//!
+//! The first route in this order that accepts the request has it. Paths are compared in normal form
+//! (fault 54). A route that stands behind one with the same host, path and conditions can never match;
+//! [`unreachable`] finds those, and the check of a file refuses them.
+
+use std::collections::HashMap;
+
+use crate::config::{HostPattern, PathPattern, RouteConfig, Segment};
+use crate::route::Route;
+
+/// Positions in a list of routes, by path.
+#[derive(Debug, Default)]
+struct PathIndex {
+    exact: HashMap<Box<str>, Vec<usize>>,
+    patterns: Segments,
+    prefixes: HashMap<Box<str>, Vec<usize>>,
+}
+
+/// Positions by the segments of a pattern.
+#[derive(Debug, Default)]
+struct Segments {
+    literal: HashMap<Box<str>, Self>,
+    parameter: Option<Box<Self>>,
+    routes: Vec<usize>,
+}
+
+/// Positions in a list of routes, by host and path.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    exact: HashMap<Box<str>, PathIndex>,
+    suffix: HashMap<Box<str>, PathIndex>,
+    any: PathIndex,
+}
+
+impl Table {
+    /// An index of `routes`, whose positions it gives.
+    pub(crate) fn new<'r>(routes: impl Iterator<Item = &'r RouteConfig>) -> Self {
+        let mut configs: Vec<(usize, &RouteConfig)> = routes.enumerate().collect();
+        // Stable: of equals, the first in the file stays first.
+        configs.sort_by_key(|(_, config)| std::cmp::Reverse(Route::conditions(config)));
+        let mut table = Self::default();
+        for (position, config) in configs {
+            if config.hosts.is_empty() {
+                table.any.add(&config.path, position);
+            }
+            for host in &config.hosts {
+                let index = match host {
+                    HostPattern::Exact(name) => table.exact.entry(name.clone()).or_default(),
+                    HostPattern::Suffix(suffix) => table.suffix.entry(suffix.clone()).or_default(),
+                };
+                index.add(&config.path, position);
+            }
+        }
+        table
+    }
+
+    /// The first route for `host` (lower case, no port) and `path` (in normal form) that `accepts`.
+    pub(crate) fn find(&self, host: &str, path: &str, accepts: impl Fn(usize) -> bool) -> Option<usize> {
+        let exact = self.exact.get(host).and_then(|index| index.find(path, &accepts));
+        exact
+            .or_else(|| {
+                let dots = host.match_indices('.').map(|(at, _)| &host[at..]);
+                dots.filter_map(|suffix| self.suffix.get(suffix)).find_map(|index| index.find(path, &accepts))
+            })
+            .or_else(|| self.any.find(path, &accepts))
+    }
+}
+
+impl PathIndex {
+    fn add(&mut self, path: &PathPattern, position: usize) {
+        match path {
+            PathPattern::Exact(path) => self.exact.entry(path.clone()).or_default().push(position),
+            PathPattern::Prefix(path) => self.prefixes.entry(path.clone()).or_default().push(position),
+            PathPattern::Segments(segments) => {
+                let mut node = &mut self.patterns;
+                for segment in segments {
+                    node = match segment {
+                        Segment::Literal(text) => node.literal.entry(text.clone()).or_default(),
+                        Segment::Parameter(_) => node.parameter.get_or_insert_default(),
+                    };
+                }
+                node.routes.push(position);
+            }
+        }
+    }
+
+    fn find(&self, path: &str, accepts: &impl Fn(usize) -> bool) -> Option<usize> {
+        let first = |routes: &[usize]| routes.iter().copied().find(|position| accepts(*position));
+        if let Some(found) = self.exact.get(path).and_then(|routes| first(routes)) {
+            return Some(found);
+        }
+        if let Some(found) = self.patterns.find(path.strip_prefix('/').unwrap_or(path), accepts) {
+            return Some(found);
+        }
+        if self.prefixes.is_empty() {
+            return None;
+        }
+        // "/" is the root itself, whose only prefix is the empty one.
+        let mut prefix = if path == "/" { "" } else { path };
+        loop {
+            if let Some(found) = self.prefixes.get(prefix).and_then(|routes| first(routes)) {
+                return Some(found);
+            }
+            prefix = &prefix[..prefix.rfind('/')?];
+        }
+    }
+}
+
+impl Segments {
+    /// `rest` is what of the path is left, without a slash in front.
+    fn find(&self, rest: &str, accepts: &impl Fn(usize) -> bool) -> Option<usize> {
+        let (segment, rest) = match rest.split_once('/') {
+            Some((segment, rest)) => (segment, Some(rest)),
+            None => (rest, None),
+        };
+        if segment.is_empty() {
+            return None;
+        }
+        let down = |node: &Self| match rest {
+            Some(rest) => node.find(rest, accepts),
+            None => node.routes.iter().copied().find(|position| accepts(*position)),
+        };
+        let literal = self.literal.get(segment).and_then(down);
+        literal.or_else(|| self.parameter.as_deref().and_then(down))
+    }
+}
+
+/// Routes that can never match, each with the one that always comes first: the same hosts, path and
+/// conditions.
+pub(crate) fn unreachable(routes: &[&RouteConfig]) -> Vec<(usize, usize)> {
+    let mut first: HashMap<String, usize> = HashMap::new();
+    let mut found = Vec::new();
+    for (position, config) in routes.iter().enumerate() {
+        let mut hosts: Vec<String> = config.hosts.iter().map(|host| format!("{host:?}")).collect();
+        if hosts.is_empty() {
+            hosts.push(String::new());
+        }
+        let rest = same_requests(config);
+        let earlier: Vec<Option<usize>> =
+            hosts.iter().map(|host| first.get(&format!("{host} {rest}")).copied()).collect();
+        if let Some(Some(other)) = earlier.first().copied()
+            && earlier.iter().all(Option::is_some)
+        {
+            found.push((position, other));
+        }
+        for host in hosts {
+            first.entry(format!("{host} {rest}")).or_insert(position);
+        }
+    }
+    found
+}
+
+/// A text that is the same for routes that accept the same requests of a host.
+fn same_requests(config: &RouteConfig) -> String {
+    let path = match &config.path {
+        PathPattern::Segments(segments) => {
+            let shape = segments.iter().map(|segment| match segment {
+                Segment::Literal(text) => format!("={text}"),
+                Segment::Parameter(_) => "*".to_owned(),
+            });
+            shape.collect::<Vec<_>>().join("/")
+        }
+        other => format!("{other:?}"),
+    };
+    let mut methods: Vec<&str> = config.methods.iter().map(http::Method::as_str).collect();
+    methods.sort_unstable();
+    let mut fields: Vec<String> = config.fields.iter().map(|pair| format!("{pair:?}")).collect();
+    fields.sort_unstable();
+    let mut query: Vec<String> = config.query.iter().map(|pair| format!("{pair:?}")).collect();
+    query.sort_unstable();
+    format!("{path} {methods:?} {fields:?} {query:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::GatewayConfig;
+
+    fn config(routes: Value) -> Vec<Arc<RouteConfig>> {
+        let routes = routes.as_array().expect("a list").iter().enumerate().map(|(index, route)| {
+            let mut route = route.clone();
+            route["name"] = json!(format!("r{index}"));
+            route["respond"] = json!({});
+            route
+        });
+        GatewayConfig::check(&[], &routes.collect::<Vec<_>>(), &[]).expect("good routes").routes
+    }
+
+    fn found(routes: &[Arc<RouteConfig>], host: &str, path: &str) -> Option<usize> {
+        Table::new(routes.iter().map(|route| &**route)).find(host, path, |_| true)
+    }
+
+    #[test]
+    fn the_most_specific_host_comes_first() {
+        let routes = config(json!([
+            {}, {"host": "*.example.com"}, {"host": "*.b.example.com"}, {"host": ["A.b.example.com", "x"]}
+        ]));
+        for (host, expected) in [
+            ("a.b.example.com", 3),
+            ("c.b.example.com", 2),
+            ("b.example.com", 1),
+            ("example.com", 0),
+            ("x", 3),
+            ("", 0),
+        ] {
+            assert_eq!(found(&routes, host, "/"), Some(expected), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_most_specific_path_comes_first() {
+        let routes = config(json!([
+            {"path": "/*"}, {"path": "/users/*"}, {"path": "/users/{id}"}, {"path": "/users/me"},
+            {"path": "/users/{id}/orders"}, {"path": "/users/me/{what}"}, {"path": "/users/me/posts/*"}
+        ]));
+        for (path, expected) in [
+            ("/", 0),
+            ("/other", 0),
+            ("/users", 1),
+            ("/users/7", 2),
+            ("/users/me", 3),
+            ("/users/7/orders", 4),
+            ("/users/me/orders", 5),
+            ("/users/7/x", 1),
+            ("/users/me/posts/1", 6),
+            ("/userspace", 0),
+        ] {
+            assert_eq!(found(&routes, "h", path), Some(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_route_that_asks_for_more_comes_first_and_the_next_takes_what_it_refuses() {
+        let routes = config(
+            json!([{"path": "/a"}, {"path": "/a", "method": "POST"}, {"path": "/*", "header": {"x": "1"}}]),
+        );
+        let table = Table::new(routes.iter().map(|route| &**route));
+        assert_eq!(table.find("h", "/a", |_| true), Some(1));
+        assert_eq!(table.find("h", "/a", |position| position != 1), Some(0));
+        assert_eq!(table.find("h", "/a", |position| position == 2), Some(2));
+        assert_eq!(table.find("h", "/b", |position| position != 2), None);
+    }
+
+    #[test]
+    fn a_route_behind_its_like_is_found() {
+        let routes = config(json!([
+            {"path": "/a/{x}", "method": ["GET", "PUT"]}, {"path": "/a/{y}", "method": ["PUT", "GET"]},
+            {"path": "/a/{y}"}, {"host": "h", "path": "/a/{y}"}, {"host": ["h", "i"], "path": "/a/{y}"},
+            {"host": ["i", "h"], "path": "/a/{z}"}
+        ]));
+        let routes: Vec<&RouteConfig> = routes.iter().map(|route| &**route).collect();
+        assert_eq!(unreachable(&routes), [(1, 0), (5, 4)]);
+    }
+}

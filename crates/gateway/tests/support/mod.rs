@@ -1,0 +1,276 @@
+//! A gateway in this process, backends that do as they are told, and a client that speaks bytes.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_gateway::config::GatewayConfig;
+use tidegate_gateway::limits::Limits;
+use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
+use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
+use tidegate_net::clock::Clock;
+use tidegate_net::drain::{Drain, Stage};
+use tidegate_net::http::{HttpConfig, Server};
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::runtime::Cores;
+use tidegate_net::stats::Stats;
+
+/// Longer than anything here should take; a test that waits this long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a backend does with a request.
+pub enum Reaction {
+    /// These bytes, and on with the next request.
+    Bytes(Vec<u8>),
+    /// These bytes, and no more on this connection.
+    Last(Vec<u8>),
+    /// No reply for as long as the peer waits.
+    Silence,
+}
+
+/// A reply with a body.
+pub fn reply(status: u16, fields: &[&str], body: &str) -> Reaction {
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    let text = format!("HTTP/1.1 {status} Status\r\n{fields}content-length: {}\r\n\r\n{body}", body.len());
+    Reaction::Bytes(text.into_bytes())
+}
+
+/// A request as a backend got it.
+#[derive(Clone, Debug)]
+pub struct Got {
+    pub line: String,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Got {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+type React = dyn Fn(&Got) -> Reaction + Send + Sync;
+
+/// A server behind the gateway.
+pub struct Backend {
+    pub address: SocketAddr,
+    got: Arc<Mutex<Vec<Got>>>,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+    stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Backend {
+    pub fn start(react: impl Fn(&Got) -> Reaction + Send + Sync + 'static) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), react)
+    }
+
+    /// At an address that a stopped backend had.
+    pub fn start_at(address: SocketAddr, react: impl Fn(&Got) -> Reaction + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (got, connections) = (Arc::default(), Arc::default());
+        let stopped = Arc::new(AtomicBool::new(false));
+        let react: Arc<React> = Arc::new(react);
+        let thread = {
+            let (got, connections, stopped) =
+                (Arc::clone(&got), Arc::clone(&connections), Arc::clone(&stopped));
+            std::thread::spawn(move || accept(&listener, &react, &got, &connections, &stopped))
+        };
+        Self { address, got, connections, stopped, thread: Some(thread) }
+    }
+
+    /// One that says its name.
+    pub fn named(name: &'static str) -> Self {
+        Self::start(move |_| reply(200, &[], name))
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The requests that it got.
+    pub fn got(&self) -> Vec<Got> {
+        self.got.lock().unwrap().clone()
+    }
+
+    /// Connections that it accepted.
+    pub fn connections(&self) -> usize {
+        self.connections.lock().unwrap().len()
+    }
+
+    /// Ends it: no connection is accepted, those that are open are closed.
+    pub fn stop(&mut self) {
+        self.stopped.store(true, SeqCst);
+        drop(TcpStream::connect(self.address));
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+        for connection in self.connections.lock().unwrap().iter() {
+            drop(connection.shutdown(std::net::Shutdown::Both));
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.stop();
+        }
+    }
+}
+
+fn accept(
+    listener: &TcpListener,
+    react: &Arc<React>,
+    got: &Arc<Mutex<Vec<Got>>>,
+    connections: &Arc<Mutex<Vec<TcpStream>>>,
+    stopped: &AtomicBool,
+) {
+    for stream in listener.incoming() {
+        if stopped.load(SeqCst) {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        connections.lock().unwrap().push(stream.try_clone().unwrap());
+        let (react, got) = (Arc::clone(react), Arc::clone(got));
+        std::thread::spawn(move || serve(stream, &*react, &got));
+    }
+}
+
+fn serve(mut stream: TcpStream, react: &React, got: &Mutex<Vec<Got>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    while let Some(request) = read_message(&mut reader) {
+        got.lock().unwrap().push(request.clone());
+        match react(&request) {
+            Reaction::Bytes(bytes) => {
+                if stream.write_all(&bytes).is_err() {
+                    return;
+                }
+            }
+            Reaction::Last(bytes) => {
+                drop(stream.write_all(&bytes));
+                drop(stream.shutdown(std::net::Shutdown::Both));
+                return;
+            }
+            // Until the peer gives up.
+            Reaction::Silence => drop(reader.read(&mut [0])),
+        }
+    }
+}
+
+/// A message with a body by length or in chunks, `None` at the end.
+fn read_message(reader: &mut impl BufRead) -> Option<Got> {
+    let mut line = String::new();
+    if reader.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    let mut fields = Vec::new();
+    loop {
+        let mut field = String::new();
+        reader.read_line(&mut field).ok()?;
+        let Some((name, value)) = field.trim_end().split_once(':') else { break };
+        fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let field = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let mut body = Vec::new();
+    if field("transfer-encoding").is_some_and(|value| value == "chunked") {
+        loop {
+            let mut size = String::new();
+            reader.read_line(&mut size).ok()?;
+            let size = usize::from_str_radix(size.trim(), 16).ok()?;
+            let mut chunk = vec![0; size + 2];
+            reader.read_exact(&mut chunk).ok()?;
+            if size == 0 {
+                break;
+            }
+            body.extend_from_slice(&chunk[..size]);
+        }
+    } else if let Some(length) = field("content-length") {
+        body = vec![0; length.parse().ok()?];
+        reader.read_exact(&mut body).ok()?;
+    }
+    Some(Got { line: line.trim_end().to_owned(), fields, body })
+}
+
+/// A running gateway.
+pub struct TestGateway<L: Limits> {
+    pub address: SocketAddr,
+    pub gateway: Arc<Gateway<L>>,
+    drain: Drain,
+    cores: Option<Cores>,
+}
+
+impl<L: Limits> TestGateway<L> {
+    pub fn start(limits: L, settings: GatewaySettings, config: &GatewayConfig) -> Self {
+        let count = NonZeroUsize::new(2).unwrap();
+        let cores = Cores::start(count).unwrap();
+        let drain = Drain::new();
+        let stats = Arc::new(Stats::new(2, TEMPLATES));
+        let buffers = Buffers::new(256 << 20);
+        let gate = Gate { permits: Permits::new(10_000), buffers, drain: drain.clone(), stats };
+        let gateway = Arc::new(Gateway::new(limits, settings, Clock::start(), 2));
+        gateway.apply(config, &cores).unwrap();
+        let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
+        let address = listeners.address();
+        Server::new(GatewayService(Arc::clone(&gateway)), HttpConfig::default(), gate)
+            .start(&cores, listeners);
+        drain.advance(Stage::Ready);
+        Self { address, gateway, drain, cores: Some(cores) }
+    }
+
+    /// Puts another configuration in force.
+    pub fn apply(&self, config: &GatewayConfig) {
+        self.gateway.apply(config, self.cores.as_ref().unwrap()).unwrap();
+    }
+
+    /// Sends bytes on a connection of their own and reads the reply.
+    pub fn send(&self, request: &str) -> Got {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        read_message(&mut BufReader::new(stream)).expect("there is a reply")
+    }
+
+    pub fn get(&self, path: &str) -> Got {
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: shop.example\r\nconnection: close\r\n\r\n"))
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+}
+
+impl<L: Limits> Drop for TestGateway<L> {
+    fn drop(&mut self) {
+        self.drain.advance(Stage::Stopped);
+        if let Some(cores) = self.cores.take() {
+            cores.stop();
+        }
+    }
+}
+
+/// The status of a reply.
+pub fn status(got: &Got) -> u16 {
+    got.line.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+pub fn text(got: &Got) -> String {
+    String::from_utf8(got.body.clone()).unwrap()
+}
+
+/// A checked configuration.
+pub fn config(upstreams: Value, routes: Value) -> GatewayConfig {
+    GatewayConfig::check(upstreams.as_array().unwrap(), routes.as_array().unwrap(), &["per-client"]).unwrap()
+}

@@ -1,0 +1,188 @@
+//! A process that is a gateway and nothing else: what `tidegate gateway URL` starts.
+//!
+//! ```text
+//!   --listen        the gateway          --http-listen   /livez, /readyz, /metrics
+//! ```
+//!
+//! No file, no data folder, no limits. What needs those is in the file that `tidegate serve` reads.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode};
+use tidegate_admin::{
+    BuildInfo, Families, Family, Lifecycle, Metrics, Operator, Process, Readiness, Servers,
+};
+use tidegate_algorithms::breaker::Phase;
+use tidegate_gateway::config::GatewayConfig;
+use tidegate_gateway::limits::Unlimited;
+use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
+use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
+use tidegate_net::clock::Clock;
+use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
+use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::runtime::{Cores, available_cores};
+use tidegate_net::stats::{Route, Stats};
+
+use super::StartError;
+
+/// Most open connections, those of operators aside.
+const MAX_CONNECTIONS: usize = 10_000;
+
+/// Most bytes that are held for all clients together.
+const MAX_BUFFERED_BYTES: usize = 256 << 20;
+
+/// Most connections to the operator's pages, which clients cannot take.
+const MAX_OPERATOR_CONNECTIONS: usize = 64;
+
+/// A gateway with its sockets bound.
+#[derive(Debug)]
+pub struct GatewayApp {
+    cores: Cores,
+    drain: Drain,
+    gateway: Arc<Gateway<Unlimited>>,
+    proxy: (Server<GatewayService<Unlimited>>, Listeners),
+    operator: (Server<OperatorPages>, Listeners),
+}
+
+impl GatewayApp {
+    /// Builds a gateway of `config` that listens on `listen`, with the operator's pages on `http_listen`.
+    ///
+    /// # Errors
+    /// What cannot be had: an address, threads, routes that all can match.
+    pub fn build(
+        config: &GatewayConfig,
+        listen: SocketAddr,
+        http_listen: SocketAddr,
+    ) -> Result<Self, StartError> {
+        let workers = available_cores();
+        let bind = |address, flag| {
+            let listeners = Listeners::bind(&ListenConfig::new(address, workers));
+            listeners.map_err(|source| StartError::ListenFlag { flag, source })
+        };
+        let proxy_listeners = bind(listen, "--listen")?;
+        let operator_listeners = bind(http_listen, "--http-listen")?;
+        let cores = Cores::start(workers).map_err(StartError::Threads)?;
+        let drain = Drain::new();
+        let gateway = Gateway::new(Unlimited, GatewaySettings::default(), Clock::start(), cores.count());
+        let gateway = Arc::new(gateway);
+        gateway.apply(config, &cores).map_err(StartError::Routes)?;
+        let buffers = Buffers::new(MAX_BUFFERED_BYTES);
+        let gate = |templates, most| {
+            let stats = Arc::new(Stats::new(cores.count(), templates));
+            Gate { permits: Permits::new(most), buffers: buffers.clone(), drain: drain.clone(), stats }
+        };
+        let proxy_gate = gate(TEMPLATES, MAX_CONNECTIONS);
+        let operator_gate = gate(OPERATOR_TEMPLATES, MAX_OPERATOR_CONNECTIONS);
+        let mut metrics = Metrics::new();
+        metrics.register(BuildInfo {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
+        });
+        metrics.register(Process::started_now());
+        metrics.register(Lifecycle { drain: drain.clone() });
+        metrics.register(Servers::default().with("gateway", proxy_gate.stats.clone()));
+        metrics.register(UpstreamMetrics(Arc::clone(&gateway)));
+        let pages = OperatorPages(Operator::new(Readiness::new(drain.clone()), metrics));
+        let service = GatewayService(Arc::clone(&gateway));
+        Ok(Self {
+            proxy: (Server::new(service, HttpConfig::default(), proxy_gate), proxy_listeners),
+            operator: (Server::new(pages, HttpConfig::default(), operator_gate), operator_listeners),
+            cores,
+            drain,
+            gateway,
+        })
+    }
+
+    /// Where the gateway listens, and where the operator's pages are, with the real ports.
+    #[must_use]
+    pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (self.proxy.1.address(), self.operator.1.address())
+    }
+
+    /// Serves until `stop` is over, then drains.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Drained {
+        let Self { cores, drain, gateway, proxy, operator } = self;
+        proxy.0.start(&cores, proxy.1);
+        operator.0.start(&cores, operator.1);
+        cores.spawn_on(0, async move { gateway.sweep().await });
+        drain.advance(Stage::Ready);
+        stop.await;
+        let drained = drain.run(DrainTiming::default()).await;
+        cores.stop();
+        drained
+    }
+}
+
+const OPERATOR_TEMPLATES: &[&str] = &["other"];
+
+/// The operator's pages, alone on their listener.
+#[derive(Debug)]
+struct OperatorPages(Operator);
+
+impl Handle for OperatorPages {
+    async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {
+        let page = self.0.answer(&request).map(|(_, page)| page);
+        let response = page.unwrap_or_else(|| {
+            let mut missing = Response::new(Body::from("there are /livez, /readyz and /metrics\n"));
+            *missing.status_mut() = StatusCode::NOT_FOUND;
+            missing
+        });
+        Reply::new(Route::OTHER, response)
+    }
+}
+
+/// What is known of each upstream and server. Their names come from the configuration, which bounds them.
+struct UpstreamMetrics(Arc<Gateway<Unlimited>>);
+
+impl Family for UpstreamMetrics {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let upstreams = self.0.upstreams();
+        let servers = || {
+            upstreams.iter().flat_map(|upstream| {
+                upstream.servers.iter().map(|(server, status)| (&*upstream.name, server.as_str(), status))
+            })
+        };
+        let help = "1 while health checks let a server be used";
+        families.gauges("tidegate_upstream_server_up", help, |series| {
+            servers().try_for_each(|(upstream, server, status)| {
+                series(&[("upstream", upstream), ("server", server)], u64::from(status.is_up))
+            })
+        })?;
+        let help = "1 while failed requests have taken a server out";
+        families.gauges("tidegate_upstream_server_ejected", help, |series| {
+            servers().try_for_each(|(upstream, server, status)| {
+                series(&[("upstream", upstream), ("server", server)], u64::from(status.is_ejected))
+            })
+        })?;
+        let help = "Requests that a server carries";
+        families.gauges("tidegate_upstream_requests_in_flight", help, |series| {
+            servers().try_for_each(|(upstream, server, status)| {
+                series(&[("upstream", upstream), ("server", server)], u64::from(status.in_flight))
+            })
+        })?;
+        let help = "Attempts at a server, by how they ended";
+        families.counters("tidegate_upstream_attempts", help, |series| {
+            servers().try_for_each(|(upstream, server, status)| {
+                let labels = |result| [("upstream", upstream), ("server", server), ("result", result)];
+                series(&labels("success"), status.successes)?;
+                series(&labels("failure"), status.failures)
+            })
+        })?;
+        let help = "1 for what an upstream's breaker is now";
+        families.gauges("tidegate_upstream_breaker", help, |series| {
+            const STATES: [(&str, Phase); 3] =
+                [("closed", Phase::Closed), ("open", Phase::Open), ("half_open", Phase::HalfOpen)];
+            upstreams.iter().try_for_each(|upstream| {
+                let Some(phase) = upstream.breaker else { return Ok(()) };
+                STATES.iter().try_for_each(|(name, state)| {
+                    series(&[("upstream", &upstream.name), ("state", name)], u64::from(phase == *state))
+                })
+            })
+        })
+    }
+}

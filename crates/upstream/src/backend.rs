@@ -1,0 +1,295 @@
+//! One backend: where it is, what it may carry, and what has been seen of it.
+//!
+//! A request holds a [`Place`] from before it connects until its reply has ended. The hard limit is
+//! kept by compare-and-swap when the place is taken, so it is never passed, however many requests
+//! come at once (fault 67). Dropping a place gives it back, whatever became of the request.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_algorithms::balance::eligibility::{Ejection, EjectionSettings, Health, Thresholds};
+use tidegate_algorithms::balance::ewma::{DECAY, PeakEwma};
+use tidegate_algorithms::time::Tick;
+
+/// What a backend of which nothing is known is taken to answer in, in nanoseconds: 1 ms.
+const FIRST_LATENCY: u64 = 1_000_000;
+
+/// Where a backend is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// An address or a name.
+    pub host: Host,
+    /// Its TCP port.
+    pub port: u16,
+}
+
+/// An address, or a name that has some.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// An address.
+    Address(IpAddr),
+    /// A name that the system's resolver knows.
+    Name(Box<str>),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Address(ip) => SocketAddr::new(*ip, self.port).fmt(out),
+            Host::Name(name) => write!(out, "{name}:{}", self.port),
+        }
+    }
+}
+
+/// A backend as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendSettings {
+    /// Where it is.
+    pub target: Target,
+    /// Its share among its like; 0: it gets nothing.
+    pub weight: u32,
+    /// Most requests or connections that it may carry at once.
+    pub hard_limit: u32,
+}
+
+/// A backend and what is known of it.
+#[derive(Debug)]
+pub struct Backend {
+    settings: BackendSettings,
+    in_flight: AtomicU32,
+    is_up: AtomicBool,
+    /// When it last came up: slow start counts from here.
+    up_since: AtomicU64,
+    ejected_until: AtomicU64,
+    counts: Counts,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    successes: AtomicU64,
+    failures: AtomicU64,
+    ejections: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Seen {
+    health: Health,
+    ejection: Ejection,
+    latency: PeakEwma,
+}
+
+/// What has been counted of a backend, and its state now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BackendStatus {
+    /// Requests or connections that it carries.
+    pub in_flight: u32,
+    /// Whether its checks let it be used.
+    pub is_up: bool,
+    /// Whether failed requests have taken it out for now.
+    pub is_ejected: bool,
+    /// Latency to expect, in nanoseconds.
+    pub latency: f64,
+    /// Requests that succeeded.
+    pub successes: u64,
+    /// Requests that failed for its sake.
+    pub failures: u64,
+    /// Times that it was ejected.
+    pub ejections: u64,
+}
+
+impl Backend {
+    /// A backend that is up until a check says otherwise.
+    #[must_use]
+    pub fn new(settings: BackendSettings, now: Tick) -> Self {
+        let seen = Seen {
+            health: Health::new(true),
+            ejection: Ejection::default(),
+            latency: PeakEwma::new(FIRST_LATENCY, now),
+        };
+        Self {
+            settings,
+            in_flight: AtomicU32::new(0),
+            is_up: AtomicBool::new(true),
+            up_since: AtomicU64::new(0),
+            ejected_until: AtomicU64::new(0),
+            counts: Counts::default(),
+            seen: Mutex::new(seen),
+        }
+    }
+
+    /// As it was configured.
+    #[must_use]
+    pub fn settings(&self) -> &BackendSettings {
+        &self.settings
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.settings.target
+    }
+
+    /// Requests or connections that it carries.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Whether checks and requests let it be used.
+    #[must_use]
+    pub fn is_usable(&self, now: Tick) -> bool {
+        self.is_up.load(Relaxed) && !self.is_ejected(now)
+    }
+
+    /// Whether failed requests have taken it out for now.
+    #[must_use]
+    pub fn is_ejected(&self, now: Tick) -> bool {
+        now.0 < self.ejected_until.load(Relaxed)
+    }
+
+    /// When it last came up.
+    #[must_use]
+    pub fn up_since(&self) -> Tick {
+        Tick(self.up_since.load(Relaxed))
+    }
+
+    /// What a request there is expected to cost.
+    #[must_use]
+    pub fn cost(&self, now: Tick) -> f64 {
+        self.seen().latency.cost(self.in_flight(), now, DECAY)
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn status(&self, now: Tick) -> BackendStatus {
+        BackendStatus {
+            in_flight: self.in_flight(),
+            is_up: self.is_up.load(Relaxed),
+            is_ejected: self.is_ejected(now),
+            latency: self.seen().latency.nanos(now, DECAY),
+            successes: self.counts.successes.load(Relaxed),
+            failures: self.counts.failures.load(Relaxed),
+            ejections: self.counts.ejections.load(Relaxed),
+        }
+    }
+
+    /// Takes the result of a health check. True if it came up or went down by it.
+    pub fn checked(&self, passed: bool, thresholds: Thresholds, now: Tick) -> bool {
+        let mut seen = self.seen();
+        let changed = seen.health.checked(passed, thresholds);
+        if changed {
+            if passed {
+                self.up_since.store(now.0, Relaxed);
+            }
+            self.is_up.store(passed, Relaxed);
+        }
+        changed
+    }
+
+    /// Takes a place, if it has one.
+    #[must_use]
+    pub fn take_place(self: &Arc<Self>) -> Option<Place> {
+        let limit = self.settings.hard_limit;
+        let taken =
+            self.in_flight.fetch_update(Relaxed, Relaxed, |held| (held < limit).then(|| held + 1)).is_ok();
+        taken.then(|| Place { backend: Arc::clone(self) })
+    }
+
+    pub(crate) fn succeeded(&self, latency: u64, now: Tick, ejection: EjectionSettings) {
+        self.counts.successes.fetch_add(1, Relaxed);
+        let mut seen = self.seen();
+        seen.latency.observe(latency, now, DECAY);
+        seen.ejection.succeeded(now, ejection);
+    }
+
+    /// True if the backend has just been ejected.
+    pub(crate) fn failed(&self, now: Tick, ejection: EjectionSettings, may_eject: bool) -> bool {
+        self.counts.failures.fetch_add(1, Relaxed);
+        let mut seen = self.seen();
+        let ejected = seen.ejection.failed(now, ejection, may_eject);
+        if ejected {
+            self.counts.ejections.fetch_add(1, Relaxed);
+            self.ejected_until.store(seen.ejection.until().0, Relaxed);
+        }
+        ejected
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        // Plain values: whatever a panicking holder left there is whole.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Room for one request or connection at a backend, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    backend: Arc<Backend>,
+}
+
+impl Place {
+    /// The backend.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<Backend> {
+        &self.backend
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.backend.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn backend(hard_limit: u32) -> Arc<Backend> {
+        let target = Target { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port: 80 };
+        Arc::new(Backend::new(BackendSettings { target, weight: 1, hard_limit }, Tick(0)))
+    }
+
+    #[test]
+    fn fault_67_a_hard_limit_is_never_passed_however_many_come_at_once() {
+        let backend = backend(7);
+        let most = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let place = backend.take_place();
+                        most.fetch_max(backend.in_flight(), Relaxed);
+                        drop(place);
+                    }
+                });
+            }
+        });
+        assert!(most.load(Relaxed) <= 7, "{most:?}");
+        assert_eq!(backend.in_flight(), 0);
+        let held: Vec<Place> = std::iter::from_fn(|| backend.take_place()).collect();
+        assert_eq!(held.len(), 7);
+    }
+
+    #[test]
+    fn a_backend_that_comes_up_again_starts_slowly_from_then() {
+        let backend = backend(1);
+        let thresholds = Thresholds { rise: 1, fall: 1 };
+        assert!(backend.checked(false, thresholds, Tick(5)) && !backend.is_usable(Tick(5)));
+        assert!(backend.checked(true, thresholds, Tick(9)) && backend.is_usable(Tick(9)));
+        assert_eq!(backend.up_since(), Tick(9));
+    }
+
+    #[test]
+    fn addresses_of_version_six_are_written_in_brackets() {
+        let target = Target { host: Host::Address("::1".parse().expect("an address")), port: 80 };
+        assert_eq!(target.to_string(), "[::1]:80");
+        let target = Target { host: Host::Name("a.example".into()), port: 80 };
+        assert_eq!(target.to_string(), "a.example:80");
+    }
+}

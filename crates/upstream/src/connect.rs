@@ -1,0 +1,162 @@
+//! How a backend is reached: its addresses, and the first of them that answers.
+//!
+//! A name's addresses are looked up when they are older than [`Resolver::refresh`] and a connection is
+//! needed. While the look-up fails, the last good addresses stay. Several addresses are tried
+//! one after the other, 250 ms apart and the earlier ones still waited for, families by turns (RFC 8305).
+//!
+//! The whole has one deadline: a black hole costs that and no more (fault 39).
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::backend::{Host, Target};
+
+/// Time between two attempts at different addresses of one name.
+const STAGGER: Duration = Duration::from_millis(250);
+
+/// Most addresses of a name that are kept.
+const MAX_ADDRESSES: usize = 16;
+
+/// When a connection without traffic is probed, and how long data may stay without an acknowledgement: a
+/// half-open peer is noticed within a minute (fault 38).
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// Looks names up and remembers the answers; clones share them.
+#[derive(Clone, Debug)]
+pub struct Resolver {
+    /// How long an answer is used before the name is looked up again.
+    refresh: Duration,
+    known: Arc<Mutex<HashMap<Box<str>, Known>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    addresses: Arc<[IpAddr]>,
+    until: Instant,
+}
+
+impl Resolver {
+    /// A resolver that uses answers for `refresh`.
+    #[must_use]
+    pub fn new(refresh: Duration) -> Self {
+        Self { refresh, known: Arc::default() }
+    }
+
+    /// Connects to `target` within `deadline`, ready for a proxy's use: no delay for small writes, probes
+    /// for a peer that is gone.
+    ///
+    /// # Errors
+    /// When it has no address, none of them answers, or the time is over.
+    pub async fn connect(&self, target: &Target, deadline: Duration) -> io::Result<TcpStream> {
+        let connecting = async {
+            let stream = match &target.host {
+                Host::Address(ip) => TcpStream::connect(SocketAddr::new(*ip, target.port)).await?,
+                Host::Name(name) => first(&self.addresses(name).await?, target.port).await?,
+            };
+            stream.set_nodelay(true)?;
+            let socket = SockRef::from(&stream);
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
+            socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+            Ok(stream)
+        };
+        timeout(deadline, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The addresses of `name`, as fresh as they can be had.
+    async fn addresses(&self, name: &str) -> io::Result<Arc<[IpAddr]>> {
+        let now = Instant::now();
+        let known = self.known().get(name).cloned();
+        if let Some(known) = &known
+            && now < known.until
+        {
+            return Ok(Arc::clone(&known.addresses));
+        }
+        match lookup_host((name, 0)).await {
+            Ok(found) => {
+                let addresses: Arc<[IpAddr]> = alternated(found.map(|address| address.ip()).collect()).into();
+                if addresses.is_empty() {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+                }
+                let fresh = Known { addresses: Arc::clone(&addresses), until: Instant::now() + self.refresh };
+                self.known().insert(name.into(), fresh);
+                Ok(addresses)
+            }
+            Err(error) => known.map(|known| known.addresses).ok_or(error),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The families by turns, the first one's first, without repetitions.
+fn alternated(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    let first_is_v6 = addresses.first().is_some_and(IpAddr::is_ipv6);
+    let (same, other): (Vec<IpAddr>, Vec<IpAddr>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == first_is_v6);
+    let (mut same, mut other) = (same.into_iter(), other.into_iter());
+    let mut mixed: Vec<IpAddr> = Vec::new();
+    loop {
+        let pair = [same.next(), other.next()];
+        if pair == [None, None] || mixed.len() >= MAX_ADDRESSES {
+            return mixed;
+        }
+        for address in pair.into_iter().flatten() {
+            if !mixed.contains(&address) {
+                mixed.push(address);
+            }
+        }
+    }
+}
+
+type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+
+/// The first connection that any of `addresses` gives.
+async fn first(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "there is no address to connect to");
+    let mut next = addresses.iter();
+    loop {
+        let more = match next.next() {
+            Some(ip) => {
+                attempts.push(Box::pin(TcpStream::connect(SocketAddr::new(*ip, port))));
+                true
+            }
+            None => false,
+        };
+        if attempts.is_empty() {
+            return Err(last);
+        }
+        let any = poll_fn(|cx| {
+            let mut index = 0;
+            while index < attempts.len() {
+                match attempts[index].as_mut().poll(cx) {
+                    Poll::Ready(Ok(stream)) => return Poll::Ready(Some(stream)),
+                    Poll::Ready(Err(error)) => {
+                        last = error;
+                        drop(attempts.swap_remove(index));
+                    }
+                    Poll::Pending => index += 1,
+                }
+            }
+            if attempts.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+        });
+        let connected =
+            if more { timeout_at(Instant::now() + STAGGER, any).await.unwrap_or(None) } else { any.await };
+        if let Some(stream) = connected {
+            return Ok(stream);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Backends that do the same work, and which of them is next.
+//!
+//! ```text
+//!   pick: usable backends, or all in a panic ──> not tried yet ──> by the policy ──> a place there
+//!                                                                                  full: the next best
+//! ```
+//!
+//! The first backends are up until a check says otherwise, so a process serves from its first second.
+
+use std::hash::Hasher;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use siphasher::sip::SipHasher13;
+use thiserror::Error;
+use tidegate_algorithms::balance::eligibility::{EjectionSettings, is_panic, may_eject};
+use tidegate_algorithms::balance::ring::{self, Ring};
+use tidegate_algorithms::balance::{RoundRobin, least, slow_start, two_choices};
+use tidegate_algorithms::random::Random;
+use tidegate_algorithms::time::Tick;
+
+use crate::backend::{Backend, Place};
+
+/// How the next backend is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// Each in turn, by weight.
+    RoundRobin,
+    /// The one with the fewest requests for its weight.
+    #[default]
+    LeastRequests,
+    /// The cheaper of two drawn by weight, by latency and requests.
+    PeakEwma,
+    /// The same one for the same key, unless it is overloaded.
+    RingHash,
+}
+
+/// How a group behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupSettings {
+    /// How the next backend is chosen.
+    pub balance: Balance,
+    /// How long a backend that came up is given less than its share, in nanoseconds; 0: not at all.
+    pub slow_start: u64,
+    /// When failed requests take a backend out.
+    pub ejection: EjectionSettings,
+    /// By [`Balance::RingHash`], the load above its fair share at which a backend is passed over.
+    pub ring_bound: f64,
+}
+
+impl Default for GroupSettings {
+    fn default() -> Self {
+        Self {
+            balance: Balance::default(),
+            slow_start: 0,
+            ejection: EjectionSettings::default(),
+            ring_bound: ring::BOUND,
+        }
+    }
+}
+
+/// Why there is no backend for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NoBackend {
+    /// It has none that gets anything, or all were tried.
+    #[error("no backend is left to try")]
+    None,
+    /// Each one carries as much as it may.
+    #[error("every backend is at its limit")]
+    Full,
+}
+
+/// Backends that do the same work.
+#[derive(Debug)]
+pub struct Group {
+    backends: Vec<Arc<Backend>>,
+    settings: GroupSettings,
+    turn: Mutex<RoundRobin>,
+    random: Mutex<Random>,
+    start: AtomicUsize,
+    ring: Ring,
+    weights: f64,
+}
+
+impl Group {
+    /// A group of `backends`; `seed` is for its random draws.
+    #[must_use]
+    pub fn new(backends: Vec<Arc<Backend>>, settings: GroupSettings, seed: u64) -> Self {
+        let ring = if settings.balance == Balance::RingHash {
+            let points: Vec<(u64, u32)> = backends.iter().map(|backend| point(backend)).collect();
+            Ring::new(&points)
+        } else {
+            Ring::default()
+        };
+        let weights = backends.iter().map(|backend| f64::from(backend.settings().weight)).sum();
+        Self {
+            backends,
+            settings,
+            turn: Mutex::default(),
+            random: Mutex::new(Random::seeded(seed)),
+            start: AtomicUsize::new(0),
+            ring,
+            weights,
+        }
+    }
+
+    /// The backends, in the order in which they were given.
+    #[must_use]
+    pub fn backends(&self) -> &[Arc<Backend>] {
+        &self.backends
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub fn settings(&self) -> &GroupSettings {
+        &self.settings
+    }
+
+    /// The next backend that is not among `tried`, by its position, and a place there. `key` is what [`Balance::RingHash`] goes by.
+    ///
+    /// # Errors
+    /// When none is left, or all are full.
+    pub fn pick(&self, key: u64, tried: &[usize], now: Tick) -> Result<(usize, Place), NoBackend> {
+        let usable = self.backends.iter().filter(|backend| backend.is_usable(now)).count();
+        let panic = is_panic(usable, self.backends.len());
+        let mut full: Vec<usize> = Vec::new();
+        loop {
+            let weight = |index: usize| {
+                let backend = &self.backends[index];
+                if full.contains(&index) || tried.contains(&index) || !(panic || backend.is_usable(now)) {
+                    return 0.0;
+                }
+                let share = slow_start::share(backend.up_since(), self.settings.slow_start, now);
+                f64::from(backend.settings().weight) * share
+            };
+            let Some(index) = self.choose(key, weight, now) else {
+                return Err(if full.is_empty() { NoBackend::None } else { NoBackend::Full });
+            };
+            match self.backends[index].take_place() {
+                Some(place) => return Ok((index, place)),
+                None => full.push(index),
+            }
+        }
+    }
+
+    fn choose(&self, key: u64, weight: impl Fn(usize) -> f64, now: Tick) -> Option<usize> {
+        let count = self.backends.len();
+        let in_flight = |index: usize| self.backends[index].in_flight();
+        match self.settings.balance {
+            Balance::RoundRobin => {
+                self.turn.lock().unwrap_or_else(PoisonError::into_inner).pick(count, weight)
+            }
+            Balance::LeastRequests => least(count, self.start.fetch_add(1, Relaxed), weight, in_flight),
+            Balance::PeakEwma => {
+                let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+                two_choices(count, &mut random, weight, |index| self.backends[index].cost(now))
+            }
+            Balance::RingHash => {
+                let total = self.backends.iter().map(|backend| u64::from(backend.in_flight())).sum();
+                let bound = self.settings.ring_bound;
+                let has_room = |index: usize| {
+                    let share = f64::from(self.backends[index].settings().weight);
+                    ring::is_within_bound(in_flight(index), total, share, self.weights, bound)
+                };
+                self.ring.pick(key, |index| weight(index) > 0.0, has_room)
+            }
+        }
+    }
+
+    /// Takes note that a request at `backend` was answered in `latency` nanoseconds.
+    pub fn succeeded(&self, backend: &Backend, latency: u64, now: Tick) {
+        backend.succeeded(latency, now, self.settings.ejection);
+    }
+
+    /// Takes note that a request failed for the sake of `backend`. True if that has just taken it out.
+    pub fn failed(&self, backend: &Backend, now: Tick) -> bool {
+        let ejected = self.backends.iter().filter(|other| other.is_ejected(now)).count();
+        backend.failed(now, self.settings.ejection, may_eject(ejected, self.backends.len()))
+    }
+}
+
+/// What a ring knows a backend by: the same address has the same points in every process.
+fn point(backend: &Backend) -> (u64, u32) {
+    (hash(backend.target().to_string().as_bytes()), backend.settings().weight)
+}
+
+/// The hash of a key for [`Group::pick`]. It is no secret: all processes must agree on it.
+#[must_use]
+pub fn hash(key: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(key);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::backend::{BackendSettings, Host, Target};
+    use tidegate_algorithms::balance::eligibility::Thresholds;
+    use tidegate_algorithms::time::SECOND;
+
+    fn group(balance: Balance, hard_limits: &[u32]) -> Group {
+        let backend = |(port, limit): (u16, &u32)| {
+            let target = Target { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port };
+            let settings = BackendSettings { target, weight: 1, hard_limit: *limit };
+            Arc::new(Backend::new(settings, Tick(0)))
+        };
+        let backends = (1u16..).zip(hard_limits).map(backend).collect();
+        Group::new(backends, GroupSettings { balance, ..GroupSettings::default() }, 1)
+    }
+
+    fn port((_, place): &(usize, Place)) -> u16 {
+        place.backend().target().port
+    }
+
+    const ALL: [Balance; 4] =
+        [Balance::RoundRobin, Balance::LeastRequests, Balance::PeakEwma, Balance::RingHash];
+
+    #[test]
+    fn every_policy_fills_all_backends_and_then_says_that_they_are_full() {
+        for balance in ALL {
+            let group = group(balance, &[2, 3, 1]);
+            let mut held = Vec::new();
+            for key in 0..6 {
+                held.push(group.pick(key, &[], Tick(0)).expect("there is room"));
+            }
+            assert_eq!(group.pick(7, &[], Tick(0)).unwrap_err(), NoBackend::Full, "{balance:?}");
+            held.remove(0);
+            assert!(group.pick(7, &[], Tick(0)).is_ok(), "{balance:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_tried_is_not_tried_again() {
+        for balance in ALL {
+            let group = group(balance, &[9, 9, 9]);
+            let mut tried = Vec::new();
+            for _ in 0..3 {
+                let (index, _place) = group.pick(5, &tried, Tick(0)).expect("one is left");
+                assert!(!tried.contains(&index));
+                tried.push(index);
+            }
+            assert_eq!(group.pick(5, &tried, Tick(0)).unwrap_err(), NoBackend::None);
+        }
+    }
+
+    #[test]
+    fn fault_40_a_backend_that_is_down_gets_nothing_until_fewer_than_half_are_left() {
+        let down = |group: &Group, index: usize| {
+            let thresholds = Thresholds { rise: 1, fall: 1 };
+            assert!(group.backends()[index].checked(false, thresholds, Tick(0)));
+        };
+        for balance in ALL {
+            let group = group(balance, &[1_000; 4]);
+            down(&group, 0);
+            down(&group, 1);
+            let picked = |group: &Group| -> Vec<u16> {
+                let mut ports: Vec<u16> = (0..400)
+                    .filter_map(|key| group.pick(hash(&[key as u8]), &[], Tick(0)).ok())
+                    .map(|place| port(&place))
+                    .collect();
+                ports.sort_unstable();
+                ports.dedup();
+                ports
+            };
+            assert_eq!(picked(&group), [3, 4], "{balance:?}");
+            down(&group, 2);
+            assert_eq!(picked(&group), [1, 2, 3, 4], "{balance:?}: too few are left, so all count");
+        }
+    }
+
+    #[test]
+    fn fault_40_failed_requests_eject_at_most_half() {
+        let group = group(Balance::RoundRobin, &[9; 5]);
+        for backend in group.backends() {
+            for _ in 0..5 {
+                group.failed(backend, Tick(0));
+            }
+        }
+        let out = group.backends().iter().filter(|backend| backend.is_ejected(Tick(0))).count();
+        assert_eq!(out, 2);
+        assert!(group.backends().iter().all(|backend| backend.is_usable(Tick(10 * SECOND))));
+    }
+
+    #[test]
+    fn a_slow_backend_gets_less_by_latency() {
+        let group = group(Balance::PeakEwma, &[1_000; 3]);
+        group.succeeded(&group.backends()[1], 500 * 1_000_000, Tick(0));
+        let picked =
+            (0..300).filter(|key| port(&group.pick(*key, &[], Tick(1)).expect("there is room")) == 2);
+        assert_eq!(picked.count(), 0, "of two choices the slow one is never the cheaper");
+    }
+}

@@ -1,0 +1,17 @@
+//! Backends behind a proxy: which are usable, which is next, how one is reached.
+//!
+//! ```text
+//!   group ──pick──> place in a backend ──connect──> socket
+//!     ^                 |
+//!     |                 `── given back on drop, with what the request told of the backend
+//!     `── checks: up, down
+//! ```
+//!
+//! What the gateway and the TCP edge share. The rules are functions in `algorithms::balance`; here is
+//! the state that they are applied to, in atomics and short locks, shared by all cores.
+//!
+//! Deliberately absent: HTTP, pools of connections, health checks' protocols, the clock.
+
+pub mod backend;
+pub mod connect;
+pub mod group;
