@@ -31,6 +31,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("node", "nodejs"),
     ("curl", "curl"),
     ("faketime", "faketime"),
+    ("promtool", "prometheus"),
 ];
 
 /// Installs everything that `make test` needs.

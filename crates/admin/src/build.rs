@@ -9,7 +9,7 @@ use crate::{Families, Family};
 pub struct BuildInfo {
     /// The release.
     pub version: &'static str,
-    /// The commit it was built from, or "unknown".
+    /// The commit it was built from; "development" or "unknown" where nobody can say.
     pub commit: &'static str,
 }
 

@@ -85,19 +85,20 @@ impl Family for ConfigurationStatus {
 mod tests {
     use super::*;
     use crate::Metrics;
+    use crate::exposition::Exposition;
 
     #[test]
     fn fault_19_a_gauge_says_that_the_file_was_refused() {
         let status = ConfigurationStatus::new();
         let mut metrics = Metrics::new();
         metrics.register(status.clone());
-        assert!(metrics.page().contains("tidegate_config_last_reload_successful 1\n"));
+        assert!(metrics.page(Exposition::OpenMetrics).contains("tidegate_config_last_reload_successful 1\n"));
         status.refused();
-        let page = metrics.page();
+        let page = metrics.page(Exposition::OpenMetrics);
         assert!(page.contains("tidegate_config_last_reload_successful 0\n"), "{page}");
         assert!(page.contains("tidegate_config_reloads_total{result=\"refused\"} 1\n"), "{page}");
         status.reloaded();
         assert!(status.is_reload_good());
-        assert!(metrics.page().contains("tidegate_config_last_reload_successful 1\n"));
+        assert!(metrics.page(Exposition::OpenMetrics).contains("tidegate_config_last_reload_successful 1\n"));
     }
 }

@@ -9,13 +9,13 @@
 
 use std::fmt;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde::Serialize;
 use tidegate_net::drain::{Drain, Stage};
 use tidegate_net::http::Body;
 
 use crate::Metrics;
-use crate::metrics::CONTENT_TYPE;
+use crate::exposition::Exposition;
 
 /// The paths answered here, which are their own route templates.
 pub const TEMPLATES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
@@ -116,15 +116,21 @@ impl Readiness {
     }
 }
 
+/// What a page may depend on.
+struct Asked<'a> {
+    query: Option<&'a str>,
+    headers: &'a HeaderMap,
+}
+
+/// What makes a page.
+type Page = fn(&Operator, &Asked<'_>) -> Response<Body>;
+
 /// Answers an operator's requests.
 #[derive(Debug)]
 pub struct Operator {
     readiness: Readiness,
     metrics: Metrics,
 }
-
-/// Makes a page, from a request's query.
-type Page = fn(&Operator, Option<&str>) -> Response<Body>;
 
 impl Operator {
     /// From its parts.
@@ -139,12 +145,16 @@ impl Operator {
         let path = request.uri().path();
         let (index, page): (u8, Page) = match path {
             "/livez" => (0, |_, _| page(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")),
-            "/readyz" => (1, Self::ready),
-            "/metrics" => (2, |operator, _| page(StatusCode::OK, CONTENT_TYPE, operator.metrics.page())),
+            "/readyz" => (1, |operator, head| operator.ready(head.query)),
+            "/metrics" => (2, |operator, head| {
+                let exposition = Exposition::negotiated(head.headers);
+                page(StatusCode::OK, exposition.content_type(), operator.metrics.page(exposition))
+            }),
             _ => return None,
         };
         if request.method() == Method::GET || request.method() == Method::HEAD {
-            return Some((index, page(self, request.uri().query())));
+            let head = Asked { query: request.uri().query(), headers: request.headers() };
+            return Some((index, page(self, &head)));
         }
         let mut refusal = Response::new(Body::Empty);
         *refusal.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
@@ -255,6 +265,9 @@ mod tests {
         assert!(operator.answer(&Request::get("/v1/decisions").body(()).unwrap()).is_none());
         let (_, refusal) = operator.answer(&Request::post("/metrics").body(()).unwrap()).unwrap();
         assert_eq!(refusal.status(), StatusCode::METHOD_NOT_ALLOWED);
-        assert!(get(&operator, "/metrics").1.ends_with("# EOF\n"));
+        let asked = Request::get("/metrics").header(header::ACCEPT, "application/openmetrics-text");
+        let (_, page) = operator.answer(&asked.body(()).unwrap()).unwrap();
+        assert_eq!(page.headers()[header::CONTENT_TYPE], Exposition::OpenMetrics.content_type());
+        assert!(!get(&operator, "/metrics").1.contains("# EOF"));
     }
 }

@@ -13,6 +13,7 @@
 mod build;
 mod certificates;
 mod configuration;
+mod exposition;
 mod families;
 mod health;
 mod lifecycle;

@@ -1,4 +1,5 @@
-//! The metrics page: every collector, in one bounded text (OpenMetrics 1.0).
+//! The metrics page: every collector, in one bounded text, in the form that the scraper asks for
+//! ([`Exposition`]).
 //!
 //! The page is bounded twice. Labels take their values from lists that the configuration bounds,
 //! so a client cannot add a series. And the page itself ends at [`MAX_SCRAPE_BYTES`], on a whole
@@ -15,14 +16,12 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
 use crate::Families;
+use crate::exposition::{Exposition, write_classic};
 
 /// The most that one scrape returns.
 pub const MAX_SCRAPE_BYTES: usize = 1_000_000;
 
 const END: &str = "# EOF\n";
-
-/// The type of the page.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Something whose numbers are on the metrics page: a function from its state to families.
 ///
@@ -64,15 +63,20 @@ impl Metrics {
     }
 
     /// The page as it is now.
-    #[must_use]
-    pub fn page(&self) -> String {
+    pub(crate) fn page(&self, exposition: Exposition) -> String {
         let mut page = Bounded { text: String::new() };
-        if encode_registry(&mut page, &self.registry).is_err() {
-            self.truncated.scrapes.fetch_add(1, Relaxed);
-            let whole = page.text.rfind('\n').map_or(0, |last| last + 1);
-            page.text.truncate(whole);
+        let mut whole = page.cut_unless(|page| encode_registry(page, &self.registry));
+        if exposition == Exposition::Classic {
+            let mut classic = Bounded { text: String::new() };
+            // The names of its counters are longer, so it may be the one that is full.
+            whole &= classic.cut_unless(|classic| write_classic(&page.text, classic));
+            page = classic;
+        } else {
+            page.text.push_str(END);
         }
-        page.text.push_str(END);
+        if !whole {
+            self.truncated.scrapes.fetch_add(1, Relaxed);
+        }
         page.text
     }
 }
@@ -93,6 +97,18 @@ impl Family for Arc<Truncated> {
 /// A text that refuses to grow beyond what a scrape may return.
 struct Bounded {
     text: String,
+}
+
+impl Bounded {
+    /// Writes; whether all of it fitted. What did not is cut after the last whole line.
+    fn cut_unless(&mut self, write: impl FnOnce(&mut Self) -> fmt::Result) -> bool {
+        if write(self).is_ok() {
+            return true;
+        }
+        let lines = self.text.rfind('\n').map_or(0, |last| last + 1);
+        self.text.truncate(lines);
+        false
+    }
 }
 
 impl Write for Bounded {
@@ -137,12 +153,15 @@ mod tests {
     fn fault_53_a_collector_that_never_stops_is_cut_on_a_whole_line() {
         let mut metrics = Metrics::new();
         metrics.register(Endless);
-        let page = metrics.page();
+        let page = metrics.page(Exposition::OpenMetrics);
         assert!(page.len() <= MAX_SCRAPE_BYTES);
         assert!(page.ends_with(END));
-        let last = page.lines().rev().nth(1).unwrap();
-        assert!(last.starts_with("endless_total{n=\"") && last.contains("\"} "), "{last}");
-        assert!(metrics.page().contains("tidegate_metrics_truncated_scrapes_total 1\n"));
+        let whole = |line: &str| line.starts_with("endless_total{n=\"") && line.contains("\"} ");
+        assert!(whole(page.lines().rev().nth(1).unwrap()), "{:?}", page.lines().last());
+        let classic = metrics.page(Exposition::Classic);
+        assert!(classic.len() <= MAX_SCRAPE_BYTES && whole(classic.lines().last().unwrap()));
+        assert!(classic.ends_with('\n') && !classic.contains("# EOF"));
+        assert!(classic.contains("tidegate_metrics_truncated_scrapes_total 1\n"), "one scrape each");
     }
 
     #[test]
@@ -157,7 +176,7 @@ mod tests {
         }
         let mut metrics = Metrics::new();
         metrics.register(Hostile);
-        let page = metrics.page();
+        let page = metrics.page(Exposition::Classic);
         assert!(page.contains(r#"hostile{name="a\"} 1\nforged_total 9\\"} 1"#), "{page}");
         assert!(!page.lines().any(|line| line.starts_with("forged_total")));
     }

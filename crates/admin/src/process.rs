@@ -95,6 +95,7 @@ fn listen_counters(netstat: &str) -> Option<[u64; 2]> {
 mod tests {
     use super::*;
     use crate::Metrics;
+    use crate::exposition::Exposition;
 
     #[test]
     fn proc_files_are_read_by_name_and_position() {
@@ -113,7 +114,7 @@ mod tests {
     fn this_process_has_memory_descriptors_and_a_start() {
         let mut metrics = Metrics::new();
         metrics.register(Process::started_now());
-        let page = metrics.page();
+        let page = metrics.page(Exposition::OpenMetrics);
         for name in ["process_resident_memory_bytes", "process_open_fds", "process_start_time_seconds"] {
             let line = page.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
             assert!(line.rsplit(' ').next().unwrap().parse::<u64>().unwrap() > 0, "{line}");

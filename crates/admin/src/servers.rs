@@ -207,6 +207,7 @@ fn seconds(nanos: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::Metrics;
+    use crate::exposition::Exposition;
     use std::time::Duration;
     use tidegate_net::stats::Route;
 
@@ -217,7 +218,7 @@ mod tests {
         stats.core(1).answered(Route::new(1), 429, Duration::from_micros(50));
         let mut metrics = Metrics::new();
         metrics.register(Servers::default().with("api", stats));
-        let page = metrics.page();
+        let page = metrics.page(Exposition::OpenMetrics);
         for line in [
             r#"tidegate_http_requests_total{server="api",route="/v1/decisions",status="2xx"} 1"#,
             r#"tidegate_http_requests_total{server="api",route="/v1/decisions",status="4xx"} 1"#,

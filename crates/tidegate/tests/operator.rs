@@ -3,7 +3,10 @@
 
 mod support;
 
+use std::io::Write;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -41,6 +44,56 @@ fn fault_53_a_thousand_clients_add_no_series_to_the_metrics_page() {
     ] {
         assert!(after.lines().any(|line| line == series), "{series} is not in\n{after}");
     }
+}
+
+#[test]
+fn promtool_has_nothing_to_say_about_the_page_and_prometheus_gets_openmetrics() {
+    let service = Tidegate::start(&[], &[]);
+    ask(&service, "first");
+    let scraped = page(&service, "/metrics").1;
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is missing: run `make setup`");
+    promtool.stdin.take().unwrap().write_all(scraped.as_bytes()).unwrap();
+    let said = promtool.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&said.stderr).into_owned() + &String::from_utf8_lossy(&said.stdout);
+    assert!(said.status.success() && text.is_empty(), "{text}\n{scraped}");
+
+    let accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+    let mut reply = agent().get(service.url("/metrics")).header("accept", accept).call().unwrap();
+    let kind = reply.headers()["content-type"].to_str().unwrap().to_owned();
+    assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");
+    assert!(reply.body_mut().read_to_string().unwrap().ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_release_says_which_commit_it_is_built_from() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition", "2024", "-o"]).arg(&script).arg("build.rs").current_dir(package);
+    assert!(rustc.status().unwrap().success());
+    let run = |environment: &[(&str, &str)]| {
+        let mut command = Command::new(&script);
+        command.env_remove("TIDEGATE_COMMIT").envs(environment.iter().copied()).current_dir(package);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let head = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).current_dir(package).output();
+    let head = String::from_utf8(head.unwrap().stdout).unwrap();
+    let line = |commit: &str| format!("cargo::rustc-env=TIDEGATE_COMMIT={}\n", commit.trim());
+    let release = run(&[("PROFILE", "release")]);
+    assert!(release.contains(&line(&head)) && release.contains("HEAD\n"), "{release}");
+    assert!(run(&[("PROFILE", "release"), ("TIDEGATE_COMMIT", "1234abcd")]).contains(&line("1234abcd")));
+
+    let service = Tidegate::start(&[], &[]);
+    let page = page(&service, "/metrics").1;
+    let commit = page.split_once("commit=\"").unwrap().1.split_once('"').unwrap().0;
+    assert!(run(&[("PROFILE", "debug")]).contains(&line(commit)) || head.trim() == commit, "{commit}");
 }
 
 #[test]

@@ -30,10 +30,7 @@ pub(super) fn operator(
     status: ConfigurationStatus,
 ) -> Operator {
     let mut metrics = Metrics::new();
-    metrics.register(BuildInfo {
-        version: env!("CARGO_PKG_VERSION"),
-        commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
-    });
+    metrics.register(BuildInfo { version: env!("CARGO_PKG_VERSION"), commit: env!("TIDEGATE_COMMIT") });
     metrics.register(Process::started_now());
     metrics.register(Lifecycle { drain: drain.clone() });
     metrics.register(status);
