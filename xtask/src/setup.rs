@@ -1,7 +1,8 @@
 //! `cargo xtask setup`: installs what the checks need and this machine does not have.
 //!
 //! From Debian: servers to test and measure against, as packages, only when their program is
-//! missing. From PyPI: outside attackers, into `.venv`, at the versions of `xtask/requirements.txt`.
+//! missing. From PyPI: outside attackers, into `.venv`, at the versions of `xtask/requirements.txt`. From npm:
+//! what makes a client of the OpenAPI document, into `.npm`, at the versions of `xtask/npm/package-lock.json`.
 //! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.
 //! Nothing else of the machine changes. Without root and without sudo it says what to install.
 
@@ -29,6 +30,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("h2load", "nghttp2-client"),
     ("c++", "g++"),
     ("node", "nodejs"),
+    ("npm", "npm"),
     ("curl", "curl"),
     ("faketime", "faketime"),
     ("promtool", "prometheus"),
@@ -43,6 +45,7 @@ pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
     let programs = DEBIAN.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package);
     packages(programs.chain((!has_venv).then_some("python3-venv")))?;
     python_packages(root)?;
+    npm_packages(root)?;
     cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
 }
 
@@ -105,6 +108,23 @@ fn python_packages(root: &Path) -> anyhow::Result<()> {
     run(Command::new(venv.join("bin/pip"))
         .args(["install", "--quiet", "--disable-pip-version-check", "--requirement"])
         .arg(&list))?;
+    std::fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())
+}
+
+/// Makes `.npm` anew when the pinned list has changed.
+fn npm_packages(root: &Path) -> anyhow::Result<()> {
+    let (list, place) = (root.join("xtask/npm"), root.join(".npm"));
+    let lock = "package-lock.json";
+    let wanted = std::fs::read_to_string(list.join(lock)).context("xtask/npm/package-lock.json")?;
+    let stamp = place.join("installed.json");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
+    for file in ["package.json", lock] {
+        std::fs::copy(list.join(file), place.join(file)).with_context(|| file.to_owned())?;
+    }
+    run(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--silent"]).current_dir(&place))?;
     std::fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())
 }
 

@@ -194,6 +194,11 @@ impl Spend {
         &keys[self.key.clone()]
     }
 
+    /// Says that what lay at the start of the buffer lies `offset` bytes further on now.
+    pub(crate) fn moved_by(&mut self, offset: usize) {
+        self.key = self.key.start + offset..self.key.end + offset;
+    }
+
     fn charge<'s>(&'s self, keys: &'s [u8]) -> Charge<'s> {
         let Self { limit, cost, .. } = self;
         Charge { limit, key: self.key(keys), cost: *cost, binding: true, on_failure: ON_FAILURE }

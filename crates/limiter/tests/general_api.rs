@@ -344,6 +344,40 @@ fn unknown_paths_and_methods_are_problems_too() {
 }
 
 #[test]
+fn pointers_name_what_the_client_sent() {
+    let service = start();
+    let long = "k".repeat(513);
+    let item = json!({"attributes": {"client_id": "a"}});
+    let too_long = json!({"attributes": {"a/b": long}});
+    let too_much = json!({"attributes": {"client_id": "a"}, "cost": 1_000_000_001});
+    let two_ways = json!({"attributes": {"path": "/a%2fb"}});
+    let decisions = "/v1/decisions";
+    for (path, body, pointer) in [
+        (decisions, &too_long, "/attributes/a~1b"),
+        (decisions, &json!([item, too_long]), "/1/attributes/a~1b"),
+        (decisions, &json!([item, item, too_much]), "/2/cost"),
+        (decisions, &json!([item, two_ways]), "/1/attributes/path"),
+        (decisions, &json!([item, {"attributes": {"a": 1}}]), "/1/attributes/a"),
+        ("/v1/refunds", &too_much, "/cost"),
+        ("/api/v1/ratelimit", &json!({"client_id": "a", "resource": long}), "/resource"),
+    ] {
+        let answer = service.post(path, &body.to_string()).body;
+        assert_eq!(answer["errors"][0]["pointer"], pointer, "{path} {body:.80}: {answer}");
+    }
+    let query = service.get(&format!("/v1/explain?client_id={long}")).body;
+    assert_eq!(query["errors"][0]["pointer"], "/client_id", "{query}");
+    for (path, body, pointer) in [
+        ("/v1/policies/mine", json!({"limit": 1, "window_seconds": 0}), "/window_seconds"),
+        ("/v1/policies/mine", json!({"window_seconds": 1}), "/limit"),
+        ("/v1/clients/a/limits", json!({"default": {"window_seconds": 0}}), "/default/window_seconds"),
+        ("/v1/clients/a~b/limits", json!({"default": {"limit": -1}}), "/default/limit"),
+    ] {
+        let answer = service.put(path, &body.to_string()).body;
+        assert_eq!(answer["errors"][0]["pointer"], pointer, "{path} {body}: {answer}");
+    }
+}
+
+#[test]
 fn the_openapi_document_has_every_route() {
     let service = start();
     let document = service.get("/openapi.json").body;

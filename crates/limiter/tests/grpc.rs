@@ -13,6 +13,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tidegate_algorithms::policy::{parse, parse_sources};
+use tidegate_limiter::credential::{Credential, Scope, TokensInForce};
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::grpc::{Service, TEMPLATES};
 use tidegate_limiter::policy_set::{AttributeSources, FileLayer, PolicySet};
@@ -33,6 +34,8 @@ use tidegate_wire::rls::{self, Code, Descriptor, Entry, Hits, Override, Request,
 struct Running {
     address: SocketAddr,
     client: SendRequest<Full<Bytes>>,
+    /// Metadata of each call.
+    authorization: &'static str,
     drain: Drain,
     cores: Option<Cores>,
 }
@@ -47,16 +50,16 @@ impl Drop for Running {
 }
 
 async fn start() -> Running {
-    start_with(HttpConfig::default()).await
+    start_with(HttpConfig::default(), TokensInForce::default()).await
 }
 
 /// 3 an hour per client, 1 an hour per watched one (in shadow mode).
-async fn start_with(config: HttpConfig) -> Running {
-    start_as(config, FileLayer::default()).await
+async fn start_with(config: HttpConfig, tokens: TokensInForce) -> Running {
+    start_as(config, tokens, FileLayer::default()).await
 }
 
 /// As [`start_with`], with where attributes come from as in `layer`.
-async fn start_as(config: HttpConfig, layer: FileLayer) -> Running {
+async fn start_as(config: HttpConfig, tokens: TokensInForce, layer: FileLayer) -> Running {
     let policies = [
         json!({"name": "per-client", "algorithm": "token_bucket", "limit": 3, "window_seconds": 3600,
                "match": {"domain": "shop"}, "key": ["client"]}),
@@ -78,13 +81,13 @@ async fn start_as(config: HttpConfig, layer: FileLayer) -> Running {
     let listen = ListenConfig::new("127.0.0.1:0".parse().unwrap(), NonZeroUsize::MIN);
     let listeners = Listeners::bind(&listen).unwrap();
     let address = listeners.address();
-    let service = Service::new(Arc::new(engine), drain.clone());
+    let service = Service::new(Arc::new(engine), drain.clone(), tokens);
     Server::new(service, config, gate).start_http2(&cores, listeners);
     drain.advance(Stage::Ready);
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (client, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    Running { address, client, drain, cores: Some(cores) }
+    Running { address, client, authorization: "", drain, cores: Some(cores) }
 }
 
 impl Running {
@@ -93,6 +96,7 @@ impl Running {
         let request = http::Request::post(format!("http://tidegate{path}"))
             .header("content-type", "application/grpc")
             .header("x-tenant", "metadata")
+            .header("authorization", self.authorization)
             .body(Full::from(body))
             .unwrap();
         self.client.ready().await.unwrap();
@@ -136,6 +140,28 @@ fn told(response: &Response) -> Vec<(Code, u32, u32)> {
 }
 
 #[tokio::test]
+async fn limits_need_a_token_of_their_scope_where_one_is_demanded_and_probes_none() {
+    let tokens = [("envoy", Scope::Decide), ("reader", Scope::Read)]
+        .map(|(name, scope)| Credential::new(name, [scope], &format!("the-secret-of-{name}")));
+    let tokens = TokensInForce::new(tokens.into_iter().collect());
+    let mut service = start_with(HttpConfig::default(), tokens.clone()).await;
+    let ask = request(vec![descriptor("client", "a")]);
+    let health = "/grpc.health.v1.Health/Check";
+    for (authorization, status) in [
+        ("", Some("16")),
+        ("Bearer the-secret-of-nobody", Some("16")),
+        ("Bearer the-secret-of-reader", Some("7")),
+        ("Bearer the-secret-of-envoy", None),
+    ] {
+        service.authorization = authorization;
+        assert_eq!(service.limit(&ask).await.err().as_deref(), status, "{authorization}");
+        assert_eq!(service.call(health, vec![0; 5]).await.1, "0", "{authorization}");
+    }
+    tokens.replace([Credential::new("envoy", [Scope::Decide], "another-secret")].into_iter().collect());
+    assert_eq!(service.limit(&ask).await.err().as_deref(), Some("16"), "on the same connection");
+}
+
+#[tokio::test]
 async fn each_descriptor_is_told_in_order_and_a_denial_charges_nobody() {
     let mut service = start().await;
     let both = request(vec![descriptor("client", "a"), descriptor("nobody", "x"), descriptor("client", "b")]);
@@ -159,7 +185,12 @@ async fn fault_59_an_attribute_with_a_source_is_the_callers_whatever_a_descripto
     let (_, forms) = AttributeSources::PROTOCOLS[1];
     let grpc = parse_sources(&json!({"client": {"header": "x-tenant"}}), "", forms).unwrap();
     let sources = AttributeSources { grpc, ..AttributeSources::default() };
-    let mut service = start_as(HttpConfig::default(), FileLayer { sources, ..FileLayer::default() }).await;
+    let mut service = start_as(
+        HttpConfig::default(),
+        TokensInForce::default(),
+        FileLayer { sources, ..FileLayer::default() },
+    )
+    .await;
     for remaining in [2, 1, 0] {
         let named = format!("client{remaining}");
         let response = service.limit(&request(vec![descriptor("client", &named)])).await.unwrap();
@@ -242,7 +273,8 @@ async fn health_is_serving_until_the_drain() {
 #[tokio::test]
 async fn a_connection_that_only_watches_is_not_idle() {
     let idle_timeout = Duration::from_secs(2);
-    let mut service = start_with(HttpConfig { idle_timeout, ..HttpConfig::default() }).await;
+    let mut service =
+        start_with(HttpConfig { idle_timeout, ..HttpConfig::default() }, TokensInForce::default()).await;
     let mut watch = service.begin("/grpc.health.v1.Health/Watch", rls::encode(&Entry::default())).await;
     let first = watch.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
     assert_eq!(&first[..], b"\0\0\0\0\x02\x08\x01");

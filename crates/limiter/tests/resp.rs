@@ -113,7 +113,7 @@ fn the_commands_that_clients_begin_with_are_answered() {
     exchange(&mut client, b"\r\n*0\r\nSELECT 0\r\n", "+OK\r\n");
     exchange(&mut client, b"SELECT 1\r\n", "-ERR DB index is out of range\r\n");
     exchange(&mut client, b"CLIENT SETINFO lib-name x\r\nCLIENT SETNAME y\r\n", "+OK\r\n+OK\r\n");
-    exchange(&mut client, b"COMMAND COUNT\r\nCOMMAND DOCS\r\n", ":10\r\n*0\r\n");
+    exchange(&mut client, b"COMMAND COUNT\r\nCOMMAND DOCS\r\n", ":13\r\n*0\r\n");
     exchange(
         &mut client,
         b"COMMAND INFO cl.throttle get\r\n",

@@ -71,6 +71,8 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     http.trusted_proxy_hops   0                 default
     http.proxy_headers        none              default
     http.legacy_headers       false             default
+    http.allowed_hosts        (none)            default
+    http.cors_origins         (none)            default
     http.tls_certificate      (none)            default
     http.tls_key              (none)            default
     http.tls_client_ca        (none)            default
@@ -78,6 +80,7 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     grpc.tls_certificate      (none)            default
     grpc.tls_key              (none)            default
     grpc.tls_client_ca        (none)            default
+    grpc.token                (none)            default
     resp.listen               127.0.0.1:3       t.toml:3:15
     resp.tls_certificate      (none)            default
     resp.tls_key              (none)            default
@@ -166,10 +169,10 @@ policy = "nope"
     assert_snapshot!(mistakes(text), @r#"
     t.toml:2:9: store: is not acceptable (13 characters) (accepted: "memory" or a URL: redis://, redis-sentinel://, redis-cluster:// (rediss... for TLS), postgres://)
     t.toml:3:12: data_dir: is a number (accepted: a path of 1 to 4096 bytes)
-    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, intake, admin, memory, shared, limits, log, runtime, policy, override, attributes)
+    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, intake, admin, memory, shared, limits, log, runtime, policy, override, token, attributes)
     t.toml:7:15: invalid float, expected nothing (accepted: TOML 1.1, with texts in quotes)
     t.toml:8:22: http.trusted_proxy_hops: is "99" (accepted: a whole number from 0 to 16)
-    t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, proxy_headers, legacy_headers, tls_certificate, tls_key, tls_client_ca)
+    t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, proxy_headers, legacy_headers, allowed_hosts, cors_origins, tls_certificate, tls_key, tls_client_ca)
     t.toml:12:10: grpc.listen: is a list (accepted: an IP address and a port, as in "127.0.0.1:4000" or "[::1]:4000")
     t.toml:15:9: admin.token: is not acceptable (5 characters) (accepted: 16 to 4096 printable ASCII characters without spaces)
     t.toml:18:15: limits.connections: is "0" (accepted: a whole number from 1 to 1000000)
@@ -206,7 +209,7 @@ fn syntax_is_reported_with_its_place() {
     t.toml:3:1: duplicate key (accepted: TOML 1.1, with texts in quotes)
     t.toml:4:6: unclosed table, expected `]` (accepted: TOML 1.1, with texts in quotes)
     t.toml:6:1: unquoted keys cannot be empty, expected letters, numbers, `-`, `_` (accepted: TOML 1.1, with texts in quotes)
-    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, intake, admin, memory, shared, limits, log, runtime, policy, override, attributes)
+    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, intake, admin, memory, shared, limits, log, runtime, policy, override, token, attributes)
     "#);
 }
 

@@ -295,7 +295,7 @@ fn the_units_have_settings_that_the_server_accepts_and_systemd_accepts_the_units
         lines.map(|line| line.split_once('=').unwrap()).map(|(n, v)| (n.to_owned(), v.to_owned())).collect()
     };
     accepted("tidegate.service", &environment(&unit));
-    let secrets = ["TIDEGATE_ADMIN_TOKEN", "TIDEGATE_RESP_PASSWORD"];
+    let secrets = ["TIDEGATE_ADMIN_TOKEN", "TIDEGATE_GRPC_TOKEN", "TIDEGATE_RESP_PASSWORD"];
     let secrets = secrets.map(|name| (name.to_owned(), "sixteen-letters-and-more".to_owned()));
     accepted("cluster.conf", &[environment(&unit), environment(&cluster), secrets.to_vec()].concat());
     // The examples in its header.

@@ -133,6 +133,74 @@ fn a_pipeline_is_decided_by_redis_in_batches_and_in_order() {
 }
 
 #[test]
+fn a_default_pipeline_of_the_python_client_is_run_between_multi_and_exec() {
+    let service = Tidegate::start(&[], &[]);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = root.join("../../.venv/bin/python");
+    assert!(python.exists(), "{} is missing: run `make setup`", python.display());
+    let script = root.join("tests/examples/transaction.py");
+    let said = ask(&service, python.to_str().unwrap(), &[script.to_str().unwrap()]);
+    let of_each = "[[0, 3, 2], [0, 3, 1], [0, 3, 0], [1, 3, 0]] True ResponseError\n500\n\
+                   Command # 1 (GET key) of pipeline caused error: unknown command 'GET'\n";
+    assert_eq!(said, of_each.repeat(2));
+}
+
+/// What is answered to these commands, sent at once.
+fn answers(service: &Tidegate, commands: &str) -> String {
+    let mut stream = TcpStream::connect(service.resp).unwrap();
+    stream.write_all(commands.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn a_transaction_answers_as_that_of_redis_does() {
+    let service = Tidegate::start(&[], &[]);
+    let ok = "+OK\r\n";
+    let queued = "+QUEUED\r\n";
+    let abort = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+    for (commands, expected) in [
+        ("MULTI\r\nPING\r\nPING x\r\nEXEC\r\n", format!("{ok}{queued}{queued}*2\r\n+PONG\r\n$1\r\nx\r\n")),
+        ("MULTI\r\nEXEC\r\nPING\r\n", format!("{ok}*0\r\n+PONG\r\n")),
+        ("EXEC\r\nDISCARD\r\n", "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n".to_owned()),
+        ("MULTI\r\nDISCARD\r\nEXEC\r\n", format!("{ok}{ok}-ERR EXEC without MULTI\r\n")),
+        (
+            "MULTI\r\nMULTI\r\nPING\r\nEXEC\r\n",
+            format!("{ok}-ERR MULTI calls can not be nested\r\n{queued}*1\r\n+PONG\r\n"),
+        ),
+        (
+            "MULTI\r\nGET k\r\nPING\r\nEXEC\r\nPING\r\n",
+            format!("{ok}-ERR unknown command 'GET'\r\n{queued}{abort}+PONG\r\n"),
+        ),
+        (
+            "MULTI\r\nSELECT\r\nEXEC\r\n",
+            format!("{ok}-ERR wrong number of arguments for 'select' command\r\n{abort}"),
+        ),
+        (
+            "MULTI\r\nHELLO 3\r\nEXEC\r\n",
+            format!("{ok}-ERR Command not allowed inside a transaction\r\n{abort}"),
+        ),
+        // As with a module of Redis, what is wrong about the arguments is said when it is run.
+        (
+            "MULTI\r\nCL.THROTTLE k x 1 1\r\nPING\r\nEXEC\r\n",
+            format!("{ok}{queued}{queued}*2\r\n-Cell error: Couldn't parse as integer: x\r\n+PONG\r\n"),
+        ),
+        ("MULTI\r\nQUIT\r\nPING\r\n", format!("{ok}{ok}")),
+    ] {
+        assert_eq!(answers(&service, commands), expected, "{commands:?}");
+    }
+    // A transaction is bounded: the command beyond spoils it, and the connection goes on.
+    let many = format!("MULTI\r\n{}EXEC\r\nPING\r\n", "THROTTLE k 1 1 60\r\n".repeat(1_001));
+    let refused = "-ERR too many commands between MULTI and EXEC\r\n";
+    let expected = format!("{ok}{}{refused}{abort}+PONG\r\n", queued.repeat(1_000));
+    assert_eq!(answers(&service, &many), expected);
+    let untouched = answers(&service, "THROTTLE k 1 1 60 0\r\n");
+    assert_eq!(untouched, "*5\r\n:1\r\n:1\r\n:1\r\n:0\r\n:0\r\n", "nothing of it was run");
+}
+
+#[test]
 fn the_python_client_works_in_both_versions_of_the_protocol() {
     let service = Tidegate::start(&[], &[]);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

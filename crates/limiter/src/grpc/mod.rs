@@ -16,6 +16,9 @@
 //! On the wire every answer is a 200, with gRPC's code behind it; it is counted under the status that
 //! means the code. Streams are counted when they begin.
 //!
+//! Rate limits need a token where [`crate::credential`] demands one, as metadata `authorization: Bearer ...`;
+//! health and reflection need none, because probes have none.
+//!
 //! Deliberately absent: compression (refused with UNIMPLEMENTED, as the protocol has it), and
 //! `grpc-timeout`: Envoy's 20 ms are enforced by Envoy, and the store has a deadline of its own.
 
@@ -28,12 +31,14 @@ mod status;
 
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, header};
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
 use tidegate_wire::rls::{self, MAX_MESSAGE_BYTES};
 
+use crate::credential::{Scope, TokensInForce, bearer};
 use crate::engine::Engine;
 use descriptors::Descriptors;
 use rate_limit::{Caller, RateLimits};
@@ -58,23 +63,26 @@ pub struct Service {
     limits: RateLimits,
     drain: Drain,
     descriptors: Arc<Descriptors>,
+    tokens: TokensInForce,
 }
 
 impl Service {
-    /// A service for `engine` that reports healthy until `drain` begins.
+    /// A service for `engine` that reports healthy until `drain` begins, and asks for what `tokens` demand.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, drain: Drain) -> Self {
-        Self { limits: RateLimits::new(engine), drain, descriptors: Arc::default() }
+    pub fn new(engine: Arc<Engine>, drain: Drain, tokens: TokensInForce) -> Self {
+        Self { limits: RateLimits::new(engine), drain, descriptors: Arc::default(), tokens }
     }
 
     async fn answer(
         &self,
-        path: &str,
+        head: &Parts,
         body: RequestBody,
         caller: Caller<'_>,
     ) -> Result<Response<Body>, Status> {
-        match path {
+        match head.uri.path() {
             RATE_LIMIT => {
+                let given = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+                self.tokens.load().admit(Scope::Decide, given.and_then(bearer))?;
                 let request = rls::decode(&body.bytes(MAX_MESSAGE_BYTES).await?)?;
                 Ok(succeeded(rls::encode(&self.limits.decide(&request, caller).await?)))
             }
@@ -109,7 +117,7 @@ impl Handle for Service {
         let route = TEMPLATES.iter().position(|known| *known == path).unwrap_or(0);
         let route = Route::new(u8::try_from(route).unwrap_or(0));
         let caller = Caller { metadata: &head.headers, address: peer.address.ip() };
-        match self.answer(path, body, caller).await {
+        match self.answer(&head, body, caller).await {
             Ok(response) => Reply::new(route, response),
             Err(status) => Reply::new(route, failed(&status)).counted_as(status.code.http_status()),
         }

@@ -3,6 +3,7 @@
 use tidegate_net::http::BodyError;
 use tidegate_wire::rls::FrameError;
 
+use crate::credential::Denial;
 use crate::error::AskError;
 
 /// Why a call has no answer, as a code of gRPC and words.
@@ -20,9 +21,11 @@ pub(super) enum Code {
     InvalidArgument = 3,
     DeadlineExceeded = 4,
     NotFound = 5,
+    PermissionDenied = 7,
     ResourceExhausted = 8,
     Unimplemented = 12,
     Unavailable = 14,
+    Unauthenticated = 16,
 }
 
 impl Code {
@@ -32,6 +35,8 @@ impl Code {
             Self::Ok => 200,
             Self::InvalidArgument => 400,
             Self::NotFound => 404,
+            Self::PermissionDenied => 403,
+            Self::Unauthenticated => 401,
             Self::DeadlineExceeded => 408,
             Self::ResourceExhausted => 413,
             Self::Unimplemented => 501,
@@ -43,6 +48,17 @@ impl Code {
 impl Status {
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+}
+
+impl From<Denial> for Status {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::Unknown => {
+                Self::new(Code::Unauthenticated, "a token is needed: metadata authorization: Bearer ...")
+            }
+            Denial::Scope(_) => Self::new(Code::PermissionDenied, denial.to_string()),
+        }
     }
 }
 

@@ -29,7 +29,8 @@ use tidegate_wire::problem::{self, Problem};
 
 use super::Shared;
 use super::proxied::{Proxied, client_address};
-use super::reply::{self, Refusal, Reply, describe, refuse};
+use super::reply::{self, Refusal, Reply, Stated, describe, refuse};
+use super::schema::Problems;
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::error::AskError;
@@ -45,13 +46,12 @@ type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
 /// A parameter's name and value.
 type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
 
-/// Any method on `/v1/check`
+/// Lets a request through or not, by status, for a proxy that asks on behalf of its client.
 #[utoipa::path(
     get, path = "/v1/check", tag = "decisions",
     responses(
         (status = 204, description = "let it through"),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        Problems,
     )
 )]
 pub(super) async fn check(shared: &Shared, head: &Parts, peer: SocketAddr) -> Reply {
@@ -76,7 +76,8 @@ async fn decide(shared: &Shared, head: &Parts, peer: SocketAddr) -> Result<Decis
     let attributes = request.attributes(&set)?;
     let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
     let attributes = Attributes::new(&pairs);
-    Ok(shared.engine.decide(&Ask { attributes, cost: 1, peek: false, can_release: false }).await?)
+    let ask = Ask { attributes, cost: 1, peek: false, can_release: false };
+    shared.engine.decide(&ask).await.map_err(Stated::Flat.refusal())
 }
 
 /// Whether any policy needs the path, itself or a part of it. Where none does, it may be longer than an

@@ -6,17 +6,17 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
+use axum::{Extension, Json};
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tidegate_algorithms::limit::sliding_log::MAX_ENTRIES;
 use tidegate_algorithms::policy::{Algorithm, Attributes, Policy};
-use tidegate_control::{Author, Change, ChangeError};
+use tidegate_control::{Author, Change, ChangeError, Kind};
 use tidegate_net::clock;
 use tidegate_net::http::{Answered, Plain, Unwritten};
 use tidegate_net::stats::Route;
@@ -24,9 +24,12 @@ use tidegate_wire::bodies::{ConfigureBody, ConfigureClientBody, RateLimitBody, r
 use utoipa::ToSchema;
 
 use super::Shared;
+use super::auth::Actor;
+use super::policies::as_sent;
 use super::reply::{
-    JSON, JsonBytes, Refusal, Reply, bytes, describe, expect_json, is_json, put_number, refuse,
+    JSON, JsonBytes, Refusal, Reply, Stated, bytes, describe, expect_json, is_json, put_number, refuse,
 };
+use super::schema::Problems;
 use crate::decision::Decision;
 use crate::documents::Policies;
 use crate::engine::Ask;
@@ -80,19 +83,21 @@ pub(super) struct Changed {
     revision: u64,
 }
 
-/// `GET /api/v1/health`
-#[utoipa::path(get, path = "/api/v1/health", tag = "simple", responses((status = 200, body = Health)))]
+/// Says that the process answers.
+#[utoipa::path(get, path = "/api/v1/health", tag = "simple", responses((status = 200, description = "It does.", body = Health,
+            example = json!({"status": "ok"}))))]
 pub(super) async fn health() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// `POST /api/v1/ratelimit`
+/// Asks whether a client may go ahead, and charges it if so.
 #[utoipa::path(
-    post, path = "/api/v1/ratelimit", tag = "simple", request_body = RateLimitBody<'_>,
+    post, path = "/api/v1/ratelimit", tag = "simple",
+    request_body(content = RateLimitBody<'_>, example = json!({"client_id": "user123", "resource": "api"})),
     responses(
-        (status = 200, body = RateLimitReply),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "The question was answered, also by a denial.", body = RateLimitReply,
+            example = json!({"allowed": false, "remaining": 0, "retry_after": 60})),
+        Problems,
     )
 )]
 pub(super) async fn rate_limit(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
@@ -114,7 +119,7 @@ async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Decision, 
             return Err(Refusal::Empty(place));
         }
     }
-    Ok(shared.engine.decide(&ask(&attributes(&body))).await?)
+    shared.engine.decide(&ask(&attributes(&body))).await.map_err(Stated::Flat.refusal())
 }
 
 /// As [`rate_limit`], from the buffer that the request was read into to the one that the reply leaves
@@ -166,23 +171,23 @@ fn text_of(decision: &Decision) -> Vec<u8> {
     text
 }
 
-/// `POST /api/v1/configure`
+/// Sets the numbers of the policy `default`, which hold for everyone without their own.
 #[utoipa::path(
-    post, path = "/api/v1/configure", tag = "simple", request_body = ConfigureBody,
-    security((), ("admin" = [])),
+    post, path = "/api/v1/configure", tag = "simple",
+    request_body(content = ConfigureBody, example = json!({"window_seconds": 60, "request_per_window": 100})),
     responses(
-        (status = 200, body = Changed),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "They are stored and in force.", body = Changed,
+            example = json!({"status": "ok", "revision": 7})),
+        Problems,
     )
 )]
 pub(super) async fn configure(
     State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
+    Extension(actor): Extension<Actor>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<Changed>, Refusal> {
-    let actor = shared.admin(&headers)?;
     let body: ConfigureBody = read(&body)?;
-    edit(&shared, actor, move |set| {
+    edit(&shared, &actor, (POLICY, DEFAULT_POLICY), move |set| {
         Ok(Some(Change::put(POLICY, DEFAULT_POLICY, configured(set, body).to_string())))
     })
     .await
@@ -217,26 +222,27 @@ fn configured(set: &PolicySet, body: ConfigureBody) -> Value {
     document
 }
 
-/// `POST /api/v1/configure-client`
+/// Sets a client's own numbers under the policy `default`.
 #[utoipa::path(
-    post, path = "/api/v1/configure-client", tag = "simple", request_body = ConfigureClientBody<'_>,
-    security((), ("admin" = [])),
+    post, path = "/api/v1/configure-client", tag = "simple",
+    request_body(content = ConfigureClientBody<'_>, example = json!({"client_id": "vip_user", "window_seconds": 60, "request_per_window": 500})),
     responses(
-        (status = 200, body = Changed),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "They are stored and in force.", body = Changed,
+            example = json!({"status": "ok", "revision": 8})),
+        Problems,
     )
 )]
 pub(super) async fn configure_client(
     State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
+    Extension(actor): Extension<Actor>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<Changed>, Refusal> {
-    let actor = shared.admin(&headers)?;
     let body: ConfigureClientBody<'_> = read(&body)?;
     let client = client_id(&body.client_id)?.to_owned();
     let own = json!({"limit": body.request_per_window, "window_seconds": body.window_seconds});
     let is_too_many_for_a_log = body.request_per_window > MAX_ENTRIES;
-    edit(&shared, actor, move |set| {
+    let name = client.clone();
+    edit(&shared, &actor, (OVERRIDE, &name), move |set| {
         let mut own = own.clone();
         let general = set.policy(DEFAULT_POLICY).map(|in_force| in_force.policy.quota.spec.algorithm);
         if is_too_many_for_a_log && matches!(general, Some(Algorithm::SlidingLog | Algorithm::SlidingCounter))
@@ -250,13 +256,14 @@ pub(super) async fn configure_client(
     .await
 }
 
-/// `GET /api/v1/client-config/{client_id}`
+/// Reads a client's numbers under the policy `default`.
 #[utoipa::path(
-    get, path = "/api/v1/client-config/{client_id}", tag = "simple",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512)),
+    operation_id = "get_client_config", get, path = "/api/v1/client-config/{client_id}", tag = "simple",
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123")),
     responses(
-        (status = 200, body = ClientConfig),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "Its own, or everyone's.", body = ClientConfig,
+            example = json!({"client_id": "vip_user", "window_seconds": 60, "request_per_window": 500, "custom": true})),
+        Problems,
     )
 )]
 pub(super) async fn client_config(
@@ -276,25 +283,24 @@ pub(super) async fn client_config(
     }))
 }
 
-/// `DELETE /api/v1/client-config/{client_id}`
+/// Takes a client's own numbers under the policy `default` away.
 #[utoipa::path(
     delete, path = "/api/v1/client-config/{client_id}", tag = "simple",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512)),
-    security((), ("admin" = [])),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123")),
     responses(
-        (status = 200, body = Changed),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "It has everyone's numbers, now or already before.", body = Changed,
+            example = json!({"status": "ok", "revision": 9})),
+        Problems,
     )
 )]
 pub(super) async fn delete_client_config(
     State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
+    Extension(actor): Extension<Actor>,
     Path(client): Path<String>,
 ) -> Result<Json<Changed>, Refusal> {
-    let actor = shared.admin(&headers)?;
     let client = client_id(&client)?;
-    let client = client.to_owned();
-    edit(&shared, actor, move |set| {
+    let (name, client) = (client.to_owned(), client.to_owned());
+    edit(&shared, &actor, (OVERRIDE, &name), move |set| {
         let mut document = stored_limits(set, &client);
         // Nothing of its own: the client has everyone's numbers already.
         Ok(document.remove(DEFAULT_POLICY).map(|_| match document.is_empty() {
@@ -307,28 +313,20 @@ pub(super) async fn delete_client_config(
 
 async fn edit(
     shared: &Shared,
-    actor: &str,
+    actor: &Actor,
+    (kind, name): (Kind, &str),
     edit: impl Fn(&PolicySet) -> Result<Option<Change>, ChangeError> + Send + 'static,
 ) -> Result<Json<Changed>, Refusal> {
-    let author = Author { actor: actor.to_owned(), at: clock::wall() };
-    let revision =
-        shared.configuration.edit(author, move |parts| edit(parts.of::<Policies>())).await.map_err(
-            |error| match error {
-                // The document was made here: its mistakes go back under the names that were sent.
-                ChangeError::Mistakes(mistakes) => ChangeError::Mistakes(
-                    mistakes
-                        .into_iter()
-                        .map(|mut mistake| {
-                            let field = mistake.pointer.rsplit('/').next().unwrap_or_default();
-                            let field = if field == "limit" { "request_per_window" } else { field };
-                            mistake.pointer = format!("/{field}");
-                            mistake
-                        })
-                        .collect(),
-                ),
-                other => other,
-            },
-        )?;
+    let author = Author { actor: actor.name().to_owned(), at: clock::wall() };
+    let edited = shared.configuration.edit(author, move |parts| edit(parts.of::<Policies>())).await;
+    let revision = edited.map_err(|error| {
+        // The document was made here, of fields with other names.
+        as_sent(error, kind, name, |pointer| match pointer.rsplit('/').next() {
+            Some("limit") => "/request_per_window".to_owned(),
+            Some("window_seconds") => "/window_seconds".to_owned(),
+            _ => String::new(),
+        })
+    })?;
     Ok(Json(Changed { status: "ok", revision: revision.0 }))
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
@@ -9,26 +10,27 @@ use tidegate_control::Change;
 use tidegate_wire::bodies::{UniqueJson, read as read_body};
 
 use super::Shared;
+use super::auth::Actor;
 use super::classic::client_id;
 use super::policies::{Tagged, change_document, tagged};
 use super::reply::{JsonBytes, Refusal};
+use super::schema::{ClientLimits, Problems};
 use crate::policy_set::OVERRIDE;
 
-/// `GET /v1/clients/{client_id}/limits`
+/// Reads a client's own limits, by policy.
 #[utoipa::path(
-    get, path = "/v1/clients/{client_id}/limits", tag = "configuration", security((), ("admin" = [])),
-    params(("client_id" = String, Path, min_length = 1, max_length = 512)),
+    operation_id = "get_client_limits", get, path = "/v1/clients/{client_id}/limits", tag = "configuration",
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123")),
     responses(
-        (status = 200, body = Object, headers(("etag" = String))),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "Its own limits.", body = Object, headers(("etag" = String, description = "the version, for if-match")),
+            example = json!({"default": {"limit": 500}})),
+        Problems,
     )
 )]
 pub(super) async fn read(
     State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
     Path(client): Path<String>,
 ) -> Result<Tagged<Value>, Refusal> {
-    shared.admin(&headers)?;
     let client = client_id(&client)?;
     let set = shared.engine.set();
     let stored = set.documents().get(OVERRIDE, client);
@@ -37,48 +39,48 @@ pub(super) async fn read(
     Ok(tagged(document.revision, serde_json::from_str(&document.body).unwrap_or_default()))
 }
 
-/// `PUT /v1/clients/{client_id}/limits`
+/// Sets a client's own limits, by policy.
 #[utoipa::path(
-    put, path = "/v1/clients/{client_id}/limits", tag = "configuration", security((), ("admin" = [])),
-    params(("client_id" = String, Path, min_length = 1, max_length = 512), ("if-match" = Option<String>, Header)),
-    request_body = super::schema::ClientLimits,
+    operation_id = "put_client_limits", put, path = "/v1/clients/{client_id}/limits", tag = "configuration",
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123"), ("if-match" = Option<String>, Header, description = "change only this version, \"0\" what is not stored", example = "\"7\"")),
+
+    request_body(content = ClientLimits, example = json!({"default": {"limit": 500}})),
     responses(
-        (status = 200, body = Object, headers(("etag" = String))),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "They are stored and in force.", body = Object, headers(("etag" = String, description = "the version, for if-match")),
+            example = json!({"default": {"limit": 500}})),
+        Problems,
     )
 )]
 pub(super) async fn put(
     State(shared): State<Arc<Shared>>,
+    Extension(actor): Extension<Actor>,
     headers: HeaderMap,
     Path(client): Path<String>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Tagged<Value>, Refusal> {
-    let actor = shared.admin(&headers)?;
     let client = client_id(&client)?;
     let UniqueJson(document) = read_body(&body)?;
     let change = Change::put(OVERRIDE, client, document.to_string());
-    let revision = change_document(&shared, actor, change, &headers).await?;
+    let revision = change_document(&shared, &actor, change, &headers).await?;
     Ok(tagged(revision, document))
 }
 
-/// `DELETE /v1/clients/{client_id}/limits`
+/// Takes all of a client's own limits away.
 #[utoipa::path(
-    delete, path = "/v1/clients/{client_id}/limits", tag = "configuration", security((), ("admin" = [])),
-    params(("client_id" = String, Path, min_length = 1, max_length = 512), ("if-match" = Option<String>, Header)),
+    operation_id = "delete_client_limits", delete, path = "/v1/clients/{client_id}/limits", tag = "configuration",
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123"), ("if-match" = Option<String>, Header, description = "change only this version, \"0\" what is not stored", example = "\"7\"")),
     responses(
         (status = 204, description = "the client has everyone's limits again"),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        Problems,
     )
 )]
 pub(super) async fn delete(
     State(shared): State<Arc<Shared>>,
+    Extension(actor): Extension<Actor>,
     headers: HeaderMap,
     Path(client): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    let actor = shared.admin(&headers)?;
     let client = client_id(&client)?;
-    change_document(&shared, actor, Change::delete(OVERRIDE, client), &headers).await?;
+    change_document(&shared, &actor, Change::delete(OVERRIDE, client), &headers).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -18,7 +18,8 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::permits::{permit_fits, permit_text};
-use super::reply::{JsonBytes, Refusal, Reply, describe, expect_json, json, refuse};
+use super::reply::{JsonBytes, Refusal, Reply, Stated, describe, expect_json, json, refuse};
+use super::schema::Problems;
 use crate::decision::{Decision, Part};
 use crate::engine::Ask;
 use crate::error::AskError;
@@ -113,13 +114,14 @@ pub(super) struct RefundReply {
     policies: Vec<Arc<str>>,
 }
 
-/// `POST /v1/decisions`
+/// Decides one request, or up to 1,000 in their order.
 #[utoipa::path(
-    post, path = "/v1/decisions", tag = "decisions", request_body = DecisionRequests,
+    post, path = "/v1/decisions", tag = "decisions",
+    request_body(content = DecisionRequests, example = json!({"attributes": {"client_id": "user123", "path": "/v1/pay"}, "cost": 1})),
     responses(
-        (status = 200, body = DecisionReplies),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "The question was answered, also by a denial; a list by a list.", body = DecisionReplies,
+            example = json!({"allowed": true, "policy": "per-client", "limit": 100, "remaining": 99, "reset_ms": 600, "policies": [{"policy": "per-client", "mode": "enforce", "allowed": true, "limit": 100, "remaining": 99, "reset_ms": 600}]})),
+        Problems,
     )
 )]
 pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
@@ -141,11 +143,12 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
             Ok(reply)
         }
         DecisionBodies::Batch(mut batch) => {
-            batch.iter_mut().try_for_each(normalise)?;
-            batch.iter().try_for_each(|body| check(shared, body))?;
+            for (index, body) in batch.iter_mut().enumerate() {
+                normalise(body).and_then(|()| check(shared, body)).map_err(Stated::Item(index).refusal())?;
+            }
             let mut replies = Vec::with_capacity(batch.len());
-            for body in &batch {
-                let decision = decide_one(shared, body).await?;
+            for (index, body) in batch.iter().enumerate() {
+                let decision = decide_one(shared, body).await.map_err(Stated::Item(index).refusal())?;
                 replies.push(DecisionReply::new(shared, &decision, &body.attributes));
             }
             Ok(json(&DecisionReplies::Batch(replies)))
@@ -192,12 +195,14 @@ pub(super) async fn decide_one(shared: &Shared, body: &DecisionBody<'_>) -> Resu
     shared.engine.decide(&ask).await
 }
 
-/// `POST /v1/refunds`
+/// Gives units back to every policy that applies.
 #[utoipa::path(
-    post, path = "/v1/refunds", tag = "decisions", request_body = DecisionBody<'_>,
+    post, path = "/v1/refunds", tag = "decisions",
+    request_body(content = DecisionBody<'_>, example = json!({"attributes": {"client_id": "user123", "path": "/v1/pay"}, "cost": 1})),
     responses(
-        (status = 200, body = RefundReply),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "They were given back.", body = RefundReply,
+            example = json!({"policies": ["per-client"]})),
+        Problems,
     )
 )]
 pub(super) async fn refund(

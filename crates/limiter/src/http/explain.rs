@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
-use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_algorithms::limit::Limit;
@@ -18,7 +17,8 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::decisions::PartReply;
-use super::reply::Refusal;
+use super::reply::{Refusal, Stated};
+use super::schema::Problems;
 use crate::engine::Ask;
 use crate::policy_set::Origin;
 
@@ -82,24 +82,23 @@ struct LeaseExplanation {
     stranded: u64,
 }
 
-/// `GET /v1/explain`
+/// Says what each policy would do to a request, and why. Charges nothing.
 #[utoipa::path(
-    get, path = "/v1/explain", tag = "decisions", security((), ("admin" = [])),
+    get, path = "/v1/explain", tag = "decisions",
     params(
-        ("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too"),
+        ("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too", example = "user123"),
         ("cost" = Option<u64>, Query, maximum = 1_000_000_000, description = "units, 1 if absent"),
     ),
     responses(
-        (status = 200, body = Explanation),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "What would happen.", body = Explanation,
+            example = json!({"allowed": true, "revision": 7, "policies": [{"policy": {"name": "default", "limit": 100, "window_seconds": 60}, "origin": "built-in", "applies": true}]})),
+        Problems,
     )
 )]
 pub(super) async fn explain(
     State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Explanation>, Refusal> {
-    shared.admin(&headers)?;
     let query = query.unwrap_or_default();
     let mut attributes: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
     let mut cost = 1;
@@ -115,7 +114,8 @@ pub(super) async fn explain(
         attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
     let attributes = Attributes::new(&pairs);
     let set = shared.engine.set();
-    let decision = shared.engine.decide(&Ask { attributes, cost, peek: true, can_release: true }).await?;
+    let ask = Ask { attributes, cost, peek: true, can_release: true };
+    let decision = shared.engine.decide(&ask).await.map_err(Stated::Flat.refusal())?;
     let policies = set.policies().iter().enumerate().map(|(index, in_force)| {
         let policy = &in_force.policy;
         let because_of = policy.first_mismatch(&attributes).map(str::to_owned);

@@ -19,6 +19,7 @@ mod clients;
 mod decisions;
 mod explain;
 mod openapi;
+mod origin;
 mod permits;
 mod policies;
 mod proxied;
@@ -32,8 +33,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::MatchedPath;
+use axum::extract::{MatchedPath, State};
 use axum::middleware::Next;
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
@@ -42,17 +44,19 @@ use tidegate_control::Configuration;
 use tidegate_net::http::{Answered, Plain, Unwritten};
 use tidegate_net::stats::Route;
 
-pub use crate::credential::Credential as AdminToken;
+use crate::credential::{Scope, TokensInForce};
 use crate::engine::Engine;
+pub use origin::TrustedOrigins;
 pub use proxied::ProxyHeaders;
 pub use service::Service;
 
 /// What the API needs to know beside the engine.
 #[derive(Debug, Default)]
 pub struct ApiSettings {
-    /// Needed to read or change the configuration, if set. A public bind without one is refused
-    /// where settings are checked.
-    pub admin_token: Option<AdminToken>,
+    /// Who may do what. A public bind without tokens is refused where settings are checked.
+    pub tokens: TokensInForce,
+    /// Which hosts and origins are trusted beside this machine's own.
+    pub origins: TrustedOrigins,
     /// How many proxies in front of this service are trusted to append to `X-Forwarded-For`
     /// (fault 48). 0: the header is ignored.
     pub trusted_hops: usize,
@@ -91,27 +95,34 @@ impl Api {
         &self.shared.configuration
     }
 
+    fn origins(&self) -> &TrustedOrigins {
+        &self.shared.settings.origins
+    }
+
     /// Answers one request whose body has been read. The first value is the route's template, for
     /// metrics.
     pub async fn respond(&self, head: Parts, body: Bytes, peer: SocketAddr) -> (&'static str, ApiReply) {
         let shared = &self.shared;
-        match (&head.method, head.uri.path()) {
-            (&Method::POST, RATELIMIT) => {
-                (RATELIMIT, ApiReply::Whole(classic::rate_limit(shared, &head, &body).await))
-            }
-            (&Method::POST, DECISIONS) => {
-                (DECISIONS, ApiReply::Whole(decisions::decide(shared, &head, &body).await))
-            }
-            (_, CHECK) => (CHECK, ApiReply::Whole(check::check(shared, &head, peer).await)),
+        let template = match (&head.method, head.uri.path()) {
+            (&Method::POST, RATELIMIT) => RATELIMIT,
+            (&Method::POST, DECISIONS) => DECISIONS,
+            (_, CHECK) => CHECK,
             _ => {
                 // In a box: the hot routes carry no room for a router.
                 let reply = Box::pin(self.route(Request::from_parts(head, Body::from(body)))).await;
                 let matched = reply.extensions().get::<MatchedPath>();
                 let template =
                     TEMPLATES.iter().find(|known| matched.is_some_and(|path| path.as_str() == **known));
-                (template.unwrap_or(&OTHER), ApiReply::Routed(reply))
+                return (template.unwrap_or(&OTHER), ApiReply::Routed(reply));
             }
-        }
+        };
+        let reply = match shared.admit(Scope::Decide, &head.uri, &head.headers) {
+            Err(refusal) => reply::refuse(refusal),
+            Ok(_) if template == RATELIMIT => classic::rate_limit(shared, &head, &body).await,
+            Ok(_) if template == DECISIONS => decisions::decide(shared, &head, &body).await,
+            Ok(_) => check::check(shared, &head, peer).await,
+        };
+        (template, ApiReply::Whole(reply))
     }
 
     /// As [`Api::respond`], at once and into `reply`, for the most frequent request; `None`: `respond` is to
@@ -123,11 +134,18 @@ impl Api {
         route: impl FnOnce(&str) -> Route,
     ) -> Option<Answered> {
         match (request.method(), request.target()) {
-            ("POST", RATELIMIT) => {
+            ("POST", RATELIMIT) if self.answers_plainly(request) => {
                 classic::rate_limit_at_once(&self.shared, request, reply, route(RATELIMIT))
             }
             _ => None,
         }
+    }
+
+    /// Whether nothing but the decision itself goes into the reply.
+    fn answers_plainly(&self, request: &Plain<'_>) -> bool {
+        let shared = &self.shared;
+        shared.may_decide(request.field("authorization"))
+            && !shared.settings.origins.concerns(request.field("origin"))
     }
 
     async fn route(&self, request: Request<Body>) -> Response<Body> {
@@ -174,9 +192,25 @@ pub const TEMPLATES: [&str; 19] = [
     "/openapi.json",
 ];
 
-/// Leaves the matched template on the reply, where [`Api::respond`] finds it.
-async fn remember_template(path: MatchedPath, request: axum::extract::Request, next: Next) -> Response<Body> {
-    let mut reply = next.run(request).await;
+/// Lets a request to a route through that may have it, with who makes it. Leaves the matched template
+/// on the reply, where [`Api::respond`] finds it.
+async fn admit(
+    State(shared): State<Arc<Shared>>,
+    path: MatchedPath,
+    mut request: axum::extract::Request,
+    next: Next,
+) -> Response<Body> {
+    let admitted = auth::needed(path.as_str(), request.method())
+        .map(|scope| shared.admit(scope, request.uri(), request.headers()));
+    let mut reply = match admitted.transpose() {
+        Err(refusal) => refusal.into_response(),
+        Ok(actor) => {
+            if let Some(actor) = actor {
+                request.extensions_mut().insert(actor);
+            }
+            next.run(request).await
+        }
+    };
     reply.extensions_mut().insert(path);
     reply
 }
@@ -206,7 +240,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/set-aside", get(set_aside::set_aside))
         .route("/v1/denied-clients", get(policies::denied_clients))
         .route("/openapi.json", get(openapi::document))
-        .route_layer(axum::middleware::from_fn(remember_template))
+        .route_layer(axum::middleware::from_fn_with_state(shared.clone(), admit))
         .fallback(reply::no_such_path)
         .method_not_allowed_fallback(reply::no_such_method)
         .with_state(shared)

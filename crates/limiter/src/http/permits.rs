@@ -21,6 +21,7 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::decisions::{DecisionReply, decide_one, millis, pairs, read_one};
 use super::reply::{JsonBytes, Refusal};
+use super::schema::Problems;
 use crate::decision::Decision;
 use crate::engine::HeldPermit;
 use crate::error::{AskError, MAX_PERMIT_BYTES};
@@ -33,12 +34,14 @@ pub(super) struct Renewed {
     lease_ms: u64,
 }
 
-/// `POST /v1/permits`: a decision that must meet a concurrency limit.
+/// Acquires a permit of a concurrency limit.
 #[utoipa::path(
-    post, path = "/v1/permits", tag = "permits", request_body = DecisionBody<'_>,
+    operation_id = "acquire_permit", post, path = "/v1/permits", tag = "permits",
+    request_body(content = DecisionBody<'_>, example = json!({"attributes": {"path": "/reports"}})),
     responses(
-        (status = 200, body = DecisionReply),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "The question was answered: with a permit, or by a denial.", body = DecisionReply,
+            example = json!({"allowed": true, "policy": "slots", "limit": 2, "remaining": 1, "permit": "00c5a1d09f3e7b42.W10", "policies": []})),
+        Problems,
     )
 )]
 pub(super) async fn acquire(
@@ -60,12 +63,13 @@ pub(super) async fn acquire(
     Ok(Json(DecisionReply::new(&shared, &decision, &body.attributes)))
 }
 
-/// `POST /v1/permits/{permit}/renew`
+/// Renews a permit, so that it lasts for another lease.
 #[utoipa::path(
-    post, path = "/v1/permits/{permit}/renew", tag = "permits", params(("permit" = String, Path)),
+    operation_id = "renew_permit", post, path = "/v1/permits/{permit}/renew", tag = "permits", params(("permit" = String, Path, description = "as the decision handed it out", example = "00c5a1d09f3e7b42.W10")),
     responses(
-        (status = 200, body = Renewed),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "It is renewed.", body = Renewed,
+            example = json!({"lease_ms": 30000})),
+        Problems,
     )
 )]
 pub(super) async fn renew(
@@ -81,12 +85,12 @@ pub(super) async fn renew(
     }
 }
 
-/// `DELETE /v1/permits/{permit}`
+/// Releases a permit.
 #[utoipa::path(
-    delete, path = "/v1/permits/{permit}", tag = "permits", params(("permit" = String, Path)),
+    operation_id = "release_permit", delete, path = "/v1/permits/{permit}", tag = "permits", params(("permit" = String, Path, description = "as the decision handed it out", example = "00c5a1d09f3e7b42.W10")),
     responses(
-        (status = 204),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 204, description = "It is released."),
+        Problems,
     )
 )]
 pub(super) async fn release(

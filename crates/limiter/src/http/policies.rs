@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, RawQuery, State};
+use axum::{Extension, Json};
 use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
@@ -18,8 +18,10 @@ use tidegate_wire::bodies::{UniqueJson, read};
 use utoipa::ToSchema;
 
 use super::Shared;
+use super::auth::Actor;
 use super::explain::origin_word;
 use super::reply::{JsonBytes, Refusal};
+use super::schema::{PolicyDocument, Problems};
 use crate::documents::Policies;
 use crate::policy_set::{InForce, Origin, POLICY};
 
@@ -66,10 +68,10 @@ pub(super) struct AuditEntry {
     /// The document's name.
     name: String,
     /// The document before, `null` if there was none.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, required = true)]
     before: Option<Value>,
     /// The document after, `null` if there is none.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, required = true)]
     after: Option<Value>,
 }
 
@@ -84,19 +86,18 @@ pub(super) struct DeniedClient {
     error: u64,
 }
 
-/// `GET /v1/denied-clients`
+/// Lists the clients that were denied most often.
 #[utoipa::path(
-    get, path = "/v1/denied-clients", tag = "decisions", security((), ("admin" = [])),
+    get, path = "/v1/denied-clients", tag = "decisions",
     responses(
-        (status = 200, body = Vec<DeniedClient>),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "The heaviest first.", body = Vec<DeniedClient>,
+            example = json!([{"client_id": "user123", "denied": 420, "error": 0}])),
+        Problems,
     )
 )]
 pub(super) async fn denied_clients(
     State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
 ) -> Result<Json<Vec<DeniedClient>>, Refusal> {
-    shared.admin(&headers)?;
     let clients = shared.engine.denied_clients().heaviest().into_iter().map(|counter| DeniedClient {
         client_id: String::from_utf8_lossy(&counter.key).into_owned(),
         denied: counter.count,
@@ -105,19 +106,16 @@ pub(super) async fn denied_clients(
     Ok(Json(clients.collect()))
 }
 
-/// `GET /v1/policies`
+/// Lists the policies in force.
 #[utoipa::path(
-    get, path = "/v1/policies", tag = "configuration", security((), ("admin" = [])),
+    operation_id = "list_policies", get, path = "/v1/policies", tag = "configuration",
     responses(
-        (status = 200, body = PolicyList),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "In the order in which they are checked.", body = PolicyList,
+            example = json!({"revision": 7, "policies": [{"origin": "stored", "etag": "\"7\"", "policy": {"name": "api", "limit": 100, "window_seconds": 60}}]})),
+        Problems,
     )
 )]
-pub(super) async fn list(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-) -> Result<Tagged<PolicyList>, Refusal> {
-    shared.admin(&headers)?;
+pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Tagged<PolicyList>, Refusal> {
     let set = shared.engine.set();
     let policies = set.policies().iter().map(|in_force| ListedPolicy {
         origin: origin_word(in_force.origin),
@@ -128,44 +126,44 @@ pub(super) async fn list(
     Ok(tagged(revision, PolicyList { revision: revision.0, policies: policies.collect() }))
 }
 
-/// `GET /v1/policies/{name}`
+/// Reads a policy in force.
 #[utoipa::path(
-    get, path = "/v1/policies/{name}", tag = "configuration", security((), ("admin" = [])),
-    params(("name" = String, Path)),
+    operation_id = "get_policy", get, path = "/v1/policies/{name}", tag = "configuration",
+    params(("name" = String, Path, description = "the policy's name", example = "api")),
     responses(
-        (status = 200, body = Object, headers(("etag" = String))),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "Its document.", body = Object, headers(("etag" = String, description = "the version, for if-match")),
+            example = json!({"name": "api", "limit": 100, "window_seconds": 60})),
+        Problems,
     )
 )]
 pub(super) async fn read_policy(
     State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<Tagged<Value>, Refusal> {
-    shared.admin(&headers)?;
     let set = shared.engine.set();
     let in_force = set.policy(&name).ok_or_else(|| Refusal::NotFound(format!("policy {name:?}")))?;
     Ok(tagged(stored_at(in_force), in_force.policy.document()))
 }
 
-/// `PUT /v1/policies/{name}`
+/// Creates or replaces a policy.
 #[utoipa::path(
-    put, path = "/v1/policies/{name}", tag = "configuration", security((), ("admin" = [])),
-    params(("name" = String, Path), ("if-match" = Option<String>, Header)),
-    request_body = super::schema::PolicyDocument,
+    operation_id = "put_policy", put, path = "/v1/policies/{name}", tag = "configuration",
+    params(("name" = String, Path, description = "the policy's name", example = "api"), ("if-match" = Option<String>, Header, description = "change only this version, \"0\" what is not stored", example = "\"7\"")),
+
+    request_body(content = PolicyDocument, example = json!({"algorithm": "token_bucket", "limit": 100, "window_seconds": 60, "burst": 20, "key": ["client_id"], "match": {"path": "/v1/*"}})),
     responses(
-        (status = 200, body = Object, headers(("etag" = String))),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "It is stored and in force.", body = Object, headers(("etag" = String, description = "the version, for if-match")),
+            example = json!({"name": "api", "limit": 100, "window_seconds": 60})),
+        Problems,
     )
 )]
 pub(super) async fn put(
     State(shared): State<Arc<Shared>>,
+    Extension(actor): Extension<Actor>,
     headers: HeaderMap,
     Path(name): Path<String>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Tagged<Value>, Refusal> {
-    let actor = shared.admin(&headers)?;
     let UniqueJson(mut document) = read(&body)?;
     if let Some(fields) = document.as_object_mut() {
         let stated = fields.entry("name").or_insert_with(|| Value::from(name.as_str()));
@@ -178,30 +176,29 @@ pub(super) async fn put(
         }
     }
     let change = Change::put(POLICY, name.as_str(), document.to_string());
-    let revision = change_document(&shared, actor, change, &headers).await?;
+    let revision = change_document(&shared, &actor, change, &headers).await?;
     let set = shared.engine.set();
     let document = set.policy(&name).map_or(document, |in_force| in_force.policy.document());
     Ok(tagged(revision, document))
 }
 
-/// `DELETE /v1/policies/{name}`
+/// Deletes a stored policy.
 #[utoipa::path(
-    delete, path = "/v1/policies/{name}", tag = "configuration", security((), ("admin" = [])),
-    params(("name" = String, Path), ("if-match" = Option<String>, Header)),
+    operation_id = "delete_policy", delete, path = "/v1/policies/{name}", tag = "configuration",
+    params(("name" = String, Path, description = "the policy's name", example = "api"), ("if-match" = Option<String>, Header, description = "change only this version, \"0\" what is not stored", example = "\"7\"")),
     responses(
         (status = 204, description = "it is gone; a policy of the file or the built-in one of the same name is in force again"),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
-        (status = "5XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        Problems,
     )
 )]
 pub(super) async fn delete(
     State(shared): State<Arc<Shared>>,
+    Extension(actor): Extension<Actor>,
     headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    let actor = shared.admin(&headers)?;
     let delete = Change::delete(POLICY, name.as_str()).when(precondition(&headers)?);
-    let author = Author { actor: actor.to_owned(), at: clock::wall() };
+    let author = Author { actor: actor.name().to_owned(), at: clock::wall() };
     let edit = move |parts: &Parts| {
         let set = parts.of::<Policies>();
         let is_stored = set.documents().get(POLICY, &name).is_some();
@@ -214,24 +211,23 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `GET /v1/audit`
+/// Lists changes of the configuration, oldest first.
 #[utoipa::path(
-    get, path = "/v1/audit", tag = "configuration", security((), ("admin" = [])),
+    get, path = "/v1/audit", tag = "configuration",
     params(
         ("after" = Option<u64>, Query, description = "only changes after this revision"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000, description = "at most so many, 100 if absent"),
     ),
     responses(
-        (status = 200, body = Vec<AuditEntry>),
-        (status = "4XX", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "The changes.", body = Vec<AuditEntry>,
+            example = json!([{"revision": 7, "at_ms": 1_790_000_000_000_u64, "actor": "admin", "action": "put", "kind": "policy", "name": "api", "before": null, "after": {"limit": 100}}])),
+        Problems,
     )
 )]
 pub(super) async fn audit(
     State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Vec<AuditEntry>>, Refusal> {
-    shared.admin(&headers)?;
     let query = query.unwrap_or_default();
     let after = Revision(parameter(&query, "after", 0)?);
     let limit = usize::try_from(parameter(&query, "limit", 100)?).unwrap_or(usize::MAX);
@@ -271,26 +267,37 @@ fn number_refusal(name: &str, text: &str) -> Refusal {
 /// Makes a change under the preconditions that the headers state.
 pub(super) async fn change_document(
     shared: &Shared,
-    actor: &str,
+    actor: &Actor,
     change: Change,
     headers: &HeaderMap,
 ) -> Result<Revision, Refusal> {
     let change = change.when(precondition(headers)?);
-    let author = Author { actor: actor.to_owned(), at: clock::wall() };
-    let document = format!("/{}/{}", change.kind, change.name);
+    let author = Author { actor: actor.name().to_owned(), at: clock::wall() };
+    let (kind, name) = (change.kind, change.name.clone());
     let changed = shared.configuration.change(change, author).await;
-    Ok(changed.map_err(|error| match error {
-        // In the body that was sent, the document's fields have no other name before them.
-        ChangeError::Mistakes(mut mistakes) => {
-            for mistake in &mut mistakes {
-                if let Some(field) = mistake.pointer.strip_prefix(&document) {
-                    mistake.pointer = field.to_owned();
-                }
+    Ok(changed.map_err(|error| as_sent(error, kind, &name, str::to_owned))?)
+}
+
+/// Lets mistakes point into what the client sent, which is this document or, by `sent`, became it. One in
+/// another document, which does not go with this one, says in words where it is.
+pub(super) fn as_sent(
+    error: ChangeError,
+    kind: Kind,
+    name: &str,
+    sent: impl Fn(&str) -> String,
+) -> ChangeError {
+    let ChangeError::Mistakes(mut mistakes) = error else { return error };
+    let document = format!("/{kind}/{name}");
+    for mistake in &mut mistakes {
+        match mistake.pointer.strip_prefix(&document) {
+            Some(within) if within.is_empty() || within.starts_with('/') => mistake.pointer = sent(within),
+            _ => {
+                mistake.problem = format!("{} {}", mistake.pointer, mistake.problem);
+                mistake.pointer = String::new();
             }
-            ChangeError::Mistakes(mistakes)
         }
-        other => other,
-    })?)
+    }
+    ChangeError::Mistakes(mistakes)
 }
 
 /// `If-Match: "7"`, `If-Match: "0"` (not stored), `If-None-Match: *`, or none of them.

@@ -14,6 +14,7 @@ use tidegate_wire::problem::{self, FieldError, Problem};
 use tidegate_wire::rate_limit_fields::{self, Item, Unit};
 
 use super::Shared;
+use crate::credential::Denial;
 use crate::decision::{Decision, Part};
 use crate::error::AskError;
 use crate::sources::SourceError;
@@ -29,6 +30,9 @@ const MAX_DESCRIBED: usize = 8;
 
 /// How an answer was found without the store; absent from one that the store gave.
 const DEGRADED: HeaderName = HeaderName::from_static("tidegate-degraded");
+/// How many characters of a foreign host or origin a reply repeats.
+const MAX_SHOWN: usize = 80;
+
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// Says that no policy applied, and what the request was answered for that.
@@ -47,7 +51,12 @@ pub(super) enum Refusal {
     /// The body is of another type, or encoded.
     NotJson,
     /// The request is out of bounds, or the store gave no answer.
-    Ask(AskError),
+    Ask {
+        /// Why.
+        error: AskError,
+        /// Where the request stated what it is about.
+        stated: Stated,
+    },
     /// What was sent has more than one reading.
     Source(SourceError),
     /// The configuration was not changed.
@@ -63,10 +72,51 @@ pub(super) enum Refusal {
     },
     /// A text that must say something is empty, at this pointer.
     Empty(&'static str),
-    /// The admin token is missing or wrong.
-    NotAdmin,
+    /// A token is missing, or not one that may do this.
+    Denied(Denial),
+    /// Without a token: a page of another site may have sent it. The host that it names.
+    ForeignHost(String),
+    /// The same. The origin that it names.
+    ForeignOrigin(String),
     /// There is nothing of that name.
     NotFound(String),
+}
+
+/// Where a request states its attributes and its cost: what errors point to is what the client sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stated {
+    /// In a body of `attributes` and `cost`.
+    Body,
+    /// In that item of a batch.
+    Item(usize),
+    /// Each by its own name: in the simple API, in a query.
+    Flat,
+}
+
+impl Stated {
+    fn attributes(self) -> String {
+        match self {
+            Self::Body => "/attributes".to_owned(),
+            Self::Item(index) => format!("/{index}/attributes"),
+            Self::Flat => String::new(),
+        }
+    }
+
+    fn attribute(self, name: &str) -> String {
+        format!("{}/{}", self.attributes(), name.replace('~', "~0").replace('/', "~1"))
+    }
+
+    fn cost(self) -> String {
+        match self {
+            Self::Body | Self::Flat => "/cost".to_owned(),
+            Self::Item(index) => format!("/{index}/cost"),
+        }
+    }
+
+    /// An error of a request that states itself so.
+    pub(super) fn refusal(self) -> impl FnOnce(AskError) -> Refusal {
+        move |error| Refusal::Ask { error, stated: self }
+    }
 }
 
 impl From<BodyError> for Refusal {
@@ -77,7 +127,7 @@ impl From<BodyError> for Refusal {
 
 impl From<AskError> for Refusal {
     fn from(error: AskError) -> Self {
-        Self::Ask(error)
+        Self::Ask { error, stated: Stated::Body }
     }
 }
 
@@ -103,7 +153,7 @@ impl Refusal {
                 "Unsupported Media Type",
                 "send content-type: application/json without a content-encoding",
             ),
-            Self::Ask(error) => ask_problem(&error),
+            Self::Ask { error, stated } => ask_problem(&error, stated),
             Self::Source(error) => Problem::new(400, "Bad Request", error.to_string()),
             Self::Change(error) => change_problem(error),
             Self::Field { place, problem, accepted } => fields(
@@ -115,35 +165,48 @@ impl Refusal {
                 let error = FieldError { pointer, detail: "is empty".to_owned(), accepted };
                 Problem { errors: vec![error], ..Problem::new(400, "Bad Request", "a field is empty") }
             }
-            Self::NotAdmin => {
-                Problem::new(401, "Unauthorized", "send the admin token: authorization: Bearer ...")
+            Self::Denied(denial @ Denial::Unknown) => {
+                Problem::new(401, "Unauthorized", format!("{denial}: authorization: Bearer ..."))
             }
+            Self::Denied(denial @ Denial::Scope(_)) => Problem::new(403, "Forbidden", denial.to_string()),
+            Self::ForeignHost(host) => foreign("host", &host, "http.allowed_hosts"),
+            Self::ForeignOrigin(origin) => foreign("origin", &origin, "http.cors_origins"),
             Self::NotFound(what) => Problem::new(404, "Not Found", format!("there is no {what}")),
         }
     }
 }
 
-fn ask_problem(error: &AskError) -> Problem {
+/// What a page of another site could have sent, or a proxy that nobody has listed.
+fn foreign(what: &str, value: &str, setting: &str) -> Problem {
+    let value: String = value.chars().take(MAX_SHOWN).collect();
+    let detail = format!(
+        "without a token, the configuration is for this machine's own pages, and the {what} here is {value:?}: \
+         list it in {setting}, or configure admin.token"
+    );
+    Problem::new(403, "Forbidden", detail)
+}
+
+fn ask_problem(error: &AskError, stated: Stated) -> Problem {
     let detail = error.to_string();
     match error {
         AskError::ValueTooLong { attribute, .. } => {
-            let pointer = format!("/attributes/{attribute}");
+            let pointer = stated.attribute(attribute);
             let error = FieldError { pointer, detail: detail.clone(), accepted: String::new() };
             Problem { errors: vec![error], ..Problem::new(400, "Bad Request", detail) }
         }
         AskError::AmbiguousPath(_) => {
-            let pointer = "/attributes/path".to_owned();
+            let pointer = stated.attribute("path");
             let error = FieldError { pointer, detail: detail.clone(), accepted: String::new() };
             Problem { errors: vec![error], ..Problem::new(400, "Bad Request", detail) }
         }
         AskError::PermitTooLong(_) => {
-            let pointer = "/attributes".to_owned();
+            let pointer = stated.attributes();
             let error = FieldError { pointer, detail: detail.clone(), accepted: String::new() };
             Problem { errors: vec![error], ..Problem::new(400, "Bad Request", detail) }
         }
         AskError::CostTooLarge(_) => fields(
             &detail,
-            vec![FieldError { pointer: "/cost".to_owned(), detail: detail.clone(), accepted: String::new() }],
+            vec![FieldError { pointer: stated.cost(), detail: detail.clone(), accepted: String::new() }],
         ),
         AskError::Store(_) => Problem {
             kind: problem::Type::TemporaryReducedCapacity,

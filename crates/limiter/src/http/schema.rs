@@ -4,7 +4,19 @@
 use std::collections::BTreeMap;
 
 use tidegate_algorithms::policy::{Algorithm, Mode, OnStoreFailure};
-use utoipa::ToSchema;
+use utoipa::{IntoResponses, ToSchema};
+
+/// What any operation may answer instead of its own reply.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "it describes replies in the OpenAPI document")]
+pub(super) enum Problems {
+    /// The request is wrong, or may not do this. Nothing was charged or changed.
+    #[response(status = "4XX", content_type = "application/problem+json")]
+    Refused(ProblemSchema),
+    /// The store or the disk gave no answer. Try again.
+    #[response(status = "5XX", content_type = "application/problem+json")]
+    Failed(ProblemSchema),
+}
 
 /// A problem document (RFC 9457).
 #[derive(ToSchema)]
@@ -45,8 +57,8 @@ pub(super) struct FieldErrorSchema {
 pub(super) struct PolicyDocument {
     /// The name in the path, or absent.
     name: Option<String>,
-    /// Attribute to pattern: a string, `prefix*`, `*`, or a list of them.
-    r#match: Option<BTreeMap<String, String>>,
+    /// Attribute to pattern.
+    r#match: Option<BTreeMap<String, PatternSchema>>,
     /// Attributes that name a counter; `["client_id"]` if absent.
     key: Option<Vec<String>>,
     /// `sliding_log` if absent.
@@ -68,12 +80,48 @@ pub(super) struct PolicyDocument {
     period: Option<String>,
     /// IANA time zone, calendar only.
     time_zone: Option<String>,
+    /// Policies that are left out of every request to which this one applies.
+    replaces: Option<Vec<String>>,
     /// `enforce` if absent, or `shadow`.
     #[schema(value_type = Option<String>)]
     mode: Option<Mode>,
     /// `local` if absent, `open` or `closed`.
     #[schema(value_type = Option<String>)]
     on_store_failure: Option<OnStoreFailure>,
+}
+
+/// What an attribute has to be.
+#[derive(ToSchema)]
+#[schema(as = Pattern)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes algorithms::policy::parse in the OpenAPI document")]
+pub(super) enum PatternSchema {
+    /// Exactly this, what begins like `prefix*`, or with `*` anything.
+    One(String),
+    /// Any of up to 64.
+    AnyOf(Vec<String>),
+    /// With `like`, something for each `*`, wherever it stands. With `not`, anything but these.
+    Like {
+        /// The text with its `*`.
+        like: Option<String>,
+        /// Up to 256 texts, or texts with their `*`.
+        not: Option<Vec<NotSchema>>,
+    },
+}
+
+/// What an attribute must not be.
+#[derive(ToSchema)]
+#[schema(as = PatternToAvoid)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes algorithms::policy::parse in the OpenAPI document")]
+pub(super) enum NotSchema {
+    /// Exactly this.
+    One(String),
+    /// A text with something for each `*`.
+    Like {
+        /// The text with its `*`.
+        like: String,
+    },
 }
 
 /// A client's own numbers, by policy name.

@@ -26,14 +26,25 @@ impl Service {
     /// Reads the body, within its bound, and answers.
     pub async fn answer(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
+        let origins = self.api.origins();
+        let permission = origins.permission(&head);
+        if let Some(mut allowed) = origins.preflight(&head) {
+            permission.put(&mut allowed);
+            return Reply::new(Route::OTHER, allowed.map(Body::Full));
+        }
         let (template, reply) = match body.bytes(self.max_body_bytes).await {
             Ok(body) => self.api.respond(head, body, peer.address).await,
-            Err(error) => return Reply::new(Route::OTHER, refuse(&error).map(Body::Full)).last(),
+            Err(error) => {
+                let mut refused = refuse(&error);
+                permission.put(&mut refused);
+                return Reply::new(Route::OTHER, refused.map(Body::Full)).last();
+            }
         };
-        let response = match reply {
+        let mut response = match reply {
             ApiReply::Whole(reply) => reply.map(Body::Full),
             ApiReply::Routed(reply) => whole(reply).await,
         };
+        permission.put(&mut response);
         Reply::new(self.route(template), response)
     }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use http::HeaderMap;
 use serde::Serialize;
 use tidegate_control::Kind;
 use utoipa::ToSchema;
 
 use super::Shared;
 use super::reply::Refusal;
+use super::schema::Problems;
 
 /// What is configured and not in force.
 #[derive(Debug, Serialize, ToSchema)]
@@ -66,19 +66,16 @@ struct HiddenPolicy {
     stored_revision: u64,
 }
 
-/// `GET /v1/set-aside`
+/// Lists what is configured and not in force.
 #[utoipa::path(
-    get, path = "/v1/set-aside", tag = "configuration", security((), ("admin" = [])),
+    get, path = "/v1/set-aside", tag = "configuration",
     responses(
-        (status = 200, description = "what is configured and not in force", body = NotInForce),
-        (status = "4XX", description = "refused", body = super::schema::ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "All of it, and why.", body = NotInForce,
+            example = json!({"revision": 7, "set_aside": [], "altered": [], "hidden": [{"name": "api", "stored_revision": 7}]})),
+        Problems,
     )
 )]
-pub(super) async fn set_aside(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-) -> Result<Json<NotInForce>, Refusal> {
-    shared.admin(&headers)?;
+pub(super) async fn set_aside(State(shared): State<Arc<Shared>>) -> Result<Json<NotInForce>, Refusal> {
     let set = shared.engine.set();
     let set_aside = set.set_aside().map(|document| SetAsideDocument {
         kind: document.kind,

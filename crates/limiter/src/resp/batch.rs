@@ -13,7 +13,8 @@
 //! by side.
 //!
 //! Memory: at most [`MAX_TOGETHER`] commands, whose keys are no longer than a key may be, and
-//! [`FULL_BYTES`] of other replies and one more.
+//! [`FULL_BYTES`] of other replies and one more; beside them those of one transaction, [`MAX_QUEUED`]
+//! commands, which are decided [`MAX_TOGETHER`] at a time.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -35,6 +36,8 @@ use crate::ad_hoc::Spend;
 const MAX_TOGETHER: usize = 32;
 /// Bytes of other replies with which a batch is full.
 const FULL_BYTES: usize = 16 << 10;
+/// Most commands of a transaction.
+const MAX_QUEUED: usize = 1_000;
 
 /// Commands of a pipeline that wait for their replies to be written.
 #[derive(Debug, Default)]
@@ -73,6 +76,25 @@ impl Batch {
     /// Whether it is to be settled before more is added.
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= MAX_TOGETHER || self.replies.len() >= FULL_BYTES
+    }
+
+    /// Whether a transaction may have one more command.
+    pub(super) fn takes_more(&self) -> bool {
+        self.entries.len() < MAX_QUEUED && self.replies.len() < FULL_BYTES
+    }
+
+    /// Adds the commands of a transaction.
+    pub(super) fn append(&mut self, transaction: Self) {
+        let Self { entries, keys, replies } = transaction;
+        let offset = self.keys.len();
+        self.entries.extend(entries.into_iter().map(|mut entry| {
+            if let Pending::Decision { spend, .. } = &mut entry.answer {
+                spend.moved_by(offset);
+            }
+            entry
+        }));
+        self.keys.extend_from_slice(&keys);
+        self.replies.extend_from_slice(&replies);
     }
 
     /// Adds a throttle command; one that makes no sense is answered with an error.
@@ -138,21 +160,24 @@ impl Batch {
 
     /// The same by a store that has to be waited for.
     async fn decide_side_by_side(&self, shared: &Shared) -> Vec<Result<Verdict, StoreError>> {
-        let mut chains: Vec<Vec<Place<'_>>> = Vec::new();
-        let mut of_key: HashMap<&[u8], usize> = HashMap::new();
         let decisions = self.entries.iter().filter_map(|entry| Some((entry.dialect()?, entry.spend()?)));
-        for (index, (dialect, spend)) in decisions.enumerate() {
-            let chain = *of_key.entry(spend.key(&self.keys)).or_insert(chains.len());
-            if chain == chains.len() {
-                chains.push(Vec::new());
+        let decisions: Vec<Place<'_>> =
+            decisions.enumerate().map(|(index, (dialect, spend))| (index, dialect, spend)).collect();
+        let mut verdicts = Vec::with_capacity(decisions.len());
+        // A transaction may have more than are decided at once.
+        for together in decisions.chunks(MAX_TOGETHER) {
+            let mut chains: Vec<Vec<Place<'_>>> = Vec::new();
+            let mut of_key: HashMap<&[u8], usize> = HashMap::new();
+            for place in together {
+                let chain = *of_key.entry(place.2.key(&self.keys)).or_insert(chains.len());
+                if chain == chains.len() {
+                    chains.push(Vec::new());
+                }
+                chains[chain].push(*place);
             }
-            chains[chain].push((index, dialect, spend));
+            let chains = chains.into_iter().map(|chain| self.run(chain, shared));
+            verdicts.extend(all(chains).await.into_iter().flatten());
         }
-        let mut verdicts: Vec<_> = all(chains.into_iter().map(|chain| self.run(chain, shared)))
-            .await
-            .into_iter()
-            .flatten()
-            .collect();
         verdicts.sort_unstable_by_key(|(index, _)| *index);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }

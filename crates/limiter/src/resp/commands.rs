@@ -17,6 +17,9 @@ pub(super) enum Kind {
     Command,
     Select,
     Client,
+    Multi,
+    Exec,
+    Discard,
 }
 
 /// What clients may know of a command.
@@ -37,7 +40,7 @@ const fn spec(kind: Kind, name: &'static str, arity: i64) -> Spec {
 }
 
 /// In the order of expected use, since it is searched from the front.
-static COMMANDS: [Spec; 10] = [
+static COMMANDS: [Spec; 13] = [
     Spec { keyed: true, ..spec(Kind::Throttle(Dialect::Cell), "cl.throttle", -1) },
     Spec { keyed: true, ..spec(Kind::Throttle(Dialect::Crab), "throttle", -1) },
     spec(Kind::Ping, "ping", -1),
@@ -48,6 +51,9 @@ static COMMANDS: [Spec; 10] = [
     spec(Kind::Command, "command", -1),
     spec(Kind::Select, "select", 2),
     spec(Kind::Client, "client", -2),
+    spec(Kind::Multi, "multi", 1),
+    spec(Kind::Exec, "exec", 1),
+    spec(Kind::Discard, "discard", 1),
 ];
 
 /// Every command's label in the metrics; the first is for everything else.
@@ -92,6 +98,13 @@ impl Spec {
             out.integer(position);
         }
     }
+}
+
+/// The label of the command of this kind.
+pub(super) fn route_of(kind: Kind) -> Route {
+    let index = COMMANDS.iter().position(|spec| spec.kind == kind);
+    // Invariant: every kind has its line in the table, of fewer lines than a byte counts.
+    index.and_then(|index| u8::try_from(index + 1).ok()).map_or(Route::OTHER, Route::new)
 }
 
 /// The number of commands.

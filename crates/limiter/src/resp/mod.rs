@@ -13,13 +13,20 @@
 //! | a command's time from its first byte, the first one's from connecting | 10 s | the connection ends |
 //! | time until AUTH, if a password is set | 10 s | the connection ends |
 //! | wrong passwords on one connection | 8 | an error, and the connection ends |
+//! | commands between MULTI and EXEC | 1,000 | an error, and EXEC runs none |
 //! | time between commands | 300 s | the connection ends |
 //! | replies that the peer does not read | 64 KiB, 10 s | the connection ends |
 //!
 //! RESP has no word for "go elsewhere", so a drain closes a connection where nothing is lost that the
 //! protocol could have saved: between two commands. Clients reconnect, as they do when Redis restarts.
 //!
-//! Deliberately absent: data commands, databases other than 0, pub/sub, scripts, transactions.
+//! Who may speak is said by [`crate::credential`]: a token with the scope `decide`, by AUTH or HELLO. A
+//! reload that takes a token away closes its connections to commands at once.
+//!
+//! MULTI, EXEC and DISCARD are there because clients' pipelines send them by default (redis-py does). The
+//! commands run in their order, each atomic by itself; those of other clients may come between.
+//!
+//! Deliberately absent: data commands, databases other than 0, pub/sub, scripts, WATCH.
 
 mod batch;
 mod commands;

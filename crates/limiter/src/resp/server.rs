@@ -39,7 +39,7 @@ use tokio::time::{sleep_until, timeout};
 use super::batch::Batch;
 use super::session::{Answered, Outcome, Session, Shared};
 use super::wait::{Event, READ_BYTES, Waits};
-use crate::credential::Credential;
+use crate::credential::TokensInForce;
 use crate::engine::Engine;
 
 /// Bytes of replies after which they are written before the pipeline ends.
@@ -86,11 +86,11 @@ struct Inner {
 }
 
 impl Server {
-    /// A server for `engine`. With a password, clients must give it before they may ask. The gate's
-    /// statistics have the routes of [`super::TEMPLATES`].
+    /// A server for `engine`. Where `tokens` demand one for decisions, clients must give it before they may
+    /// ask. The gate's statistics have the routes of [`super::TEMPLATES`].
     #[must_use]
-    pub fn new(engine: &Arc<Engine>, password: Option<Credential>, config: RespConfig, gate: Gate) -> Self {
-        let sessions = Arc::new(Shared::new(engine, password));
+    pub fn new(engine: &Arc<Engine>, tokens: TokensInForce, config: RespConfig, gate: Gate) -> Self {
+        let sessions = Arc::new(Shared::new(engine, tokens));
         Self { inner: Arc::new(Inner { sessions, config, gate }) }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Pure in the sense that matters here: bytes in, bytes out. The server owns the socket and its deadlines.
 
+mod transaction;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,8 +16,9 @@ use super::batch::Batch;
 use super::commands::{self, Kind, Spec};
 use super::throttle::{Dialect, ThrottleError};
 use crate::ad_hoc::AdHoc;
-use crate::credential::Credential;
+use crate::credential::{Credential, Denial, Scope, TokensInForce};
 use crate::engine::Engine;
+use transaction::Transaction;
 
 /// Wrong passwords after which a connection ends.
 const MAX_FAILED_AUTH: u32 = 8;
@@ -28,16 +31,16 @@ const UNAUTHENTICATED: &str = "NOAUTH Authentication required.";
 pub(super) struct Shared {
     cell: AdHoc,
     crab: AdHoc,
-    password: Option<Credential>,
+    tokens: TokensInForce,
     sessions: AtomicI64,
 }
 
 impl Shared {
-    pub(super) fn new(engine: &Arc<Engine>, password: Option<Credential>) -> Self {
+    pub(super) fn new(engine: &Arc<Engine>, tokens: TokensInForce) -> Self {
         Self {
             cell: AdHoc::new(engine.clone(), "CL.THROTTLE"),
             crab: AdHoc::new(engine.clone(), "THROTTLE"),
-            password,
+            tokens,
             sessions: AtomicI64::new(0),
         }
     }
@@ -116,14 +119,31 @@ pub(super) struct Session {
     id: i64,
     protocol: Protocol,
     authenticated: bool,
+    /// The token that let the client in, if one was needed.
+    token: Option<Credential>,
+    /// The version of the tokens by which that was judged.
+    judged_at: u64,
     failed_auth: u32,
+    /// What came since MULTI.
+    transaction: Option<Transaction>,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let id = shared.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        let authenticated = shared.password.is_none();
-        Self { shared, id, protocol: Protocol::Resp2, authenticated, failed_auth: 0 }
+        let judged_at = shared.tokens.version();
+        let authenticated = !shared.tokens.load().demands(Scope::Decide);
+        let protocol = Protocol::Resp2;
+        Self {
+            shared,
+            id,
+            protocol,
+            authenticated,
+            token: None,
+            judged_at,
+            failed_auth: 0,
+            transaction: None,
+        }
     }
 
     /// Whether the client has yet to say who it is.
@@ -138,8 +158,33 @@ impl Session {
 
     /// Adds one command, which has at least a name, to `batch`.
     pub(super) fn answer(&mut self, command: Command<'_>, batch: &mut Batch) -> Outcome {
+        self.judge_again();
         let name = command.argument(0).unwrap_or_default();
         let found = Spec::find(name);
+        if let Some(transaction) = self.transaction.take() {
+            return self.answer_within(transaction, found, command, batch);
+        }
+        self.answer_now(found, command, batch)
+    }
+
+    /// After tokens were replaced: whether the client may still speak.
+    fn judge_again(&mut self) {
+        let version = self.shared.tokens.version();
+        if version == self.judged_at {
+            return;
+        }
+        self.judged_at = version;
+        let tokens = self.shared.tokens.load();
+        self.authenticated =
+            !tokens.demands(Scope::Decide) || self.token.as_ref().is_some_and(|token| tokens.contains(token));
+    }
+
+    fn answer_now(
+        &mut self,
+        found: Option<(&'static Spec, Route)>,
+        command: Command<'_>,
+        batch: &mut Batch,
+    ) -> Outcome {
         if let Some((Spec { kind: Kind::Throttle(dialect), .. }, route)) = found
             && self.authenticated
         {
@@ -148,7 +193,7 @@ impl Session {
         }
         batch.answer(self.protocol, |out| match found {
             Some((spec, route)) => (route, self.run(spec, command, out)),
-            None => (Route::OTHER, self.unknown(name, out)),
+            None => (Route::OTHER, self.unknown(command.argument(0).unwrap_or_default(), out)),
         })
     }
 
@@ -169,6 +214,12 @@ impl Session {
                 3 => self.auth(argument(1), argument(2), out),
                 _ => refuse(out, "ERR syntax error"),
             },
+            Kind::Multi => {
+                self.transaction = Some(Transaction::default());
+                done(out)
+            }
+            Kind::Exec => refuse(out, "ERR EXEC without MULTI"),
+            Kind::Discard => refuse(out, "ERR DISCARD without MULTI"),
             Kind::Quit => {
                 out.simple("OK");
                 Outcome::Over
@@ -249,15 +300,25 @@ impl Session {
 
     /// Lets the client in, or answers why not.
     fn admit(&mut self, user: &[u8], password: &[u8], out: &mut Encoder<'_>) -> Result<(), Outcome> {
-        let Some(known) = &self.shared.password else {
-            return Err(refuse(out, "ERR AUTH called without any password configured: see resp.password"));
+        let tokens = self.shared.tokens.load();
+        let reason = match tokens.admit(Scope::Decide, Some(password)) {
+            Ok(Some(token)) if user == b"default" || user == token.name().as_bytes() => {
+                self.token = Some(token.clone());
+                self.authenticated = true;
+                return Ok(());
+            }
+            Ok(None) => {
+                let reason =
+                    "ERR AUTH called without any password configured: see resp.password and [[token]]";
+                return Err(refuse(out, reason));
+            }
+            Err(Denial::Scope(_)) => "NOPERM this token does not have the scope \"decide\"",
+            Ok(Some(_)) | Err(Denial::Unknown) => {
+                "WRONGPASS invalid username-password pair or user is disabled."
+            }
         };
-        if known.admits(password) && user == b"default" {
-            self.authenticated = true;
-            return Ok(());
-        }
         self.failed_auth += 1;
-        let refused = refuse(out, "WRONGPASS invalid username-password pair or user is disabled.");
+        let refused = refuse(out, reason);
         Err(if self.failed_auth < MAX_FAILED_AUTH { refused } else { Outcome::Over })
     }
 

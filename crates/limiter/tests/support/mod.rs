@@ -14,9 +14,10 @@ use std::sync::Arc;
 use http::Request;
 use serde_json::Value;
 use tidegate_control::{Configuration, Control, Layers, Limits, Services, Snapshot};
+use tidegate_limiter::credential::{Credential, Scope, TokensInForce};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::http::{AdminToken, Api, ApiSettings, ProxyHeaders, Service, TEMPLATES};
+use tidegate_limiter::http::{Api, ApiSettings, ProxyHeaders, Service, TEMPLATES, TrustedOrigins};
 use tidegate_limiter::no_match::OnNoMatch;
 use tidegate_limiter::policy_set::{FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
@@ -87,6 +88,31 @@ pub fn start_as(
     token: Option<&'static str>,
     on_no_match: OnNoMatch,
 ) -> Running {
+    let operator = [Scope::Refund, Scope::Read, Scope::Configure];
+    let tokens = token.map(|token| Credential::new("admin", operator, token)).into_iter().collect();
+    let tokens = TokensInForce::new(tokens);
+    let mut running = start_all(data, file, tokens, TrustedOrigins::default(), on_no_match);
+    running.token = token;
+    running
+}
+
+/// As [`start_in`], with these tokens, and other machines' pages that it trusts.
+pub fn start_guarded(
+    data: tempfile::TempDir,
+    file: FileLayer,
+    tokens: TokensInForce,
+    origins: TrustedOrigins,
+) -> Running {
+    start_all(data, file, tokens, origins, OnNoMatch::Allow)
+}
+
+fn start_all(
+    data: tempfile::TempDir,
+    file: FileLayer,
+    tokens: TokensInForce,
+    origins: TrustedOrigins,
+    on_no_match: OnNoMatch,
+) -> Running {
     let control = Control::open(data.path(), Limits::default()).unwrap();
     let tallies = Tallies::default();
     let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
@@ -99,7 +125,8 @@ pub fn start_as(
         &Layers::default().with::<Policies>(file),
     );
     let settings = ApiSettings {
-        admin_token: token.map(AdminToken::new),
+        tokens,
+        origins,
         proxy_headers: ProxyHeaders::Original,
         trusted_hops: 0,
         legacy_headers: true,
@@ -122,7 +149,7 @@ pub fn start_as(
     Server::new(Only(service), HttpConfig::default(), gate).start(&cores, listeners);
     drain.advance(Stage::Ready);
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-    Running { address, engine, agent, token, drain, cores: Some(cores), _data: data }
+    Running { address, engine, agent, token: None, drain, cores: Some(cores), _data: data }
 }
 
 impl Running {

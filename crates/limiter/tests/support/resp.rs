@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_limiter::credential::Credential;
+use tidegate_limiter::credential::{Credential, Scope, TokensInForce};
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::resp::{RespConfig, Server, TEMPLATES};
@@ -57,7 +57,9 @@ pub fn start(password: Option<&str>, config: RespConfig) -> Running {
     };
     let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), two)).unwrap();
     let address = listeners.address();
-    Server::new(&engine, password.map(Credential::new), config, gate).start(&cores, listeners);
+    let tokens = password.map(|password| Credential::new("default", [Scope::Decide], password));
+    let tokens = TokensInForce::new(tokens.into_iter().collect());
+    Server::new(&engine, tokens, config, gate).start(&cores, listeners);
     drain.advance(Stage::Ready);
     Running { address, engine, stats, drain, cores: Some(cores) }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::sample::attribute;
 use super::terminal;
+use crate::config::TOKEN_VARIABLE;
 
 /// Exit code of a denial.
 const EXIT_DENIED: u8 = 3;
@@ -19,7 +20,8 @@ const EXIT_NO_DECISION: u8 = 1;
 /// How long the service may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks a running service for one decision. Exit code 0: allowed, 3: denied, 1: no decision.
+/// Asks a running service for one decision. Exit code 0: allowed, 3: denied, 1: no decision. A token, where
+/// one is demanded, is taken from the environment: `TIDEGATE_TOKEN`.
 #[derive(Debug, clap::Args)]
 pub struct Decide {
     /// What is known of the request: `client_id=user123 path=/pay`.
@@ -47,8 +49,12 @@ impl Decide {
         let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
         let agent = ureq::Agent::new_with_config(config.build());
         let url = format!("{}/v1/decisions", self.server.trim_end_matches('/'));
-        let asked =
-            agent.post(&url).send_json(&body).and_then(|mut reply| reply.body_mut().read_json::<Value>());
+        let mut request = agent.post(&url);
+        // There is no flag for it, because flags show in `ps`.
+        if let Ok(token) = std::env::var(TOKEN_VARIABLE) {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let asked = request.send_json(&body).and_then(|mut reply| reply.body_mut().read_json::<Value>());
         match asked {
             Ok(reply) => {
                 if io::stdout().is_terminal() {

@@ -64,8 +64,7 @@ impl Serve {
             let settings = loaded.config.settings.clone();
             let saver = tokio::spawn(save_counters(app.engine().clone(), app.snapshots().cloned()));
             let (sender, state) = watch::channel(State::new(loaded));
-            let put_in_force =
-                async |loaded: &Loaded| apply(app.configuration(), &settings, &loaded.config).await;
+            let put_in_force = async |loaded: &Loaded| apply(&app, &settings, &loaded.config).await;
             tokio::select! {
                 () = stops.next() => {}
                 followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,

@@ -19,7 +19,7 @@ use super::value::TomlType;
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// The arrays of tables that are not settings.
-const ARRAYS: [&str; 2] = ["policy", "override"];
+const ARRAYS: [&str; 3] = ["policy", "override", "token"];
 
 /// The table of tables that is none: where attributes come from.
 pub(super) const ATTRIBUTES: &str = "attributes";
@@ -68,6 +68,7 @@ impl<'a> Document<'a> {
             DeValue::String(text) => Cow::Borrowed(&**text),
             DeValue::Integer(number) => Cow::Owned(decimal(number)),
             DeValue::Boolean(value) => Cow::Owned(value.to_string()),
+            DeValue::Array(list) => Cow::Owned(joined(list)),
             _ => Cow::Borrowed(""),
         };
         Some(Scalar { text, written, position: self.lines.position(value.span().start) })
@@ -203,6 +204,12 @@ fn syntax(position: Position, message: &str) -> Mistake {
         problem: message.to_owned(),
         accepted: "TOML 1.1, with texts in quotes".to_owned(),
     }
+}
+
+/// A list as the environment would have it. What is no string becomes a text that no list may hold.
+fn joined(list: &[Spanned<DeValue<'_>>]) -> String {
+    let text = |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().unwrap_or(" ").to_owned();
+    list.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 /// The number in decimal, or as it was written if it does not fit 128 bits.

@@ -20,6 +20,7 @@ mod choices;
 mod document;
 mod explain;
 mod flags;
+mod list;
 mod mistake;
 mod policies;
 mod reference;
@@ -28,19 +29,22 @@ mod secret;
 mod settings;
 mod source;
 mod tls;
+mod tokens;
 mod value;
 pub mod watch;
 
 use tidegate_control::Layers;
+use tidegate_limiter::credential::Credential;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
 
 pub use choices::{OnNoMatch, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
+pub use list::{Host, WebOrigin};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
-pub use resolve::{Environment, FILE_VARIABLE, Flags};
+pub use resolve::{Environment, FILE_VARIABLE, Flags, TOKEN_VARIABLE};
 pub use secret::{Place, Secret, Store};
 pub use settings::{
     Admin, GROUPS, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting, Settings, Shared, TABLE,
@@ -48,6 +52,7 @@ pub use settings::{
 pub use source::Source;
 pub(crate) use tls::stamps;
 pub use tls::{Listener, Secured, TlsMistake, load_tls};
+pub(crate) use tokens::{Access, unguarded};
 pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;
@@ -69,6 +74,8 @@ pub struct Config {
     pub settings: Settings,
     /// The file's policies with distinct names, and its overrides, each client and policy once.
     pub layer: FileLayer,
+    /// The file's tokens, with distinct names.
+    pub tokens: Vec<Credential>,
 }
 
 impl Config {
@@ -98,7 +105,9 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     let document = file.map(|file| Document::parse(file.bytes));
     let mut resolver = Resolver::new(document.as_ref(), environment, flags);
     let settings = Settings::resolve(&mut resolver);
-    cross_checks(&settings, &mut resolver);
+    let tokens = document.as_ref().map(|document| tokens::check(document, &mut resolver.found));
+    let tokens = tokens.unwrap_or_default();
+    cross_checks(&settings, &tokens, &mut resolver);
     let Resolver { origins, mut found, .. } = resolver;
 
     let mut layer = FileLayer::default();
@@ -114,27 +123,27 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     if settings.shared.leases && settings.store == Store::Memory {
         warnings.push("shared.leases has no effect, since the store is this process's memory".to_owned());
     }
-    let config = Config { settings, layer };
+    let config = Config { settings, layer, tokens };
     Ok(Loaded { config, warnings, file: file.map(|file| file.name.to_owned()), origins })
 }
 
 /// Rules about several settings at once.
-fn cross_checks(settings: &Settings, resolver: &mut Resolver<'_>) {
-    // A token that was given and is wrong is a mistake of its own.
-    let no_token = settings.admin.token.is_none() && resolver.origin("admin.token") == Origin::Default;
+fn cross_checks(settings: &Settings, tokens: &[Credential], resolver: &mut Resolver<'_>) {
+    // A secret that was given and is wrong is a mistake of its own.
+    let given = |path: &str| resolver.origin(path) != Origin::Default;
+    let open = unguarded(settings, &Access::new(settings, tokens));
+    let open: Vec<_> = open.into_iter().filter(|listener| !given(listener.secret)).collect();
     let mut refuse = |path: &str, problem: String, accepted: &str| {
         let origin = resolver.origin(path);
         let (path, accepted) = (path.to_owned(), accepted.to_owned());
         resolver.found.push(Mistake { origin, path, problem, accepted });
     };
     tls::cross_checks(settings, &mut refuse);
-    let http = settings.http.listen;
-    if !http.ip().is_loopback() && no_token {
-        let problem = format!("is {http}, which others can reach, and there is no admin.token");
-        refuse("http.listen", problem, "a loopback address, or an admin.token beside it");
+    for listener in open {
+        refuse(listener.path, listener.problem(), &listener.accepted());
     }
     let listeners = [
-        ("http.listen", http),
+        ("http.listen", settings.http.listen),
         ("grpc.listen", settings.grpc.listen),
         ("resp.listen", settings.resp.listen),
         ("intake.listen", settings.intake.listen),

@@ -30,8 +30,8 @@ with 2 if there is one. `tidegate config explain` shows each value and where it 
 A running server reads the file again when it changes and on SIGHUP; a file with mistakes changes
 nothing. The JSON schema for editors is [tidegate.schema.json](tidegate.schema.json).
 
-An address that other machines can reach needs `admin.token`, or the server refuses to start.
-The file may have 4 MiB.
+An address that other machines can reach needs a token or its like ([tokens.md](tokens.md)), or the server
+refuses to start. The file may have 4 MiB.
 ";
 
 const POLICIES: &str = "
@@ -108,6 +108,20 @@ A client can write any value into a header field or a cookie. Where a value is n
 make a second policy with `key = [\"ip\"]`, so that inventing values gains nothing.
 ";
 
+const TOKENS: &str = "
+## `[[token]]`
+
+Who may do what, with a token of which the file has the digest only; [tokens.md](tokens.md) says what each
+scope is for, and how a token is sent. Up to 64.
+
+```toml
+[[token]]
+name = \"checkout\"              # what the audit log says; not \"admin\", \"default\", \"grpc\" or \"local\"
+scopes = [\"decide\", \"refund\"]  # and \"read\", \"configure\"
+sha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"
+```
+";
+
 /// The reference page, as Markdown.
 #[must_use]
 pub fn reference() -> String {
@@ -120,6 +134,7 @@ pub fn reference() -> String {
     }
     page.push_str(POLICIES);
     page.push_str(ATTRIBUTES);
+    page.push_str(TOKENS);
     page
 }
 
@@ -152,6 +167,7 @@ pub fn schema() -> Json {
     let protocols: Map<_, _> = protocols.into_iter().collect();
     let attributes = json!({ "type": "object", "additionalProperties": false, "properties": protocols });
     properties.insert("attributes".to_owned(), attributes);
+    properties.insert("token".to_owned(), super::tokens::schema());
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Tidegate configuration file",

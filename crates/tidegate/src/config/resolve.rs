@@ -19,6 +19,8 @@ const PREFIX: &str = "TIDEGATE_";
 
 /// Names the file itself, so it is no setting.
 pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
+/// What clients of the service send, so it is no setting of the service.
+pub const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
 
 /// The variables of the environment that start with `TIDEGATE_`. An empty one counts as unset.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +40,10 @@ impl Environment {
     #[must_use]
     pub fn strangers(&self) -> Vec<String> {
         let known: Vec<_> = TABLE.iter().map(Setting::environment_name).collect();
-        let strange = self.values.keys().filter(|name| *name != FILE_VARIABLE && !known.contains(name));
+        let strange = self
+            .values
+            .keys()
+            .filter(|name| *name != FILE_VARIABLE && *name != TOKEN_VARIABLE && !known.contains(name));
         let said = |name: &String| match nearest(name, known.iter().map(String::as_str)) {
             Some(meant) => format!("environment {name} names no setting; did you mean {meant}?"),
             None => format!("environment {name} names no setting"),

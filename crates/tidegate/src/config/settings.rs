@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use super::choices::{OnNoMatch, ProxyHeaders};
+use super::list::{Host, WebOrigin};
 use super::resolve::Resolver;
 use super::secret::{Place, Secret, Store};
 use super::value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
@@ -156,7 +157,7 @@ settings! {
 
     /// The decision API and the admin API.
     http: Http {
-        /// Address of the HTTP listener. A public address needs `admin.token`.
+        /// Address of the HTTP listener. A public address needs `admin.token` or a `[[token]]`.
         listen: SocketAddr = "127.0.0.1:4000", ();
         /// Proxies in front whose `X-Forwarded-For` entries are believed, counted from the right.
         trusted_proxy_hops: u32 = "0", 0..=16;
@@ -164,6 +165,10 @@ settings! {
         proxy_headers: ProxyHeaders = "none", ();
         /// Whether decisions also carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
         legacy_headers: bool = "false", ();
+        /// Hosts, beside this machine's own, under which the configuration may be reached without a token: `name`, or `name:port`. With a token every host is good.
+        allowed_hosts: Vec<Host> = "", ();
+        /// Origins whose pages may ask from a browser (CORS). None: no other site's page can read a reply.
+        cors_origins: Vec<WebOrigin> = "", ();
         /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
         /// then speak TLS. Read again on SIGHUP and when it changes.
         tls_certificate: Option<PathBuf> = "", ();
@@ -176,7 +181,7 @@ settings! {
 
     /// The Envoy rate-limit service.
     grpc: Grpc {
-        /// Address of the gRPC listener.
+        /// Address of the gRPC listener. A public address needs `grpc.token`, a `[[token]]` with the scope `decide`, or `grpc.tls_client_ca`.
         listen: SocketAddr = "127.0.0.1:4001", ();
         /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
         /// then speak TLS. Read again on SIGHUP and when it changes.
@@ -186,11 +191,14 @@ settings! {
         /// PEM file with the authorities one of which must have signed the certificate that each client
         /// then has to show (mTLS). It opens the listener and gives no right beyond that.
         tls_client_ca: Option<PathBuf> = "", ();
+        /// Token that calls must carry as metadata, `authorization: Bearer ...`. Without one, and without a
+        /// `[[token]]` with the scope `decide`, they need none.
+        token: Option<Secret> = "", 16;
     }
 
     /// The Redis protocol.
     resp: Resp {
-        /// Address of the RESP listener.
+        /// Address of the RESP listener. A public address needs `resp.password`, a `[[token]]` with the scope `decide`, or `resp.tls_client_ca`.
         listen: SocketAddr = "127.0.0.1:6380", ();
         /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
         /// then speak TLS. Read again on SIGHUP and when it changes.
@@ -200,7 +208,8 @@ settings! {
         /// PEM file with the authorities one of which must have signed the certificate that each client
         /// then has to show (mTLS). It opens the listener and gives no right beyond that.
         tls_client_ca: Option<PathBuf> = "", ();
-        /// Password that clients must give with AUTH or HELLO. Without one, they need none.
+        /// Password that clients must give with AUTH or HELLO. Without one, and without a `[[token]]` with the
+        /// scope `decide`, they need none.
         password: Option<Secret> = "", 16;
     }
 
@@ -212,7 +221,8 @@ settings! {
 
     /// Who may change the configuration.
     admin: Admin {
-        /// Token that changes to the configuration must carry. Without one, only loopback may.
+        /// Token of the operator, called `admin`, with the scopes `refund`, `read` and `configure`. Without it and
+        /// without a `[[token]]`, only loopback may change the configuration.
         token: Option<Secret> = "", 16;
     }
 

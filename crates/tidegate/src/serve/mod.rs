@@ -20,6 +20,7 @@ mod protocols;
 mod reload;
 mod rotation;
 mod routes;
+mod tokens;
 mod trace;
 
 use std::num::NonZeroUsize;
@@ -30,7 +31,7 @@ use tidegate_admin::{ConfigurationStatus, Servers};
 use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::http::{AdminToken, Api, ApiSettings, Service};
+use tidegate_limiter::http::{Api, ApiSettings, Service, TrustedOrigins};
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
@@ -43,17 +44,18 @@ use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, Pulse, available_cores};
 use tidegate_net::stats::Stats;
 
-use crate::config::{Bytes, Config, Listener, Secured, Settings, load_tls};
+use crate::config::{Access, Bytes, Config, Listener, Secured, Settings, load_tls};
 pub use counters::{Snapshots, lease_config};
 pub use error::StartError;
 pub use gateway::GatewayApp;
 use inherited::Inherited;
 pub use memory::memory_warning;
 pub use protocols::Addresses;
-use protocols::{Protocols, tls_of};
+use protocols::{Guards, Protocols, tls_of};
 pub use reload::apply;
 pub use rotation::rotate;
 use routes::Routes;
+pub use tokens::ListenerTokens;
 
 /// Connections over the limit for the operator's pages, on the HTTP listener. Each lives for seconds.
 const OPERATION_CONNECTIONS: usize = 64;
@@ -68,6 +70,7 @@ pub struct App {
     configuration: Configuration,
     snapshots: Option<Snapshots>,
     status: ConfigurationStatus,
+    tokens: ListenerTokens,
     tls: Vec<Secured>,
     http: Option<(Server<Routes>, Listeners)>,
     protocols: Option<Protocols>,
@@ -101,7 +104,9 @@ impl App {
         // One line for each service.
         let services = Services::default().with(Policies::new(engine.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
-        let api = Api::new(engine.clone(), configuration.clone(), api_settings(settings));
+        let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
+        let api_settings = api_settings(settings, &tokens);
+        let api = Api::new(engine.clone(), configuration.clone(), api_settings);
 
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
@@ -113,7 +118,8 @@ impl App {
             stats: stats.clone(),
         };
         let http_permits = permits_of_a_listener(&gate).with_operation(OPERATION_CONNECTIONS);
-        let protocols = Protocols::bind(settings, &engine, workers, &gate, &tls, &mut inherited)?;
+        let guards = Guards { tls: &tls, tokens: &tokens };
+        let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         inherited.is_used_up()?;
         let servers = protocols.counted(Servers::default().with(Listener::Http.label(), stats));
         let buffers = gate.buffers.clone();
@@ -140,6 +146,7 @@ impl App {
             configuration,
             snapshots,
             status,
+            tokens,
             tls,
             http,
             protocols,
@@ -175,6 +182,12 @@ impl App {
     #[must_use]
     pub fn status(&self) -> &ConfigurationStatus {
         &self.status
+    }
+
+    /// Who may do what at each listener.
+    #[must_use]
+    pub fn tokens(&self) -> &ListenerTokens {
+        &self.tokens
     }
 
     /// The listeners that have TLS.
@@ -244,12 +257,18 @@ fn announce_altered(control: &Control) {
     }
 }
 
-fn api_settings(settings: &Settings) -> ApiSettings {
+/// What the decision API needs to know beside the engine.
+fn api_settings(settings: &Settings, tokens: &ListenerTokens) -> ApiSettings {
+    let http = &settings.http;
     ApiSettings {
-        admin_token: settings.admin.token.as_ref().map(|token| AdminToken::new(token.expose())),
-        trusted_hops: usize::try_from(settings.http.trusted_proxy_hops).unwrap_or(usize::MAX),
-        proxy_headers: settings.http.proxy_headers.into(),
-        legacy_headers: settings.http.legacy_headers,
+        tokens: tokens.http.clone(),
+        origins: TrustedOrigins {
+            hosts: http.allowed_hosts.iter().map(ToString::to_string).collect(),
+            cors: http.cors_origins.iter().map(ToString::to_string).collect(),
+        },
+        trusted_hops: usize::try_from(http.trusted_proxy_hops).unwrap_or(usize::MAX),
+        proxy_headers: http.proxy_headers.into(),
+        legacy_headers: http.legacy_headers,
     }
 }
 

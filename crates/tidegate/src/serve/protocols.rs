@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use tidegate_admin::Servers;
-use tidegate_limiter::credential::Credential;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::grpc;
 use tidegate_limiter::resp::{self, RespConfig};
@@ -17,7 +16,7 @@ use tidegate_net::stats::Stats;
 use tidegate_net::tls::Tls;
 
 use super::inherited::Inherited;
-use super::{StartError, permits_of_a_listener};
+use super::{ListenerTokens, StartError, permits_of_a_listener};
 use crate::config::{Listener, Secured, Settings};
 
 /// Servers with their sockets bound.
@@ -40,6 +39,13 @@ pub struct Addresses {
     pub resp: SocketAddr,
 }
 
+/// What guards the listeners.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guards<'a> {
+    pub(super) tls: &'a [Secured],
+    pub(super) tokens: &'a ListenerTokens,
+}
+
 impl Protocols {
     /// Binds every listener but HTTP's: all share the drain of `gate` and its permits, but for those that each
     /// has for itself, and each counts for itself.
@@ -48,12 +54,12 @@ impl Protocols {
         engine: &Arc<Engine>,
         workers: NonZeroUsize,
         gate: &Gate,
-        tls: &[Secured],
+        guards: &Guards<'_>,
         inherited: &mut Inherited,
     ) -> Result<Self, StartError> {
         let mut bind = |address, listener| {
             let listeners = inherited.listeners(address, workers)?;
-            Ok::<_, StartError>(listeners.with_tls(tls_of(tls, listener)))
+            Ok::<_, StartError>(listeners.with_tls(tls_of(guards.tls, listener)))
         };
         let stats = |templates| Arc::new(Stats::new(workers.get(), templates));
         let (grpc_stats, resp_stats) = (stats(grpc::TEMPLATES), stats(resp::TEMPLATES));
@@ -66,12 +72,11 @@ impl Protocols {
 
         let config = HttpConfig { head_timeout: header_deadline, ..HttpConfig::default() };
         let grpc_gate = gate(&grpc_stats);
-        let service = grpc::Service::new(engine.clone(), grpc_gate.drain.clone());
+        let service = grpc::Service::new(engine.clone(), grpc_gate.drain.clone(), guards.tokens.grpc.clone());
         let grpc = (Server::new(service, config, grpc_gate), bind(settings.grpc.listen, Listener::Grpc)?);
 
-        let password = settings.resp.password.as_ref().map(|password| Credential::new(password.expose()));
         let config = RespConfig { command_timeout: header_deadline, ..RespConfig::default() };
-        let server = resp::Server::new(engine, password, config, gate(&resp_stats));
+        let server = resp::Server::new(engine, guards.tokens.resp.clone(), config, gate(&resp_stats));
         let resp = (server, bind(settings.resp.listen, Listener::Resp)?);
         Ok(Self { grpc, resp, grpc_stats, resp_stats })
     }

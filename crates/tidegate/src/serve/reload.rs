@@ -1,24 +1,40 @@
 //! Putting a configuration that was loaded again in force.
 //!
-//! What a service declares changes at once, and the service says in the log what changed. Settings are read
-//! once, at start: a changed one is named in the log, with both values, and the advice to restart.
+//! What a service declares changes at once, and the service says in the log what changed; so do tokens. Other
+//! settings are read once, at start: a changed one is named in the log, with both values, and the advice to
+//! restart.
+//!
+//! Tokens are judged by the listeners that are open, not by those that the file asks for at the next start: a
+//! file that would leave one of them to everybody is refused.
 
 use tidegate_algorithms::policy::Mistake;
-use tidegate_control::Configuration;
 
-use crate::config::{Config, Settings};
+use super::App;
+use crate::config::{Access, Config, Settings, unguarded};
 
-/// Puts what `config` declares for the services in force, all of it or nothing.
+/// Settings that are tokens.
+const TOKENS: [&str; 3] = ["admin.token", "grpc.token", "resp.password"];
+
+/// Puts what `config` declares for the services in force, and its tokens: all of it or nothing.
 ///
 /// # Errors
-/// If it does not go with what is stored; what was in force stays then.
-pub async fn apply(
-    configuration: &Configuration,
-    started_with: &Settings,
-    config: &Config,
-) -> Result<(), Vec<Mistake>> {
-    configuration.replace_file(config.layers()).await?;
-    let restart = started_with.differences(&config.settings);
+/// If it does not go with what is stored, or a listener would be left to everybody; what was in force stays
+/// then.
+pub async fn apply(app: &App, started_with: &Settings, config: &Config) -> Result<(), Vec<Mistake>> {
+    let access = Access::new(&config.settings, &config.tokens);
+    let open = unguarded(started_with, &access);
+    if !open.is_empty() {
+        let mistakes = open.into_iter().map(|listener| Mistake {
+            pointer: format!("/{}", listener.path.replace('.', "/")),
+            problem: listener.problem(),
+            accepted: listener.accepted(),
+        });
+        return Err(mistakes.collect());
+    }
+    app.configuration().replace_file(config.layers()).await?;
+    app.tokens().replace(access);
+    let is_token = |change: &String| change.split(' ').next().is_some_and(|path| TOKENS.contains(&path));
+    let restart = started_with.differences(&config.settings).into_iter().filter(|change| !is_token(change));
     for change in restart {
         tracing::warn!(change, "this setting takes effect at the next start");
     }

@@ -1,0 +1,128 @@
+//! Settings that are lists: a list of strings in the file, a text with commas in the environment and flags.
+
+use std::fmt;
+
+use serde_json::{Value as Json, json};
+
+use super::value::{TomlType, Value};
+
+/// Most items of a list.
+const MAX_ITEMS: usize = 64;
+/// Longest item in bytes.
+const MAX_ITEM_BYTES: usize = 256;
+
+/// What a list may hold.
+pub trait Item: Sized + fmt::Display {
+    /// One item in words.
+    const ACCEPTED: &'static str;
+    /// Reads one, which has no comma and no blank; `None` if it is malformed.
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl<T: Item> Value for Vec<T> {
+    type Range = ();
+    const TYPES: &'static [TomlType] = &[TomlType::List, TomlType::String];
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::new());
+        }
+        let items = text.split(',').map(str::trim);
+        let items: Self = items
+            .map(|item| {
+                let plain = item.len() <= MAX_ITEM_BYTES && item.bytes().all(|byte| byte.is_ascii_graphic());
+                plain.then(|| T::parse(item)).flatten()
+            })
+            .collect::<Option<_>>()?;
+        (items.len() <= MAX_ITEMS).then_some(items)
+    }
+
+    fn accepted((): &()) -> String {
+        format!("a list of up to {MAX_ITEMS}, with commas between them in a text: {}", T::ACCEPTED)
+    }
+
+    fn schema((): &()) -> Json {
+        json!({ "oneOf": [
+            { "type": "array", "maxItems": MAX_ITEMS, "items": { "type": "string" } },
+            { "type": "string" },
+        ] })
+    }
+
+    fn show(&self) -> String {
+        if self.is_empty() {
+            return "(none)".to_owned();
+        }
+        self.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A host as a request names it: `name` or `name:port`, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host(String);
+
+impl fmt::Display for Host {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Item for Host {
+    const ACCEPTED: &'static str = "hosts, as in \"limits.example\" or \"limits.example:8443\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        let authority: http::uri::Authority = text.parse().ok()?;
+        (!text.contains('@') && !authority.host().is_empty() && !text.ends_with(':'))
+            .then(|| Self(text.to_ascii_lowercase()))
+    }
+}
+
+/// An origin (RFC 6454) as a browser writes it: `scheme://host` or `scheme://host:port`, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebOrigin(String);
+
+impl fmt::Display for WebOrigin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Item for WebOrigin {
+    const ACCEPTED: &'static str = "origins, as in \"https://console.example\" or \"http://127.0.0.1:3000\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (scheme, host) = text.split_once("://")?;
+        let scheme_is_good = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        (scheme_is_good && Host::parse(host).is_some()).then(|| Self(text.to_ascii_lowercase()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_whole_or_not_at_all() {
+        for (text, shown) in [
+            ("", Some("(none)")),
+            ("https://a.example, http://127.0.0.1:3000", Some("https://a.example,http://127.0.0.1:3000")),
+            ("HTTPS://A.Example", Some("https://a.example")),
+            ("https://a.example,", None),
+            ("https://a.example/", None),
+            ("a.example", None),
+            ("*", None),
+            ("null", None),
+            ("https://", None),
+            ("https://u@a.example", None),
+            ("https://a.example:", None),
+            ("https://a.example https://b.example", None),
+        ] {
+            let parsed = <Vec<WebOrigin> as Value>::parse(text, &());
+            assert_eq!(parsed.map(|list| list.show()).as_deref(), shown, "{text}");
+        }
+        let many = vec!["a.example"; MAX_ITEMS + 1].join(",");
+        assert!(<Vec<Host> as Value>::parse(&many, &()).is_none());
+        assert!(<Vec<Host> as Value>::parse("a.example:80,[::1]", &()).is_some());
+        assert!(<Vec<Host> as Value>::parse("http://a.example", &()).is_none());
+    }
+}

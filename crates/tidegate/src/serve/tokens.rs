@@ -1,0 +1,27 @@
+//! The tokens in force at each listener.
+
+use tidegate_limiter::credential::TokensInForce;
+
+use crate::config::Access;
+
+/// One list for each listener, since each may have a token of its own beside those of all.
+#[derive(Clone, Debug)]
+pub struct ListenerTokens {
+    pub(super) http: TokensInForce,
+    pub(super) grpc: TokensInForce,
+    pub(super) resp: TokensInForce,
+}
+
+impl ListenerTokens {
+    pub(super) fn new(Access { http, grpc, resp }: Access) -> Self {
+        let [http, grpc, resp] = [http, grpc, resp].map(TokensInForce::new);
+        Self { http, grpc, resp }
+    }
+
+    /// Puts others in force, for every request from now on.
+    pub(super) fn replace(&self, Access { http, grpc, resp }: Access) {
+        self.http.replace(http);
+        self.grpc.replace(grpc);
+        self.resp.replace(resp);
+    }
+}
