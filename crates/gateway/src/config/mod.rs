@@ -40,19 +40,21 @@ impl GatewayConfig {
     /// `/route/N`.
     pub fn check(upstreams: &[Value], routes: &[Value], policies: &[&str]) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Vec::new();
+        // Those with mistakes too: a route to one of them has none of its own.
+        let named: Vec<&str> =
+            upstreams.iter().filter_map(|upstream| upstream.get("name")?.as_str()).collect();
         let upstreams = each("upstream", upstreams, MAX_UPSTREAMS, &mut mistakes, upstream::read);
         let routes = each("route", routes, MAX_ROUTES, &mut mistakes, route::read);
         unique("upstream", upstreams.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
         unique("route", routes.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
         for (at, route) in &routes {
             if let Action::Forward { upstream } = &route.action
-                && !upstreams.iter().any(|(_, known)| known.name == *upstream)
+                && !named.contains(&&**upstream)
             {
-                let known: Vec<&str> = upstreams.iter().map(|(_, known)| &*known.name).collect();
                 mistakes.push(Mistake {
                     pointer: format!("/route/{at}/upstream"),
                     problem: format!("is {upstream:?}, which is not the name of an upstream"),
-                    accepted: known.join(", "),
+                    accepted: named.join(", "),
                 });
             }
             for (index, name) in route.policies.iter().enumerate() {

@@ -38,10 +38,7 @@ impl GatewayCommand {
             Ok(config) => config,
             Err(mistakes) => {
                 for mistake in mistakes {
-                    let place =
-                        mistake.pointer.rsplit('/').next().and_then(|index| index.parse::<usize>().ok());
-                    let server = place.and_then(|index| self.servers.get(index)).map_or("", String::as_str);
-                    writeln!(out, "server {server:?} {} (accepted: http://host:port)", mistake.problem)?;
+                    writeln!(out, "a server {} (accepted: http://host:port)", mistake.problem)?;
                 }
                 return Ok(ExitCode::from(EXIT_MISTAKES));
             }
