@@ -1,5 +1,5 @@
 //! Header fields on their way through: what is about one connection stays there (RFC 9110, 7.6.1), what
-//! a proxy adds is added, and what only the proxy may state is taken off what a client sent (fault 49).
+//! a proxy adds is added, and what only the proxy may state is taken off what a client sent.
 //!
 //! | field | towards the upstream |
 //! |---|---|
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_49_what_only_a_proxy_may_state_is_taken_off_what_a_client_sent() {
+    fn what_only_a_proxy_may_state_is_taken_off_what_a_client_sent() {
         let stated = [
             ("x-forwarded-for", "6.6.6.6"),
             ("x-forwarded-proto", "https"),

@@ -125,7 +125,7 @@ fn what_is_not_safe_to_repeat_is_sent_once() {
 }
 
 #[test]
-fn fault_63_an_open_breaker_answers_at_once_and_recovers() {
+fn an_open_breaker_answers_at_once_and_recovers() {
     let healthy = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let asked = Arc::new(AtomicUsize::new(0));
     let backend = {
@@ -225,7 +225,7 @@ fn routes_edit_redirect_and_answer_and_the_rest_is_not_found() {
 }
 
 #[test]
-fn fault_39_a_server_that_is_silent_is_left_for_the_next_and_its_reply_timed() {
+fn a_server_that_is_silent_is_left_for_the_next_and_its_reply_timed() {
     let (silent, second) = (Backend::start(|_| Reaction::Silence), Backend::named("second"));
     let servers = json!([silent.url(), second.url()]);
     let config = config(

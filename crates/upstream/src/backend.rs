@@ -2,7 +2,7 @@
 //!
 //! A request holds a [`Place`] from before it connects until its reply has ended. The hard limit is
 //! kept by compare-and-swap when the place is taken, so it is never passed, however many requests
-//! come at once (fault 67). Dropping a place gives it back, whatever became of the request.
+//! come at once. Dropping a place gives it back, whatever became of the request.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_67_a_hard_limit_is_never_passed_however_many_come_at_once() {
+    fn a_hard_limit_is_never_passed_however_many_come_at_once() {
         let backend = backend(7);
         let most = AtomicU32::new(0);
         std::thread::scope(|scope| {

@@ -4,7 +4,7 @@
 //! needed. While the look-up fails, the last good addresses stay. Several addresses are tried
 //! one after the other, 250 ms apart and the earlier ones still waited for, families by turns (RFC 8305).
 //!
-//! The whole has one deadline: a black hole costs that and no more (fault 39).
+//! The whole has one deadline: a black hole costs that and no more.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -28,7 +28,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 const MAX_ADDRESSES: usize = 16;
 
 /// When a connection without traffic is probed, and how long data may stay without an acknowledgement: a
-/// half-open peer is noticed within a minute (fault 38).
+/// half-open peer is noticed within a minute.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_40_a_backend_that_is_down_gets_nothing_until_fewer_than_half_are_left() {
+    fn a_backend_that_is_down_gets_nothing_until_fewer_than_half_are_left() {
         let down = |group: &Group, index: usize| {
             let thresholds = Thresholds { rise: 1, fall: 1 };
             assert!(group.backends()[index].checked(false, thresholds, Tick(0)));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_40_failed_requests_eject_at_most_half() {
+    fn failed_requests_eject_at_most_half() {
         let group = group(Balance::RoundRobin, &[9; 5]);
         for backend in group.backends() {
             for _ in 0..5 {

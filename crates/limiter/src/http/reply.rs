@@ -363,8 +363,7 @@ pub(super) fn put_number(text: &mut Vec<u8>, number: u64) {
 /// Refuses a body that the headers do not announce as plain JSON.
 pub(super) fn expect_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let field = |name| headers.get(name).map(HeaderValue::as_bytes);
-    let json = is_json(field(CONTENT_TYPE), field(CONTENT_ENCODING));
-    if json { Ok(()) } else { Err(Refusal::NotJson) }
+    if is_json(field(CONTENT_TYPE), field(CONTENT_ENCODING)) { Ok(()) } else { Err(Refusal::NotJson) }
 }
 
 /// Whether these fields announce a plain JSON body. Asking for the exact media type is also what

@@ -105,8 +105,7 @@ impl App {
         let services = Services::default().with(Policies::new(engine.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
         let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
-        let api_settings = api_settings(settings, &tokens);
-        let api = Api::new(engine.clone(), configuration.clone(), api_settings);
+        let api = Api::new(engine.clone(), configuration.clone(), api_settings(settings, &tokens));
 
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
@@ -122,11 +121,10 @@ impl App {
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         inherited.is_used_up()?;
         let servers = protocols.counted(Servers::default().with(Listener::Http.label(), stats));
-        let buffers = gate.buffers.clone();
         let operator = operator::operator(
             engine.clone(),
             configuration.clone(),
-            (drain.clone(), buffers),
+            (drain.clone(), gate.buffers.clone()),
             servers,
             &tls,
             status.clone(),
