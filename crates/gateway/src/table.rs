@@ -8,7 +8,7 @@
 //!
 //! The first route in this order that accepts the request has it. Paths are compared in normal form
 //! (fault 54). A route that stands behind one with the same host, path and conditions can never match;
-//! [`unreachable`] finds those, and the check of a file refuses them.
+//! [`fn@unreachable`] finds those, and the check of a file refuses them.
 
 use std::collections::HashMap;
 
