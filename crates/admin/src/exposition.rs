@@ -57,9 +57,12 @@ impl Exposition {
 /// A weight (RFC 9110, 12.4.2) in thousandths; 0 for what is none.
 fn thousandths(text: &str) -> u32 {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    if rest.len() > 3 || !rest.bytes().all(|byte| byte.is_ascii_digit()) {
+        return 0;
+    }
     match (whole, format!("{rest:0<3}").parse::<u32>()) {
-        ("0", Ok(thousandths)) if rest.len() <= 3 => thousandths,
-        ("1", Ok(0)) if rest.len() <= 3 => 1_000,
+        ("0", Ok(thousandths)) => thousandths,
+        ("1", Ok(0)) => 1_000,
         _ => 0,
     }
 }

@@ -290,12 +290,12 @@ fn settings_of_a_full_file_arrive_typed() {
     assert_eq!(
         settings.differences(&defaults),
         [
-            "store",
-            "memory.max_bytes",
-            "memory.snapshot",
-            "memory.snapshot_interval",
-            "limits.body_bytes",
-            "limits.drain_deadline"
+            "store rediss://h:1/0 -> memory",
+            "memory.max_bytes 4 MiB -> 1 GiB",
+            "memory.snapshot false -> true",
+            "memory.snapshot_interval 90s -> 1m",
+            "limits.body_bytes 2 MiB -> 1 MiB",
+            "limits.drain_deadline 0ms -> 30s"
         ]
     );
 }

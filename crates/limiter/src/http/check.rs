@@ -49,6 +49,7 @@ type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
 /// Lets a request through or not, by status, for a proxy that asks on behalf of its client.
 #[utoipa::path(
     get, path = "/v1/check", tag = "decisions",
+    params(("x-forwarded-for" = Option<String>, Header, description = "the client's address as the proxy in front states it, believed as far as http.trusted_proxy_hops says", example = "203.0.113.7")),
     responses(
         (status = 204, description = "let it through"),
         Problems,

@@ -93,7 +93,7 @@ fn a_store_that_is_away_at_the_start_is_said_and_every_answer_is_marked() {
     assert!(long.contains("refused") && long.contains(&redis.port.to_string()), "{long}");
 
     let asked = [
-        agent().get(node.url("/v1/check?client_id=a")).call().unwrap(),
+        agent().get(node.url("/v1/check")).call().unwrap(),
         agent()
             .post(node.url("/api/v1/ratelimit"))
             .send_json(json!({"client_id": "a", "resource": "r"}))
