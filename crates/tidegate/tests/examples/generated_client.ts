@@ -31,7 +31,7 @@ const asked = await anybody.POST("/v1/decisions", {
 });
 const decisions = asked.data as components["schemas"]["DecisionReply"][];
 console.log(decisions.map((decision) => `${decision.policies.length} ${decision.remaining}`).join(", "));
-const checked = await anybody.GET("/v1/check", { params: { query: { client_id: "c" } } });
+const checked = await anybody.GET("/v1/check");
 console.log(checked.response.status);
 const gone = await operator.DELETE("/v1/policies/{name}", { params: { path: { name: "writes" } } });
 console.log(gone.response.status);
