@@ -12,7 +12,7 @@ use tidegate_algorithms::time::SECOND;
 use tidegate_wire::path::normal_form;
 
 use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
-use super::upstream::{breaker_settings, part};
+use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
 const KEYS: [&str; 20] = [
     "name",
@@ -39,17 +39,6 @@ const KEYS: [&str; 20] = [
 const REDIRECT_KEYS: [&str; 2] = ["status", "location"];
 const RESPOND_KEYS: [&str; 3] = ["status", "body", "content_type"];
 const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
-const BREAKER_KEYS: [&str; 9] = [
-    "calls",
-    "seconds",
-    "minimum_calls",
-    "failure_percent",
-    "slow_percent",
-    "slow_seconds",
-    "open_seconds",
-    "trials",
-    "enabled",
-];
 
 const MAX_POLICIES: usize = 32;
 const MAX_FIELDS: usize = 100;

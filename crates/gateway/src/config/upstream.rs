@@ -32,7 +32,8 @@ const KEYS: [&str; 14] = [
 ];
 const SERVER_KEYS: [&str; 3] = ["url", "weight", "max_requests"];
 const CHECK_KEYS: [&str; 6] = ["path", "interval_seconds", "timeout_seconds", "rise", "fall", "status"];
-const BREAKER_KEYS: [&str; 9] = [
+/// The keys of a breaker, an upstream's or a route's.
+pub(super) const BREAKER_KEYS: [&str; 9] = [
     "calls",
     "seconds",
     "minimum_calls",
