@@ -55,6 +55,7 @@ mod outgoing;
 mod plain;
 mod preface;
 mod reply;
+mod send;
 mod server;
 mod turn;
 mod whole;

@@ -52,7 +52,7 @@ pub(super) struct DeadlineIo<S> {
     spoke: bool,
     /// The peer has sent its last byte.
     input_over: bool,
-    /// Since when a reply is waited for in spite of that.
+    /// Since when a reply, or more of it, is waited for in spite of that.
     half_closed_since: Option<Instant>,
     linger: Option<Linger>,
 }
@@ -183,6 +183,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for DeadlineIo<S> {
 
 impl<S: AsyncWrite + AsyncRead + Unpin> DeadlineIo<S> {
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(result, Poll::Ready(Ok(1..))) {
+            // The client still reads, or the next read says that it has left.
+            self.half_closed_since = None;
+        }
         match (&result, &mut self.stuck_write) {
             (Poll::Ready(Ok(bytes)), Some(write)) => write.written += *bytes as u64,
             (Poll::Pending, stuck) => {

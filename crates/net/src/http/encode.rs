@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::HeaderMap;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, StatusCode, header};
 
 use crate::clock::wall;
 use crate::stats::Route;
@@ -17,6 +17,21 @@ pub struct Unwritten<'a>(&'a mut Vec<u8>);
 pub struct Head<'a> {
     output: &'a mut Vec<u8>,
     status: StatusCode,
+    stated: Stated,
+}
+
+/// Fields that a service wrote itself, of those that are added where they are missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stated {
+    pub(super) length: bool,
+    pub(super) date: bool,
+}
+
+impl Stated {
+    fn saw(&mut self, name: &HeaderName) {
+        self.length |= *name == header::CONTENT_LENGTH;
+        self.date |= *name == header::DATE;
+    }
 }
 
 /// Says that a reply was written, and what it counts as.
@@ -36,13 +51,14 @@ impl<'a> Unwritten<'a> {
     pub fn head(self, status: StatusCode) -> Head<'a> {
         self.0.reserve(512);
         put_status(self.0, status);
-        Head { output: self.0, status }
+        Head { output: self.0, status, stated: Stated::default() }
     }
 }
 
 impl Head<'_> {
     /// Adds a field, whose value `write` appends: printable ASCII.
     pub fn field(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        self.stated.saw(name);
         self.output.extend_from_slice(name.as_str().as_bytes());
         self.output.extend_from_slice(b": ");
         write(self.output);
@@ -52,7 +68,7 @@ impl Head<'_> {
     /// Ends the head and writes the body. The reply counts under `route`.
     #[must_use]
     pub fn end(self, body: &[u8], route: Route) -> Answered {
-        end_head(self.output, Some(body.len() as u64));
+        end_head(self.output, Some(body.len() as u64), self.stated);
         self.output.extend_from_slice(body);
         Answered { route, status: self.status }
     }
@@ -72,11 +88,15 @@ impl Answered {
     }
 }
 
-pub(super) fn put_head(output: &mut Vec<u8>, status: StatusCode, fields: &HeaderMap) {
+/// Writes the status line and `fields`; what [`end_head`] need not add to them.
+pub(super) fn put_head(output: &mut Vec<u8>, status: StatusCode, fields: &HeaderMap) -> Stated {
     put_status(output, status);
+    let mut stated = Stated::default();
     for (name, value) in fields {
+        stated.saw(name);
         put_field(output, name.as_str(), value.as_bytes());
     }
+    stated
 }
 
 fn put_status(output: &mut Vec<u8>, status: StatusCode) {
@@ -94,12 +114,14 @@ pub(super) fn put_field(output: &mut Vec<u8>, name: &str, value: &[u8]) {
     output.extend_from_slice(b"\r\n");
 }
 
-/// What every head ends with: the length, where there is one to state, and the date.
-pub(super) fn end_head(output: &mut Vec<u8>, length: Option<u64>) {
-    if let Some(length) = length {
+/// What every head ends with: the length, where there is one to state, and the date, unless they were stated.
+pub(super) fn end_head(output: &mut Vec<u8>, length: Option<u64>, stated: Stated) {
+    if let Some(length) = length.filter(|_| !stated.length) {
         put_field(output, "content-length", itoa::Buffer::new().format(length).as_bytes());
     }
-    put_field(output, "date", &date());
+    if !stated.date {
+        put_field(output, "date", &date());
+    }
     output.extend_from_slice(b"\r\n");
 }
 

@@ -232,8 +232,8 @@ fn refusal(refused: Refused) -> Bytes {
     let (head, body) = reply.response.into_parts();
     let body = if let Body::Full(bytes) = body { bytes } else { Bytes::new() };
     let mut output = Vec::with_capacity(512);
-    put_head(&mut output, head.status, &head.headers);
-    end_head(&mut output, Some(body.len() as u64));
+    let stated = put_head(&mut output, head.status, &head.headers);
+    end_head(&mut output, Some(body.len() as u64), stated);
     output.extend_from_slice(&body);
     output.into()
 }

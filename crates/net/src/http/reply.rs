@@ -14,6 +14,9 @@ use crate::stats::Route;
 /// short rather than one that looks complete.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A body that is still being made.
+pub(super) type StreamedBody = Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>;
+
 /// A reply's body. Those that are not streamed allocate nothing.
 #[derive(Default)]
 pub enum Body {
@@ -25,7 +28,7 @@ pub enum Body {
     /// All bytes at once, then trailers, which are made when they are sent; HTTP/1.1 leaves them out.
     Trailed(Bytes, fn() -> HeaderMap),
     /// Bytes as they come.
-    Streamed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>),
+    Streamed(StreamedBody),
 }
 
 impl Body {

@@ -12,33 +12,27 @@
 //! with HTTP/2's preface goes to HTTP/2 in the same way.
 //!
 //! Invariants: nothing is handed over once its request was given to the service; replies leave in
-//! the order of their requests; what is buffered for a connection never exceeds [`READ_BYTES`]
+//! the order of their requests; what is there of a reply leaves before its rest is waited for; what is buffered for a connection never exceeds [`READ_BYTES`]
 //! twice in and [`WRITE_BYTES`] and one reply out.
 
-use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes, BytesMut};
-use http::{Request, Response, StatusCode, header};
-use http_body_util::BodyExt;
+use bytes::{Buf, Bytes};
+use http::{Request, Response, header};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::activity::Phase;
 use super::connection::{Connection, Sweep};
 use super::deadline::DeadlineIo;
-use super::encode::{Unwritten, end_head, put_field, put_head, put_piece};
+use super::encode::Unwritten;
 use super::plain::{self, Found};
 use super::preface::{PREFACE, may_become_preface};
+use super::send::{READ_BYTES, WRITE_BYTES, append, poll_once, put, while_connected, write};
 use super::{Body, BoxError, Handle, RequestBody};
 use crate::clock::monotonic;
-
-/// Bytes of one read. A request that needs more than two of them is not small.
-const READ_BYTES: usize = 8 << 10;
-/// Pipelined replies are collected up to this size before they are written.
-const WRITE_BYTES: usize = 16 << 10;
 
 /// How the short way ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,10 +106,14 @@ where
             return Ok(End::Close);
         };
         let closes = reply.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
-        if let Err(error) = put(io, &mut output, reply).await {
-            // The replies before it are whole; this one ends in the middle, for all to see.
-            write(io, &mut output).await?;
-            return Err(error);
+        match put(io, &mut input.bytes, &mut output, reply).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(End::Close),
+            Err(error) => {
+                // The replies before it are whole; this one ends in the middle, for all to see.
+                write(io, &mut output).await?;
+                return Err(error);
+            }
         }
         if connection.activity().phase() == Phase::Busy {
             // Its body was streamed, and has ended.
@@ -224,54 +222,6 @@ fn answer_at_once<H: Handle>(connection: &Connection<H>, read: &[u8], output: &m
     answered
 }
 
-fn append(input: &mut Bytes, more: &[u8]) {
-    if input.is_empty() {
-        *input = Bytes::copy_from_slice(more);
-    } else {
-        let mut joined = BytesMut::with_capacity(input.len() + more.len());
-        joined.extend_from_slice(input);
-        joined.extend_from_slice(more);
-        *input = joined.freeze();
-    }
-}
-
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    std::future::poll_fn(move |cx| Poll::Ready(future.as_mut().poll(cx))).await
-}
-
-/// The reply, or `None` if the client went away and the reply was long in coming (fault 44). What it pipelines meanwhile is
-/// kept for later, up to one read.
-async fn while_connected<S, T>(
-    io: &mut DeadlineIo<S>,
-    input: &mut Bytes,
-    mut answer: Pin<&mut impl Future<Output = T>>,
-) -> io::Result<Option<T>>
-where
-    S: AsyncRead + Unpin,
-{
-    std::future::poll_fn(move |cx| {
-        loop {
-            if let Poll::Ready(reply) = answer.as_mut().poll(cx) {
-                return Poll::Ready(Ok(Some(reply)));
-            }
-            if input.len() >= READ_BYTES {
-                return Poll::Pending;
-            }
-            let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
-            let mut buffer = ReadBuf::uninit(&mut space);
-            ready!(Pin::new(&mut *io).poll_read(cx, &mut buffer))?;
-            match buffer.filled() {
-                [] => {
-                    ready!(io.poll_half_closed(cx));
-                    return Poll::Ready(Ok(None));
-                }
-                read => append(input, read),
-            }
-        }
-    })
-    .await
-}
-
 /// What the input begins with.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack, on its way to the service")]
 enum Parsed {
@@ -312,59 +262,4 @@ impl Input {
         input.advance(bytes);
         parsed
     }
-}
-
-/// Puts a reply behind `output`; one that is still being made is written as it comes.
-async fn put<S>(io: &mut DeadlineIo<S>, output: &mut Vec<u8>, reply: Response<Body>) -> Result<(), BoxError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let (head, body) = reply.into_parts();
-    output.reserve(512);
-    put_head(output, head.status, &head.headers);
-    let stated = head.headers.contains_key(header::CONTENT_LENGTH);
-    let bodiless = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    match body {
-        _ if bodiless => end_head(output, None),
-        Body::Empty => end_head(output, Some(0).filter(|_| !stated)),
-        Body::Full(bytes) | Body::Trailed(bytes, _) => {
-            end_head(output, Some(bytes.len() as u64).filter(|_| !stated));
-            if bytes.len() <= WRITE_BYTES {
-                output.extend_from_slice(&bytes);
-            } else {
-                // From where it lies: a copy would be as large again.
-                write(io, output).await?;
-                io.write_all(&bytes).await?;
-                io.flush().await?;
-            }
-        }
-        Body::Streamed(mut body) => {
-            let exact = hyper::body::Body::size_hint(&body).exact();
-            if exact.is_none() && !stated {
-                put_field(output, "transfer-encoding", b"chunked");
-            }
-            end_head(output, exact.filter(|_| !stated));
-            while let Some(frame) = body.frame().await {
-                let Ok(data) = frame?.into_data() else { continue };
-                put_piece(output, &data, exact.is_none() && !stated);
-                if output.len() >= WRITE_BYTES {
-                    write(io, output).await?;
-                }
-            }
-            if exact.is_none() && !stated {
-                output.extend_from_slice(b"0\r\n\r\n");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Writes everything; the buffer goes too, for the connection may now be idle for long.
-async fn write<S>(io: &mut DeadlineIo<S>, output: &mut Vec<u8>) -> io::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let bytes = std::mem::take(output);
-    io.write_all(&bytes).await?;
-    io.flush().await
 }

@@ -9,11 +9,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, header};
 use hyper::body::{Frame, SizeHint};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
@@ -35,8 +35,10 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that `/echo` accepts.
 pub const BODY_LIMIT: usize = 64 * 1024;
 
-/// `/`, `/echo` (the request's body), `/large` (16 MiB that all replies share), `/fresh` (64 KiB of its own), `/streamed`, `/nothing`, `/held` (answers when
-/// released) and `/blocked` (keeps its core from everything else until then).
+/// `/`, `/echo` (the request's body), `/large` (16 MiB that all replies share), `/fresh` (64 KiB of its own),
+/// `/streamed`, `/events` (an [`EVENT`] each time that one is released, [`EVENTS`] in all), `/nothing`, `/held`
+/// (answers when released) and `/blocked` (keeps its core from everything else until then). `/dated` and
+/// `/dated-streamed` state their date.
 pub struct Routes {
     release: Arc<Semaphore>,
     large: Bytes,
@@ -54,6 +56,10 @@ impl Handle for Routes {
             "/large" => Body::Full(self.large.clone()),
             "/streamed" => Body::streamed(Pieces(vec!["two", "one"], None)),
             "/streamed-known" => Body::streamed(Pieces(vec!["two", "one"], Some(6))),
+            "/short" => return short(),
+            "/events" => Body::streamed(Events::new(&self.release)),
+            "/dated" => return dated(Body::from("ok")),
+            "/dated-streamed" => return dated(Body::streamed(Pieces(vec!["two", "one"], None))),
             "/nothing" => return status(StatusCode::NO_CONTENT),
             "/held" => {
                 self.release.acquire().await.unwrap().forget();
@@ -74,8 +80,13 @@ impl Handle for Routes {
         path == "/readyz"
     }
 
-    /// `/echo`, if nothing keeps it waiting.
+    /// `/echo`, if nothing keeps it waiting, and `/dated`.
     fn answer_at_once(&self, request: &Plain<'_>, _peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
+        if request.target() == "/dated" {
+            let mut head = reply.head(StatusCode::OK);
+            head.field(&header::DATE, |value| value.extend_from_slice(DATE.as_bytes()));
+            return Some(head.end(b"ok", Route::new(1)));
+        }
         let echo = request.target() == "/echo" && request.body().len() <= BODY_LIMIT;
         echo.then(|| reply.head(StatusCode::OK).end(request.body(), Route::new(1)))
     }
@@ -98,6 +109,61 @@ impl hyper::body::Body for Pieces {
     fn size_hint(&self) -> SizeHint {
         self.1.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
+}
+
+/// What `/events` sends, and how often.
+pub const EVENT: &str = "data: x\n\n";
+pub const EVENTS: usize = 3;
+
+/// A body whose pieces are released one by one.
+struct Events {
+    release: Arc<Semaphore>,
+    next: Pin<Box<dyn Future<Output = ()> + Send>>,
+    left: usize,
+}
+
+impl Events {
+    fn new(release: &Arc<Semaphore>) -> Self {
+        Self { release: Arc::clone(release), next: Self::next(release), left: EVENTS }
+    }
+
+    fn next(release: &Arc<Semaphore>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let release = Arc::clone(release);
+        Box::pin(async move { release.acquire().await.unwrap().forget() })
+    }
+}
+
+impl hyper::body::Body for Events {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        ready!(self.next.as_mut().poll(cx));
+        self.left -= 1;
+        self.next = Self::next(&self.release);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from(EVENT)))))
+    }
+}
+
+/// A date that is not the present one.
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+fn dated(body: Body) -> Reply {
+    let response = Response::builder().header(header::DATE, DATE).body(body).unwrap();
+    Reply::new(Route::new(1), response)
+}
+
+/// A streamed reply that announces more than it has.
+fn short() -> Reply {
+    let body = Body::streamed(Pieces(vec!["two", "one"], None));
+    let response = Response::builder().header(header::CONTENT_LENGTH, 7).body(body).unwrap();
+    Reply::new(Route::new(1), response)
 }
 
 fn status(status: StatusCode) -> Reply {
