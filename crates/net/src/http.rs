@@ -37,6 +37,8 @@
 //!
 //! TLS is in front of it, in [`crate::tls`]: [`Server::serve_stream`] takes any byte stream.
 //!
+//! A service that accepts a client's offer to go on in another protocol has the connection: see `upgrade.rs`.
+//!
 //! Deliberately absent: routes.
 
 mod activity;
@@ -58,6 +60,7 @@ mod reply;
 mod send;
 mod server;
 mod turn;
+mod upgrade;
 mod whole;
 
 use std::future::Future;
@@ -69,6 +72,7 @@ pub use encode::{Answered, Head, Unwritten};
 pub use plain::Plain;
 pub use reply::{Body, BoxError, Reply};
 pub use server::Server;
+pub use upgrade::{ByteStream, UpgradeOffer, Upgraded};
 
 use http::Request;
 
@@ -95,6 +99,12 @@ pub trait Handle: Send + Sync + 'static {
     /// Whether a request for this path is answered when the connection limit is reached.
     fn is_operational(&self, path: &str) -> bool {
         let _ = path;
+        false
+    }
+
+    /// Whether it accepts offers to go on in another protocol ([`UpgradeOffer`]). Then what a client sends behind
+    /// such a request waits for the reply, instead of being refused at once.
+    fn may_upgrade(&self) -> bool {
         false
     }
 

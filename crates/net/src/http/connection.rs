@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Context;
 
 use http::{Request, Response, StatusCode, Version};
@@ -25,6 +25,7 @@ use super::front::Front;
 use super::outbox::{Outbox, PIECE_BYTES};
 use super::outgoing::{Outgoing, charged};
 use super::plain::Plain;
+use super::upgrade::{Continuation, UpgradeOffer};
 use super::{Body, Handle, HttpConfig, Peer, Reply, RequestBody};
 use crate::accept::Gate;
 use crate::buffers::{Account, Charge};
@@ -83,11 +84,14 @@ pub(super) struct Connection<H> {
     account: OnceLock<Arc<Account>>,
     /// What it has to send, on HTTP/2.
     outbox: OnceLock<Arc<Outbox>>,
+    /// What follows the reply that is being sent, if that ends HTTP.
+    continuation: Mutex<Option<Continuation>>,
 }
 
 impl<H: Handle> Connection<H> {
     pub(super) fn new(server: Arc<Shared<H>>, activity: Arc<Activity>, peer: Peer) -> Self {
-        Self { server, activity, peer, account: OnceLock::new(), outbox: OnceLock::new() }
+        let (account, outbox) = (OnceLock::new(), OnceLock::new());
+        Self { server, activity, peer, account, outbox, continuation: Mutex::new(None) }
     }
 
     /// What it has to send, from its beginning on.
@@ -102,7 +106,13 @@ impl<H: Handle> Connection<H> {
         self.account.get_or_init(|| gate.buffers.account(config.connection_bytes))
     }
 
-    /// Serves what the short way leaves: HTTP/1.1 in all its forms, until the connection ends.
+    fn continuation(&self) -> MutexGuard<'_, Option<Continuation>> {
+        // Nothing panics while it is held.
+        self.continuation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves what the short way leaves: HTTP/1.1 in all its forms, and what a client and the service agree to
+    /// go on with, until the connection ends.
     pub(super) async fn serve_with_hyper<S>(self, io: DeadlineIo<S>, mut sweep: Sweep)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -110,8 +120,9 @@ impl<H: Handle> Connection<H> {
         let connection = Arc::new(self);
         let (activity, peer) = (Arc::clone(&connection.activity), connection.peer);
         let protocol = connection.server.protocol.clone();
-        let front = Front::new(io, Arc::clone(&activity), Arc::clone(&connection.server.config));
-        let service = service_fn(move |request| Arc::clone(&connection).answer_incoming(request));
+        let Shared { handler, config, .. } = &*connection.server;
+        let front = Front::new(io, Arc::clone(&activity), Arc::clone(config), handler.may_upgrade());
+        let service = service_fn(|request| Arc::clone(&connection).answer_incoming(request));
         let mut protocol = protocol.serve_connection(TokioIo::new(front), service);
         let mut told = false;
         let end = poll_fn(|cx| {
@@ -131,9 +142,19 @@ impl<H: Handle> Connection<H> {
         });
         if let Err(error) = end.await {
             tracing::debug!(%error, peer = %peer.address, "connection ended early");
+            connection.continuation().take();
+        }
+        let http1::Parts { io, read_buf, .. } = protocol.into_parts();
+        let mut front = io.into_inner();
+        let continuation = connection.continuation().take();
+        if let Some(continuation) = continuation {
+            match front.into_upgraded(&read_buf) {
+                Some(io) => continuation.run(io, sweep).await,
+                None => tracing::debug!(peer = %peer.address, "the reply to an upgrade was not taken"),
+            }
+            return;
         }
         // hyper shuts no connection down on which an upgrade was asked for.
-        let mut front = protocol.into_parts().io.into_inner();
         if front.is_refusing()
             && let Err(error) = front.shutdown().await
         {
@@ -144,8 +165,9 @@ impl<H: Handle> Connection<H> {
     /// [`Connection::answer`] in hyper's types.
     pub(super) async fn answer_incoming(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Result<Response<Outgoing>, Infallible> {
+        UpgradeOffer::note(&mut request, self.server.handler.may_upgrade());
         let pace = self.server.config.body;
         let body = |incoming| RequestBody::new(incoming, pace, Arc::clone(self.account()));
         let (reply, charge) = self.answer(request.map(body)).await;
@@ -156,7 +178,7 @@ impl<H: Handle> Connection<H> {
     }
 
     /// Has the service answer, and counts; with the reply comes what a request of HTTP/2 is charged. The
-    /// connection is idle when this is over, or at the end of a streamed body.
+    /// connection is idle when this is over, or at the end of a streamed body, or never again.
     pub(super) async fn answer(&self, request: Request<RequestBody>) -> (Response<Body>, Option<Charge>) {
         let started = monotonic();
         let in_flight = InFlight::begin(self.activity.stats());
@@ -167,14 +189,18 @@ impl<H: Handle> Connection<H> {
             Ok(charge) => (handler.handle(request, &self.peer).await, charge),
         };
         self.hold(&mut reply, &mut charge, is_http1);
-        if is_http1 && (reply.last || self.peer.is_for_operation || gate.drain.is_draining()) {
+        let continuation = reply.continuation.take();
+        let goes_on = continuation.is_some();
+        if is_http1 && !goes_on && (reply.last || self.peer.is_for_operation || gate.drain.is_draining()) {
             reply.close();
         }
         let now = monotonic();
         in_flight.end();
         let status = reply.counted_as.unwrap_or(reply.response.status().as_u16());
         self.activity.stats().answered(reply.route, status, now.duration_since(started));
-        if !matches!(reply.response.body(), Body::Streamed(_)) {
+        if goes_on {
+            *self.continuation() = continuation;
+        } else if !matches!(reply.response.body(), Body::Streamed(_)) {
             self.activity.idle_from(now);
         }
         (reply.response, charge)

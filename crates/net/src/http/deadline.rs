@@ -198,6 +198,23 @@ impl<S: AsyncWrite + AsyncRead + Unpin> DeadlineIo<S> {
         result
     }
 
+    /// Ends what is written and goes on reading, unlike [`AsyncWrite::poll_shutdown`].
+    pub(super) fn poll_half_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_shutdown(cx) {
+            Poll::Ready(ended) => {
+                self.stuck_write = None;
+                Poll::Ready(ended)
+            }
+            Poll::Pending => self.flush_is_stuck(cx),
+        }
+    }
+
+    /// TLS, or what is below, holds bytes that the peer does not take.
+    fn flush_is_stuck(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stuck_write.get_or_insert_with(|| StuckWrite { since: monotonic(), written: HELD_BY_TLS });
+        self.poll_deadline(cx).map(Err)
+    }
+
     /// Reads and drops what the peer still sends, so that closing does not reset the connection
     /// before the peer has read our last reply.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -249,11 +266,7 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
         let this = self.get_mut();
         match Pin::new(&mut this.stream).poll_flush(cx) {
             Poll::Ready(flushed) => flushed?,
-            Poll::Pending => {
-                this.stuck_write
-                    .get_or_insert_with(|| StuckWrite { since: monotonic(), written: HELD_BY_TLS });
-                return this.poll_deadline(cx).map(Err);
-            }
+            Poll::Pending => return this.flush_is_stuck(cx),
         }
         this.stuck_write = None;
         if this.activity.phase() == Phase::Idle

@@ -10,7 +10,7 @@
 //! | no `Host`, or more than one; one that is no host (HTTP/1.0 may have none) | 400 |
 //! | more than one `Content-Length`, equal or not, or one that is not all digits | 400 |
 //! | `Transfer-Encoding` beside `Content-Length`, in HTTP/1.0, twice, or other than `chunked` | 400 |
-//! | bytes behind a request that asks for an upgrade, before its reply | 400 |
+//! | bytes behind a request that asks for an upgrade, before its reply; if it might be granted, then after it | 400 |
 //! | a target with a fragment, or bytes that no URI has | 400 |
 //! | absolute form (`GET http://host/ HTTP/1.1`): of another scheme, with a user, or not of `Host` | 400 |
 //! | authority form, or `*` with a method other than OPTIONS | 400 |

@@ -10,7 +10,9 @@
 //! problem document; hyper's own judgement is never asked for.
 //!
 //! While a request is answered, what the client sends is kept, up to one read, and a client that has sent
-//! its last byte gets its reply if it is there in time ([`super::HttpConfig::half_closed`]).
+//! its last byte gets its reply if it is there in time ([`super::HttpConfig::half_closed`]). Behind a request
+//! that asks for an upgrade, what is kept is refused after a reply that grants none, and is the beginning of the
+//! other protocol after one that does; where the service grants none at all, it is refused before.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -51,6 +53,10 @@ pub(super) struct Front<S> {
     scanned: usize,
     /// The last request asked for an upgrade: nothing may follow before its reply.
     upgrade: bool,
+    /// The service may accept the offer: what follows is not refused before its reply.
+    may_upgrade: bool,
+    /// Everything that hyper wrote has left.
+    flushed: bool,
     /// hyper was told to wait for more input while it answered.
     asked: bool,
     /// The client has sent its last byte.
@@ -62,7 +68,12 @@ pub(super) struct Front<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Front<S> {
-    pub(super) fn new(io: DeadlineIo<S>, activity: Arc<Activity>, config: Arc<HttpConfig>) -> Self {
+    pub(super) fn new(
+        io: DeadlineIo<S>,
+        activity: Arc<Activity>,
+        config: Arc<HttpConfig>,
+        may_upgrade: bool,
+    ) -> Self {
         Self {
             io,
             activity,
@@ -72,6 +83,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Front<S> {
             body: Framing::Length(0),
             scanned: 0,
             upgrade: false,
+            may_upgrade,
+            flushed: true,
             asked: false,
             over: false,
             refused: false,
@@ -170,7 +183,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Front<S> {
         if head.path.is_none_or(|target| target.parse::<Uri>().is_err()) {
             return Err(Refused::MALFORMED);
         }
-        if judged.upgrade && judged.body.is_over() && self.input.len() > end {
+        let is_followed = judged.body.is_over() && self.input.len() > end;
+        if judged.upgrade && is_followed && !self.may_upgrade {
             return Err(Refused::BEHIND_UPGRADE);
         }
         self.passing = end;
@@ -185,6 +199,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Front<S> {
     fn too_large(&self) -> Refused {
         let line = self.input.iter().take_while(|byte| **byte != b'\n').count();
         if line > self.config.max_target_bytes { Refused::TARGET_TOO_LONG } else { Refused::TOO_LARGE }
+    }
+
+    /// The stream for another protocol, which begins with what is not HTTP any more: `ahead` and then the input.
+    /// `None` if the request is not over, or if the client has not taken the reply and those before it.
+    pub(super) fn into_upgraded(mut self, ahead: &[u8]) -> Option<DeadlineIo<S>> {
+        if self.passing > 0 || !self.body.is_over() || !self.flushed {
+            return None;
+        }
+        self.io.unread([ahead, &self.input].concat().into());
+        Some(self.io)
     }
 
     /// Whether a refusal is yet to be written.
@@ -271,7 +295,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Front<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Front<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(cx, bytes)
+        let this = self.get_mut();
+        this.flushed = false;
+        Pin::new(&mut this.io).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -279,7 +305,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Front<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, slices)
+        let this = self.get_mut();
+        this.flushed = false;
+        Pin::new(&mut this.io).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -291,6 +319,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Front<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.io).poll_flush(cx))?;
+        this.flushed = true;
         let is_here = !this.input.is_empty() || this.over;
         if this.asked && is_here && this.activity.phase() != Phase::Busy {
             this.asked = false;

@@ -30,8 +30,10 @@ impl<S> Prefixed<S> {
 
     /// Gives bytes back: the next reads find them first.
     pub(super) fn put_back(&mut self, bytes: Bytes) {
-        debug_assert!(self.first.is_empty(), "bytes are put back when all were read");
-        self.first = bytes;
+        self.first = match self.first.is_empty() {
+            true => bytes,
+            false => [bytes, std::mem::take(&mut self.first)].concat().into(),
+        };
     }
 }
 

@@ -8,6 +8,7 @@ use hyper::body::Body as HttpBody;
 
 use tidegate_wire::problem::{self, Problem};
 
+use super::upgrade::{Continuation, UpgradeOffer, Upgraded};
 use crate::stats::Route;
 
 /// Any error of a streamed body: it ends the connection, so that the client sees a reply cut
@@ -107,13 +108,32 @@ pub struct Reply {
     pub(super) counted_as: Option<u16>,
     /// Whether a connection of HTTP/1.1 ends with it.
     pub(super) last: bool,
+    /// What the service does with the connection when it was sent.
+    pub(super) continuation: Option<Continuation>,
 }
 
 impl Reply {
     /// A reply that counts under `route`.
     #[must_use]
     pub fn new(route: Route, response: Response<Body>) -> Self {
-        Self { response, route, counted_as: None, last: false }
+        Self { response, route, counted_as: None, last: false, continuation: None }
+    }
+
+    /// Accepts `offer`: the client is sent 101 with the fields of `response`, among which is `Upgrade`, and then
+    /// the connection is `run`'s for as long as its future lives. If the client leaves before, `run` is dropped.
+    #[must_use]
+    pub fn upgrade<R, F>(route: Route, offer: UpgradeOffer, response: Response<()>, run: R) -> Self
+    where
+        R: FnOnce(Upgraded) -> F + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let UpgradeOffer { .. } = offer;
+        let mut reply = Self::new(route, response.map(|()| Body::Empty));
+        *reply.response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let upgrade = HeaderValue::from_static("upgrade");
+        reply.response.headers_mut().insert(header::CONNECTION, upgrade);
+        reply.continuation = Some(Continuation::new(run));
+        reply
     }
 
     /// Counts under `status`: for protocols whose failures are a 200 on the wire.
@@ -143,7 +163,7 @@ impl Reply {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        Self { response, route: Route::OTHER, counted_as: None, last: false }
+        Self::new(Route::OTHER, response)
     }
 
     /// Instead of a reply, or of answering at all, where there is no room for it. Without a body, which
@@ -163,6 +183,6 @@ impl Reply {
 
 impl From<Response<Body>> for Reply {
     fn from(response: Response<Body>) -> Self {
-        Self { response, route: Route::OTHER, counted_as: None, last: false }
+        Self::new(Route::OTHER, response)
     }
 }

@@ -20,13 +20,15 @@ use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{
-    Answered, Body, Handle, HttpConfig, Peer, Plain, Reply, RequestBody, Server, Unwritten,
+    Answered, Body, Handle, HttpConfig, Peer, Plain, Reply, RequestBody, Server, Unwritten, UpgradeOffer,
+    Upgraded,
 };
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::{Route, Stats};
 use tidegate_net::tls::Tls;
+use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Longer than anything here should take; a test that waits this long has failed.
@@ -37,15 +39,17 @@ pub const BODY_LIMIT: usize = 64 * 1024;
 
 /// `/`, `/echo` (the request's body), `/large` (16 MiB that all replies share), `/fresh` (64 KiB of its own),
 /// `/streamed`, `/events` (an [`EVENT`] each time that one is released, [`EVENTS`] in all), `/nothing`, `/held`
-/// (answers when released) and `/blocked` (keeps its core from everything else until then). `/dated` and
+/// (answers when released), `/upgraded` (if that is offered and [`Options::upgrades`], sends back what it gets, and
+/// says `bye` at its end) and `/blocked` (keeps its core from everything else until then). `/dated` and
 /// `/dated-streamed` state their date.
 pub struct Routes {
     release: Arc<Semaphore>,
     large: Bytes,
+    upgrades: bool,
 }
 
 impl Handle for Routes {
-    async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {
+    async fn handle(&self, mut request: Request<RequestBody>, _peer: &Peer) -> Reply {
         let path = request.uri().path().to_owned();
         let body = match path.as_str() {
             "/echo" => match request.into_body().bytes(BODY_LIMIT).await {
@@ -60,6 +64,13 @@ impl Handle for Routes {
             "/events" => Body::streamed(Events::new(&self.release)),
             "/dated" => return dated(Body::from("ok")),
             "/dated-streamed" => return dated(Body::streamed(Pieces(vec!["two", "one"], None))),
+            "/upgraded" => match UpgradeOffer::take(&mut request) {
+                None => Body::from("ok"),
+                Some(offer) => {
+                    let response = Response::builder().header(header::UPGRADE, "echo").body(()).unwrap();
+                    return Reply::upgrade(Route::new(1), offer, response, echo);
+                }
+            },
             "/nothing" => return status(StatusCode::NO_CONTENT),
             "/held" => {
                 self.release.acquire().await.unwrap().forget();
@@ -78,6 +89,10 @@ impl Handle for Routes {
 
     fn is_operational(&self, path: &str) -> bool {
         path == "/readyz"
+    }
+
+    fn may_upgrade(&self) -> bool {
+        self.upgrades
     }
 
     /// `/echo`, if nothing keeps it waiting, and `/dated`.
@@ -108,6 +123,14 @@ impl hyper::body::Body for Pieces {
 
     fn size_hint(&self) -> SizeHint {
         self.1.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// Sends back what it gets, and says goodbye.
+async fn echo(stream: Upgraded) {
+    let (mut reading, mut writing) = tokio::io::split(stream);
+    if tokio::io::copy(&mut reading, &mut writing).await.is_ok() && writing.write_all(b"bye").await.is_ok() {
+        drop(writing.shutdown().await);
     }
 }
 
@@ -180,6 +203,7 @@ pub struct Options {
     pub buffers: Buffers,
     pub listen: ListenConfig,
     pub tls: Option<Tls>,
+    pub upgrades: bool,
 }
 
 impl Default for Options {
@@ -192,6 +216,7 @@ impl Default for Options {
             buffers: Buffers::new(64 << 20),
             listen,
             tls: None,
+            upgrades: false,
         }
     }
 }
@@ -231,7 +256,8 @@ impl TestServer {
             stats: Arc::clone(&stats),
         };
         let release = Arc::new(Semaphore::new(0));
-        let routes = Routes { release: Arc::clone(&release), large: vec![b'x'; 16 << 20].into() };
+        let large = vec![b'x'; 16 << 20].into();
+        let routes = Routes { release: Arc::clone(&release), large, upgrades: options.upgrades };
         serve(&Server::new(routes, options.http, gate), &cores, listeners);
         drain.advance(Stage::Ready);
         Self { address, drain, stats, buffers: options.buffers, release, cores: Some(cores) }

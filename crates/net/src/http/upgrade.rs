@@ -1,0 +1,152 @@
+//! Connections of HTTP/1.1 that go on in another protocol (RFC 9110, 7.8), such as WebSocket.
+//!
+//! ```text
+//!   request with Upgrade ─> UpgradeOffer ─> Reply::upgrade ─> 101 is written ─> the service's future has Upgraded
+//! ```
+//!
+//! The stream begins with what the client sent behind its request. The future runs in the connection's task, so
+//! that the connection's permit is held, and a drain waits, until it ends. When the drain sweeps, the stream
+//! reads as if the client had sent its last byte; what the service still writes is sent until the drain's
+//! deadline.
+//!
+//! Bounds: a client must read what is written to it at [`super::HttpConfig::write`]. How long both sides may be
+//! silent is the service's to bound, and nothing is buffered here.
+//!
+//! Deliberately absent: CONNECT, and extended CONNECT on HTTP/2.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::header::{CONNECTION, HeaderMap};
+use http::{Request, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::RequestBody;
+use super::connection::Sweep;
+use super::deadline::DeadlineIo;
+
+/// A client's offer to go on in another protocol, which its request names in the field `Upgrade`.
+#[derive(Debug)]
+pub struct UpgradeOffer(());
+
+/// Marks a request whose client makes such an offer.
+#[derive(Clone, Copy, Debug)]
+struct Offered;
+
+impl UpgradeOffer {
+    /// The request's offer, if it makes one that can be accepted: its service says that it does so
+    /// ([`super::Handle::may_upgrade`]), it is of HTTP/1.1 and has no body, and its field `Connection` names the
+    /// offer. It is there once.
+    pub fn take(request: &mut Request<RequestBody>) -> Option<Self> {
+        request.extensions_mut().remove::<Offered>().map(|Offered| Self(()))
+    }
+
+    /// Notes the offer that a request makes, if it makes one.
+    pub(super) fn note(request: &mut Request<Incoming>, may_upgrade: bool) {
+        // hyper's own offer says that it will let the connection go.
+        let is_free = request.extensions_mut().remove::<OnUpgrade>().is_some();
+        let is_whole = hyper::body::Body::is_end_stream(request.body());
+        if may_upgrade
+            && is_free
+            && is_whole
+            && request.version() == Version::HTTP_11
+            && names_upgrade(request.headers())
+        {
+            request.extensions_mut().insert(Offered);
+        }
+    }
+}
+
+fn names_upgrade(fields: &HeaderMap) -> bool {
+    let values = fields.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|option| option.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// The byte stream of a connection that goes on in another protocol. It is for the future that it was given to:
+/// a task of its own is not told of a drain.
+pub type Upgraded = Box<dyn ByteStream>;
+
+/// Any byte stream, in both directions.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+
+type Run = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send;
+
+/// What a service does with the stream.
+pub(super) struct Continuation(Box<Run>);
+
+impl Continuation {
+    pub(super) fn new<R, F>(run: R) -> Self
+    where
+        R: FnOnce(Upgraded) -> F + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self(Box::new(move |stream| Box::pin(run(stream))))
+    }
+
+    /// Runs to its end.
+    pub(super) async fn run<S>(self, io: DeadlineIo<S>, sweep: Sweep)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        (self.0)(Box::new(UpgradedIo { io, sweep })).await;
+    }
+}
+
+impl std::fmt::Debug for Continuation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Continuation")
+    }
+}
+
+/// A connection's stream, until the drain sweeps.
+struct UpgradedIo<S> {
+    io: DeadlineIo<S>,
+    sweep: Sweep,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for UpgradedIo<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.sweep.poll(cx) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.io).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for UpgradedIo<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+    }
+
+    /// Ends this direction; the other one goes on.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().io.poll_half_close(cx)
+    }
+}
