@@ -81,6 +81,7 @@ impl ChangeLine {
         let stored = parts.documents().get(*kind, name).and_then(|document| parsed(&document.body));
         // What a first stored document changes is the one that was in force before.
         let before = stored.or_else(|| parts.document(*kind, name));
+        let before = change.removed.as_deref().and_then(parsed).or(before);
         let after = change.body.as_deref().and_then(parsed);
         let what = difference(before.as_ref(), after.as_ref()).unwrap_or_else(|| "nothing".to_owned());
         Self { kind: *kind, name: name.clone(), actor: author.actor.clone(), what }

@@ -146,19 +146,30 @@ pub struct Change {
     pub body: Option<Arc<str>>,
     /// What the change presumes.
     pub precondition: Precondition,
+    /// For the audit log: state that was removed and is not kept as a document. See
+    /// [`Change::record_removal`].
+    pub removed: Option<Arc<str>>,
 }
 
 impl Change {
     /// Creates the document or replaces its body.
     #[must_use]
     pub fn put(kind: Kind, name: impl Into<Arc<str>>, body: impl Into<Arc<str>>) -> Self {
-        Self { kind, name: name.into(), body: Some(body.into()), precondition: Precondition::None }
+        let (name, body) = (name.into(), Some(body.into()));
+        Self { kind, name, body, precondition: Precondition::None, removed: None }
     }
 
     /// Removes the document. It must exist.
     #[must_use]
     pub fn delete(kind: Kind, name: impl Into<Arc<str>>) -> Self {
-        Self { kind, name: name.into(), body: None, precondition: Precondition::None }
+        Self { kind, name: name.into(), body: None, precondition: Precondition::None, removed: None }
+    }
+
+    /// Changes no document, and leaves a line in the audit log: that state of this kind and name, which is
+    /// kept elsewhere, was removed. `removed` says what, as JSON.
+    #[must_use]
+    pub fn record_removal(kind: Kind, name: impl Into<Arc<str>>, removed: impl Into<Arc<str>>) -> Self {
+        Self { removed: Some(removed.into()), ..Self::delete(kind, name) }
     }
 
     /// The same change, made only if `precondition` holds.

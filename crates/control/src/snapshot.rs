@@ -193,7 +193,7 @@ impl Snapshot {
     /// `self` is then unchanged.
     pub(crate) fn apply(&mut self, change: &Change, limits: &Limits) -> Result<Option<Document>, Error> {
         validate(change, limits)?;
-        let Change { kind, name, body, precondition } = change;
+        let Change { kind, name, body, precondition, removed } = change;
         let before = self.get(*kind, name);
         let found = before.map(|document| document.revision);
         if !precondition.holds(found) {
@@ -205,6 +205,10 @@ impl Snapshot {
             });
         }
         let revision = self.revision.next();
+        if let Some(removed) = removed {
+            self.advance(*kind, name.clone());
+            return Ok(Some(Document { kind: *kind, name: name.clone(), body: removed.clone(), revision }));
+        }
         let Some(body) = body else {
             let removed = self.remove(*kind, name);
             if removed.is_none() {
@@ -272,7 +276,7 @@ fn validate(change: &Change, limits: &Limits) -> Result<(), Error> {
     if change.name.is_empty() || change.name.len() > crate::MAX_NAME_BYTES {
         return refuse(Invalid::Name { bytes: change.name.len() });
     }
-    let Some(body) = &change.body else { return Ok(()) };
+    let Some(body) = change.body.as_ref().or(change.removed.as_ref()) else { return Ok(()) };
     if body.len() > limits.body_bytes {
         return refuse(Invalid::BodySize { bytes: body.len(), limit: limits.body_bytes });
     }

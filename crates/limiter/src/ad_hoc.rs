@@ -19,8 +19,7 @@ use tidegate_algorithms::policy::{
 };
 use tidegate_algorithms::time::SECOND;
 use tidegate_store::guard::Guard;
-use tidegate_store::memory::Memory;
-use tidegate_store::{Answer, Charge, Counters, Intent, StoreError};
+use tidegate_store::{Answer, Charge, Intent, StoreError};
 
 use crate::engine::Engine;
 use crate::error::AskError;
@@ -139,31 +138,28 @@ impl AdHoc {
         Ok(verdict)
     }
 
-    /// Decides `spends` one after another in `memory`, which is the engine's; a verdict for each.
-    pub fn decide_each<'s>(
+    /// Decides `spends` one after another without waiting; a verdict for each. `None` if the store has to be
+    /// waited for: nothing was charged then.
+    pub fn decide_each_now<'s>(
         &self,
-        memory: &Memory,
         spends: impl Iterator<Item = &'s Spend>,
         keys: &[u8],
-    ) -> Vec<Verdict> {
+    ) -> Option<Vec<Verdict>> {
+        let counters = self.engine.counters();
+        if !counters.is_at_hand() {
+            return None;
+        }
         let charges: Vec<_> = spends.map(|spend| spend.charge(keys)).collect();
         let mut verdicts = Vec::with_capacity(charges.len());
-        memory.decide_each(self.engine.clock().now(), &charges, INTENT, &mut verdicts);
+        if !counters.decide_each_now(self.engine.clock().now(), &charges, INTENT, &mut verdicts) {
+            return None;
+        }
         let (mut allowed, mut denied) = (0, 0);
         for (_, verdict) in charges.iter().zip(&verdicts).filter(|(charge, _)| charge.cost > 0) {
             *if verdict.allowed { &mut allowed } else { &mut denied } += 1;
         }
         self.tally.count_together(allowed, denied);
-        verdicts
-    }
-
-    /// The store, if it is in this process and need not be waited for.
-    #[must_use]
-    pub fn memory(&self) -> Option<&Memory> {
-        match self.engine.counters() {
-            Counters::Memory(memory) => Some(memory),
-            Counters::Shared(_) | Counters::Guarded(_) | Counters::Leased(_) => None,
-        }
+        Some(verdicts)
     }
 
     /// The guard before a store that nodes share, if it is one.

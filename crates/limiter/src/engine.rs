@@ -12,27 +12,27 @@
 //! Deliberately absent: protocols (each has a module that turns its bytes into [`Ask`] and a
 //! [`Decision`] into its bytes), and changing the configuration (`config`).
 
+mod permit_ids;
+mod reset;
 mod together;
 
-use std::cell::Cell;
-use std::collections::hash_map::RandomState;
-use std::future::Future;
-use std::hash::BuildHasher;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 use tidegate_algorithms::limit::{Limit, PermitId};
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode, key_of};
+use tidegate_algorithms::time::Now;
 use tidegate_net::clock::Clock;
 use tidegate_store::{Answer, Charge, Counters, Intent};
 
 use crate::decision::{Decision, Part};
 use crate::error::AskError;
+use crate::nearest::NearestClients;
 use crate::no_match::{NoMatch, OnNoMatch};
 use crate::policy_set::{CLIENT_ID, InForce, PolicySet};
-use crate::tally::{DeniedClients, Tallies, TallyCount, thread_number};
+use crate::tally::{DeniedClients, Tallies, TallyCount};
+use permit_ids::PermitIds;
+pub use reset::Reset;
 pub use together::{Demand, OwnLimit};
 
 /// A request for a decision.
@@ -70,6 +70,27 @@ pub struct Engine {
     permits: PermitIds,
     denied_clients: DeniedClients,
     no_match: NoMatch,
+    nearest_clients: NearestClients,
+}
+
+/// A request on its way to the store.
+struct Asked<'a> {
+    ask: &'a Ask<'a>,
+    set: &'a PolicySet,
+    applying: Vec<Applying<'a>>,
+    permit: PermitId,
+    /// Read last, right before the store is asked.
+    now: Now,
+}
+
+impl Asked<'_> {
+    fn charges<'c>(&'c self, keys: &'c [u8]) -> Vec<Charge<'c>> {
+        charges(self.set, &self.applying, keys, self.ask.cost)
+    }
+
+    fn intent(&self) -> Intent {
+        if self.ask.peek { Intent::Peek } else { Intent::Spend(self.permit) }
+    }
 }
 
 /// One policy that applies to a request.
@@ -92,6 +113,7 @@ impl Engine {
             permits: PermitIds::default(),
             denied_clients: DeniedClients::default(),
             no_match: NoMatch::default(),
+            nearest_clients: NearestClients::default(),
         }
     }
 
@@ -140,6 +162,12 @@ impl Engine {
         &self.denied_clients
     }
 
+    /// The clients that are nearest to a limit, by `client_id`.
+    #[must_use]
+    pub fn nearest_clients(&self) -> &NearestClients {
+        &self.nearest_clients
+    }
+
     /// The store.
     #[must_use]
     pub fn counters(&self) -> &Counters {
@@ -157,51 +185,72 @@ impl Engine {
     /// # Errors
     /// When the request is out of bounds (nothing is charged) or the store gave no answer.
     pub async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, AskError> {
-        check(&ask.attributes, ask.cost)?;
-        let set = self.set.load();
-        let mut keys = Vec::with_capacity(64);
-        let applying = applying(&set, &ask.attributes, ask.can_release, &mut keys);
-        let charges = charges(&set, &applying, &keys, ask.cost);
-        let permit = self.permits.next();
-        let intent = if ask.peek { Intent::Peek } else { Intent::Spend(permit) };
-        let mut answer = Answer { allowed: true, ..Answer::default() };
+        let (set, mut keys) = (self.set.load(), Vec::with_capacity(64));
+        let asked = self.prepare(ask, &set, &mut keys)?;
+        let (charges, mut answer) = (asked.charges(&keys), Answer { allowed: true, ..Answer::default() });
         if charges.is_empty() {
-            answer.allowed = self.no_match.allows();
-            if !ask.peek {
-                self.no_match.see(self.clock.tick(), [ask.attributes].into_iter());
-            }
+            answer.allowed = self.allows_unmatched(&asked);
         } else {
-            self.counters.decide(self.clock.now(), &charges, intent, &mut answer).await?;
+            self.counters.decide(asked.now, &charges, asked.intent(), &mut answer).await?;
         }
-        if !ask.peek && ask.cost > 0 {
+        Ok(self.conclude(&asked, &answer))
+    }
+
+    /// As [`Engine::decide`], if the store need not be waited for and nothing is wrong; `None`: nothing was
+    /// charged, and `decide` is to be asked.
+    pub(crate) fn decide_now(&self, ask: &Ask<'_>) -> Option<Decision> {
+        let (set, mut keys) = (self.set.load(), Vec::with_capacity(64));
+        let asked = self.prepare(ask, &set, &mut keys).ok()?;
+        let (charges, mut answer) = (asked.charges(&keys), Answer { allowed: true, ..Answer::default() });
+        if charges.is_empty() {
+            answer.allowed = self.allows_unmatched(&asked);
+        } else if !self.counters.decide_now(asked.now, &charges, asked.intent(), &mut answer) {
+            return None;
+        }
+        Some(self.conclude(&asked, &answer))
+    }
+
+    /// What a request is answered that no policy applies to.
+    fn allows_unmatched(&self, asked: &Asked<'_>) -> bool {
+        if !asked.ask.peek {
+            self.no_match.see(asked.now.tick, [asked.ask.attributes].into_iter());
+        }
+        self.no_match.allows()
+    }
+
+    /// Finds the policies that apply, with their keys in `keys`.
+    fn prepare<'a>(
+        &self,
+        ask: &'a Ask<'a>,
+        set: &'a PolicySet,
+        keys: &mut Vec<u8>,
+    ) -> Result<Asked<'a>, AskError> {
+        check(&ask.attributes, ask.cost)?;
+        let applying = applying(set, &ask.attributes, ask.can_release, keys);
+        Ok(Asked { ask, set, applying, permit: self.permits.next(), now: self.clock.now() })
+    }
+
+    /// Counts what the store said, and says it.
+    fn conclude(&self, asked: &Asked<'_>, answer: &Answer) -> Decision {
+        let Asked { ask, set, applying, permit, now } = asked;
+        let parts = parts(set, applying, &ask.attributes, answer);
+        let spends = !ask.peek && ask.cost > 0;
+        if spends {
             for (applies, verdict) in applying.iter().zip(&answer.verdicts) {
                 let in_force = &set.policies()[applies.index];
                 let binding = in_force.policy.mode == Mode::Enforce;
                 in_force.tally.count(verdict.allowed, binding, answer.degraded.is_some());
             }
-            if !answer.allowed
-                && let Some(client) = ask.attributes.value(CLIENT_ID)
-            {
-                self.denied_clients.see(client);
+            if let Some(client) = ask.attributes.value(CLIENT_ID) {
+                if !answer.allowed {
+                    self.denied_clients.see(client);
+                }
+                self.nearest_clients.see(permit.0, client, &parts, now.tick);
             }
         }
-        let parts = parts(&set, &applying, &ask.attributes, &answer);
-        let granted = answer.allowed && !ask.peek && ask.cost > 0 && parts.iter().any(Part::grants);
-        let permit = granted.then_some(permit);
-        Ok(Decision { allowed: answer.allowed, parts, degraded: answer.degraded, permit })
-    }
-
-    /// As [`Engine::decide`], if the store is at hand and nothing is wrong; `None`: nothing was charged,
-    /// and `decide` is to be asked.
-    pub(crate) fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
-        if !matches!(self.counters, Counters::Memory(_)) {
-            return None;
-        }
-        // Invariant: nothing in it waits but the other stores.
-        match pin!(self.decide(ask)).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(decided) => decided.ok(),
-            Poll::Pending => None,
-        }
+        let granted = answer.allowed && spends && parts.iter().any(Part::grants);
+        let permit = granted.then_some(*permit);
+        Decision { allowed: answer.allowed, parts, degraded: answer.degraded, permit }
     }
 
     /// Gives back `cost` units under every policy that applies; returns their names. Permits are
@@ -350,22 +399,4 @@ fn parts(
         Part::new(policy.name.clone(), policy.mode, set.quota(applies.index, attributes).0, verdict)
     };
     applying.iter().zip(answer.verdicts.iter().copied()).map(part).collect()
-}
-
-/// Names for permits that nobody can guess: a counter under a keyed hash (SipHash, random key). Each
-/// thread counts by itself, so that cores do not wait for each other at every decision.
-#[derive(Debug, Default)]
-struct PermitIds {
-    key: RandomState,
-}
-
-impl PermitIds {
-    fn next(&self) -> PermitId {
-        thread_local! {
-            static COUNT: Cell<u64> = const { Cell::new(0) };
-        }
-        let count = COUNT.get();
-        COUNT.set(count + 1);
-        PermitId(self.key.hash_one((thread_number(), count)))
-    }
 }

@@ -17,6 +17,7 @@ pub mod engine;
 pub mod error;
 pub mod grpc;
 pub mod http;
+pub mod nearest;
 pub mod no_match;
 pub mod policy_set;
 pub mod resp;

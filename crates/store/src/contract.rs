@@ -168,6 +168,54 @@ impl Counters {
         }
     }
 
+    /// Whether decisions need no waiting, so that [`Counters::decide_now`] makes them.
+    #[must_use]
+    pub fn is_at_hand(&self) -> bool {
+        self.memory().is_some()
+    }
+
+    /// As [`Counters::decide`], without waiting. False if that cannot be: nothing was charged then, and `decide`
+    /// is to be asked.
+    #[must_use]
+    pub fn decide_now(&self, now: Now, charges: &[Charge<'_>], intent: Intent, answer: &mut Answer) -> bool {
+        let Some(memory) = self.memory() else { return false };
+        memory.decide(now, charges, intent, answer);
+        true
+    }
+
+    /// Decides requests of one limit each in their order, without waiting, and appends a verdict for each. False
+    /// if that cannot be: nothing was charged then, and `decide` is to be asked for each.
+    #[must_use]
+    pub fn decide_each_now(
+        &self,
+        now: Now,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        verdicts: &mut Vec<Verdict>,
+    ) -> bool {
+        let Some(memory) = self.memory() else { return false };
+        memory.decide_each(now, charges, intent, verdicts);
+        true
+    }
+
+    /// The store in this process, if it is that: for its figures and its snapshots.
+    #[must_use]
+    pub fn memory(&self) -> Option<&crate::memory::Memory> {
+        match self {
+            Self::Memory(memory) => Some(memory),
+            Self::Shared(_) | Self::Guarded(_) | Self::Leased(_) => None,
+        }
+    }
+
+    /// The leases, if units are taken ahead: for their figures and bounds.
+    #[must_use]
+    pub fn leases(&self) -> Option<&crate::lease::Leases> {
+        match self {
+            Self::Leased(leases) => Some(leases),
+            Self::Memory(_) | Self::Shared(_) | Self::Guarded(_) => None,
+        }
+    }
+
     /// Gives back units that were charged under these limits and keys. Doing it twice gives them back
     /// twice.
     ///
@@ -182,6 +230,23 @@ impl Counters {
             Self::Shared(shared) => Box::pin(shared.refund(now, charges)).await,
             Self::Guarded(guard) => Box::pin(guard.refund(now, charges)).await,
             Self::Leased(leases) => Box::pin(leases.guard().refund(now, charges)).await,
+        }
+    }
+
+    /// Forgets what was spent, and permits that are held, under these limits and keys: they start anew. Units
+    /// that other nodes have taken ahead stay with them.
+    ///
+    /// # Errors
+    /// When the store cannot say. A reset can be repeated.
+    pub async fn reset(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.reset(now, charges);
+                Ok(())
+            }
+            Self::Shared(shared) => Box::pin(shared.reset(now, charges)).await,
+            Self::Guarded(guard) => Box::pin(guard.reset(now, charges)).await,
+            Self::Leased(leases) => Box::pin(leases.reset(now, charges)).await,
         }
     }
 

@@ -58,6 +58,15 @@ impl Shared {
         Ok(())
     }
 
+    /// Forgets what is known under these keys.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    pub async fn reset(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        self.call(Kind::Reset, now, charges).await?;
+        Ok(())
+    }
+
     /// Extends the lease of a permit. False if it is not held.
     ///
     /// # Errors

@@ -32,6 +32,7 @@ const START: u64 = 1_774_699_200 * SECOND;
 enum Operation {
     Decide { charges: Vec<Spend>, permit: Option<u64> },
     Refund(Spend),
+    Reset(Spend),
     Renew(Spend, u64),
     Release(Spend, u64),
 }
@@ -113,6 +114,7 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
             8 => (charges, prop::option::weighted(0.9, permit()))
                 .prop_map(|(charges, permit)| Operation::Decide { charges, permit }),
             1 => spend(limits.clone()).prop_map(Operation::Refund),
+            1 => spend(limits.clone()).prop_map(Operation::Reset),
             1 => (spend(limits.clone()), permit()).prop_map(|(spend, permit)| Operation::Renew(spend, permit)),
             1 => (spend(limits), permit()).prop_map(|(spend, permit)| Operation::Release(spend, permit)),
         ];
@@ -138,7 +140,7 @@ impl Model {
     fn apply(&mut self, now: Now, operation: &Operation) -> Answer {
         let touched: Vec<u8> = match operation {
             Operation::Decide { charges, .. } => charges.iter().map(|spend| spend.key).collect(),
-            Operation::Refund(spend) => vec![spend.key],
+            Operation::Refund(spend) | Operation::Reset(spend) => vec![spend.key],
             Operation::Renew(spend, _) | Operation::Release(spend, _) => match spend.limit {
                 Limit::Concurrency(_) => vec![spend.key],
                 _ => Vec::new(),
@@ -150,6 +152,10 @@ impl Model {
             Operation::Decide { charges, permit } => self.decide(now, charges, *permit),
             Operation::Refund(spend) => {
                 self.0.entry(spend.key).and_modify(|state| spend.limit.refund(state, now, spend.cost));
+                Answer::default()
+            }
+            Operation::Reset(spend) => {
+                self.0.remove(&spend.key);
                 Answer::default()
             }
             Operation::Renew(spend, permit) => {
@@ -226,7 +232,7 @@ async fn apply(store: &Counters, run: u64, now: Now, operation: &Operation) -> R
             let intent = permit.map_or(Intent::Peek, |permit| Intent::Spend(PermitId(permit)));
             store.decide(now, &charges, intent, &mut answer).await
         }
-        Operation::Refund(spend) => {
+        Operation::Refund(spend) | Operation::Reset(spend) => {
             let key = name(spend);
             let charge = Charge {
                 limit: &spend.limit,
@@ -235,7 +241,10 @@ async fn apply(store: &Counters, run: u64, now: Now, operation: &Operation) -> R
                 binding: true,
                 on_failure: OnStoreFailure::Local,
             };
-            store.refund(now, &[charge]).await
+            match operation {
+                Operation::Refund(_) => store.refund(now, &[charge]).await,
+                _ => store.reset(now, &[charge]).await,
+            }
         }
         Operation::Renew(spend, permit) => {
             let held = store.renew(now, &spend.limit, &name(spend), PermitId(*permit)).await;

@@ -28,6 +28,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (0..30_u64).prop_map(|revision| Precondition::IfMatch(Revision(revision))),
     ];
     (kind, name, body, precondition).prop_map(|(kind, name, body, precondition)| Change {
+        removed: None,
         kind,
         name: name.into(),
         body: body.map(Into::into),

@@ -137,7 +137,7 @@ pub(super) fn rate_limit_at_once(
     if body.client_id.is_empty() || body.resource.is_empty() {
         return None;
     }
-    let decision = shared.engine.decide_at_once(&ask(&attributes(&body)))?;
+    let decision = shared.engine.decide_now(&ask(&attributes(&body)))?;
     let mut head = reply.head(StatusCode::OK);
     head.field(&CONTENT_TYPE, |value| value.extend_from_slice(JSON.as_bytes()));
     describe(shared, &decision, &mut head);

@@ -1,21 +1,80 @@
-//! `/v1/clients/{client_id}/limits`: a client's own numbers, by policy.
+//! `/v1/clients` and `/v1/clients/{client_id}/limits`: clients' own numbers, by policy.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
+use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use tidegate_control::Change;
 use tidegate_wire::bodies::{UniqueJson, read as read_body};
+use utoipa::ToSchema;
 
 use super::Shared;
 use super::auth::Actor;
 use super::classic::client_id;
-use super::policies::{Tagged, change_document, tagged};
+use super::policies::{Tagged, change_document, number_refusal, parameter, tagged};
 use super::reply::{JsonBytes, Refusal};
 use super::schema::{ClientLimits, Problems};
 use crate::policy_set::OVERRIDE;
+
+/// Most clients in one page.
+const MAX_PAGE: usize = 1_000;
+
+/// A client that has numbers of its own.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ListedClient {
+    /// The client.
+    client_id: String,
+    /// Its numbers, by policy; what is stored stands before what the file declares.
+    #[schema(value_type = Object)]
+    limits: Map<String, Value>,
+    /// The entity tag of what is stored; absent if the file alone declares its numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
+}
+
+/// Lists the clients that have limits of their own.
+#[utoipa::path(
+    operation_id = "list_clients", get, path = "/v1/clients", tag = "configuration",
+    params(
+        ("after" = Option<String>, Query, description = "the last client of the page before", example = "user122"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 1_000, description = "at most so many, 100 if absent", example = 100),
+    ),
+    responses(
+        (status = 200, description = "In the byte order of their names.", body = Vec<ListedClient>,
+            example = json!([{"client_id": "user123", "limits": {"default": {"limit": 500}}, "etag": "\"7\""}])),
+        Problems,
+    )
+)]
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Vec<ListedClient>>, Refusal> {
+    let query = query.unwrap_or_default();
+    let after = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "after");
+    let after = after.map_or_else(String::new, |(_, text)| text.into_owned());
+    let limit = parameter(&query, "limit", 100)?;
+    let limit = usize::try_from(limit).ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
+    let limit = limit.ok_or_else(|| number_refusal("limit", &query))?;
+    let set = shared.engine.set();
+    let mut page: BTreeMap<&str, ListedClient> = BTreeMap::new();
+    let listed = |client: &str| ListedClient { client_id: client.to_owned(), limits: Map::new(), etag: None };
+    for (client, policy, numbers) in set.file().overrides.iter().filter(|(client, ..)| **client > *after) {
+        let entry = page.entry(client).or_insert_with(|| listed(client));
+        entry.limits.insert(policy.clone(), numbers.clone());
+    }
+    for document in set.documents().after(OVERRIDE, &after).take(limit) {
+        let entry = page.entry(&document.name).or_insert_with(|| listed(&document.name));
+        // Invariant: only documents that parse are stored.
+        let stored: Map<String, Value> = serde_json::from_str(&document.body).unwrap_or_default();
+        entry.limits.extend(stored);
+        entry.etag = Some(format!("\"{}\"", document.revision));
+    }
+    Ok(Json(page.into_values().take(limit).collect()))
+}
 
 /// Reads a client's own limits, by policy.
 #[utoipa::path(

@@ -141,7 +141,7 @@ pub(super) async fn explain(
 }
 
 fn lease(counters: &Counters, limit: &Limit) -> Option<LeaseExplanation> {
-    let Counters::Leased(leases) = counters else { return None };
+    let leases = counters.leases()?;
     let Bounds { units, lifetime, over_admission, stranded, .. } = leases.bounds(limit);
     let nodes = leases.config().instances;
     Some(LeaseExplanation { nodes, units, lifetime_ms: lifetime / 1_000_000, over_admission, stranded })

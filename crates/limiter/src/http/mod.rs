@@ -27,6 +27,7 @@ mod reply;
 mod schema;
 mod service;
 mod set_aside;
+mod usage;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -170,7 +171,7 @@ const CHECK: &str = "/v1/check";
 const OTHER: &str = "other";
 
 /// Every route's template: the label values that metrics may use.
-pub const TEMPLATES: [&str; 19] = [
+pub const TEMPLATES: [&str; 22] = [
     RATELIMIT,
     DECISIONS,
     CHECK,
@@ -189,6 +190,9 @@ pub const TEMPLATES: [&str; 19] = [
     "/v1/audit",
     "/v1/set-aside",
     "/v1/denied-clients",
+    "/v1/nearest-clients",
+    "/v1/clients",
+    "/v1/clients/{client_id}/usage",
     "/openapi.json",
 ];
 
@@ -239,6 +243,9 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/audit", get(policies::audit))
         .route("/v1/set-aside", get(set_aside::set_aside))
         .route("/v1/denied-clients", get(policies::denied_clients))
+        .route("/v1/nearest-clients", get(usage::nearest))
+        .route("/v1/clients", get(clients::list))
+        .route("/v1/clients/{client_id}/usage", delete(usage::reset))
         .route("/openapi.json", get(openapi::document))
         .route_layer(axum::middleware::from_fn_with_state(shared.clone(), admit))
         .fallback(reply::no_such_path)

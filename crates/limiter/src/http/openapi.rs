@@ -14,7 +14,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::auth::needed;
-use super::{check, classic, clients, decisions, explain, permits, policies, reply, set_aside};
+use super::{check, classic, clients, decisions, explain, permits, policies, reply, set_aside, usage};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -40,9 +40,12 @@ use super::{check, classic, clients, decisions, explain, permits, policies, repl
         policies::audit,
         set_aside::set_aside,
         policies::denied_clients,
+        clients::list,
         clients::read,
         clients::put,
         clients::delete,
+        usage::reset,
+        usage::nearest,
     ),
     components(schemas(super::schema::ProblemSchema)),
     modifiers(&TokenScheme)

@@ -105,11 +105,13 @@ pub(super) async fn release(
 
 /// Refuses a request whose permit could not be named in a request's target, before anything is charged.
 pub(super) fn permit_fits(set: &PolicySet, attributes: &Attributes<'_>) -> Result<(), AskError> {
-    let mut granting = set.policies().iter().filter(|in_force| in_force.is_concurrent()).peekable();
-    if granting.peek().is_none() {
+    let mut found = Vec::new();
+    let candidates = set.candidates(attributes, &mut found).map(|(_, in_force)| in_force);
+    let granting = candidates.filter(|it| it.is_concurrent() && it.policy.applies_to(attributes));
+    let granting: Vec<&InForce> = granting.collect();
+    if granting.is_empty() {
         return Ok(());
     }
-    let granting: Vec<&InForce> = granting.filter(|it| it.policy.applies_to(attributes)).collect();
     let bytes = carried(&granting, attributes).len();
     if bytes > MAX_PERMIT_BYTES { Err(AskError::PermitTooLong(bytes)) } else { Ok(()) }
 }

@@ -249,14 +249,14 @@ pub(super) async fn audit(
     Ok(Json(entries.collect()))
 }
 
-fn parameter(query: &str, name: &str, default: u64) -> Result<u64, Refusal> {
+pub(super) fn parameter(query: &str, name: &str, default: u64) -> Result<u64, Refusal> {
     match form_urlencoded::parse(query.as_bytes()).find(|(other, _)| other == name) {
         Some((_, text)) => text.parse().map_err(|_| number_refusal(name, &text)),
         None => Ok(default),
     }
 }
 
-fn number_refusal(name: &str, text: &str) -> Refusal {
+pub(super) fn number_refusal(name: &str, text: &str) -> Refusal {
     Refusal::Field {
         place: format!("/{name}"),
         problem: format!("is {text:?}"),

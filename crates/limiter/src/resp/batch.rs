@@ -24,7 +24,6 @@ use std::task::Poll;
 use tidegate_algorithms::limit::Verdict;
 use tidegate_net::stats::Route;
 use tidegate_store::StoreError;
-use tidegate_store::memory::Memory;
 use tidegate_wire::resp::{Command, Encoder, Protocol};
 
 use super::session::{Answered, Outcome, Shared};
@@ -129,11 +128,8 @@ impl Batch {
     /// Decides what is to be decided, appends all replies to `out` and their outcomes to `answered`. It is
     /// empty then.
     pub(super) async fn settle(&mut self, shared: &Shared, out: &mut Vec<u8>, answered: &mut Answered) {
-        match shared.memory() {
-            Some(memory) => {
-                let verdicts = self.decide_in(memory, shared);
-                self.write(verdicts.into_iter().map(Ok), out, answered);
-            }
+        match self.decide_now(shared) {
+            Some(verdicts) => self.write(verdicts.into_iter().map(Ok), out, answered),
             None => {
                 let verdicts = self.decide_side_by_side(shared).await;
                 self.write(verdicts.into_iter(), out, answered);
@@ -145,17 +141,20 @@ impl Batch {
         self.replies.shrink_to(FULL_BYTES);
     }
 
-    /// The verdicts on what is to be decided, by a store in this process.
-    fn decide_in(&self, memory: &Memory, shared: &Shared) -> Vec<Verdict> {
+    /// The verdicts on what is to be decided, by a store that need not be waited for. `None` if it has to be: it
+    /// says so of the first run already, so that nothing was charged.
+    fn decide_now(&self, shared: &Shared) -> Option<Vec<Verdict>> {
         let runs = self.entries.chunk_by(|one, next| one.dialect() == next.dialect());
         let decide = |run: &[Entry]| {
             let counters = shared.counters(run[0].dialect()?);
-            Some(counters.decide_each(memory, run.iter().filter_map(Entry::spend), &self.keys))
+            Some(counters.decide_each_now(run.iter().filter_map(Entry::spend), &self.keys))
         };
         let mut runs = runs.filter_map(decide);
-        let mut verdicts = runs.next().unwrap_or_default();
-        verdicts.extend(runs.flatten());
-        verdicts
+        let mut verdicts = runs.next().unwrap_or_else(|| Some(Vec::new()))?;
+        for more in runs {
+            verdicts.extend(more?);
+        }
+        Some(verdicts)
     }
 
     /// The same by a store that has to be waited for.

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use tidegate_net::stats::Route;
 use tidegate_store::guard::Guard;
-use tidegate_store::memory::Memory;
 use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
 
 use super::batch::Batch;
@@ -51,11 +50,6 @@ impl Shared {
             Dialect::Cell => &self.cell,
             Dialect::Crab => &self.crab,
         }
-    }
-
-    /// The store, if it need not be waited for.
-    pub(super) fn memory(&self) -> Option<&Memory> {
-        self.cell.memory()
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Spend(PermitId),
     Peek,
     Refund,
+    /// Forgets what is known.
+    Reset,
     Renew(PermitId),
     Release(PermitId),
 }
@@ -72,11 +74,17 @@ impl From<Intent> for Kind {
 }
 
 impl Kind {
+    /// Whether its reply says only that it was done.
+    pub(crate) fn is_silent(self) -> bool {
+        matches!(self, Self::Refund | Self::Reset)
+    }
+
     pub(crate) fn code_and_permit(self) -> (u8, u64) {
         match self {
             Self::Spend(permit) => (1, permit.0),
             Self::Peek => (2, 0),
             Self::Refund => (3, 0),
+            Self::Reset => (6, 0),
             Self::Renew(permit) => (4, permit.0),
             Self::Release(permit) => (5, permit.0),
         }

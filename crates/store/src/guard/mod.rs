@@ -268,6 +268,15 @@ impl Guard {
         self.ask(now, self.inner.store.refund(now, charges)).await
     }
 
+    /// Forgets what was spent under these keys, in the store and in this node's share.
+    ///
+    /// # Errors
+    /// When the store did not answer.
+    pub async fn reset(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        self.inner.fallback.reset(now, charges);
+        self.ask(now, self.inner.store.reset(now, charges)).await
+    }
+
     /// Extends the lease of a permit, wherever it was given. False if it is not held.
     ///
     /// # Errors

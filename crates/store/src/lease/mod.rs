@@ -47,7 +47,7 @@ use self::holding::Ask;
 use self::shard::Shard;
 use self::taking::{Plan, Taking};
 use crate::guard::Guard;
-use crate::{Answer, Charge, Intent};
+use crate::{Answer, Charge, Intent, StoreError};
 
 /// Locks over the holdings.
 const SHARDS: usize = 64;
@@ -134,6 +134,19 @@ impl Leases {
         answer.degraded = None;
         answer.verdicts.clear();
         answer.verdicts.extend_from_slice(verdicts);
+    }
+
+    /// Forgets what was spent under these keys, in the store, and then what this node holds of them: nothing
+    /// that was taken before the reset can be spent after it.
+    ///
+    /// # Errors
+    /// When the store did not answer.
+    pub async fn reset(&self, now: Now, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        self.guard.reset(now, charges).await?;
+        for charge in charges {
+            hold(self.shard(charge.key)).keys.remove(charge.key);
+        }
+        Ok(())
     }
 
     /// What leasing `limit` can cost here.

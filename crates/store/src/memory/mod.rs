@@ -154,6 +154,13 @@ impl Memory {
         }
     }
 
+    /// Forgets what is known under these keys.
+    pub fn reset(&self, now: Now, charges: &[Charge<'_>]) {
+        for charge in charges {
+            self.with_known(now, charge.key, |state, _| *state = State::Fresh);
+        }
+    }
+
     /// Extends the lease of a permit. False if it is not held.
     pub fn renew(&self, now: Now, limit: &Limit, key: &[u8], permit: PermitId) -> bool {
         let Limit::Concurrency(slots) = limit else { return false };

@@ -169,6 +169,12 @@ BEGIN
                 IF changed THEN rows_[x] := st; dirty[x] := true; END IF;
                 CONTINUE;
             END IF;
+            IF op = 6 THEN
+                st.kind := 0; st.a := 0; st.b := 0; st.c := 0; st.d := 0; st.expires := 0;
+                st.ticks := NULL; st.totals := NULL; st.ids := NULL;
+                rows_[x] := st; dirty[x] := true;
+                CONTINUE;
+            END IF;
             k := lk[l]; a := la[l]; b := lb[l];
             quota := CASE WHEN k <= 2 THEN b ELSE a END;
             possible := cost <= quota;
@@ -460,7 +466,7 @@ BEGIN
                 out_[place + 1] := v_ok[i]::int; out_[place + 2] := v_rem[i]; out_[place + 3] := v_wait[i];
                 out_[place + 4] := v_reset[i]; out_[place + 5] := v_delay[i]; place := place + 5;
             END LOOP;
-        ELSIF op >= 4 THEN
+        ELSIF op IN (4, 5) THEN
             place := place + 1; out_[place] := held::int;
         END IF;
         base := base + n;

@@ -84,7 +84,7 @@ impl<'o> Batch<'o> {
 
 /// Reads the part of a reply that belongs to an operation.
 pub(super) fn read(operation: &Operation, rest: &mut &[i64]) -> Option<Reply> {
-    if operation.kind == Kind::Refund {
+    if operation.kind.is_silent() {
         return Some(Reply { yes: true, verdicts: Vec::new() });
     }
     let (yes, after) = rest.split_first()?;

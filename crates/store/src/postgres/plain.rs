@@ -211,7 +211,7 @@ fn question(operation: &Operation) -> Option<Question<'_>> {
     let spends = match operation.kind {
         Kind::Spend(_) => charge.cost > 0,
         Kind::Peek => false,
-        Kind::Refund | Kind::Renew(_) | Kind::Release(_) => return None,
+        Kind::Refund | Kind::Reset | Kind::Renew(_) | Kind::Release(_) => return None,
     };
     let question = Question { limit: &charge.limit, cost: charge.cost, spends };
     // A bucket's statement always writes, so that what it writes must say something.

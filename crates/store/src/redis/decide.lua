@@ -760,7 +760,7 @@ for _ = 1, count do
   l = limits[l]
   if kind <= 2 and n == 1 then
     decide(kind == 1, permit, e, l, cost, binding)
-  elseif kind <= 3 then
+  elseif kind <= 3 or kind == 6 then
     local charges = { { l = l, e = e, cost = cost, binding = binding } }
     for i = 2, n do
       l, key, cost, binding, at = unpack('<I2I2I4B', batch, at)
@@ -771,7 +771,7 @@ for _ = 1, count do
     else
       for i = 1, n do
         local c = charges[i]
-        if c.e.k then c.l.algorithm.refund(c.e, c.l, c.cost) end
+        if kind == 6 then forget(c.e) elseif c.e.k then c.l.algorithm.refund(c.e, c.l, c.cost) end
       end
     end
   else

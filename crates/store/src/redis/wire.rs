@@ -6,7 +6,7 @@
 //!   op       kind u8, permit 8 bytes, n (u16), n x (limit u16, key u16, cost u32, binding u8)
 //!   reply    per decision: allowed u8, then per charge what was found, or for logs and permits the
 //!            verdict: allowed u8, remaining u32, wait, reset (doubles); per renewal or release: held
-//!            u8; per refund: nothing
+//!            u8; per refund or reset: nothing
 //!            Where allowed, the wait is that until a unit beyond those remaining comes back
 //!   found    doubles. Buckets: the debt; windows and quotas: time left, count; sliding counters: time
 //!            gone in the window, its count, the count before
@@ -78,7 +78,7 @@ pub(super) fn read<'r>(
     reply: &mut Reply,
 ) -> Result<&'r [u8], Garbled> {
     reply.verdicts.clear();
-    if operation.kind == Kind::Refund {
+    if operation.kind.is_silent() {
         reply.yes = true;
         return Ok(bytes);
     }

@@ -36,6 +36,7 @@ pub(crate) struct Step {
 enum Operation {
     Decide { charges: Vec<Spend>, spends: bool, permit: u64 },
     Refund(Vec<Spend>),
+    Reset(Vec<Spend>),
     Renew { spend: Spend, permit: u64 },
     Release { spend: Spend, permit: u64 },
 }
@@ -77,7 +78,8 @@ fn operation(keys: u16) -> impl Strategy<Value = Operation> {
     prop_oneof![
         12 => (charges.clone(), prop::bool::weighted(0.8), permit.clone())
             .prop_map(|(charges, spends, permit)| Operation::Decide { charges, spends, permit }),
-        2 => charges.prop_map(Operation::Refund),
+        2 => charges.clone().prop_map(Operation::Refund),
+        1 => charges.prop_map(Operation::Reset),
         2 => (spend(keys), permit.clone()).prop_map(|(spend, permit)| Operation::Renew { spend, permit }),
         2 => (spend(keys), permit).prop_map(|(spend, permit)| Operation::Release { spend, permit }),
     ]
@@ -139,6 +141,12 @@ pub(crate) async fn compare(store: &Counters, model: &mut Model, step: &Step) {
             let charges = as_charges(charges, &keys);
             store.refund(now, &charges).await.expect("the store is up");
             model.refund(&charges);
+        }
+        Operation::Reset(charges) => {
+            let keys = keys(charges);
+            let charges = as_charges(charges, &keys);
+            store.reset(now, &charges).await.expect("the store is up");
+            model.reset(&charges);
         }
         Operation::Renew { spend, permit } => {
             let key = key(spend);
@@ -213,6 +221,13 @@ impl Model {
             if let Some(state) = self.states.get_mut(charge.key) {
                 charge.limit.refund(state, now, charge.cost);
             }
+        }
+    }
+
+    fn reset(&mut self, charges: &[Charge<'_>]) {
+        for charge in charges {
+            self.time(&[charge.key]);
+            self.states.remove(charge.key);
         }
     }
 

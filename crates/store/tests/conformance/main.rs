@@ -22,6 +22,7 @@ macro_rules! every_case {
             a_cost_above_the_quota_is_never_admissible
             a_quota_of_zero_denies_everything
             a_refund_restores
+            a_reset_key_starts_anew_and_no_other
             permits_are_held_renewed_released_and_lapse
             charges_of_one_key_are_one_spend
             a_request_without_limits_is_allowed

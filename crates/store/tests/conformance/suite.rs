@@ -170,6 +170,23 @@ pub(crate) async fn a_refund_restores(store: &Counters) {
     }
 }
 
+pub(crate) async fn a_reset_key_starts_anew_and_no_other(store: &Counters) {
+    for (name, limit) in every_limit(2) {
+        let [one, other, unknown] =
+            ["reset one", "reset other", "reset unknown"].map(|group| key(group, name));
+        for key in [&one, &other] {
+            assert!(spend(store, START, &[charge(&limit, key, 2)]).await.allowed, "{name}");
+            assert!(!spend(store, START, &[charge(&limit, key, 1)]).await.allowed, "{name}");
+        }
+        let charges = [charge(&limit, &one, 0), charge(&limit, &unknown, 0)];
+        store.reset(Now::at(START), &charges).await.expect("the store is up");
+        store.reset(Now::at(START), &[]).await.expect("the store is up");
+        assert!(spend(store, START, &[charge(&limit, &one, 2)]).await.allowed, "{name} does not start anew");
+        assert!(!spend(store, START, &[charge(&limit, &other, 1)]).await.allowed, "{name}: the wrong key");
+        assert!(spend(store, START, &[charge(&limit, &unknown, 2)]).await.allowed, "{name}");
+    }
+}
+
 pub(crate) async fn permits_are_held_renewed_released_and_lapse(store: &Counters) {
     let limit = Limit::Concurrency(Slots { limit: 2, lease: 10 * SECOND });
     let key = key("permits", "");

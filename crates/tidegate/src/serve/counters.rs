@@ -59,7 +59,7 @@ impl Snapshots {
     /// next save.
     pub fn save(&self, engine: &Arc<Engine>) {
         // Only a memory store has snapshots at all, see `Snapshots::of`.
-        let Counters::Memory(memory) = engine.counters() else { return };
+        let Some(memory) = engine.counters().memory() else { return };
         match save(memory, &self.path, engine.clock().now()) {
             Ok(written) => tracing::debug!(?written, "counters saved"),
             Err(error) => tracing::error!(path = %self.path.display(), %error, "counters not saved"),

@@ -1,0 +1,78 @@
+//! Forgetting what one client has used.
+
+use std::sync::Arc;
+
+use tidegate_algorithms::policy::Attributes;
+
+use super::{Applying, Engine, charges, check, counter};
+use crate::error::AskError;
+use crate::policy_set::{CLIENT_ID, PolicySet};
+
+/// What a reset did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reset {
+    /// The policies under which the client starts anew.
+    pub reset: Vec<Arc<str>>,
+    /// Those whose counter could not be found, each with the attribute that is missing.
+    pub not_reset: Vec<(Arc<str>, String)>,
+}
+
+impl Reset {
+    /// Whether no policy was meant.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.reset.is_empty() && self.not_reset.is_empty()
+    }
+}
+
+impl Engine {
+    /// What [`Engine::reset`] would reset.
+    ///
+    /// # Errors
+    /// When an attribute is out of bounds.
+    pub fn resettable(&self, attributes: &Attributes<'_>, only: Option<&str>) -> Result<Reset, AskError> {
+        let (set, mut keys) = (self.set.load_full(), Vec::new());
+        Ok(found(&set, attributes, only, &mut keys)?.1)
+    }
+
+    /// Forgets what was spent, and permits that are held, with these attributes: under the policy of that name,
+    /// or under all. Policies that are not keyed on the client are left alone, since others count there too.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`]. It can be repeated.
+    pub async fn reset(&self, attributes: &Attributes<'_>, only: Option<&str>) -> Result<Reset, AskError> {
+        let (set, mut keys) = (self.set.load_full(), Vec::new());
+        let (applying, outcome) = found(&set, attributes, only, &mut keys)?;
+        let charges = charges(&set, &applying, &keys, 0);
+        self.counters.reset(self.clock.now(), &charges).await?;
+        if let Some(client) = attributes.value(CLIENT_ID) {
+            self.nearest_clients.forget(client);
+        }
+        Ok(outcome)
+    }
+}
+
+/// The counters of the client, with their keys in `keys`.
+fn found<'s>(
+    set: &'s PolicySet,
+    attributes: &Attributes<'_>,
+    only: Option<&str>,
+    keys: &mut Vec<u8>,
+) -> Result<(Vec<Applying<'s>>, Reset), AskError> {
+    check(attributes, 0)?;
+    let (mut applying, mut outcome) = (Vec::new(), Reset::default());
+    for (index, in_force) in set.policies().iter().enumerate() {
+        let policy = &in_force.policy;
+        let meant = only.is_none_or(|name| *policy.name == *name);
+        if !meant || !policy.key.iter().any(|name| name == CLIENT_ID) {
+            continue;
+        }
+        if let Some(applies) = counter(set, index, attributes, keys) {
+            applying.push(applies);
+            outcome.reset.push(policy.name.clone());
+        } else if let Some(missing) = policy.key.iter().find(|name| attributes.value(name).is_none()) {
+            outcome.not_reset.push((policy.name.clone(), missing.clone()));
+        }
+    }
+    Ok((applying, outcome))
+}
