@@ -13,10 +13,14 @@
 //! `T` is rounded up, so the long-run rate is at most the stated one and at most 1 ns per unit
 //! below it: 0.1 % at a million per second. Rounding down would admit more than the limit.
 //!
+//! When the limit is lowered, what is used is cut to the new burst, so that nobody waits longer than a full
+//! bucket takes; the rest is kept beside it in units, and comes back into force if the limit is raised again
+//! before the debt is gone. So a limit that is lowered and restored gives nothing back.
+//!
 //! The leaky bucket is the same arithmetic read as a queue: the debt found on arrival is how long
 //! an admitted request waits for its turn.
 
-use super::{State, Verdict};
+use super::{State, Verdict, narrow};
 use crate::time::{Now, Tick};
 
 /// A bucket: `limit` units per window on average, `burst` at once.
@@ -28,13 +32,16 @@ pub struct Bucket {
     pub burst: u64,
 }
 
-/// What is kept per key.
+/// What is kept per key. Packed, because 4 bytes of padding would make every state 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
 pub struct Debt {
     /// Theoretical arrival time: when the bucket is full again.
     pub tat: Tick,
     /// Emission interval under which `tat` was written, in nanoseconds.
     pub interval: u64,
+    /// Units in use that were above the burst when the limit was lowered.
+    pub excess: u32,
 }
 
 impl Bucket {
@@ -58,7 +65,7 @@ impl Bucket {
     }
 
     pub(super) fn check(&self, state: &mut State, now: Now, cost: u64) -> Verdict {
-        let debt = self.settle(state, now);
+        let (debt, _) = self.settle(state, now);
         let capacity = self.capacity();
         let wanted = debt.saturating_add(cost.saturating_mul(self.interval));
         if wanted <= capacity {
@@ -79,41 +86,58 @@ impl Bucket {
     }
 
     pub(super) fn charge(&self, state: &mut State, now: Now, cost: u64) {
-        let debt = self.settle(state, now);
-        self.write(state, now, debt.saturating_add(cost.saturating_mul(self.interval)));
+        let (debt, excess) = self.settle(state, now);
+        self.write(state, now, debt.saturating_add(cost.saturating_mul(self.interval)), excess);
     }
 
     pub(super) fn refund(&self, state: &mut State, now: Now, cost: u64) {
-        let debt = self.settle(state, now);
-        self.write(state, now, debt.saturating_sub(cost.saturating_mul(self.interval)));
+        let (debt, excess) = self.settle(state, now);
+        self.write(state, now, debt.saturating_sub(cost.saturating_mul(self.interval)), excess);
     }
 
-    /// The debt at `now`, in nanoseconds, never above the capacity (fault 9).
-    fn settle(&self, state: &mut State, now: Now) -> u64 {
+    /// The debt at `now`, in nanoseconds, never above the capacity (fault 9); the excess, in units.
+    fn settle(&self, state: &mut State, now: Now) -> (u64, u32) {
         let capacity = self.capacity();
-        let debt = match &*state {
-            State::Fresh => return 0,
-            State::Bucket(debt) if debt.interval == self.interval => {
-                let debt = debt.tat.since(now.tick);
-                if debt <= capacity {
-                    return debt;
+        let (debt, excess) = match *state {
+            State::Fresh => return (0, 0),
+            // A burst of 0 denies everything and has no debt: what was used stays as it is.
+            _ if self.burst == 0 => {
+                if matches!(state, State::Concurrency(_)) {
+                    *state = State::Fresh;
                 }
-                debt
+                return (0, 0);
             }
-            other => other.used(now).saturating_mul(self.interval),
+            State::Bucket(kept) if { kept.interval } == self.interval => {
+                let debt = { kept.tat }.since(now.tick);
+                let excess = if debt == 0 { 0 } else { kept.excess };
+                if debt <= capacity {
+                    return (debt, excess);
+                }
+                (debt, excess)
+            }
+            ref other => {
+                let used = other.used(now);
+                (used.saturating_mul(self.interval), narrow(used.saturating_sub(self.burst)))
+            }
         };
         let debt = debt.min(capacity);
-        self.write(state, now, debt);
-        debt
+        self.write(state, now, debt, excess);
+        (debt, excess)
     }
 
-    fn write(&self, state: &mut State, now: Now, debt: u64) {
-        *state = State::Bucket(Debt { tat: now.tick.plus(debt), interval: self.interval });
+    fn write(&self, state: &mut State, now: Now, debt: u64, excess: u32) {
+        if self.burst == 0 {
+            return;
+        }
+        *state = State::Bucket(Debt { tat: now.tick.plus(debt), interval: self.interval, excess });
     }
 }
 
 impl Debt {
     pub(super) fn used(&self, now: Now) -> u64 {
-        self.tat.since(now.tick).div_ceil(self.interval.max(1))
+        match { self.tat }.since(now.tick) {
+            0 => 0,
+            debt => debt.div_ceil({ self.interval }.max(1)).saturating_add(self.excess.into()),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Limits that change while running: what a key has used is kept, capped at the new quota.
 
 use proptest::prelude::*;
-use tidegate_algorithms::limit::{FixedWindow, Limit, SlidingLog, State, Wait};
+use tidegate_algorithms::limit::{Bucket, FixedWindow, Limit, SlidingLog, State, Wait};
 use tidegate_algorithms::time::{Now, SECOND, Tick};
 
 use crate::oracle::{Key, START, any_gap, any_limit, span};
@@ -69,6 +69,28 @@ fn fixed(limit: u64, seconds: u32) -> Limit {
 
 fn log(limit: u64, window: u64) -> Limit {
     Limit::SlidingLog(SlidingLog { limit, window })
+}
+
+proptest! {
+    /// Whatever is asked in between.
+    #[test]
+    fn a_limit_that_is_lowered_and_restored_gives_nothing_back(
+        kind in 0..4_u8, used in 1..=100_u64, lowered in 0..=50_u64, asked in prop::collection::vec(0..=3_u64, 0..6),
+    ) {
+        let limit = |quota: u64| match kind {
+            0 => Limit::TokenBucket(Bucket::new(quota, quota, 60 * SECOND)),
+            1 => Limit::LeakyBucket(Bucket::new(quota, quota, 60 * SECOND)),
+            2 => fixed(quota, 60),
+            _ => log(quota, 60 * SECOND),
+        };
+        let mut key = Key::default();
+        prop_assert!(key.spend(&limit(100), START, used).allowed);
+        let mut spent = used;
+        for cost in asked {
+            spent += if key.spend(&limit(lowered), START, cost).allowed { cost } else { 0 };
+        }
+        prop_assert_eq!(key.peek(&limit(100), START, 0).remaining, 100_u64.saturating_sub(spent));
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ DECLARE
 BEGIN
     CASE st.kind
     WHEN 1 THEN
-        RETURN (GREATEST(st.a - now_, 0) + st.b - 1) / st.b;
+        RETURN CASE WHEN st.a > now_ THEN (st.a - now_ + st.b - 1) / st.b + st.d ELSE 0 END;
     WHEN 3 THEN
         RETURN CASE WHEN now_ < st.a THEN st.b ELSE 0 END;
     WHEN 7 THEN
@@ -183,7 +183,11 @@ BEGIN
 
             IF k <= 2 THEN ------------------------------------------------ buckets
                 capacity := a * b;
-                IF st.kind = 0 THEN
+                IF b = 0 AND st.kind = 6 THEN
+                    st.kind := 0; st.a := 0; st.ticks := NULL; st.totals := NULL; st.ids := NULL; changed := true;
+                END IF;
+                -- A burst of 0 denies everything and has no debt: what was used stays as it is.
+                IF st.kind = 0 OR b = 0 THEN
                     debt := 0;
                 ELSIF st.kind = 1 AND st.b = a THEN
                     debt := GREATEST(st.a - now_, 0);
@@ -193,7 +197,8 @@ BEGIN
                 ELSE
                     units := tidegate.used(st, now_, wall_);
                     debt := CASE WHEN units > capacity / a THEN capacity ELSE units * a END;
-                    st.kind := 1; st.a := now_ + debt; st.b := a; changed := true;
+                    -- What is above the burst is kept, for a limit that is raised again.
+                    st.kind := 1; st.a := now_ + debt; st.b := a; st.d := GREATEST(units - b, 0); changed := true;
                     st.ticks := NULL; st.totals := NULL; st.ids := NULL;
                 END IF;
                 IF NOT acting THEN
@@ -204,7 +209,8 @@ BEGIN
                     ELSE
                         ok := false; rem := left_ / a; wait_ := asked * a - left_; reset_ := debt;
                     END IF;
-                ELSE
+                ELSIF b > 0 THEN
+                    IF debt = 0 THEN st.d := 0; END IF;
                     IF op = 3 THEN
                         debt := CASE WHEN cost > debt / a THEN 0 ELSE debt - cost * a END;
                     ELSE

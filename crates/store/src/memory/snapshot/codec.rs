@@ -1,7 +1,7 @@
 //! One entry of a snapshot: its identity, a tag, and the state's fields, little-endian.
 //!
 //! ```text
-//!   hash u64 | tag u8 | 1 tat u64, interval u64                             token and leaky bucket
+//!   hash u64 | tag u8 | 1 tat u64, interval u64, excess u32                 token and leaky bucket
 //!                     | 2 end u64, count u32, seconds u32                   fixed window
 //!                     | 3 start u64, previous u32, current u32, seconds u32 sliding counter
 //!                     | 4 end u64, count u32, period u8                     calendar
@@ -28,8 +28,9 @@ pub(super) fn encode(hash: u64, state: &State, output: &mut Vec<u8>) {
         State::Fresh => put(&[0]),
         State::Bucket(debt) => {
             put(&[1]);
-            put(&debt.tat.0.to_le_bytes());
-            put(&debt.interval.to_le_bytes());
+            put(&{ debt.tat }.0.to_le_bytes());
+            put(&{ debt.interval }.to_le_bytes());
+            put(&{ debt.excess }.to_le_bytes());
         }
         State::FixedWindow(count) => {
             put(&[2]);
@@ -76,7 +77,11 @@ pub(super) fn decode(input: &mut &[u8]) -> Option<(u64, State)> {
     let hash = number(input)?;
     let state = match byte(input)? {
         0 => State::Fresh,
-        1 => State::Bucket(bucket::Debt { tat: Tick(number(input)?), interval: positive(number(input)?)? }),
+        1 => State::Bucket(bucket::Debt {
+            tat: Tick(number(input)?),
+            interval: positive(number(input)?)?,
+            excess: narrow(input)?,
+        }),
         2 => State::FixedWindow(fixed_window::Count {
             end: Tick(number(input)?),
             count: narrow(input)?,
