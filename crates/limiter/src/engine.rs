@@ -12,6 +12,7 @@
 //! Deliberately absent: protocols (each has a module that turns its bytes into [`Ask`] and a
 //! [`Decision`] into its bytes), and changing the configuration (`config`).
 
+mod applying;
 mod permit_ids;
 mod reset;
 mod together;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tidegate_algorithms::limit::{Limit, PermitId};
-use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode, key_of};
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
 use tidegate_algorithms::time::Now;
 use tidegate_net::clock::Clock;
 use tidegate_store::{Answer, Charge, Counters, Intent};
@@ -29,8 +30,9 @@ use crate::decision::{Decision, Part};
 use crate::error::AskError;
 use crate::nearest::NearestClients;
 use crate::no_match::{NoMatch, OnNoMatch};
-use crate::policy_set::{CLIENT_ID, InForce, PolicySet};
+use crate::policy_set::{CLIENT_ID, PolicySet};
 use crate::tally::{DeniedClients, Tallies, TallyCount};
+use applying::{Applying, applying, charges, counter, granting, matching};
 use permit_ids::PermitIds;
 pub use reset::Reset;
 pub use together::{Demand, OwnLimit};
@@ -91,13 +93,6 @@ impl Asked<'_> {
     fn intent(&self) -> Intent {
         if self.ask.peek { Intent::Peek } else { Intent::Spend(self.permit) }
     }
-}
-
-/// One policy that applies to a request.
-struct Applying<'s> {
-    index: usize,
-    limit: &'s Limit,
-    key: std::ops::Range<usize>,
 }
 
 impl Engine {
@@ -320,72 +315,6 @@ fn check(attributes: &Attributes<'_>, cost: u64) -> Result<(), AskError> {
         Some((name, value)) => Err(AskError::ValueTooLong { attribute: name.to_owned(), bytes: value.len() }),
         None => Ok(()),
     }
-}
-
-/// The policies that apply, and their keys, one after another in `keys`. `concurrent`: concurrency limits too.
-fn applying<'s>(
-    set: &'s PolicySet,
-    attributes: &Attributes<'_>,
-    concurrent: bool,
-    keys: &mut Vec<u8>,
-) -> Vec<Applying<'s>> {
-    let mut applying = matching(set, attributes, concurrent, keys);
-    set.leave_out_replaced(&mut applying, |applies| Some(applies.index));
-    applying
-}
-
-/// As [`applying`], with those that others of them replace.
-fn matching<'s>(
-    set: &'s PolicySet,
-    attributes: &Attributes<'_>,
-    concurrent: bool,
-    keys: &mut Vec<u8>,
-) -> Vec<Applying<'s>> {
-    let mut applying = Vec::with_capacity(2);
-    let mut found = Vec::new();
-    for (index, in_force) in set.candidates(attributes, &mut found) {
-        let policy = &in_force.policy;
-        if (concurrent || !in_force.is_concurrent()) && policy.applies_to(attributes) {
-            applying.extend(counter(set, index, attributes, keys));
-        }
-    }
-    applying
-}
-
-/// The concurrency policies in force that granted a permit, and their keys.
-fn granting<'s>(set: &'s PolicySet, permit: &HeldPermit<'_>, keys: &mut Vec<u8>) -> Vec<Applying<'s>> {
-    let granted =
-        |in_force: &InForce| in_force.is_concurrent() && permit.policies.contains(&&*in_force.policy.name);
-    let policies = set.policies().iter().enumerate().filter(|(_, in_force)| granted(in_force));
-    policies.filter_map(|(index, _)| counter(set, index, &permit.attributes, keys)).collect()
-}
-
-/// Where the policy at `index` counts a request, with the key in `keys`. `None` if it lacks an attribute.
-fn counter<'s>(
-    set: &'s PolicySet,
-    index: usize,
-    attributes: &Attributes<'_>,
-    keys: &mut Vec<u8>,
-) -> Option<Applying<'s>> {
-    let policy = &set.policies()[index].policy;
-    let start = keys.len();
-    key_of(&policy.name, &policy.key, attributes, keys)?;
-    let (quota, _) = set.quota(index, attributes);
-    Some(Applying { index, limit: &quota.limit, key: start..keys.len() })
-}
-
-fn charges<'a>(set: &PolicySet, applying: &[Applying<'a>], keys: &'a [u8], cost: u64) -> Vec<Charge<'a>> {
-    let charge = |applies: &Applying<'a>| {
-        let policy = &set.policies()[applies.index].policy;
-        Charge {
-            limit: applies.limit,
-            key: &keys[applies.key.clone()],
-            cost,
-            binding: policy.mode == Mode::Enforce,
-            on_failure: policy.on_store_failure,
-        }
-    };
-    applying.iter().map(charge).collect()
 }
 
 fn parts(

@@ -28,7 +28,10 @@ use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 use tidegate_store::Counters;
+use tidegate_store::guard::{Guard, GuardConfig};
 use tidegate_store::memory::Memory;
+use tidegate_store::redis::{Redis, RedisConfig};
+use tidegate_store::shared::Shared;
 use tidegate_wire::rls::{self, Code, Descriptor, Entry, Hits, Override, Request, Response, Unit};
 
 struct Running {
@@ -60,6 +63,16 @@ async fn start_with(config: HttpConfig, tokens: TokensInForce) -> Running {
 
 /// As [`start_with`], with where attributes come from as in `layer`.
 async fn start_as(config: HttpConfig, tokens: TokensInForce, layer: FileLayer) -> Running {
+    start_over(Counters::Memory(Memory::new(16 << 20)), config, tokens, layer).await
+}
+
+/// As [`start_as`], with these counters.
+async fn start_over(
+    counters: Counters,
+    config: HttpConfig,
+    tokens: TokensInForce,
+    layer: FileLayer,
+) -> Running {
     let policies = [
         json!({"name": "per-client", "algorithm": "token_bucket", "limit": 3, "window_seconds": 3600,
                "match": {"domain": "shop"}, "key": ["client"]}),
@@ -69,7 +82,7 @@ async fn start_as(config: HttpConfig, tokens: TokensInForce, layer: FileLayer) -
         FileLayer { policies: policies.iter().map(|policy| parse(policy, "").unwrap()).collect(), ..layer };
     let tallies = Tallies::default();
     let set = PolicySet::assemble(Arc::new(file), tidegate_control::Snapshot::default(), &tallies);
-    let engine = Engine::new(set, tallies, Counters::Memory(Memory::new(16 << 20)), Clock::start());
+    let engine = Engine::new(set, tallies, counters, Clock::start());
     let cores = Cores::start(NonZeroUsize::MIN).unwrap();
     let drain = Drain::new();
     let gate = Gate {
@@ -159,6 +172,21 @@ async fn limits_need_a_token_of_their_scope_where_one_is_demanded_and_probes_non
     }
     tokens.replace([Credential::new("envoy", [Scope::Decide], "another-secret")].into_iter().collect());
     assert_eq!(service.limit(&ask).await.err().as_deref(), Some("16"), "on the same connection");
+}
+
+#[tokio::test]
+async fn an_answer_without_the_store_is_marked() {
+    // A port at which nobody listens any more.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = RedisConfig::from_url(&format!("redis://127.0.0.1:{port}")).unwrap();
+    let guard = Guard::new(Shared::Redis(Redis::start(config)), GuardConfig::default());
+    let (config, layer) = (HttpConfig::default(), FileLayer::default());
+    let mut service = start_over(Counters::Guarded(guard), config, TokensInForce::default(), layer).await;
+    let ask = request(vec![descriptor("client", "a")]);
+    let mark = rls::Metadata::of("degraded", "local");
+    assert_eq!(service.limit(&ask).await.unwrap().dynamic_metadata, Some(mark));
+    let unlimited = request(vec![descriptor("nobody", "x")]);
+    assert_eq!(service.limit(&unlimited).await.unwrap().dynamic_metadata, None, "the store was not asked");
 }
 
 #[tokio::test]

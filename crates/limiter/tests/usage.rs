@@ -48,6 +48,13 @@ fn a_reset_lets_one_client_start_anew_under_one_policy_or_all() {
     );
     let all = service.delete("/v1/clients/x/usage?path=/a&client_id=y");
     assert_eq!(all.body, json!({"reset": ["per-client", "per-path"], "not_reset": []}));
+    let audit = service.get("/v1/audit").body;
+    let last = &audit.as_array().unwrap()[2];
+    assert_eq!(
+        [&last["actor"], &last["action"], &last["kind"], &last["name"]],
+        ["admin", "delete", "usage", "x"]
+    );
+    assert_eq!((&last["before"], &last["after"]), (&json!({"policies": all.body["reset"]}), &json!(null)));
     used_up(&service, "x");
     assert_eq!(spend(&service, "y")["allowed"], false, "nobody else starts anew");
     let everyone = service.get("/v1/explain?client_id=x&cost=0").body;
@@ -67,6 +74,7 @@ fn a_reset_needs_the_admin_and_a_policy_that_is_keyed_on_the_client() {
         assert_eq!(service.delete(&format!("/v1/clients/x/usage?policy={policy}")).status, 404, "{policy}");
     }
     assert_eq!(service.delete(&format!("/v1/clients/{}/usage", "x".repeat(513))).status, 422);
+    assert_eq!(service.get("/v1/audit").body, json!([]), "nothing was reset");
 }
 
 #[test]

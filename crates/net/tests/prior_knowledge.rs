@@ -122,3 +122,30 @@ fn a_request_that_must_wait_holds_up_no_other() {
     assert_eq!(frame(&mut stream, HEADERS)[0], 0x88, "status 200 of the first");
     assert_eq!(server.stats.totals().answered, 2);
 }
+
+/// What a request of HTTP/2 is answered.
+async fn status(server: &TestServer, request: http::Request<()>) -> u16 {
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    // How it ends is what the request is told.
+    tokio::spawn(async move { drop(connection.await) });
+    let (reply, _body) = client.ready().await.unwrap().send_request(request, true).unwrap();
+    reply.await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn fault_32_an_authority_that_differs_from_the_host_is_refused_in_http_2_too() {
+    let server = TestServer::start(Options::default());
+    let get = |host: Option<&str>| {
+        let request = http::Request::get("http://t/");
+        host.into_iter().fold(request, |request, host| request.header("host", host)).body(()).unwrap()
+    };
+    assert_eq!(status(&server, get(None)).await, 200);
+    assert_eq!(status(&server, get(Some("T"))).await, 200);
+    assert_eq!(status(&server, get(Some("elsewhere"))).await, 400);
+    let mut twice = get(Some("t"));
+    twice.headers_mut().append("host", "t".parse().unwrap());
+    assert_eq!(status(&server, twice).await, 400);
+    let tunnel = http::Request::connect("t:443").body(()).unwrap();
+    assert_eq!(status(&server, tunnel).await, 501);
+}

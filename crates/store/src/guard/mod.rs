@@ -26,10 +26,11 @@
 //! Deliberately absent: clocks (`now` is given; the deadline is the runtime's timer), retries.
 
 mod blind;
+mod counts;
 mod outage;
 mod share;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ use tidegate_algorithms::time::{Now, SECOND, Tick};
 use tokio::sync::Semaphore;
 
 use self::blind::or_here;
+use self::counts::Counts;
+pub use self::counts::GuardStats;
 use self::outage::Outage;
 pub use self::share::share;
 use crate::memory::Memory;
@@ -76,36 +79,6 @@ pub struct GuardConfig {
     pub fallback_bytes: usize,
 }
 
-/// What a guard has seen since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GuardStats {
-    /// Answers counted in this node's memory.
-    pub degraded_local: u64,
-    /// Answers allowed blindly.
-    pub degraded_open: u64,
-    /// Answers denied blindly.
-    pub degraded_closed: u64,
-    /// Calls that failed or were too late.
-    pub failures: u64,
-    /// Calls for keys whose state the store cannot read.
-    pub unreadable: u64,
-    /// Calls not made because too many were under way.
-    pub saturated: u64,
-    /// Times the breaker opened.
-    pub opened: u64,
-    /// Whether it is open.
-    pub is_open: bool,
-    /// Units admitted blindly.
-    pub blind_units: u64,
-    /// Of those, what the store had no room for when they were charged to it afterwards.
-    pub over_admitted_units: u64,
-    /// Of those, what the store has charged afterwards. What had come back by itself by then is in none
-    /// of the three.
-    pub charged_units: u64,
-    /// Of those, what could not be charged afterwards, so that nobody knows: see [`outage`].
-    pub unsettled_units: u64,
-}
-
 /// A shared store behind deadline, breaker and fallback.
 #[derive(Clone, Debug)]
 pub struct Guard {
@@ -135,21 +108,6 @@ struct Health {
     trouble: Option<String>,
     /// When a state that cannot be read was last warned of.
     warned: Option<Tick>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    local: AtomicU64,
-    open: AtomicU64,
-    closed: AtomicU64,
-    failures: AtomicU64,
-    unreadable: AtomicU64,
-    saturated: AtomicU64,
-    opened: AtomicU64,
-    blind_units: AtomicU64,
-    over_admitted: AtomicU64,
-    charged: AtomicU64,
-    unsettled: AtomicU64,
 }
 
 impl Default for GuardConfig {
@@ -310,22 +268,7 @@ impl Guard {
     /// What has been seen so far.
     #[must_use]
     pub fn stats(&self) -> GuardStats {
-        let counts = &self.inner.counts;
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        GuardStats {
-            degraded_local: read(&counts.local),
-            degraded_open: read(&counts.open),
-            degraded_closed: read(&counts.closed),
-            failures: read(&counts.failures),
-            unreadable: read(&counts.unreadable),
-            saturated: read(&counts.saturated),
-            opened: read(&counts.opened),
-            is_open: hold(&self.inner.health).breaker.is_open(),
-            blind_units: read(&counts.blind_units),
-            over_admitted_units: read(&counts.over_admitted),
-            charged_units: read(&counts.charged),
-            unsettled_units: read(&counts.unsettled),
-        }
+        self.inner.counts.read(hold(&self.inner.health).breaker.is_open())
     }
 
     /// The store's answer.
