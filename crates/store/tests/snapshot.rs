@@ -144,6 +144,18 @@ fn blocks_cannot_be_dropped_or_swapped() {
 }
 
 #[test]
+fn what_a_lowered_limit_cut_off_is_saved_too() {
+    let of = |quota| Limit::TokenBucket(Bucket::new(quota, quota, 60 * SECOND));
+    let memory = Memory::with_key(CAP, HashKey([5; 16]));
+    spend(&memory, NOW, &of(100), b"lowered", 80);
+    spend(&memory, NOW, &of(10), b"lowered", 1);
+    let mut bytes = Vec::new();
+    memory.snapshot(&mut bytes, Now::at(NOW)).expect("a vector takes everything");
+    let restored = restore(&bytes).expect("whole");
+    assert_eq!(remaining(&restored, NOW, &of(100), b"lowered"), 20);
+}
+
+#[test]
 fn foreign_files_and_other_versions_are_told_apart() {
     let (_, mut bytes) = filled(3);
     assert!(matches!(restore(b"# a configuration file\n"), Err(SnapshotError::Foreign)));

@@ -55,7 +55,8 @@ DECLARE
 BEGIN
     CASE st.kind
     WHEN 1 THEN
-        RETURN CASE WHEN st.a > now_ THEN (st.a - now_ + st.b - 1) / st.b + st.d ELSE 0 END;
+        -- A row without an interval is damaged: the division says so.
+        RETURN (GREATEST(st.a - now_, 0) + st.b - 1) / st.b + CASE WHEN st.a > now_ THEN st.d ELSE 0 END;
     WHEN 3 THEN
         RETURN CASE WHEN now_ < st.a THEN st.b ELSE 0 END;
     WHEN 7 THEN

@@ -1,12 +1,13 @@
 //! One entry of a snapshot: its identity, a tag, and the state's fields, little-endian.
 //!
 //! ```text
-//!   hash u64 | tag u8 | 1 tat u64, interval u64, excess u32                 token and leaky bucket
+//!   hash u64 | tag u8 | 1 tat u64, interval u64                             token and leaky bucket
 //!                     | 2 end u64, count u32, seconds u32                   fixed window
 //!                     | 3 start u64, previous u32, current u32, seconds u32 sliding counter
 //!                     | 4 end u64, count u32, period u8                     calendar
 //!                     | 5 window u64, n u32, n x (tick u64, units u64)      sliding log
 //!                     | 6 n u32, n x (id u64, units u64, lapses u64)        concurrency
+//!                     | 7 tat u64, interval u64, excess u32                 bucket whose limit was lowered
 //! ```
 //!
 //! Decoding takes any bytes and refuses values that a checked policy could not have led to, so that
@@ -27,10 +28,12 @@ pub(super) fn encode(hash: u64, state: &State, output: &mut Vec<u8>) {
     match state {
         State::Fresh => put(&[0]),
         State::Bucket(debt) => {
-            put(&[1]);
+            put(&[if debt.excess == 0 { 1 } else { 7 }]);
             put(&{ debt.tat }.0.to_le_bytes());
             put(&{ debt.interval }.to_le_bytes());
-            put(&{ debt.excess }.to_le_bytes());
+            if debt.excess > 0 {
+                put(&{ debt.excess }.to_le_bytes());
+            }
         }
         State::FixedWindow(count) => {
             put(&[2]);
@@ -77,10 +80,10 @@ pub(super) fn decode(input: &mut &[u8]) -> Option<(u64, State)> {
     let hash = number(input)?;
     let state = match byte(input)? {
         0 => State::Fresh,
-        1 => State::Bucket(bucket::Debt {
+        tag @ (1 | 7) => State::Bucket(bucket::Debt {
             tat: Tick(number(input)?),
             interval: positive(number(input)?)?,
-            excess: narrow(input)?,
+            excess: if tag == 7 { narrow(input)? } else { 0 },
         }),
         2 => State::FixedWindow(fixed_window::Count {
             end: Tick(number(input)?),
