@@ -10,6 +10,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use http::header::{self, HOST, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
@@ -17,18 +18,19 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::BodyError;
+use tidegate_upstream::backend::Target;
 use tidegate_upstream::connect::Resolver;
 use tokio::time::timeout;
 
 use bytes::Bytes;
 
 use crate::body::{PayloadError, RequestPayload};
+use crate::fields::{self, MAX_HEAD_BYTES};
 use crate::pool::Sender;
 use crate::refusal::Refusal;
 use crate::upstream::Upstream;
 
-/// Most bytes of a reply's head, and most of its fields.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// Most fields of a reply's head.
 const MAX_FIELDS: usize = 128;
 
 /// A request that can be sent, perhaps several times.
@@ -65,7 +67,8 @@ impl Message {
         is_idempotent && matches!(self.payload, Payload::Whole(_))
     }
 
-    fn take(&mut self) -> Option<Request<RequestPayload>> {
+    /// The request as it is sent to `server`, which is its host where the client named none.
+    fn take(&mut self, server: &Target) -> Option<Request<RequestPayload>> {
         let payload = match &mut self.payload {
             Payload::Whole(bytes) => RequestPayload::Whole(bytes.clone()),
             Payload::Once(payload) => payload.take()?,
@@ -74,6 +77,11 @@ impl Message {
         *request.method_mut() = self.parts.method.clone();
         *request.uri_mut() = self.parts.uri.clone();
         *request.headers_mut() = self.parts.headers.clone();
+        if let header::Entry::Vacant(host) = request.headers_mut().entry(HOST)
+            && let Ok(server) = HeaderValue::from_str(&server.to_string())
+        {
+            host.insert(server);
+        }
         Some(request)
     }
 
@@ -135,11 +143,12 @@ impl Attempt<'_> {
                 }
                 return Err(Failure::of_server(Refusal::Unreachable, true));
             }
-            let Some(request) = message.take() else {
+            let Some(request) = message.take(self.target()) else {
                 return Err(Failure::of_server(Refusal::BadReply, false));
             };
             let error = match timeout(self.patience, sender.try_send_request(request)).await {
-                Ok(Ok(reply)) => return Ok(Exchange { reply, sender }),
+                Ok(Ok(reply)) if fields::is_sound(&reply) => return Ok(Exchange { reply, sender }),
+                Ok(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(Failure::of_server(Refusal::TimedOut, false)),
             };
@@ -163,9 +172,13 @@ impl Attempt<'_> {
         }
     }
 
+    fn target(&self) -> &Target {
+        self.upstream.group.backends()[self.server].target()
+    }
+
     /// A new connection.
     async fn connect(&self) -> Result<Sender, Failure> {
-        let target = self.upstream.group.backends()[self.server].target();
+        let target = self.target();
         let stream = self.resolver.connect(target, self.upstream.config.connect_timeout).await.map_err(|error| {
             tracing::debug!(%error, upstream = %self.upstream.config.name, server = %target, "cannot connect");
             Failure::of_server(Refusal::Unreachable, true)

@@ -10,10 +10,13 @@
 //! | `X-Request-Id` | kept from a trusted proxy, or made |
 //! | `traceparent` | a child of what came, or a new trace |
 //! | `Via` | added |
+//! | the same names with underscores, which some servers take for them | removed |
+//! | `Cookie` in several lines, as HTTP/2 has it | joined (RFC 9113, 8.2.3) |
 
 use std::net::SocketAddr;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
 use tidegate_wire::trace_context::TraceContext;
 
 use crate::config::FieldEdits;
@@ -26,6 +29,9 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Most bytes of a reply's head.
+pub(crate) const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Fields that speak of one connection, `Connection` aside.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -42,6 +48,61 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 /// Whether a field speaks of one connection, or frames a message, so that no configuration may set it.
 pub(crate) fn is_of_the_connection(name: &HeaderName) -> bool {
     *name == header::CONNECTION || *name == header::CONTENT_LENGTH || HOP_BY_HOP.contains(name)
+}
+
+/// Whether only a proxy may state a field of this name.
+fn is_of_the_proxy(name: &str) -> bool {
+    [header::FORWARDED, REAL_IP, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID]
+        .iter()
+        .any(|known| known == name)
+}
+
+/// Takes off fields that a server which writes underscores for dashes, as CGI does, would take for those that
+/// address or frame the message, that a proxy states, or that `edits` are about.
+fn strip_lookalikes(fields: &mut HeaderMap, edits: &FieldEdits) {
+    let is_alike = |name: &&HeaderName| {
+        let Ok(dashed) = HeaderName::try_from(name.as_str().replace('_', "-")) else { return true };
+        dashed == header::HOST
+            || is_of_the_connection(&dashed)
+            || is_of_the_proxy(dashed.as_str())
+            || edits.remove.contains(&dashed)
+            || edits.set.iter().chain(&edits.add).any(|(name, _)| *name == dashed)
+    };
+    let underscored = fields.keys().filter(|name| name.as_str().contains('_'));
+    let alike: Vec<HeaderName> = underscored.filter(is_alike).cloned().collect();
+    for name in alike {
+        fields.remove(name);
+    }
+}
+
+/// Makes one line of several cookies: HTTP/2 may send them apart, HTTP/1.1 may not.
+fn join_cookies(fields: &mut HeaderMap) {
+    let lines: Vec<&[u8]> = fields.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if lines.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..]))
+    {
+        fields.insert(header::COOKIE, joined);
+    }
+}
+
+/// Whether a reply may be passed on: it is beyond doubt where it ends, for its length is stated once or it comes in
+/// chunks, and not both; its head is not too large; and nobody asked for another protocol. Of any other, a
+/// client and this proxy might read two different replies.
+pub(crate) fn is_sound<B>(reply: &Response<B>) -> bool {
+    let only = |name: HeaderName| {
+        let mut lines = reply.headers().get_all(name).iter();
+        (lines.next().map(HeaderValue::as_bytes), lines.next().is_some())
+    };
+    let is_whole = match (only(header::CONTENT_LENGTH), only(header::TRANSFER_ENCODING)) {
+        ((None, _), (None, _)) => true,
+        ((Some(length), false), (None, _)) => length.iter().all(u8::is_ascii_digit),
+        ((None, _), (Some(coding), false)) => coding.eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    };
+    // The protocol below checks this before it reads, not after.
+    let bytes: usize =
+        reply.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    is_whole && bytes <= MAX_HEAD_BYTES && reply.status() != StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// Takes off what speaks of the connection that the message came on.
@@ -85,6 +146,8 @@ pub(crate) struct Onward<'a> {
 /// Makes a request's fields those that the upstream gets.
 pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
     strip_hop_by_hop(fields);
+    strip_lookalikes(fields, about.edits);
+    join_cookies(fields);
     fields.remove(header::FORWARDED);
     fields.remove(REAL_IP);
     if !about.is_trusted {
@@ -175,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_proxy_may_state_is_taken_off_what_a_client_sent() {
+    fn fault_49_what_only_a_proxy_may_state_is_taken_off_what_a_client_sent() {
         let stated = [
             ("x-forwarded-for", "6.6.6.6"),
             ("x-forwarded-proto", "https"),
@@ -183,9 +246,14 @@ mod tests {
             ("x-real-ip", "6.6.6.6"),
             ("forwarded", "for=6.6.6.6"),
             ("x-request-id", "mine"),
+            ("x_forwarded_for", "6.6.6.6"),
+            ("x_user", "root"),
+            ("transfer_encoding", "chunked"),
+            ("x_mine", "1"),
             ("host", "a"),
         ];
-        let edits = FieldEdits::default();
+        let user = (HeaderName::from_static("x-user"), HeaderValue::from_static("nobody"));
+        let edits = FieldEdits { set: vec![user], ..FieldEdits::default() };
         let mut from_client = fields(&stated);
         onward(&mut from_client, &about(&edits, false));
         assert_eq!(from_client["x-forwarded-for"], "10.0.0.1");
@@ -193,6 +261,9 @@ mod tests {
         assert_eq!(from_client["x-forwarded-host"], "a");
         assert_eq!(from_client["x-request-id"], "00000000000000000000000000000001");
         assert!(!from_client.contains_key("x-real-ip") && !from_client.contains_key("forwarded"));
+        let underscored: Vec<&str> =
+            from_client.keys().map(HeaderName::as_str).filter(|name| name.contains('_')).collect();
+        assert_eq!((underscored, &from_client["x-user"]), (vec!["x_mine"], &value("nobody")));
         let mut from_proxy = fields(&stated);
         onward(&mut from_proxy, &about(&edits, true));
         let chain: Vec<&HeaderValue> = from_proxy.get_all("x-forwarded-for").iter().collect();

@@ -95,12 +95,22 @@ impl<L: Limits> Gateway<L> {
         if parts.method == Method::CONNECT {
             return Err(Refusal::Unsupported("this gateway opens no tunnels"));
         }
+        // It would show the client what the gateway tells its servers.
+        if parts.method == Method::TRACE {
+            return Err(Refusal::Unsupported("this gateway forwards no TRACE"));
+        }
+        if parts.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+            return Err(Refusal::Malformed("the length of the body is stated more than once"));
+        }
         // The target's own authority counts for more than the field (RFC 9112, 3.2.2).
         if let Some(authority) = parts.uri.authority() {
             let host = HeaderValue::from_str(authority.as_str());
             parts.headers.insert(HOST, host.map_err(|_| Refusal::Unsupported("the host is no name"))?);
         }
         let host = parts.headers.get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+        if host.is_empty() && parts.version != Version::HTTP_10 {
+            return Err(Refusal::Malformed("the request names no host"));
+        }
         let path = normal_form(parts.uri.path().as_bytes())?;
         Ok(Normal {
             host: bare_host(&String::from_utf8_lossy(host)),
@@ -309,6 +319,11 @@ async fn respond(
     is_head: bool,
 ) -> Response<Body> {
     let (mut head, mut incoming) = reply.into_parts();
+    // Between the client and here; the server in front knows what the client speaks.
+    head.version = Version::HTTP_11;
+    if head.status == StatusCode::NO_CONTENT {
+        head.headers.remove(CONTENT_LENGTH);
+    }
     fields::back(&mut head.headers, &route.config.response_fields);
     if incoming.is_end_stream() || is_head {
         back.now();

@@ -18,6 +18,9 @@ pub(crate) enum Refusal {
     /// Its path means different things to different servers.
     #[error("{0}")]
     Path(#[from] PathError),
+    /// Servers would doubt what it says.
+    #[error("{0}")]
+    Malformed(&'static str),
     /// It asks for something that this gateway does not do.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -66,7 +69,7 @@ impl Refusal {
     /// The status that says it.
     pub(crate) fn status(&self) -> u16 {
         match self {
-            Self::Path(_) | Self::BodyBroken => 400,
+            Self::Path(_) | Self::Malformed(_) | Self::BodyBroken => 400,
             Self::NoRoute => 404,
             Self::TooSlow => 408,
             Self::TooLarge { .. } => 413,

@@ -1,0 +1,165 @@
+//! FAULTS 62: a reply in doubt is a 502 or is cut, and never mixed with the next one; its connection is not
+//! used again, and nothing unsafe is repeated.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+
+use serde_json::json;
+use support::{Backend, Reaction, TestGateway, config, reply, status, text};
+use tidegate_gateway::limits::Unlimited;
+use tidegate_gateway::service::GatewaySettings;
+
+/// A gateway in front of one server that answers `/odd` in an odd way, and everything else as it should.
+fn odd(bytes: impl Fn() -> Reaction + Send + Sync + 'static) -> (Backend, TestGateway<Unlimited>) {
+    let backend = Backend::start(move |got| match got.line.contains("/odd") {
+        true => bytes(),
+        false => reply(200, &[], "good"),
+    });
+    let config = config(
+        json!([{"name": "app", "servers": [backend.url()], "eject_after": 0, "breaker": {"enabled": false}}]),
+        json!([{"name": "all", "upstream": "app"}]),
+    );
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
+    (backend, gateway)
+}
+
+/// Everything that a client gets which asks for `/odd` and then for `/good`.
+fn two_requests(gateway: &TestGateway<Unlimited>, method: &str) -> String {
+    let mut client = gateway.connect();
+    let requests = format!(
+        "{method} /odd HTTP/1.1\r\nhost: a\r\n\r\nGET /good HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+    );
+    client.write_all(requests.as_bytes()).unwrap();
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).unwrap();
+    String::from_utf8_lossy(&received).into_owned()
+}
+
+fn statuses(received: &str) -> Vec<&str> {
+    received.split("HTTP/1.1 ").skip(1).map(|reply| &reply[..3]).collect()
+}
+
+#[test]
+fn fault_62_a_reply_whose_end_is_in_doubt_is_a_502() {
+    let large = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "x".repeat(100_000));
+    let many = format!("HTTP/1.1 200 OK\r\n{}content-length: 0\r\n\r\n", "x: 1\r\n".repeat(200));
+    for bytes in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 3\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd",
+        "HTTP/1.1 200 OK\r\ncontent-length: 3, 3\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\ncontent-length: +3\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nx: 1\r\n folded\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nx: a\0b\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nx : 1\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: evil\r\nconnection: upgrade\r\n\r\n",
+        "HTTP/1.1 20 OK\r\ncontent-length: 0\r\n\r\n",
+        "no reply at all\r\n\r\n",
+        &large,
+        &many,
+    ] {
+        let bytes = bytes.to_owned();
+        let shown = bytes[..bytes.len().min(100)].to_owned();
+        let (backend, gateway) = odd(move || Reaction::Bytes(bytes.clone().into_bytes()));
+        let received = two_requests(&gateway, "GET");
+        assert_eq!(statuses(&received), ["502", "200"], "{shown:?}: {received}");
+        assert!(received.ends_with("good"), "{shown:?}: {received}");
+        assert_eq!(backend.connections(), 2, "{shown:?}: the connection is not used again");
+    }
+}
+
+#[test]
+fn fault_62_what_follows_a_reply_is_not_the_next_one() {
+    for (method, bytes, expected) in [
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\noneHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
+            "200",
+        ),
+        ("GET", "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\none and more", "200"),
+        ("GET", "HTTP/1.1 204 None\r\ncontent-length: 4\r\n\r\nevil", "204"),
+        ("HEAD", "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", "200"),
+        ("GET", "HTTP/1.1 304 Same\r\ncontent-length: 4\r\n\r\nevil", "304"),
+        ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n0\r\n\r\nevil", "200"),
+    ] {
+        let (_backend, gateway) = odd(move || Reaction::Bytes(bytes.as_bytes().to_vec()));
+        let received = two_requests(&gateway, method);
+        assert_eq!(statuses(&received), [expected, "200"], "{bytes:?}: {received}");
+        assert!(received.ends_with("good") && !received.contains("evil"), "{bytes:?}: {received}");
+    }
+}
+
+#[test]
+fn fault_62_a_reply_that_breaks_off_is_cut_and_not_completed() {
+    for bytes in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nxyz\r\n",
+    ] {
+        let (_backend, gateway) = odd(move || Reaction::Last(bytes.as_bytes().to_vec()));
+        let received = two_requests(&gateway, "GET");
+        // Nothing behind it: the second request is not answered on a connection that was cut.
+        assert_eq!(statuses(&received).len(), 1, "{bytes:?}: {received}");
+        assert!(!received.ends_with("0\r\n\r\n"), "{bytes:?}: {received}");
+        assert_eq!(text(&gateway.get("/good")), "good");
+    }
+}
+
+#[test]
+fn fault_62_interim_replies_and_the_old_version_are_understood() {
+    for (bytes, body) in [
+        ("HTTP/1.1 103 Early\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc", "abc"),
+        ("HTTP/1.0 200 OK\r\n\r\nto the end", "to the end"),
+        ("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nto the end", "to the end"),
+    ] {
+        let (_backend, gateway) = odd(move || Reaction::Last(bytes.as_bytes().to_vec()));
+        let reply = gateway.get("/odd");
+        assert_eq!((status(&reply), text(&reply).as_str()), (200, body), "{bytes:?}");
+    }
+}
+
+#[test]
+fn fault_62_a_server_that_answers_before_the_body_is_heard_and_nothing_is_repeated() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap();
+    let counted = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            counted.fetch_add(1, SeqCst);
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            stream
+                .write_all(b"HTTP/1.1 413 No\r\ncontent-length: 8\r\nconnection: close\r\n\r\ntoo much")
+                .unwrap();
+            // Until the gateway closes, so that nothing is reset.
+            std::io::copy(&mut stream, &mut std::io::sink()).unwrap_or_default();
+        }
+    });
+    let config = config(
+        json!([{"name": "app", "servers": [format!("http://{server}")]}]),
+        json!([{"name": "all", "upstream": "app"}]),
+    );
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
+    let mut client = gateway.connect();
+    client.write_all(b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000000\r\n\r\nabc").unwrap();
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).unwrap();
+    let received = String::from_utf8_lossy(&received);
+    assert!(received.starts_with("HTTP/1.1 413 ") && received.ends_with("too much"), "{received}");
+    assert_eq!(asked.load(SeqCst), 1);
+}
