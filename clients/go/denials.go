@@ -1,0 +1,142 @@
+package tidegate
+
+import (
+	"container/list"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxCachedKeyBytes bounds one entry of the cache of denials; longer requests always go to the server.
+const maxCachedKeyBytes = 1024
+
+// denials remembers who was denied, until the wait is over: who is denied costs no round trip until then.
+// It holds at most `entries`; then the oldest makes room. Of each set of attributes it keeps one denial, which
+// holds for its cost and for higher ones. A refund forgets the denial of its attributes.
+type denials struct {
+	entries int
+	longest time.Duration
+
+	mutex   sync.Mutex
+	order   *list.List
+	byKey   map[string]*list.Element
+	evicted uint64
+}
+
+type denial struct {
+	key      string
+	cost     int64
+	decision Decision
+	until    time.Time
+}
+
+func newDenials(entries int, longest time.Duration) *denials {
+	return &denials{entries: entries, longest: longest, order: list.New(), byKey: map[string]*list.Element{}}
+}
+
+// canonical writes attributes in one way: sorted, each with its lengths, so that no two of them look alike.
+func canonical(attributes Attributes) string {
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		for _, word := range [2]string{name, attributes[name]} {
+			text.WriteString(strconv.Itoa(len(word)))
+			text.WriteByte(':')
+			text.WriteString(word)
+		}
+	}
+	return text.String()
+}
+
+// find returns the denial that still holds for a request, with what is left of its wait.
+func (cache *denials) find(request *Request, now time.Time) (Decision, bool) {
+	if cache.entries == 0 || !request.spends() {
+		return Decision{}, false
+	}
+	key := canonical(request.Attributes)
+	cache.mutex.Lock()
+	defer cache.mutex.Unlock()
+	element, found := cache.byKey[key]
+	if !found {
+		return Decision{}, false
+	}
+	entry := element.Value.(*denial)
+	left := entry.until.Sub(now)
+	if left <= 0 {
+		cache.remove(element)
+		return Decision{}, false
+	}
+	if request.Cost < entry.cost {
+		return Decision{}, false
+	}
+	decision := entry.decision
+	decision.Source = FromCache
+	decision.Policies = slices.Clone(decision.Policies)
+	decision.RateLimit = "" // Its `t` was another.
+	decision.waitFor(left)
+	return decision, true
+}
+
+// remember keeps a denial of the server. A denial without a wait, by a server without its store, or by a
+// concurrency limit (any release ends it) is not kept.
+func (cache *denials) remember(request *Request, decision *Decision, now time.Time) {
+	wait, waits := decision.RetryAfter()
+	if cache.entries == 0 || !request.spends() || !waits || decision.Degraded != "" || decision.isConcurrency() {
+		return
+	}
+	key := canonical(request.Attributes)
+	if len(key) > maxCachedKeyBytes {
+		return
+	}
+	entry := &denial{key: key, cost: request.Cost, decision: *decision, until: now.Add(min(wait, cache.longest))}
+	cache.mutex.Lock()
+	defer cache.mutex.Unlock()
+	if element, found := cache.byKey[key]; found {
+		cache.remove(element)
+	} else if cache.order.Len() >= cache.entries {
+		cache.evicted++
+		cache.remove(cache.order.Back())
+	}
+	cache.byKey[key] = cache.order.PushFront(entry)
+}
+
+// forget drops what is remembered of these attributes.
+func (cache *denials) forget(attributes Attributes) {
+	if cache.entries == 0 {
+		return
+	}
+	key := canonical(attributes)
+	cache.mutex.Lock()
+	defer cache.mutex.Unlock()
+	if element, found := cache.byKey[key]; found {
+		cache.remove(element)
+	}
+}
+
+func (cache *denials) remove(element *list.Element) {
+	delete(cache.byKey, cache.order.Remove(element).(*denial).key)
+}
+
+func (cache *denials) evictions() uint64 {
+	cache.mutex.Lock()
+	defer cache.mutex.Unlock()
+	return cache.evicted
+}
+
+// waitFor states a wait in both units, rounded up.
+func (decision *Decision) waitFor(wait time.Duration) {
+	milliseconds := ceilMS(wait)
+	decision.RetryAfterMS = &milliseconds
+	decision.RetryAfterSeconds = (milliseconds + 999) / 1000
+}
+
+func ceilMS(wait time.Duration) int64 {
+	return int64((wait + time.Millisecond - 1) / time.Millisecond)
+}
+
+// isConcurrency says whether a concurrency limit speaks for the decision.
+func (decision *Decision) isConcurrency() bool {
+	return strings.Contains(decision.RateLimitPolicy, `qu="concurrent-requests"`)
+}

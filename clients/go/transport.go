@@ -1,0 +1,176 @@
+package tidegate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// newTransport keeps as many connections as there may be calls. It takes no proxy from the environment: the
+// service is near, and its deadline short.
+func newTransport(connections int) *http.Transport {
+	dialer := &net.Dialer{KeepAlive: 15 * time.Second}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		MaxConnsPerHost:        connections,
+		MaxIdleConnsPerHost:    connections,
+		IdleConnTimeout:        30 * time.Second,
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+// call asks the server once, if the breaker admits it, and tells the breaker how it ended. ctx carries the
+// deadline. The error is an *InvalidRequestError or an *UnavailableError.
+func (client *Client) call(ctx context.Context, method, path string, body, reply any) error {
+	if client.closed.Load() {
+		return failed(FailedCancelled, errClosed)
+	}
+	if !client.breaker.admits(time.Now()) {
+		return failed(FailedBreaker, errBreaker)
+	}
+	how := abandoned // Also when something panics on the way.
+	defer func() { client.breaker.ended(how, time.Now()) }()
+	status, err := client.exchange(ctx, method, path, body, reply)
+	how = judged(status, err)
+	return err
+}
+
+// judged says what an exchange tells of the server. A 5xx and a 200 that is no decision are failures; any
+// other status is a reply; a caller who gave up, and connections that were all in use, say nothing.
+func judged(status int, err error) outcome {
+	var unavailable *UnavailableError
+	switch {
+	case status >= 500:
+		return unanswered
+	case !errors.As(err, &unavailable) || unavailable.Failure == FailedStatus:
+		return replied
+	case unavailable.Failure == FailedCancelled || unavailable.Cause == errPlaces || unavailable.Cause == context.DeadlineExceeded:
+		return abandoned
+	}
+	return unanswered
+}
+
+// exchange sends one request and reads its reply. The status is 0 if none came.
+func (client *Client) exchange(ctx context.Context, method, path string, body, reply any) (int, error) {
+	if err := client.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer func() { <-client.places }()
+	request, err := client.request(ctx, method, path, body)
+	if err != nil {
+		return 0, failed(FailedCancelled, err)
+	}
+	response, err := client.transport.RoundTrip(request)
+	if err != nil {
+		return 0, interrupted(ctx, err)
+	}
+	defer func() { _ = response.Body.Close() }() // What was read is read; nothing is left to fail.
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxReplyBytes+1))
+	if err != nil {
+		return response.StatusCode, interrupted(ctx, err)
+	}
+	return response.StatusCode, understand(response, text, reply)
+}
+
+// enter waits for a place among the calls under way.
+func (client *Client) enter(ctx context.Context) error {
+	select {
+	case client.places <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case client.places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		if errors.Is(context.Cause(ctx), errDeadline) {
+			client.full.Add(1)
+			return failed(FailedTimeout, errPlaces)
+		}
+		return interrupted(ctx, ctx.Err())
+	}
+}
+
+func (client *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+	target := client.base.JoinPath()
+	relative, err := target.Parse(client.base.EscapedPath() + path)
+	if err != nil {
+		return nil, err
+	}
+	request := (&http.Request{
+		Method: method, URL: relative, Host: relative.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"User-Agent": {"tidegate-go/" + Version}},
+	}).WithContext(ctx)
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		request.Header["Content-Type"] = []string{"application/json"}
+		request.ContentLength = int64(len(text))
+		request.Body = io.NopCloser(bytes.NewReader(text))
+		request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
+	}
+	if client.options.Token != "" {
+		request.Header["Authorization"] = []string{"Bearer " + client.options.Token}
+	}
+	if client.options.Propagate != nil {
+		client.options.Propagate(ctx, request.Header)
+	}
+	return request, nil
+}
+
+// understand makes of a reply its value, or says why it is none.
+func understand(response *http.Response, text []byte, reply any) error {
+	status := response.StatusCode
+	switch {
+	case len(text) > maxReplyBytes:
+		return failed(FailedReply, fmt.Errorf("it has more than %d bytes", maxReplyBytes))
+	case status == http.StatusNoContent && reply == nil:
+		return nil
+	case status == http.StatusOK && reply != nil:
+		if err := json.Unmarshal(text, reply); err != nil {
+			return failed(FailedReply, err)
+		}
+		if decision, is := reply.(*Decision); is {
+			decision.RateLimit = response.Header.Get("RateLimit")
+			decision.RateLimitPolicy = response.Header.Get("RateLimit-Policy")
+		}
+		return nil
+	}
+	var problem Problem
+	if err := json.Unmarshal(text, &problem); err != nil || problem.Detail == "" {
+		problem.Detail = http.StatusText(status)
+	}
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return &InvalidRequestError{Status: status, Problem: problem}
+	}
+	return failed(FailedStatus, fmt.Errorf("status %d: %s", status, problem.Detail))
+}
+
+// decisionList is a batch's reply, which has as many items as were asked.
+type decisionList struct {
+	wanted int
+	list   []Decision
+}
+
+// UnmarshalJSON reads the list and compares its length.
+func (replies *decisionList) UnmarshalJSON(text []byte) error {
+	if err := json.Unmarshal(text, &replies.list); err != nil {
+		return err
+	}
+	if len(replies.list) != replies.wanted {
+		return fmt.Errorf("%d requests and %d answers", replies.wanted, len(replies.list))
+	}
+	return nil
+}
