@@ -35,7 +35,7 @@
 //!
 //! This page is about HTTP/1.1; HTTP/2, a second protocol behind the same [`Handle`], is in `http2.rs`.
 //!
-//! TLS is in front of it, in [`crate::tls`]: [`Server::serve_stream`] takes any byte stream.
+//! Accepting, and TLS, are in front of it, in [`crate::connection`]: any byte stream can be served.
 //!
 //! A service that accepts a client's offer to go on in another protocol has the connection: see `upgrade.rs`.
 //!
@@ -64,7 +64,6 @@ mod upgrade;
 mod whole;
 
 use std::future::Future;
-use std::net::SocketAddr;
 
 pub use body::{BodyError, RequestBody};
 pub use config::{BodyPace, HttpConfig, MinimumRate};
@@ -74,18 +73,9 @@ pub use reply::{Body, BoxError, Reply};
 pub use server::Server;
 pub use upgrade::{ByteStream, UpgradeOffer, Upgraded};
 
-use http::Request;
+pub use crate::connection::Peer;
 
-/// The other end of a connection, and where it is served.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer {
-    /// The address that connected.
-    pub address: SocketAddr,
-    /// The core that serves it, below [`crate::runtime::Cores::count`].
-    pub core: usize,
-    /// Whether the connection is one over the limit: only what [`Handle::is_operational`] is answered.
-    pub is_for_operation: bool,
-}
+use http::Request;
 
 /// A service: it answers requests.
 ///

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   listen ──> runtime (one thread and one reactor per core)
-//!                 └─ accept ── permits ──> tls ──> http ──> the service's `Handle`
+//!                 └─ connection: accept ── permits ──> tls ──> http ──> the service's `Handle`
 //!                       └───── drain (start, ready, drain, stop) watches all of them
 //! ```
 
 pub mod accept;
 pub mod buffers;
 pub mod clock;
+pub mod connection;
 pub mod drain;
 pub mod http;
 pub mod listen;

@@ -13,28 +13,25 @@
 //! time kept across that would be a wrong one (fault 56). Each command is counted with the time that the whole
 //! pipeline took, which is what its client waited.
 //!
-//! One timer a connection: see [`super::wait`].
+//! Accepting, TLS, the timer and the end of a connection are those of all protocols: [`tidegate_net::connection`].
 
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tidegate_net::accept::{Gate, Held, accept};
+use tidegate_net::accept::{Gate, Held};
 use tidegate_net::clock::monotonic;
-
+use tidegate_net::connection::{Peer, ServeConnection, half_close, serve};
 use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::{CoreStats, Cut, Route};
-use tidegate_net::tls::Tls;
 use tidegate_wire::resp::{CommandError, Encoder, Protocol, Scanner};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::{sleep_until, timeout};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
 
 use super::batch::Batch;
 use super::session::{Answered, Outcome, Session, Shared};
@@ -96,32 +93,10 @@ impl Server {
 
     /// Serves `listeners` until the drain ends: socket `i` on core `i`.
     pub fn start(&self, cores: &Cores, listeners: Listeners) {
-        let (address, tls) = (listeners.address(), listeners.tls().cloned());
-        for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
-            let (server, tls) = (self.clone(), tls.clone());
-            cores.spawn_on(core, async move {
-                let serve = |stream, peer, held| {
-                    let server = server.clone();
-                    drop(match tls.clone() {
-                        None => tokio::spawn(server.serve_stream(stream, peer, core, held)),
-                        Some(tls) => tokio::spawn(server.serve_tls(tls, stream, peer, core, held)),
-                    });
-                };
-                if let Err(error) = accept(socket, &server.inner.gate, core, serve).await {
-                    tracing::error!(%address, %error, "cannot watch a listening socket");
-                }
-            });
-        }
+        serve(self, cores, listeners);
     }
 
-    async fn serve_tls(self, tls: Tls, stream: TcpStream, peer: SocketAddr, core: usize, held: Held) {
-        if let Some(stream) = tls.handshake(stream, peer, &self.inner.gate, core).await {
-            self.serve_stream(stream, peer, core, held).await;
-        }
-    }
-
-    /// Serves one connection over any byte stream, such as one that TLS was taken off.
-    pub async fn serve_stream<S>(self, stream: S, peer: SocketAddr, core: usize, held: Held)
+    async fn converse<S>(self, stream: S, peer: Peer, held: Held)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -131,7 +106,7 @@ impl Server {
             stream,
             config,
             gate,
-            stats: gate.stats.core(core),
+            stats: gate.stats.core(peer.core),
             session: Session::new(sessions.clone()),
             scanner: Scanner::default(),
             input: Vec::new(),
@@ -143,9 +118,28 @@ impl Server {
             waiting_since: opened,
         };
         if let Err(end) = connection.converse(sessions).await {
-            tracing::debug!(%peer, %end, "RESP connection ended early");
+            tracing::debug!(peer = %peer.address, %end, "RESP connection ended early");
         }
         drop(held);
+    }
+}
+
+impl ServeConnection for Server {
+    fn gate(&self) -> &Gate {
+        &self.inner.gate
+    }
+
+    fn serve_connection<S>(
+        self,
+        stream: S,
+        peer: Peer,
+        _agreed: Option<&'static [u8]>,
+        held: Held,
+    ) -> impl Future<Output = ()> + Send + 'static
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.converse(stream, peer, held)
     }
 }
 
@@ -183,9 +177,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Reads and answers until the client leaves, has said the last word, or the drain is over.
     async fn converse(mut self, sessions: &Shared) -> Result<(), End> {
         let gate = self.gate;
-        let timer = pin!(sleep_until((self.opened + self.config.command_timeout).into()));
-        let sweeping = pin!(gate.drain.sweeping());
-        let mut waits = Waits::new(timer, sweeping, &gate.drain);
+        let mut waits = Waits::new(gate.drain.clone());
         let mut swept = false;
         loop {
             if swept && self.input.is_empty() {
@@ -327,11 +319,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Half-closes, and reads dry what the client still sends, for a moment.
-    async fn leave(mut self) -> Result<(), End> {
-        self.stream.shutdown().await?;
-        let mut rest = self.stream.take(LINGER_BYTES as u64);
-        // Running out of patience is one way to end this.
-        drop(timeout(self.config.linger, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await);
-        Ok(())
+    async fn leave(self) -> Result<(), End> {
+        Ok(half_close(self.stream, self.config.linger, LINGER_BYTES).await?)
     }
 }

@@ -1,19 +1,14 @@
 //! A connection's wait for bytes, and what else may end it: a deadline, or the sweep of a drain.
-//!
-//! A busy connection waits once a command, so the wait costs what it must and no more: the timer is
-//! moved only when it is set for later than the deadline or has fired too early, and neither the timer
-//! nor the sweep is polled while it has nothing to say. Both hold the task's waker from their first poll,
-//! and a task's waker stays the same.
 
 use std::io;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Instant;
 
 use bytes::BufMut;
-use tidegate_net::drain::{Drain, Stage};
+use tidegate_net::connection::{LazyTimer, Sweep};
+use tidegate_net::drain::Drain;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::time::Sleep;
 
 /// Bytes that one read takes at most.
 pub(super) const READ_BYTES: usize = 16 << 10;
@@ -29,19 +24,15 @@ pub(super) enum Event {
     Swept,
 }
 
-/// What may end a wait beside bytes. `W` is [`Drain::sweeping`].
-pub(super) struct Waits<'a, W> {
-    timer: Pin<&'a mut Sleep>,
-    sweeping: Pin<&'a mut W>,
-    drain: &'a Drain,
-    /// Whether each was polled before.
-    armed: bool,
-    watching: bool,
+/// What may end a wait beside bytes.
+pub(super) struct Waits {
+    timer: LazyTimer,
+    sweep: Sweep,
 }
 
-impl<'a, W: Future<Output = ()>> Waits<'a, W> {
-    pub(super) fn new(timer: Pin<&'a mut Sleep>, sweeping: Pin<&'a mut W>, drain: &'a Drain) -> Self {
-        Self { timer, sweeping, drain, armed: false, watching: false }
+impl Waits {
+    pub(super) fn new(drain: Drain) -> Self {
+        Self { timer: LazyTimer::default(), sweep: Sweep::new(drain) }
     }
 
     /// Reads what is there to the end of `input`, or waits for it. A sweep that was told before
@@ -60,41 +51,14 @@ impl<'a, W: Future<Output = ()>> Waits<'a, W> {
             if let Poll::Ready(received) = reading.as_mut().poll(cx) {
                 return Poll::Ready(received.map(Event::Received));
             }
-            if self.is_late(cx, deadline) {
+            if self.timer.poll(cx, deadline).is_ready() {
                 return Poll::Ready(Ok(Event::Late));
             }
-            if !swept && self.is_swept(cx) {
+            if !swept && self.sweep.poll(cx) {
                 return Poll::Ready(Ok(Event::Swept));
             }
             Poll::Pending
         })
         .await
-    }
-
-    fn is_late(&mut self, cx: &mut Context<'_>, deadline: Instant) -> bool {
-        let deadline = deadline.into();
-        let fired = self.timer.is_elapsed();
-        if fired && self.timer.deadline() >= deadline {
-            return true;
-        }
-        if fired || self.timer.deadline() > deadline {
-            self.timer.as_mut().reset(deadline);
-            self.armed = false;
-        }
-        if self.armed {
-            return false;
-        }
-        self.armed = true;
-        // Unconstrained, because not being late must mean that the waker is in the timer wheel, and not
-        // that the task has used up its share of this turn.
-        pin!(tokio::task::unconstrained(self.timer.as_mut())).poll(cx).is_ready()
-    }
-
-    fn is_swept(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.watching && self.drain.stage() < Stage::Sweeping {
-            return false;
-        }
-        self.watching = true;
-        self.sweeping.as_mut().poll(cx).is_ready()
     }
 }

@@ -8,7 +8,6 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Context;
 
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -26,11 +25,12 @@ use super::outbox::{Outbox, PIECE_BYTES};
 use super::outgoing::{Outgoing, charged};
 use super::plain::Plain;
 use super::upgrade::{Continuation, UpgradeOffer};
-use super::{Body, Handle, HttpConfig, Peer, Reply, RequestBody};
+use super::{Body, Handle, HttpConfig, Reply, RequestBody};
 use crate::accept::Gate;
 use crate::buffers::{Account, Charge};
 use crate::clock::monotonic;
-use crate::drain::{Drain, Stage};
+use crate::connection::{Peer, Sweep};
+use crate::drain::Drain;
 use crate::stats::{CoreStats, Route};
 
 /// What a request of HTTP/2 is charged beside its fields and its bodies: its state here, in hyper and in
@@ -45,34 +45,6 @@ pub(super) struct Shared<H> {
     pub(super) config: Arc<HttpConfig>,
     pub(super) protocol: http1::Builder,
     pub(super) gate: Gate,
-}
-
-/// Tells a connection when the drain closes idle ones.
-pub(super) struct Sweep {
-    drain: Drain,
-    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    swept: bool,
-}
-
-impl Sweep {
-    pub(super) fn new(drain: Drain) -> Self {
-        Self { drain, waiting: None, swept: false }
-    }
-
-    /// Whether that time has come. The drain's future is polled once, which leaves the task's waker
-    /// there, and again when it has.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        let watching = self.waiting.is_some();
-        if !self.swept && (!watching || self.drain.stage() >= Stage::Sweeping) {
-            let drain = &self.drain;
-            let waiting = self.waiting.get_or_insert_with(|| {
-                let drain = drain.clone();
-                Box::pin(async move { drain.sweeping().await })
-            });
-            self.swept = waiting.as_mut().poll(cx).is_ready();
-        }
-        self.swept
-    }
 }
 
 /// What the requests of one connection share.

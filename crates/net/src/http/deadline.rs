@@ -1,9 +1,7 @@
 //! A byte stream whose waits end.
 //!
 //! Which deadline applies follows from what the connection is doing (see [`Phase`]) and whether
-//! a write is stuck. The timer is lazy: it is armed once and left alone while the deadline only
-//! moves away, as it does with every request; when it fires too early it is armed again for the
-//! rest. A busy connection therefore touches the timer wheel once per idle timeout.
+//! a write is stuck. They share one [`LazyTimer`].
 //!
 //! Invariants: a stuck write is judged by its own rate and hides the other deadlines; a busy
 //! service is never cut from here (its body is bounded by [`super::RequestBody`], its own work by
@@ -13,19 +11,19 @@
 //! writes only, and `http2.rs` has the rest.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep_until};
 
 use super::activity::{Activity, Phase};
 use super::config::HttpConfig;
 use super::preface::Prefixed;
 use crate::clock::monotonic;
+use crate::connection::{LazyTimer, Linger};
 use crate::stats::Cut;
 
 /// Bytes that are read and dropped after the half-close.
@@ -62,13 +60,6 @@ pub(super) struct DeadlineIo<S> {
 struct StuckWrite {
     since: Instant,
     written: u64,
-}
-
-/// A connection that we have half-closed.
-#[derive(Clone, Copy, Debug)]
-struct Linger {
-    until: Instant,
-    budget: usize,
 }
 
 impl<S> DeadlineIo<S> {
@@ -214,28 +205,6 @@ impl<S: AsyncWrite + AsyncRead + Unpin> DeadlineIo<S> {
         self.stuck_write.get_or_insert_with(|| StuckWrite { since: monotonic(), written: HELD_BY_TLS });
         self.poll_deadline(cx).map(Err)
     }
-
-    /// Reads and drops what the peer still sends, so that closing does not reset the connection
-    /// before the peer has read our last reply.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let wait = self.config.linger;
-        let linger =
-            self.linger.get_or_insert_with(|| Linger { until: monotonic() + wait, budget: LINGER_BYTES });
-        let mut scratch = [0; 4096];
-        loop {
-            let mut buffer = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    linger.budget = linger.budget.saturating_sub(buffer.filled().len());
-                    if linger.budget == 0 {
-                        return Poll::Ready(());
-                    }
-                }
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return self.timer.poll(cx, linger.until),
-            }
-        }
-    }
 }
 
 impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
@@ -280,48 +249,13 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.linger.is_none() {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            ready!(this.poll_half_close(cx))?;
         }
-        if !this.input_over && this.activity.phase() != Phase::Leaving {
-            ready!(this.poll_linger(cx));
+        if this.input_over || this.activity.phase() == Phase::Leaving {
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(Ok(()))
-    }
-}
-
-/// A timer that is moved only when it must be.
-///
-/// Invariant: while armed, it wakes the connection's task no later than the latest deadline asked
-/// for. All calls come from that one task, so a waker registered once stays the right one.
-#[derive(Default)]
-pub(super) struct LazyTimer {
-    sleep: Option<Pin<Box<Sleep>>>,
-}
-
-impl LazyTimer {
-    /// Ready when `deadline` has passed.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        let deadline = deadline.into();
-        let sleep = match &mut self.sleep {
-            None => self.sleep.insert(Box::pin(sleep_until(deadline))),
-            Some(sleep) if sleep.is_elapsed() || sleep.deadline() > deadline => {
-                if sleep.is_elapsed() && sleep.deadline() >= deadline {
-                    return Poll::Ready(());
-                }
-                sleep.as_mut().reset(deadline);
-                sleep
-            }
-            // Armed for no later than the deadline: the task is woken then, and asks again.
-            Some(_) => return Poll::Pending,
-        };
-        // Unconstrained, because being pending must mean that the waker is in the timer wheel,
-        // and not that the task has used up its share of this turn.
-        pin!(tokio::task::unconstrained(sleep.as_mut())).poll(cx)
-    }
-}
-
-impl std::fmt::Debug for LazyTimer {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("LazyTimer").field("armed", &self.sleep.is_some()).finish()
+        let begin = || Linger::begin(this.config.linger, LINGER_BYTES);
+        let linger = this.linger.get_or_insert_with(begin);
+        linger.poll(&mut this.stream, &mut this.timer, cx).map(Ok)
     }
 }

@@ -32,13 +32,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep_until;
 
 use super::activity::Activity;
-use super::connection::{Connection, Shared};
+use super::connection::Connection;
 use super::deadline::DeadlineIo;
 use super::outbox::{Outbox, PIECE_BYTES};
-use super::server::Server;
 use super::turn::{Collect, Turn};
-use super::{Handle, HttpConfig, Peer};
-use crate::accept::Held;
+use super::{Handle, HttpConfig};
 use crate::clock::monotonic;
 use crate::drain::Stage;
 use crate::stats::Cut;
@@ -70,20 +68,6 @@ fn builder(executor: Collect) -> http2::Builder<Collect> {
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL);
     builder
-}
-
-impl<H: Handle> Server<H> {
-    /// Serves one connection over any byte stream, such as one on which TLS has agreed on `h2`.
-    pub async fn serve_http2_stream<S>(self, stream: S, peer: Peer, held: Held)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let Shared { config, gate, .. } = &*self.shared;
-        let activity = Arc::new(Activity::new(monotonic(), Arc::clone(&gate.stats), peer.core));
-        let io = DeadlineIo::new(stream, Arc::clone(&activity), Arc::clone(config));
-        Connection::new(Arc::clone(&self.shared), activity, peer).serve_http2(io).await;
-        drop(held);
-    }
 }
 
 impl<H: Handle> Connection<H> {

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::config::MinimumRate;
-use super::deadline::LazyTimer;
 use crate::clock::monotonic;
+use crate::connection::LazyTimer;
 use crate::stats::{Cut, Stats};
 
 /// The most of a reply that is handed on at a time.

@@ -7,15 +7,25 @@ use hyper::server::conn::http1;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::activity::Activity;
-use super::connection::{Connection, Shared, Sweep};
+use super::connection::{Connection, Shared};
 use super::deadline::DeadlineIo;
 use super::whole::{self, End};
-use super::{Handle, HttpConfig, Peer};
+use super::{Handle, HttpConfig};
 use crate::accept::{Gate, Held};
 use crate::clock::monotonic;
+use crate::connection::{Peer, Sweep};
 
 /// The smallest buffer that hyper accepts.
 const SMALLEST_BUFFER: usize = 8192;
+
+/// What a connection may begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// A request of HTTP/1.1, or HTTP/2's preface.
+    Any,
+    /// HTTP/2's preface.
+    Http2,
+}
 
 /// An HTTP server for one service; clones share it.
 #[derive(Debug)]
@@ -48,12 +58,13 @@ impl<H: Handle> Server<H> {
         &self.shared.gate
     }
 
-    /// Serves one connection over any byte stream, such as one that TLS was taken off: HTTP/1.1, or
-    /// HTTP/2 if that is what the client begins with. The future ends with the connection.
-    pub fn serve_stream<S>(
+    /// Serves one connection over any byte stream, such as one that TLS was taken off. The future ends with
+    /// the connection.
+    pub(super) fn serve_stream<S>(
         &self,
         stream: S,
         peer: Peer,
+        begins: Begins,
         held: Held,
     ) -> impl Future<Output = ()> + Send + 'static + use<S, H>
     where
@@ -66,7 +77,11 @@ impl<H: Handle> Server<H> {
         let connection = Connection::new(Arc::clone(&self.shared), activity, peer);
         async move {
             // The others are boxed, so that a connection which never needs them has no room for them.
-            match whole::serve(&mut io, &connection, &mut sweep).await {
+            let end = match begins {
+                Begins::Any => whole::serve(&mut io, &connection, &mut sweep).await,
+                Begins::Http2 => End::Http2,
+            };
+            match end {
                 End::Close => {}
                 End::Hyper => Box::pin(connection.serve_with_hyper(io, sweep)).await,
                 End::Http2 => Box::pin(connection.serve_http2(io)).await,

@@ -26,8 +26,8 @@ use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::RequestBody;
-use super::connection::Sweep;
 use super::deadline::DeadlineIo;
+use crate::connection::Sweep;
 
 /// A client's offer to go on in another protocol, which its request names in the field `Upgrade`.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ use http::{Request, Response, header};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::activity::Phase;
-use super::connection::{Connection, Sweep};
+use super::connection::Connection;
 use super::deadline::DeadlineIo;
 use super::encode::Unwritten;
 use super::plain::{self, Found};
@@ -33,6 +33,7 @@ use super::preface::{PREFACE, may_become_preface};
 use super::send::{READ_BYTES, WRITE_BYTES, append, poll_once, put, while_connected, write};
 use super::{Body, BoxError, Handle, RequestBody};
 use crate::clock::monotonic;
+use crate::connection::Sweep;
 
 /// How the short way ends.
 #[derive(Debug, PartialEq, Eq)]

@@ -18,13 +18,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustls::Error;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::Tls;
 use crate::accept::Gate;
 use crate::clock::monotonic;
+use crate::connection::half_close;
 use crate::stats::HandshakeFailure;
 
 /// A connection whose handshake succeeded.
@@ -33,7 +33,7 @@ pub type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 /// How long and how much a client whose handshake failed is read dry, so that closing does not reset
 /// the connection before it has read the alert.
 const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: u64 = 64 << 10;
+const LINGER_BYTES: usize = 64 << 10;
 
 /// Why there is no secured stream.
 enum Unsecured {
@@ -70,11 +70,18 @@ impl Tls {
                 stats.handshake_failed(failure);
                 tracing::debug!(%peer, reason = failure.name(), "TLS handshake failed");
                 if let Some(stream) = stream {
-                    leave(stream).await;
+                    // An error means that the client does not wait for the alert.
+                    drop(half_close(stream, LINGER, LINGER_BYTES).await);
                 }
                 None
             }
         }
+    }
+
+    /// The application protocol that was agreed on, if any: one of those that this listener speaks.
+    pub fn agreed(&self, stream: &TlsStream) -> Option<&'static [u8]> {
+        let agreed = stream.get_ref().1.alpn_protocol()?;
+        self.shared.config.protocols.iter().copied().find(|protocol| *protocol == agreed)
     }
 
     async fn negotiate(&self, stream: TcpStream, gate: &Gate) -> Result<TlsStream, Unsecured> {
@@ -114,14 +121,5 @@ fn failure(error: &io::Error) -> HandshakeFailure {
         Error::PeerIncompatible(_) | Error::NoApplicationProtocol => HandshakeFailure::Incompatible,
         Error::AlertReceived(_) => HandshakeFailure::Alert,
         _ => HandshakeFailure::Other,
-    }
-}
-
-/// Half-closes and reads dry for a moment.
-async fn leave(mut stream: TcpStream) {
-    if stream.shutdown().await.is_ok() {
-        let mut rest = stream.take(LINGER_BYTES);
-        // Running out of patience is one way to end this.
-        drop(timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await);
     }
 }
