@@ -168,6 +168,37 @@ fn fault_42_a_client_certificate_opens_the_listener_and_changes_nothing() {
     assert_ne!(ask(&["--header", &bearer]).0, Some(0), "a token is no certificate");
 }
 
+#[test]
+fn the_name_in_a_clients_certificate_is_an_attribute() {
+    let certificates = Certificates::make();
+    let (pair, authority) = (certificates.issue("server"), certificates.authority());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let policies = r#"
+        [attributes.check]
+        client_id = "tls_name"
+        [[policy]]
+        name = "once"
+        key = ["client_id"]
+        limit = 1
+        window_seconds = 3600
+    "#;
+    fs::write(file.path(), policies).unwrap();
+    let service = Secured { pair: &pair, client_ca: Some(&authority) }
+        .start(&["HTTP"], &[("TIDEGATE_CONFIG", text(file.path()))]);
+    let url = format!("https://{}/v1/check", service.http);
+    let ask = |client: &Pair, version: &str| {
+        let identity = ["--cert", text(&client.certificate), "--key", text(&client.key), version];
+        curl(&certificates, &[&identity[..], &VERSION, &[&url]].concat()).1
+    };
+    let orders = certificates.issue_named("orders", "DNS:orders.example,URI:spiffe://example/orders");
+    let renewed = certificates.issue_named("renewed", "URI:spiffe://example/orders");
+    let billing = certificates.issue_named("billing", "DNS:billing.example");
+    assert_eq!(ask(&orders, "--http1.1"), "1.1 204");
+    assert_eq!(ask(&renewed, "--http2"), "2 429", "the URI is the name, whichever certificate has it");
+    assert_eq!(ask(&billing, "--http2"), "2 204");
+    assert_eq!(ask(&billing, "--http1.1"), "1.1 429");
+}
+
 /// Asks until the metrics page has this line.
 fn await_series(certificates: &Certificates, service: &Tidegate, series: &str) {
     let url = format!("https://{}/metrics", service.http);

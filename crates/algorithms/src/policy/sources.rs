@@ -24,6 +24,8 @@ pub enum Source {
     PathPart(usize),
     /// The client's address, an IPv6 one as its /64.
     Address,
+    /// The name in the certificate of who connected.
+    TlsName,
 }
 
 /// The forms of [`Source`] that a protocol has, by the words that documents use.
@@ -39,6 +41,8 @@ pub enum SourceForm {
     PathPart,
     /// [`Source::Address`]
     Address,
+    /// [`Source::TlsName`]
+    TlsName,
 }
 
 /// Attributes with their sources, each name once.
@@ -99,6 +103,7 @@ impl SourceForm {
             Self::Query => "query",
             Self::PathPart => "path_part",
             Self::Address => "address",
+            Self::TlsName => "tls_name",
         }
     }
 
@@ -111,6 +116,7 @@ impl SourceForm {
             Self::Query => "{ query = \"client\" }",
             Self::PathPart => "{ path_part = 1 }",
             Self::Address => "\"address\"",
+            Self::TlsName => "\"tls_name\"",
         }
     }
 }

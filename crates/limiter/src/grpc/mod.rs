@@ -116,7 +116,8 @@ impl Handle for Service {
         let path = head.uri.path();
         let route = TEMPLATES.iter().position(|known| *known == path).unwrap_or(0);
         let route = Route::new(u8::try_from(route).unwrap_or(0));
-        let caller = Caller { metadata: &head.headers, address: peer.address.ip() };
+        let tls_name = peer.tls_name.as_deref();
+        let caller = Caller { metadata: &head.headers, address: peer.address.ip(), tls_name };
         match self.answer(&head, body, caller).await {
             Ok(response) => Reply::new(route, response),
             Err(status) => Reply::new(route, failed(&status)).counted_as(status.code.http_status()),

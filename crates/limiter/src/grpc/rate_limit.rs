@@ -120,6 +120,8 @@ pub(super) struct Caller<'a> {
     pub(super) metadata: &'a HeaderMap,
     /// Where it came from.
     pub(super) address: IpAddr,
+    /// The name in its certificate.
+    pub(super) tls_name: Option<&'a str>,
 }
 
 impl Caller<'_> {
@@ -127,6 +129,7 @@ impl Caller<'_> {
         let found = sources.read(|source| match source {
             Source::Header(name) => Ok(sources::header(self.metadata, name)?.map(<[u8]>::to_vec)),
             Source::Address => Ok(Some(sources::address_text(self.address).into_bytes())),
+            Source::TlsName => Ok(self.tls_name.map(|name| name.as_bytes().to_vec())),
             // The configuration accepts none of these for gRPC.
             Source::Cookie(_) | Source::Query(_) | Source::PathPart(_) => Ok(None),
         });

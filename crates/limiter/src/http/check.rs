@@ -16,14 +16,16 @@
 //! | `ip` | the address that connected, or that trusted proxies state ([`super::proxied`]) |
 //! | `client_id` | the same, also where the configured source has no value |
 //!
+//! The source `tls_name` is the name in the certificate that the proxy showed, not its client.
+//!
 //! A parameter of the query that is no attribute's source is refused, not ignored: it is a mistake in the
 //! proxy's configuration, or a client that added to a value which the proxy did not escape.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 
 use http::request::Parts;
 use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source, Sources};
+use tidegate_net::http::Peer;
 use tidegate_wire::path::normal_form;
 use tidegate_wire::problem::{self, Problem};
 
@@ -55,16 +57,16 @@ type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
         Problems,
     )
 )]
-pub(super) async fn check(shared: &Shared, head: &Parts, peer: SocketAddr) -> Reply {
+pub(super) async fn check(shared: &Shared, head: &Parts, peer: &Peer) -> Reply {
     match decide(shared, head, peer).await {
         Ok(decision) => reply_to(shared, &decision),
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn decide(shared: &Shared, head: &Parts, peer: SocketAddr) -> Result<Decision, Refusal> {
+async fn decide(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Decision, Refusal> {
     let set = shared.engine.in_force();
-    let address = client_address(&head.headers, peer.ip(), shared.settings.trusted_hops)?;
+    let address = client_address(&head.headers, peer.address.ip(), shared.settings.trusted_hops)?;
     let address = sources::address_text(address);
     let proxied = Proxied::read(&head.headers, shared.settings.proxy_headers)?;
     let query = query(head.uri.query().unwrap_or_default(), &set.sources().check)?;
@@ -73,7 +75,8 @@ async fn decide(shared: &Shared, head: &Parts, peer: SocketAddr) -> Result<Decis
         None => None,
     };
     let (method, path) = (proxied.method, path.as_deref());
-    let request = Request { head, method, path, query, address: address.as_bytes() };
+    let tls_name = peer.tls_name.as_deref();
+    let request = Request { head, method, path, query, address: address.as_bytes(), tls_name };
     let attributes = request.attributes(&set)?;
     let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
     let attributes = Attributes::new(&pairs);
@@ -96,6 +99,7 @@ struct Request<'a> {
     path: Option<&'a [u8]>,
     query: Vec<Parameter<'a>>,
     address: &'a [u8],
+    tls_name: Option<&'a str>,
 }
 
 impl<'a> Request<'a> {
@@ -134,6 +138,7 @@ impl<'a> Request<'a> {
                 self.path.and_then(|path| path.split(|byte| *byte == b'/').nth(*number)).map(Cow::Borrowed)
             }
             Source::Address => Some(Cow::Borrowed(self.address)),
+            Source::TlsName => self.tls_name.map(|name| Cow::Borrowed(name.as_bytes())),
         })
     }
 }

@@ -29,7 +29,6 @@ mod service;
 mod set_aside;
 mod usage;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -42,7 +41,7 @@ use http::request::Parts;
 use http::{Method, Request, Response};
 
 use tidegate_control::Configuration;
-use tidegate_net::http::{Answered, Plain, Unwritten};
+use tidegate_net::http::{Answered, Peer, Plain, Unwritten};
 use tidegate_net::stats::Route;
 
 use crate::credential::{Scope, TokensInForce};
@@ -102,7 +101,7 @@ impl Api {
 
     /// Answers one request whose body has been read. The first value is the route's template, for
     /// metrics.
-    pub async fn respond(&self, head: Parts, body: Bytes, peer: SocketAddr) -> (&'static str, ApiReply) {
+    pub async fn respond(&self, head: Parts, body: Bytes, peer: &Peer) -> (&'static str, ApiReply) {
         let shared = &self.shared;
         let template = match (&head.method, head.uri.path()) {
             (&Method::POST, RATELIMIT) => RATELIMIT,

@@ -33,7 +33,7 @@ impl Service {
             return Reply::new(Route::OTHER, allowed.map(Body::Full));
         }
         let (template, reply) = match body.bytes(self.max_body_bytes).await {
-            Ok(body) => self.api.respond(head, body, peer.address).await,
+            Ok(body) => self.api.respond(head, body, peer).await,
             Err(error) => {
                 let mut refused = refuse(&error);
                 permission.put(&mut refused);

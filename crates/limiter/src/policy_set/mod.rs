@@ -85,9 +85,10 @@ impl AttributeSources {
                 SourceForm::Query,
                 SourceForm::PathPart,
                 SourceForm::Address,
+                SourceForm::TlsName,
             ],
         ),
-        ("grpc", &[SourceForm::Header, SourceForm::Address]),
+        ("grpc", &[SourceForm::Header, SourceForm::Address, SourceForm::TlsName]),
     ];
 
     /// The sources for one of [`Self::PROTOCOLS`].

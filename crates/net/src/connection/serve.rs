@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,16 +13,18 @@ use tokio::time::timeout;
 use crate::accept::{Gate, Held, accept};
 use crate::listen::{ListenSocket, Listeners};
 use crate::runtime::Cores;
-use crate::tls::Tls;
+use crate::tls::{Tls, peer_name};
 
 /// How long a connection over the limit may take, from being accepted to its end.
 const OPERATION_LIFE: Duration = Duration::from_secs(2);
 
 /// The other end of a connection, and where it is served.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// The address that connected.
     pub address: SocketAddr,
+    /// The name in the certificate that it showed, if it was asked for one ([`crate::tls::peer_name`]).
+    pub tls_name: Option<Arc<str>>,
     /// The core that serves it, below [`Cores::count`].
     pub core: usize,
     /// Whether the connection is one over the limit, for the operator's pages only.
@@ -67,7 +70,7 @@ async fn serve_socket<P: ServeConnection>(
 ) -> io::Result<()> {
     accept(socket, server.gate(), core, |stream, address, held| {
         let (server, tls) = (server.clone(), tls.clone());
-        let peer = Peer { address, core, is_for_operation: held.is_for_operation() };
+        let peer = Peer { address, tls_name: None, core, is_for_operation: held.is_for_operation() };
         // Each way is a task of its own size: a connection without TLS has no room for it.
         drop(match tls {
             tls if peer.is_for_operation => {
@@ -94,8 +97,9 @@ async fn serve_either<P: ServeConnection>(
     }
 }
 
-async fn serve_tls<P: ServeConnection>(server: P, tls: Tls, stream: TcpStream, peer: Peer, held: Held) {
+async fn serve_tls<P: ServeConnection>(server: P, tls: Tls, stream: TcpStream, mut peer: Peer, held: Held) {
     let Some(stream) = tls.handshake(stream, peer.address, server.gate(), peer.core).await else { return };
+    peer.tls_name = peer_name(stream.get_ref().1);
     let agreed = tls.agreed(&stream);
     server.serve_connection(stream, peer, agreed, held).await;
 }

@@ -90,7 +90,7 @@ impl<H: Handle> Connection<H> {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connection = Arc::new(self);
-        let (activity, peer) = (Arc::clone(&connection.activity), connection.peer);
+        let (activity, peer) = (Arc::clone(&connection.activity), connection.peer.clone());
         let protocol = connection.server.protocol.clone();
         let Shared { handler, config, .. } = &*connection.server;
         let front = Front::new(io, Arc::clone(&activity), Arc::clone(config), handler.may_upgrade());

@@ -77,7 +77,7 @@ impl<H: Handle> Connection<H> {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connection = Arc::new(self);
-        let (outbox, peer) = (Arc::clone(connection.outbox()), *connection.peer());
+        let (outbox, peer) = (Arc::clone(connection.outbox()), connection.peer().clone());
         let drain = connection.drain().clone();
         let mut watch = Watch::new(Arc::clone(&outbox), connection.shared_activity(), connection.config());
         // In a box: hyper hands this future on several times before it is first polled, and what a

@@ -15,11 +15,12 @@
 //! client in for hours after its authority was taken off the list. No early data, which can be replayed.
 //!
 //! Deliberately absent: choosing among certificates by server name, revocation lists, OCSP stapling,
-//! and who a client is. A client certificate opens the listener; what may be asked there is decided
-//! by the service, as it is without TLS.
+//! and what a client may do. A client certificate opens the listener and names the client
+//! ([`peer_name`]); what may be asked there is decided by the service, as it is without TLS.
 
 mod handshake;
 mod identity;
+mod peer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use handshake::TlsStream;
 pub use identity::{TlsError, TlsFault, TlsFile};
+pub use peer::peer_name;
 
 use crate::clock::wall;
 

@@ -43,6 +43,7 @@ pub fn parse_sources(value: &Value, pointer: &str, forms: &[SourceForm]) -> Resu
 fn source(value: &Value, forms: &[SourceForm]) -> Option<Source> {
     let (form, source) = match value {
         Value::String(word) if word == SourceForm::Address.word() => (SourceForm::Address, Source::Address),
+        Value::String(word) if word == SourceForm::TlsName.word() => (SourceForm::TlsName, Source::TlsName),
         Value::Object(map) => one_field(map)?,
         _ => return None,
     };
@@ -90,12 +91,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const ALL: [SourceForm; 5] = [
+    const ALL: [SourceForm; 6] = [
         SourceForm::Header,
         SourceForm::Cookie,
         SourceForm::Query,
         SourceForm::PathPart,
         SourceForm::Address,
+        SourceForm::TlsName,
     ];
 
     #[test]
