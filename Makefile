@@ -12,6 +12,7 @@ test: setup lint ## everything that CI runs: installs what is missing, all check
 	cargo xtask deny
 	cargo xtask fuzz --seconds 5
 	cargo test --workspace --locked --no-fail-fast
+	cargo xtask clients
 
 setup: ## installs the Debian packages, Python packages and tools that are missing
 	cargo xtask setup
@@ -27,6 +28,7 @@ lint: ## formatting, clippy, documentation, the rules of the house
 	@# With --examples cargo chooses features as for tests, and takes what clippy has checked.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --bin xtask --examples --no-deps --locked --document-private-items
 	cargo xtask tidy
+	cargo xtask clients --lint
 
 audit: ## dependencies against the advisory database (needs the network)
 	cargo xtask deny --all

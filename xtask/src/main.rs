@@ -4,6 +4,7 @@
 mod bench;
 mod capacity;
 mod chore;
+mod clients;
 mod dist;
 mod fuzz;
 mod markdown;
@@ -26,6 +27,7 @@ const CHORES: &[(&str, &str)] = &[
     ("dist", "builds what is shipped: the binary, and its debug information apart, in target/dist/"),
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
+    ("clients", "checks and tests the client libraries, or the one named [without their tests: --lint]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
     ("pauses", "runs the tests of sockets and stores while single threads are stopped [crate[/test]]"),
 ];
@@ -57,6 +59,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "dist" => dist::dist(&root),
         "bench" => bench::bench(&root, rest),
         "capacity" => capacity::capacity(&root, rest),
+        "clients" => clients::clients(&root, rest),
         "fuzz" => fuzz::fuzz(&root, rest),
         "pauses" => pauses::pauses(&root, rest),
         unknown => bail!("`{unknown}` is no chore; `cargo xtask` lists them"),
@@ -81,7 +84,7 @@ fn faults(root: &Path) -> anyhow::Result<()> {
     let list = files.iter().find(|file| file.path == "docs/faults.md").context("docs/faults.md")?;
     let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
     let sources: Vec<source::Source> = rust.map(|file| source::Source::new(&file.path, &file.text)).collect();
-    let proofs = tidy::faults::proofs(&sources);
+    let proofs = tidy::faults::proofs(&sources, &files);
     for (number, fault) in tidy::faults::rows(&list.text) {
         println!("{number:2}  {fault}");
         for test in proofs.get(&number).into_iter().flatten() {

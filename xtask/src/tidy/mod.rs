@@ -107,9 +107,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(references::check(&files, &references::Known::read(root, &files)?, |path| {
         root.join(path).exists()
     }));
-    findings.extend(faults::check(&sources));
+    findings.extend(faults::check(&sources, &files));
     let page = files.iter().find(|file| file.path == "docs/faults.md").context("docs/faults.md")?;
-    findings.extend(faults::check_marks(&page.text, &sources));
+    findings.extend(faults::check_marks(&page.text, &sources, &files));
     findings.extend(decisions::check(&files));
     findings.extend(invariants::check(&files, &sources));
     findings.sort();

@@ -1,0 +1,219 @@
+"""What the sync and the async client have in common: everything but waiting.
+
+```text
+  call -> cached? -> breaker? -> (the client sends and waits) -> judge -> decision
+                         |                                          |
+                         +--------------> fall_back <---------------+
+```
+
+A failure is a value here (`Failed`), never an exception that leaves the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+from urllib.parse import quote, urlencode
+
+from ._fallback import Breaker, Denials, LocalLimiter
+from ._http import Response
+from ._options import Options, Target
+from ._types import (
+    Attributes,
+    Decision,
+    Event,
+    Explanation,
+    Failure,
+    InvalidRequest,
+    NotAsDocumented,
+    Problem,
+    Refunded,
+    Renewed,
+    Request,
+    read,
+)
+
+_Model = TypeVar("_Model")
+MAX_BATCH = 1_000
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+class Failed(Exception):
+    """The server gave no answer. Never leaves the client, but for `Unavailable`."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure: Failure = failure
+
+
+class Core:
+    """One client's state without its connections."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.target = Target.of(options)
+        self.breaker = Breaker(options.breaker_failures, options.breaker_open_ms)
+        self.denials = Denials(options.denial_cache, options.denial_cache_ms)
+        self._local = LocalLimiter(options.fallback) if options.fallback else None
+
+    def request(self, method: str, path: str, body: str = "") -> bytes:
+        """The bytes of a request."""
+        content = body.encode("utf-8", "surrogatepass")
+        line = f"{method} {self.target.prefix}{path} HTTP/1.1\r\n"
+        return f"{line}{self.target.head}content-length: {len(content)}\r\n\r\n".encode("ascii") + content
+
+    def decisions(self, requests: Request | Sequence[Request]) -> bytes:
+        """The bytes that ask for one decision, or for a list."""
+        body = _item(requests) if isinstance(requests, Request) else f"[{','.join(map(_item, requests))}]"
+        return self.request("POST", "/v1/decisions", body)
+
+    def refund(self, attributes: Attributes, cost: int) -> bytes:
+        """The bytes that give units back."""
+        return self.request("POST", "/v1/refunds", _item(Request(attributes, cost)))
+
+    def acquire(self, attributes: Attributes) -> bytes:
+        """The bytes that ask for a permit."""
+        return self.request("POST", "/v1/permits", _item(Request(attributes)))
+
+    def renew(self, permit: str) -> bytes:
+        """The bytes that prolong a permit."""
+        return self.request("POST", f"/v1/permits/{quote(permit, safe='')}/renew")
+
+    def release(self, permit: str) -> bytes:
+        """The bytes that give a permit back."""
+        return self.request("DELETE", f"/v1/permits/{quote(permit, safe='')}")
+
+    def explain(self, attributes: Attributes, cost: int) -> bytes:
+        """The bytes that ask why."""
+        pairs = [*attributes.items(), ("cost", str(cost))]
+        return self.request("GET", f"/v1/explain?{urlencode(pairs, errors='surrogatepass')}")
+
+    def judge(self, response: Response, *, good: Iterable[int] = (200,)) -> object:
+        """The JSON value of a good reply.
+
+        Raises:
+            InvalidRequest: the caller's mistake.
+            Failed: anything else.
+
+        """
+        if response.status in good:
+            try:
+                document: object = json.loads(response.body) if response.body else None
+            except (ValueError, RecursionError):
+                raise self.failed("reply") from None
+            return document
+        if response.status in (400, 413, 422):
+            self.breaker.answered()
+            raise InvalidRequest(_problem(response))
+        if response.status < 500:
+            self.breaker.answered()
+            raise Failed("status")
+        raise self.failed("status")
+
+    def failed(self, failure: Failure) -> Failed:
+        """Counts a failure of the server."""
+        self.breaker.failed(time.monotonic())
+        return Failed(failure)
+
+    def one(self, response: Response) -> Decision:
+        """The decision in a reply to one request."""
+        document = self.judge(response)
+        try:
+            decision = read(Decision, document)
+        except NotAsDocumented:
+            raise self.failed("reply") from None
+        self.breaker.answered()
+        decision.rate_limit_policy = response.fields.get("ratelimit-policy")
+        decision.rate_limit = response.fields.get("ratelimit")
+        return decision
+
+    def many(self, response: Response, count: int) -> list[Decision]:
+        """The decisions in a reply to a list of so many requests."""
+        document = self.judge(response)
+        if not isinstance(document, list) or len(document) != count:
+            raise self.failed("reply")
+        try:
+            decisions = [read(Decision, item) for item in document]
+        except NotAsDocumented:
+            raise self.failed("reply") from None
+        self.breaker.answered()
+        return decisions
+
+    def refunded(self, response: Response) -> Refunded:
+        """The policies in a reply to a refund."""
+        return self._read(Refunded, response)
+
+    def renewed(self, response: Response) -> Renewed:
+        """The lease in a reply to a renewal."""
+        return self._read(Renewed, response)
+
+    def explanation(self, response: Response) -> Explanation:
+        """The explanation in a reply."""
+        return self._read(Explanation, response)
+
+    def released(self, response: Response) -> None:
+        """Whether a permit was given back does not matter: its lease ends."""
+        with contextlib.suppress(InvalidRequest):
+            self.judge(response, good=(200, 204))
+
+    def _read(self, model: type[_Model], response: Response) -> _Model:
+        document = self.judge(response)
+        try:
+            found = read(model, document)
+        except NotAsDocumented:
+            raise self.failed("reply") from None
+        self.breaker.answered()
+        return found
+
+    def fall_back(self, request: Request, failure: Failure) -> Decision:
+        """Decides without the server."""
+        mode = self.options.on_failure
+        if mode == "local" and self._local is not None:
+            decision = self._local.decide(request, time.monotonic())
+        elif mode == "open":
+            decision = Decision(True, degraded="open")
+        else:
+            decision = Decision(False, degraded="closed", retry_after=1, retry_after_ms=1000)
+        decision.source, decision.failure = "fallback", failure
+        return decision
+
+    def decided(self, operation: str, decision: Decision, started: float, count: int = 1) -> None:
+        """Tells the hook of a decision."""
+        if self.options.on_event is not None:
+            outcome = "allowed" if decision.allowed else "denied"
+            self._tell(
+                Event(operation, outcome, 0, decision.source, decision.failure, decision.policy, count),
+                started,
+            )
+
+    def ended(self, operation: str, failure: Failure | None, started: float) -> None:
+        """Tells the hook of a call that decides nothing."""
+        if self.options.on_event is not None:
+            source = None if failure else "server"
+            self._tell(Event(operation, "failed" if failure else "done", 0, source, failure), started)  # type: ignore[arg-type]
+
+    def _tell(self, event: Event, started: float) -> None:
+        # A hook that throws must not be the reason of an outage either.
+        with contextlib.suppress(Exception):
+            assert self.options.on_event is not None  # noqa: S101
+            self.options.on_event(replace(event, duration_ms=(time.monotonic() - started) * 1000))
+
+
+def _item(request: Request) -> str:
+    item: dict[str, object] = {"attributes": dict(request.attributes)}
+    if request.cost != 1:
+        item["cost"] = request.cost
+    if request.peek:
+        item["peek"] = True
+    return _encode(item)
+
+
+def _problem(response: Response) -> Problem:
+    try:
+        return read(Problem, json.loads(response.body))
+    except (ValueError, RecursionError, NotAsDocumented):
+        return Problem("about:blank", "", response.status, f"the server answered {response.status}")

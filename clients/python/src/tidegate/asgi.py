@@ -1,0 +1,119 @@
+"""The ASGI middleware: FastAPI, Starlette, Django's ASGI, Quart, Litestar.
+
+```python
+app.add_middleware(TidegateMiddleware, client=AsyncClient(), key=lambda scope: header(scope, "x-api-key"))
+```
+
+A WebSocket is asked for when it opens; a denial closes it before it is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+from ._async_client import AsyncClient
+from ._middleware import Fields, Settlement, attributes_of, delay, denial, fields, refusal
+from ._types import InvalidRequest, Request
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_TRY_AGAIN_LATER = 1013
+
+
+def header(scope: Scope, name: str) -> str:
+    """The first header field of that name, or nothing."""
+    wanted = name.lower().encode("latin-1")
+    return next((value.decode("latin-1") for field, value in scope["headers"] if field == wanted), "")
+
+
+def peer(scope: Scope) -> str:
+    """The peer's address, as the connection states it."""
+    return str(scope["client"][0]) if scope.get("client") else ""
+
+
+def path_and_method(scope: Scope) -> dict[str, str]:
+    """What is sent of a request beside its key."""
+    return {"path": scope["path"], "method": scope.get("method", "GET")}
+
+
+class TidegateMiddleware:
+    """Asks before each request. `scope["tidegate"]` has the decision and `settle(used)`.
+
+    `key`, `attributes`, `cost` and `skip` are given the scope; `key` and `cost` may be coroutines.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        client: AsyncClient | None = None,
+        *,
+        key: Callable[[Scope], str | Awaitable[str]] = peer,
+        attributes: Callable[[Scope], dict[str, str]] = path_and_method,
+        cost: Callable[[Scope], int | Awaitable[int]] = lambda _: 1,
+        skip: Callable[[Scope], bool] = lambda _: False,
+        max_delay_ms: float = 1_000,
+    ) -> None:
+        self._app = app
+        self._client = client or AsyncClient()
+        self._key, self._attributes, self._cost, self._skip = key, attributes, cost, skip
+        self._max_delay_ms = max_delay_ms
+        # The loop keeps no task that only it knows of.
+        self._refunds: set[asyncio.Task[Any]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one connection of ASGI."""
+        if scope["type"] not in ("http", "websocket") or self._skip(scope):
+            await self._app(scope, receive, send)
+            return
+        key, cost = self._key(scope), self._cost(scope)
+        key = await key if inspect.isawaitable(key) else key
+        cost = await cost if inspect.isawaitable(cost) else cost
+        request = Request(attributes_of(self._attributes(scope), key), cost)
+        try:
+            decision = await self._client.allow(request.attributes, request.cost)
+        except InvalidRequest as error:
+            await _answer(scope, receive, send, refusal(error))
+            return
+        if not decision.allowed:
+            await _answer(scope, receive, send, denial(decision))
+            return
+        if seconds := delay(decision, self._max_delay_ms):
+            await asyncio.sleep(seconds)
+        settlement = Settlement(request, decision)
+        scope["tidegate"] = settlement
+        added = [(name.encode(), value.encode()) for name, value in fields(decision)]
+
+        async def send_with_fields(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.accept"):
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_fields)
+        finally:
+            # In a task: this one may have been cancelled, because the client has gone.
+            if rest := settlement.rest():
+                task = asyncio.create_task(self._client.refund(rest.attributes, rest.cost))
+                self._refunds.add(task)
+                task.add_done_callback(self._refunds.discard)
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send, response: tuple[int, Fields, bytes]) -> None:
+    status, sent, body = response
+    prefix = ""
+    if scope["type"] == "websocket":
+        await receive()
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})
+            return
+        prefix = "websocket."
+    headers = [(name.encode(), value.encode()) for name, value in sent]
+    await send({"type": f"{prefix}http.response.start", "status": status, "headers": headers})
+    await send({"type": f"{prefix}http.response.body", "body": body})

@@ -1,0 +1,71 @@
+"""The example of the README, run as it stands there."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+from support import BINARY, CLIENTS, until
+
+MARK = "<!-- run by clients/python/tests/test_readme.py -->"
+
+
+def example() -> str:
+    readme = (CLIENTS / "python/README.md").read_text()
+    found = re.search(re.escape(MARK) + r"\n```python\n(.*?)```", readme, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def status(port: int) -> str:
+    asked = subprocess.run(
+        ["curl", "-si", f"http://127.0.0.1:{port}/"], capture_output=True, text=True, check=False
+    )
+    return asked.stdout
+
+
+def test_the_example_ends_in_a_429(tmp_path: pathlib.Path) -> None:
+    free = "127.0.0.1:0"
+    log = tmp_path / "server"
+    with log.open("w") as said:
+        command = [BINARY, "serve", "--data-dir", str(tmp_path / "data"), "--http-listen", free]
+        server = subprocess.Popen([*command, "--grpc-listen", free, "--resp-listen", free], stdout=said)
+        try:
+
+            def address() -> str:
+                found = re.search(r"decision API +(http://\S+)", log.read_text())
+                return found[1] if found else ""
+
+            url = until(address)
+            code = example().replace("http://127.0.0.1:4000", url).replace("port=8000", "port=0")
+            # It counts on every request being asked, also on a busy machine.
+            code = code.replace(f'Client("{url}")', f'Client("{url}", deadline_ms=10_000)')
+            (tmp_path / "app.py").write_text(code)
+            run(tmp_path)
+        finally:
+            server.kill()
+            server.wait()
+
+
+def run(folder: pathlib.Path) -> None:
+    with (folder / "said").open("w+") as said:
+        app = subprocess.Popen([sys.executable, "app.py"], cwd=folder, stderr=said, env=os.environ)
+        try:
+
+            def port() -> int:
+                found = re.search(r"Running on http://127\.0\.0\.1:(\d+)", (folder / "said").read_text())
+                return int(found[1]) if found else 0
+
+            listening = until(port)
+            replies = [status(listening) for _ in range(101)]
+        finally:
+            app.kill()
+            app.wait()
+    assert all(reply.startswith("HTTP/1.1 200") for reply in replies[:100])
+    assert replies[100].startswith("HTTP/1.1 429 Too Many Requests")
+    assert re.search(r"(?mi)^retry-after: \d+\r?$", replies[100])
+    assert re.search(r'(?mi)^ratelimit: "default";r=0;t=\d+\r?$', replies[100])
+    assert "application/problem+json" in replies[100]

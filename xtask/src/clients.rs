@@ -1,0 +1,166 @@
+//! `cargo xtask clients [language] [--lint]`: the client libraries of `clients/`, checked as their users get them.
+//!
+//! ```text
+//!   --lint   formatter, linter and types of each language
+//!   else     package built -> installed from its file into target/clients/ -> tests against the real binary
+//! ```
+//!
+//! The tests start `TIDEGATE_BIN`, or `target/debug/tidegate`, which `cargo test --workspace` has built.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::chore::{find, run};
+
+/// A client library.
+struct Language {
+    /// Its folder in `clients/`.
+    name: &'static str,
+    lint: fn(&Path) -> anyhow::Result<()>,
+    test: fn(&Path) -> anyhow::Result<()>,
+}
+
+const LANGUAGES: &[Language] = &[
+    Language { name: "python", lint: lint_python, test: test_python },
+    Language { name: "go", lint: lint_go, test: test_go },
+];
+
+/// Checks the language named, or all.
+///
+/// # Errors
+/// When a check or test fails, or there is no such language.
+pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let lint = arguments.iter().any(|argument| argument == "--lint");
+    let named: Vec<&String> = arguments.iter().filter(|argument| *argument != "--lint").collect();
+    let chosen: Vec<&Language> = LANGUAGES
+        .iter()
+        .filter(|language| named.is_empty() || named.iter().any(|name| *name == language.name))
+        .collect();
+    if chosen.len() < named.len().max(1) {
+        let names: Vec<&str> = LANGUAGES.iter().map(|language| language.name).collect();
+        bail!("no such client; there are {}", names.join(", "));
+    }
+    if !lint {
+        let binary = binary(root);
+        if !binary.is_file() {
+            bail!(
+                "there is no {}: `cargo test --workspace` builds it, TIDEGATE_BIN names another",
+                binary.display()
+            );
+        }
+    }
+    for language in chosen {
+        if lint { (language.lint)(root) } else { (language.test)(root) }
+            .with_context(|| format!("the client in clients/{}", language.name))?;
+    }
+    Ok(())
+}
+
+fn binary(root: &Path) -> PathBuf {
+    std::env::var_os("TIDEGATE_BIN").map_or_else(|| root.join("target/debug/tidegate"), PathBuf::from)
+}
+
+/// A program of `.venv`, to be run in the Python client's folder.
+fn python(root: &Path, program: &str) -> Command {
+    let mut command = Command::new(root.join(".venv/bin").join(program));
+    command.current_dir(root.join("clients/python"));
+    command
+}
+
+fn lint_python(root: &Path) -> anyhow::Result<()> {
+    run(python(root, "ruff").args(["format", "--check", ".", "../faulty.py"]))?;
+    run(python(root, "ruff").args(["check", "."]))?;
+    run(&mut python(root, "mypy"))
+}
+
+fn test_python(root: &Path) -> anyhow::Result<()> {
+    let (built, installed) =
+        (root.join("target/clients/python/dist"), root.join("target/clients/python/installed"));
+    empty(&built)?;
+    empty(&installed)?;
+    // The source distribution, and from it the wheel: both are known to be whole.
+    run(python(root, "python").args(["-m", "build", "--no-isolation", "--outdir"]).arg(&built))?;
+    let wheel = one_file(&built, ".whl")?;
+    run(python(root, "pip")
+        .args(["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--target"])
+        .arg(&installed)
+        .arg(wheel))?;
+    run(python(root, "pytest").env("PYTHONPATH", &installed).env("TIDEGATE_BIN", binary(root)))
+}
+
+/// Calls `step` with a command of Go for each module below `clients/go`.
+fn for_each_go_module(root: &Path, step: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    if find("go").is_none() {
+        bail!("Go is not installed");
+    }
+    let mut folders = vec![root.join("clients/go")];
+    while let Some(folder) = folders.pop() {
+        if folder.join("go.mod").is_file() {
+            step(&folder)?;
+        }
+        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn lint_go(root: &Path) -> anyhow::Result<()> {
+    let unformatted = crate::chore::capture(Command::new("gofmt").arg("-l").arg(root.join("clients/go")))?;
+    if !unformatted.trim().is_empty() {
+        bail!("not formatted: gofmt -w {}", unformatted.trim().replace('\n', " "));
+    }
+    for_each_go_module(root, |folder| run(Command::new("go").args(["vet", "./..."]).current_dir(folder)))
+}
+
+fn test_go(root: &Path) -> anyhow::Result<()> {
+    for_each_go_module(root, |folder| {
+        run(Command::new("go").args(["test", "./..."]).env("TIDEGATE_BIN", binary(root)).current_dir(folder))
+    })
+}
+
+/// An empty folder, made anew.
+fn empty(folder: &Path) -> anyhow::Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())
+}
+
+/// The one file of a folder whose name ends so.
+fn one_file(folder: &Path, ending: &str) -> anyhow::Result<PathBuf> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let found: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
+    match <[PathBuf; 1]>::try_from(found) {
+        Ok([file]) => Ok(file),
+        Err(others) => bail!("{} has {} files {ending}, not one", folder.display(), others.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_client_lists_the_known_ones() {
+        let failure = clients(Path::new("."), &["cobol".to_owned()]).unwrap_err().to_string();
+        assert!(failure.starts_with("no such client; there are python, "), "{failure}");
+    }
+
+    #[test]
+    fn every_client_of_the_repository_is_checked() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for entry in std::fs::read_dir(root.join("clients")).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let known = LANGUAGES.iter().any(|language| language.name == name);
+            assert!(known || !path.is_dir(), "`cargo xtask clients` does not know clients/{name}");
+        }
+    }
+}
