@@ -8,36 +8,33 @@
 //! | the client's body broke off, came too slowly or was too large | never; it is not the server's fault |
 
 use std::error::Error;
-use std::time::Duration;
-
-use http::header::{self, HOST, HeaderValue};
-use http::request::Parts;
-use http::{Method, Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tidegate_net::clock::monotonic;
-use tidegate_net::http::BodyError;
-use tidegate_upstream::backend::Target;
-use tidegate_upstream::connect::Resolver;
-use tokio::time::timeout;
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tidegate_net::clock::monotonic;
+use tidegate_upstream::connect::Resolver;
+use tokio::time::timeout_at;
 
-use crate::body::{PayloadError, RequestPayload};
-use crate::fields::{self, MAX_HEAD_BYTES};
-use crate::pool::Sender;
+use crate::body::{Progress, RequestPayload};
+use crate::config::ServerConfig;
+use crate::connection::{self, Sender};
+use crate::fields;
 use crate::refusal::Refusal;
 use crate::upstream::Upstream;
-
-/// Most fields of a reply's head.
-const MAX_FIELDS: usize = 128;
 
 /// A request that can be sent, perhaps several times.
 #[derive(Debug)]
 pub(crate) struct Message {
     parts: Parts,
     payload: Payload,
+    /// The protocol in which client and server would go on, if the server agrees.
+    upgrade: Option<HeaderValue>,
 }
 
 #[derive(Debug)]
@@ -49,12 +46,12 @@ enum Payload {
 }
 
 impl Message {
-    pub(crate) fn new(parts: Parts, payload: RequestPayload) -> Self {
+    pub(crate) fn new(parts: Parts, payload: RequestPayload, upgrade: Option<HeaderValue>) -> Self {
         let payload = match payload {
             RequestPayload::Whole(bytes) => Payload::Whole(bytes),
             streaming => Payload::Once(Some(streaming)),
         };
-        Self { parts, payload }
+        Self { parts, payload, upgrade }
     }
 
     /// Whether a server may be sent the request although another one may have obeyed it already: its
@@ -67,8 +64,13 @@ impl Message {
         is_idempotent && matches!(self.payload, Payload::Whole(_))
     }
 
+    /// Whether its body is still coming, so that it can be sent once and takes its time.
+    pub(crate) fn is_streaming(&self) -> bool {
+        matches!(self.payload, Payload::Once(_))
+    }
+
     /// The request as it is sent to `server`, which is its host where the client named none.
-    fn take(&mut self, server: &Target) -> Option<Request<RequestPayload>> {
+    fn take(&mut self, server: &ServerConfig, is_http2: bool) -> Option<Request<RequestPayload>> {
         let payload = match &mut self.payload {
             Payload::Whole(bytes) => RequestPayload::Whole(bytes.clone()),
             Payload::Once(payload) => payload.take()?,
@@ -77,12 +79,23 @@ impl Message {
         *request.method_mut() = self.parts.method.clone();
         *request.uri_mut() = self.parts.uri.clone();
         *request.headers_mut() = self.parts.headers.clone();
-        if let header::Entry::Vacant(host) = request.headers_mut().entry(HOST)
-            && let Ok(server) = HeaderValue::from_str(&server.to_string())
-        {
-            host.insert(server);
+        if let Some(protocol) = self.upgrade.as_ref().filter(|_| !is_http2) {
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            request.headers_mut().insert(UPGRADE, protocol.clone());
         }
-        Some(request)
+        connection::addressed(request, server, is_http2)
+    }
+
+    /// Whether a reply that goes on in another protocol is what was asked for.
+    fn is_agreed(&self, reply: &Response<Incoming>) -> bool {
+        match (reply.status() == StatusCode::SWITCHING_PROTOCOLS, &self.upgrade) {
+            (false, _) => true,
+            (true, None) => false,
+            (true, Some(asked)) => {
+                let agreed = reply.headers().get(UPGRADE);
+                agreed.is_some_and(|agreed| agreed.as_bytes().eq_ignore_ascii_case(asked.as_bytes()))
+            }
+        }
     }
 
     fn give_back(&mut self, request: Request<RequestPayload>) {
@@ -123,19 +136,25 @@ pub(crate) struct Attempt<'a> {
     pub(crate) server: usize,
     pub(crate) core: usize,
     pub(crate) resolver: &'a Resolver,
-    /// Longest wait for the reply's head.
+    /// Longest wait for the reply's head, from when the server last took some of the request.
     pub(crate) patience: Duration,
+    /// When it must be there at any rate.
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Attempt<'_> {
     /// Sends `message` and waits for the head of its reply.
     pub(crate) async fn send(&self, message: &mut Message) -> Result<Exchange, Failure> {
+        let server = &self.upstream.config.servers[self.server];
+        // A second kept connection may have been closed as well: the next one is new.
+        let mut may_be_kept = true;
         loop {
             let kept = self.upstream.pools[self.server].take(self.core, monotonic());
+            let kept = kept.filter(|_| std::mem::take(&mut may_be_kept));
             let was_kept = kept.is_some();
             let mut sender = match kept {
                 Some(sender) => sender,
-                None => self.connect().await?,
+                None => self.connect(server).await?,
             };
             if sender.ready().await.is_err() {
                 if was_kept {
@@ -143,16 +162,19 @@ impl Attempt<'_> {
                 }
                 return Err(Failure::of_server(Refusal::Unreachable, true));
             }
-            let Some(request) = message.take(self.target()) else {
+            let Some(request) = message.take(server, sender.is_http2()) else {
                 return Err(Failure::of_server(Refusal::BadReply, false));
             };
-            let error = match timeout(self.patience, sender.try_send_request(request)).await {
-                Ok(Ok(reply)) if fields::is_sound(&reply) => return Ok(Exchange { reply, sender }),
-                Ok(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
-                Ok(Err(error)) => error,
-                Err(_) => return Err(Failure::of_server(Refusal::TimedOut, false)),
+            let progress = request.body().progress();
+            let sent = self.in_time(sender.send(request), progress.as_deref()).await;
+            let mut error = match sent {
+                Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
+                    return Ok(Exchange { reply, sender });
+                }
+                Some(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
+                Some(Err(error)) => error,
+                None => return Err(Failure::of_server(Refusal::TimedOut, false)),
             };
-            let mut error = error;
             if let Some(unsent) = error.take_message() {
                 message.give_back(unsent);
                 if was_kept {
@@ -160,61 +182,56 @@ impl Attempt<'_> {
                 }
                 return Err(Failure::of_server(Refusal::Unreachable, true));
             }
-            let error = error.into_error();
-            if let Some(refusal) = of_client(&error) {
+            if let Some(refusal) = progress.and_then(|progress| progress.fault()) {
                 return Err(Failure { refusal, is_unsent: false, is_of_client: true });
             }
+            let error = error.into_error();
             if was_kept && message.is_repeatable() && (error.is_incomplete_message() || error.is_closed()) {
                 continue;
             }
             tracing::debug!(%error, upstream = %self.upstream.config.name, "an upstream gave no reply");
-            return Err(Failure::of_server(Refusal::BadReply, false));
+            return Err(Failure::of_server(Refusal::BadReply, is_refused(&error)));
         }
-    }
-
-    fn target(&self) -> &Target {
-        self.upstream.group.backends()[self.server].target()
     }
 
     /// A new connection.
-    async fn connect(&self) -> Result<Sender, Failure> {
-        let target = self.target();
-        let stream = self.resolver.connect(target, self.upstream.config.connect_timeout).await.map_err(|error| {
-            tracing::debug!(%error, upstream = %self.upstream.config.name, server = %target, "cannot connect");
+    async fn connect(&self, server: &ServerConfig) -> Result<Sender, Failure> {
+        let config = &self.upstream.config;
+        let sender = connection::connect(self.resolver, config, server).await.map_err(|error| {
+            let server = &server.backend.target;
+            tracing::debug!(%error, upstream = %config.name, %server, "cannot connect");
             Failure::of_server(Refusal::Unreachable, true)
         })?;
-        let handshake = http1::Builder::new()
-            .max_buf_size(MAX_HEAD_BYTES)
-            .max_headers(MAX_FIELDS)
-            .writev(false)
-            .handshake(TokioIo::new(stream));
-        let (sender, connection) =
-            handshake.await.map_err(|_| Failure::of_server(Refusal::Unreachable, true))?;
-        drop(tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to an upstream ended early");
-            }
-        }));
+        self.upstream.pools[self.server].share(self.core, &sender, monotonic());
         Ok(sender)
+    }
+
+    /// What `sent` gives, unless that takes too long: while the server takes the body it is waited for, and while
+    /// the client is waited for that is not the server's fault.
+    async fn in_time<T>(&self, sent: impl Future<Output = T>, progress: Option<&Progress>) -> Option<T> {
+        let mut sent = pin!(sent);
+        let mut since = monotonic();
+        loop {
+            let until = since + self.patience;
+            let until = self.deadline.map_or(until, |deadline| deadline.min(until));
+            if let Ok(reply) = timeout_at(until.into(), sent.as_mut()).await {
+                return Some(reply);
+            }
+            let now = monotonic();
+            if self.deadline.is_some_and(|deadline| deadline <= now) {
+                return None;
+            }
+            since = match progress {
+                Some(progress) if progress.is_awaited() => now,
+                Some(progress) if progress.last() > since => progress.last(),
+                _ => return None,
+            };
+        }
     }
 }
 
-/// What the client did wrong, if that is why sending failed.
-fn of_client(error: &hyper::Error) -> Option<Refusal> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<PayloadError>() {
-            return Some(match error {
-                PayloadError::TooLarge { limit } => Refusal::TooLarge { limit: *limit },
-                PayloadError::Client(BodyError::TooSlow) => Refusal::TooSlow,
-                PayloadError::Client(BodyError::TooLarge { limit }) => {
-                    Refusal::TooLarge { limit: *limit as u64 }
-                }
-                PayloadError::Client(BodyError::Broken(_)) => Refusal::BodyBroken,
-                PayloadError::Client(BodyError::NoRoom) => Refusal::NoRoom,
-            });
-        }
-        cause = error.source();
-    }
-    None
+/// Whether a server of HTTP/2 says that it has not looked at the request (RFC 9113, 8.7).
+fn is_refused(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| cause.is_remote() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
 }

@@ -6,34 +6,35 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_net::clock::monotonic;
-use tidegate_net::http::{BodyError, BoxError, RequestBody};
+use tidegate_net::http::{BodyPace, BoxError, MinimumRate, RequestBody};
 use tidegate_upstream::backend::Place;
 use tokio::time::{Sleep, sleep};
 
-use crate::pool::{Pool, Sender};
+use crate::connection::Sender;
+use crate::pool::Pool;
+use crate::refusal::Refusal;
 
-/// Why a request's body cannot be sent on.
+/// The slowest client that is waited for while its body is passed on.
+const BODY_RATE: MinimumRate = MinimumRate { grace: Duration::from_secs(5), bytes_per_second: 1_024 };
+
+/// No bound of its own: another one holds.
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+
+/// A request's body cannot be sent on, by the client's fault; its [`Progress`] says why.
 #[derive(Debug, Error)]
-pub(crate) enum PayloadError {
-    /// It could not be had from the client.
-    #[error(transparent)]
-    Client(#[from] BodyError),
-    /// It is larger than its route takes.
-    #[error("the request body is larger than {limit} bytes")]
-    TooLarge {
-        /// The route's bound.
-        limit: u64,
-    },
-}
+#[error("the request body ended early")]
+pub(crate) struct PayloadError;
 
 /// A request's body as it is sent to an upstream.
 #[derive(Debug)]
@@ -41,14 +42,119 @@ pub(crate) enum RequestPayload {
     /// It is at hand.
     Whole(Bytes),
     /// It is still coming.
-    Streaming {
-        /// Where from.
-        body: RequestBody,
-        /// Bytes that came so far.
-        received: u64,
-        /// The route's bound.
-        limit: u64,
-    },
+    Streaming(Box<Streaming>),
+}
+
+/// A request's body that is still coming.
+#[derive(Debug)]
+pub(crate) struct Streaming {
+    body: RequestBody,
+    /// Bytes that came so far, and most that may come.
+    received: u64,
+    limit: u64,
+    /// Longest silence of the client.
+    silence: Duration,
+    silent: Option<Pin<Box<Sleep>>>,
+    progress: Arc<Progress>,
+}
+
+/// How far a request's body has come, for who waits for the reply to it.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    opened: Instant,
+    /// When some of it was last taken, in nanoseconds.
+    last: AtomicU64,
+    /// More of it is waited for, from the client.
+    is_awaited: AtomicBool,
+    /// Why it cannot be had.
+    fault: Mutex<Option<Refusal>>,
+}
+
+impl Progress {
+    /// When the server last took some of it.
+    pub(crate) fn last(&self) -> Instant {
+        self.opened + Duration::from_nanos(self.last.load(Relaxed))
+    }
+
+    /// Whether it is the client who is waited for.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Relaxed)
+    }
+
+    /// What the client did wrong, if that is why sending failed.
+    pub(crate) fn fault(&self) -> Option<Refusal> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn took_some(&self) {
+        let since = monotonic().duration_since(self.opened).as_nanos();
+        self.last.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+        self.is_awaited.store(false, Relaxed);
+    }
+
+    fn failed(&self, refusal: Refusal) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+        Poll::Ready(Some(Err(PayloadError)))
+    }
+}
+
+impl Streaming {
+    /// A body of at most `limit` bytes, whose client is silent for `silence` at most. One that `is_dialogue`
+    /// comes at the pace of what is said in it, and has no least rate.
+    pub(crate) fn new(body: RequestBody, limit: u64, silence: Duration, is_dialogue: bool) -> Self {
+        let rate = if is_dialogue { MinimumRate { grace: FOREVER, ..BODY_RATE } } else { BODY_RATE };
+        let progress = Progress {
+            opened: monotonic(),
+            last: AtomicU64::new(0),
+            is_awaited: AtomicBool::new(false),
+            fault: Mutex::default(),
+        };
+        Self {
+            body: body.at_pace(BodyPace { deadline: FOREVER, rate }),
+            received: 0,
+            limit,
+            silence: if is_dialogue { FOREVER } else { silence },
+            silent: None,
+            progress: Arc::new(progress),
+        }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
+        let next = match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(next) => next,
+            Poll::Pending => {
+                self.progress.is_awaited.store(true, Relaxed);
+                let silence = self.silence;
+                let silent = self.silent.get_or_insert_with(|| Box::pin(sleep(silence)));
+                return match silent.as_mut().poll(cx) {
+                    Poll::Ready(()) => self.progress.failed(Refusal::TooSlow),
+                    Poll::Pending => Poll::Pending,
+                };
+            }
+        };
+        self.silent = None;
+        self.progress.took_some();
+        let frame = match next {
+            None => return Poll::Ready(None),
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return self.progress.failed(error.into()),
+        };
+        self.received += frame.data_ref().map_or(0, Bytes::len) as u64;
+        if self.received > self.limit {
+            return self.progress.failed(Refusal::TooLarge { limit: self.limit });
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+}
+
+impl RequestPayload {
+    /// How far it has come, if it is not at hand.
+    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Streaming(streaming) => Some(Arc::clone(&streaming.progress)),
+        }
+    }
 }
 
 impl HttpBody for RequestPayload {
@@ -62,31 +168,21 @@ impl HttpBody for RequestPayload {
         match self.get_mut() {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Streaming { body, received, limit } => {
-                let Some(frame) = std::task::ready!(Pin::new(body).poll_frame(cx)) else {
-                    return Poll::Ready(None);
-                };
-                let frame = frame?;
-                *received += frame.data_ref().map_or(0, Bytes::len) as u64;
-                if received > limit {
-                    return Poll::Ready(Some(Err(PayloadError::TooLarge { limit: *limit })));
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
+            Self::Streaming(streaming) => streaming.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
-            Self::Streaming { body, .. } => body.is_end_stream(),
+            Self::Streaming(streaming) => streaming.body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Streaming { body, .. } => body.size_hint(),
+            Self::Streaming(streaming) => streaming.body.size_hint(),
         }
     }
 }

@@ -1,24 +1,31 @@
 //! Active health checks: a task for each server, at jittered intervals, on connections of its own.
 //!
-//! A check is a request for a path, or only a connection. What it says goes through rise and fall
+//! A check is a request for a path, a call of gRPC's health protocol, or only a connection; over TLS where the server's
+//! requests are. What it says goes through rise and fall
 //! ([`tidegate_algorithms::balance::eligibility`]); one that passes lets the upstream's breaker try again.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, USER_AGENT};
-use http::{HeaderValue, Request, Uri};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::header::{CONTENT_TYPE, TE, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
+use http_body::Body as HttpBody;
+use hyper::body::Incoming;
 use tidegate_algorithms::random::Random;
 use tidegate_net::clock::Clock;
 use tidegate_upstream::connect::Resolver;
 use tokio::time::{sleep, timeout};
 
 use crate::body::RequestPayload;
-use crate::config::CheckConfig;
+use crate::config::{CheckConfig, Probe};
+use crate::connection;
 use crate::upstream::Upstream;
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// By how much an interval is shorter or longer, at random: checks of many nodes do not fall together.
 const JITTER: f64 = 0.2;
@@ -66,28 +73,68 @@ async fn check_once(
 }
 
 async fn passes(check: &CheckConfig, upstream: &Upstream, server: usize, resolver: &Resolver) -> bool {
-    let target = upstream.group.backends()[server].target();
-    let Ok(stream) = resolver.connect(target, check.timeout).await else { return false };
-    let Some(path) = &check.path else { return true };
-    let Ok((mut sender, connection)) = http1::handshake(TokioIo::new(stream)).await else { return false };
-    drop(tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a health check's connection ended early");
-        }
-    }));
+    let server = &upstream.config.servers[server];
+    let Ok(mut sender) = connection::connect(resolver, &upstream.config, server).await else { return false };
+    let request = match &check.probe {
+        Probe::Connection => return true,
+        Probe::Path(path) => get(path),
+        Probe::Grpc(service) => call(service),
+    };
+    let Some(request) = connection::addressed(request, server, sender.is_http2()) else { return false };
+    if sender.ready().await.is_err() {
+        return false;
+    }
+    let Ok(reply) = sender.send(request).await else { return false };
+    match (&check.probe, check.status) {
+        (Probe::Grpc(_), _) => is_serving(reply).await,
+        (_, Some(status)) => reply.status().as_u16() == status,
+        (_, None) => reply.status().is_success(),
+    }
+}
+
+fn get(path: &PathAndQuery) -> Request<RequestPayload> {
     let mut request = Request::new(RequestPayload::Whole(Bytes::new()));
     *request.uri_mut() = Uri::from(path.clone());
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tidegate-health-check"));
+    request
+}
+
+/// A call of gRPC's health protocol (grpc.health.v1) for a service; empty: the server as a whole.
+fn call(service: &str) -> Request<RequestPayload> {
+    let mut message = Vec::new();
+    if !service.is_empty() {
+        // Invariant: the configuration's names are shorter than 128 bytes, so that one byte holds the length.
+        message.extend([0x0a, u8::try_from(service.len()).unwrap_or(0x7f)]);
+        message.extend(service.as_bytes());
+    }
+    let length = u32::try_from(message.len()).unwrap_or(0).to_be_bytes();
+    let framed = [&[0], &length[..], &message].concat();
+    let mut request = Request::new(RequestPayload::Whole(framed.into()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static("/grpc.health.v1.Health/Check");
     let fields = request.headers_mut();
-    if let Ok(host) = HeaderValue::from_str(&target.to_string()) {
-        fields.insert(HOST, host);
-    }
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    fields.insert(TE, HeaderValue::from_static("trailers"));
     fields.insert(USER_AGENT, HeaderValue::from_static("tidegate-health-check"));
-    fields.insert(CONNECTION, HeaderValue::from_static("close"));
-    match sender.send_request(request).await {
-        Ok(reply) => match check.status {
-            Some(status) => reply.status().as_u16() == status,
-            None => reply.status().is_success(),
-        },
-        Err(_) => false,
+    request
+}
+
+/// Whether the reply to [`call`] says so: SERVING, and no error behind it.
+async fn is_serving(reply: Response<Incoming>) -> bool {
+    const SERVING: &[u8] = &[0, 0, 0, 0, 2, 0x08, 1];
+    let (head, mut body) = reply.into_parts();
+    let mut message = Vec::new();
+    let mut status = head.headers.get(GRPC_STATUS).cloned();
+    while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        match frame.into_data() {
+            Ok(data) => message.extend_from_slice(&data),
+            Err(frame) => {
+                status = frame.trailers_ref().and_then(|trailers| trailers.get(GRPC_STATUS).cloned())
+            }
+        }
+        if message.len() > SERVING.len() {
+            return false;
+        }
     }
+    message == SERVING && status.is_some_and(|status| status == "0")
 }

@@ -15,8 +15,8 @@
 
 use std::net::SocketAddr;
 
+use http::Response;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
 use tidegate_wire::trace_context::TraceContext;
 
 use crate::config::FieldEdits;
@@ -86,8 +86,8 @@ fn join_cookies(fields: &mut HeaderMap) {
 }
 
 /// Whether a reply may be passed on: it is beyond doubt where it ends, for its length is stated once or it comes in
-/// chunks, and not both; its head is not too large; and nobody asked for another protocol. Of any other, a
-/// client and this proxy might read two different replies.
+/// chunks, and not both; and its head is not too large. Of any other, a client and this proxy might read two
+/// different replies.
 pub(crate) fn is_sound<B>(reply: &Response<B>) -> bool {
     let only = |name: HeaderName| {
         let mut lines = reply.headers().get_all(name).iter();
@@ -102,7 +102,7 @@ pub(crate) fn is_sound<B>(reply: &Response<B>) -> bool {
     // The protocol below checks this before it reads, not after.
     let bytes: usize =
         reply.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    is_whole && bytes <= MAX_HEAD_BYTES && reply.status() != StatusCode::SWITCHING_PROTOCOLS
+    is_whole && bytes <= MAX_HEAD_BYTES
 }
 
 /// Takes off what speaks of the connection that the message came on.
@@ -176,6 +176,14 @@ pub(crate) fn trace(fields: &HeaderMap, random: [u64; 3]) -> TraceContext {
         Some(parent) => parent.child(span),
         None => TraceContext::root((u128::from(high) << 64) | u128::from(low), span),
     }
+}
+
+/// The protocol that a request offers to go on in, if it is among those that its route allows. That of a whole new
+/// connection, h2c, would let requests pass that no route sees; so only what is named is allowed.
+pub(crate) fn offered_protocol(fields: &HeaderMap, allowed: &[Box<str>]) -> Option<HeaderValue> {
+    let mut lines = fields.get_all(header::UPGRADE).iter();
+    let (only, None) = (lines.next()?, lines.next()) else { return None };
+    allowed.iter().any(|name| only.as_bytes().eq_ignore_ascii_case(name.as_bytes())).then(|| only.clone())
 }
 
 /// Makes a reply's fields those that the client gets. The server writes its own date.

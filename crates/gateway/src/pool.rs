@@ -1,8 +1,8 @@
 //! Connections to one server that wait for their next request.
 //!
-//! Each core has its own stack of them, so that a request stays on the core of its client and no lock is
-//! fought over. The newest is taken first: the others age, and go when they have been idle for too long.
-//! Both the number and the time are bounded.
+//! Each core has its own, so that a request stays on the core of its client and no lock is fought over. Of those of
+//! HTTP/1.1, which have one request at a time, the newest is taken first: the others age, and go when they have been
+//! idle for too long. Those of HTTP/2 stay in the pool while they are used. Number and time are bounded.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,21 +10,26 @@ use std::time::{Duration, Instant};
 use hyper::client::conn::http1::SendRequest;
 
 use crate::body::RequestPayload;
+use crate::connection::{Sender, SharedSender};
 
-/// A connection on which HTTP/1.1 requests can be sent.
-pub(crate) type Sender = SendRequest<RequestPayload>;
-
-/// Idle connections to one server.
+/// Connections to one server.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    cores: Box<[Mutex<Vec<Idle>>]>,
+    cores: Box<[Mutex<Kept>]>,
     most: usize,
     longest: Duration,
 }
 
+#[derive(Debug, Default)]
+struct Kept {
+    idle: Vec<Since<SendRequest<RequestPayload>>>,
+    shared: Vec<Since<SharedSender>>,
+}
+
+/// A connection, and when it was last put here or taken.
 #[derive(Debug)]
-struct Idle {
-    sender: Sender,
+struct Since<S> {
+    sender: S,
     since: Instant,
 }
 
@@ -36,37 +41,56 @@ impl Pool {
 
     /// A connection that was open a moment ago, if there is one.
     pub(crate) fn take(&self, core: usize, now: Instant) -> Option<Sender> {
-        let mut idle = self.core(core);
-        while let Some(Idle { sender, since }) = idle.pop() {
+        let mut kept = self.core(core);
+        if let Some(shared) = kept.shared.iter_mut().find(|kept| kept.sender.has_room()) {
+            shared.since = now;
+            return Some(Sender::Http2(shared.sender.clone()));
+        }
+        while let Some(Since { sender, since }) = kept.idle.pop() {
             if now.duration_since(since) >= self.longest {
                 // Those below it are older still.
-                idle.clear();
+                kept.idle.clear();
                 return None;
             }
             if !sender.is_closed() {
-                return Some(sender);
+                return Some(Sender::Http1(sender));
             }
         }
         None
     }
 
+    /// Lets others use a new connection, if its protocol allows that.
+    pub(crate) fn share(&self, core: usize, sender: &Sender, now: Instant) {
+        if let Sender::Http2(shared) = sender {
+            let mut kept = self.core(core);
+            kept.shared.retain(|kept| !kept.sender.is_closed());
+            if kept.shared.len() < self.most {
+                kept.shared.push(Since { sender: shared.clone(), since: now });
+            }
+        }
+    }
+
     /// Keeps a connection for the next request, if there is room.
     pub(crate) fn put(&self, core: usize, sender: Sender, now: Instant) {
-        let mut idle = self.core(core);
-        if idle.len() < self.most && !sender.is_closed() {
-            idle.push(Idle { sender, since: now });
+        let Sender::Http1(sender) = sender else { return };
+        let mut kept = self.core(core);
+        if kept.idle.len() < self.most && !sender.is_closed() {
+            kept.idle.push(Since { sender, since: now });
         }
     }
 
     /// Closes what has been idle for too long, on every core.
     pub(crate) fn sweep(&self, now: Instant) {
+        let is_fresh = |since: Instant| now.duration_since(since) < self.longest;
         for core in 0..self.cores.len() {
-            self.core(core)
-                .retain(|idle| now.duration_since(idle.since) < self.longest && !idle.sender.is_closed());
+            let mut kept = self.core(core);
+            kept.idle.retain(|kept| is_fresh(kept.since) && !kept.sender.is_closed());
+            kept.shared
+                .retain(|kept| !kept.sender.is_closed() && (kept.sender.users() > 1 || is_fresh(kept.since)));
         }
     }
 
-    fn core(&self, core: usize) -> MutexGuard<'_, Vec<Idle>> {
+    fn core(&self, core: usize) -> MutexGuard<'_, Kept> {
         self.cores[core % self.cores.len()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,29 +18,31 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, RETRY_AFTER, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as HttpBody;
+use hyper::body::Incoming;
 use tidegate_algorithms::breaker::Outcome;
 use tidegate_net::clock::monotonic;
-use tidegate_net::http::{Body, Peer, RequestBody};
+use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
 use tidegate_upstream::backend::Place;
 use tidegate_upstream::group::hash;
 use tidegate_wire::path::normal_form;
 use tokio::time::sleep;
 
 use crate::attempt::{Attempt, Exchange, Message};
-use crate::body::{ReplyBody, RequestPayload, Return};
+use crate::body::{ReplyBody, RequestPayload, Return, Streaming};
 use crate::client_address::{as_attribute, client_address};
-use crate::config::{BalanceKey, StaticReply};
+use crate::config::{BalanceKey, RouteConfig, StaticReply};
 use crate::fields::{self, Onward};
 use crate::limits::{Limits, Ruling};
 use crate::refusal::Refusal;
 use crate::route::{Route, RouteAction};
 use crate::service::Gateway;
 use crate::target::{bare_host, forwarded_path};
+use crate::tunnel::Tunnel;
 use crate::upstream::Upstream;
 
 /// The first pause between two attempts that reached a server, at most; it doubles with each.
@@ -52,31 +54,39 @@ struct Normal {
     host: String,
     path: String,
     client: IpAddr,
+    /// The client offers to go on in another protocol, and its connection allows that.
+    may_upgrade: bool,
 }
 
 impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route.
-    pub(crate) async fn proxy(&self, request: Request<RequestBody>, peer: &Peer) -> Answer {
+    pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> Answer {
+        let offer = UpgradeOffer::take(&mut request);
         let (mut parts, body) = request.into_parts();
-        let normal = match self.normalise(&mut parts, peer) {
+        let normal = match self.normalise(&mut parts, peer, offer.is_some()) {
             Ok(normal) => normal,
-            Err(refusal) => return Answer { route: None, reply: refusal.reply() },
+            Err(refusal) => return Answer::without_route(refusal),
         };
         let site = self.site();
         let found =
             site.table.find(&normal.host, &normal.path, |position| site.routes[position].accepts(&parts));
         let Some(route) = found.map(|position| Arc::clone(&site.routes[position])) else {
-            return Answer { route: None, reply: Refusal::NoRoute.reply() };
+            return Answer::without_route(Refusal::NoRoute);
         };
         let ruling = self.charge(&route, &normal, &parts).await;
         let told = ruling.fields;
+        let mut upgrade = None;
         let reply = match ruling.denial {
             Some(denial) => Err(Refusal::Denied(denial)),
             None => match &route.action {
                 RouteAction::Reply(reply) => Ok(static_reply(reply)),
                 RouteAction::Forward(upstream) => {
                     let request = Request::from_parts(parts, body);
-                    self.forward(&route, upstream, &normal, request, peer).await
+                    let sent = self.forward(&route, upstream, &normal, request, peer).await;
+                    sent.map(|(reply, tunnel)| {
+                        upgrade = offer.zip(tunnel);
+                        reply
+                    })
                 }
             },
         };
@@ -87,11 +97,11 @@ impl<L: Limits> Gateway<L> {
         for (name, value) in &told {
             reply.headers_mut().append(name, value.clone());
         }
-        Answer { route: Some(route), reply }
+        Answer { route: Some(route), reply, upgrade }
     }
 
     /// One form of host, path and client for everything that follows.
-    fn normalise(&self, parts: &mut Parts, peer: &Peer) -> Result<Normal, Refusal> {
+    fn normalise(&self, parts: &mut Parts, peer: &Peer, may_upgrade: bool) -> Result<Normal, Refusal> {
         if parts.method == Method::CONNECT {
             return Err(Refusal::Unsupported("this gateway opens no tunnels"));
         }
@@ -116,6 +126,7 @@ impl<L: Limits> Gateway<L> {
             host: bare_host(&String::from_utf8_lossy(host)),
             path: String::from_utf8_lossy(&path).into_owned(),
             client: client_address(&parts.headers, peer.address.ip(), self.settings().trusted_hops),
+            may_upgrade,
         })
     }
 
@@ -144,14 +155,16 @@ impl<L: Limits> Gateway<L> {
         normal: &Normal,
         request: Request<RequestBody>,
         peer: &Peer,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
         let started = monotonic();
         let (mut parts, body) = request.into_parts();
         let admission = match &route.breaker {
             Some(breaker) => Some(breaker.admit(self.tick()).map_err(|wait| Refusal::Open { wait })?),
             None => None,
         };
-        let payload = payload(body, &parts.headers, route.config.max_body_bytes)?;
+        let payload = payload(body, &parts.headers, &route.config)?;
+        let offered = fields::offered_protocol(&parts.headers, &route.config.upgrades);
+        let offered = offered.filter(|_| normal.may_upgrade);
         let key = match &upstream.config.key {
             BalanceKey::Field(name) => parts.headers.get(name).map(|value| hash(value.as_bytes())),
             BalanceKey::Address => None,
@@ -159,7 +172,7 @@ impl<L: Limits> Gateway<L> {
         let key = key.unwrap_or_else(|| hash(as_attribute(normal.client).as_bytes()));
         let is_head = parts.method == Method::HEAD;
         onward(&mut parts, route, normal, peer, self.settings().trusted_hops > 0, self.random())?;
-        let mut message = Message::new(parts, payload);
+        let mut message = Message::new(parts, payload, offered);
         let sending = Sending { route, upstream, key, core: peer.core, started };
         let sent = self.try_servers(&sending, &mut message).await;
         if let Some(admission) = admission {
@@ -168,10 +181,16 @@ impl<L: Limits> Gateway<L> {
                 sent.as_ref().map_or(true, |(exchange, ..)| exchange.reply.status().is_server_error());
             admission.ended(Outcome { failed, took }, self.tick());
         }
-        let (exchange, server, place) = sent?;
+        let (mut exchange, server, place) = sent?;
+        if exchange.reply.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let server = hyper::upgrade::on(&mut exchange.reply);
+            let idle_timeout = route.config.upgrade_idle_timeout;
+            let tunnel = Tunnel { server, sender: exchange.sender, place, idle_timeout };
+            return Ok((switching(exchange.reply, route), Some(tunnel)));
+        }
         let back =
             Return { sender: exchange.sender, pool: Arc::clone(&upstream.pools[server]), core: peer.core };
-        Ok(respond(exchange.reply, route, back, place, is_head).await)
+        Ok((respond(exchange.reply, route, back, place, is_head).await, None))
     }
 
     /// Tries servers until one answers or no attempt is left.
@@ -181,7 +200,9 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
     ) -> Result<(Exchange, usize, Place), Refusal> {
         let &Sending { route, upstream, key, core, started } = sending;
-        let allowed = route.config.timeout.unwrap_or(route.config.first_byte_timeout);
+        // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
+        let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
+        let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
         upstream.budget().request(self.tick());
         let mut tried = Vec::new();
         let mut pause = FIRST_PAUSE;
@@ -193,9 +214,8 @@ impl<L: Limits> Gateway<L> {
             };
             let (server, place) = upstream.group.pick(key, &tried, now)?;
             tried.push(server);
-            let left = allowed.saturating_sub(monotonic().duration_since(started));
-            let patience = left.min(route.config.first_byte_timeout);
-            let attempt = Attempt { upstream, server, core, resolver: self.resolver(), patience };
+            let patience = route.config.first_byte_timeout;
+            let attempt = Attempt { upstream, server, core, resolver: self.resolver(), patience, deadline };
             let begun = monotonic();
             let sent = attempt.send(message).await;
             let (now, took) = (self.tick(), nanos(monotonic().duration_since(begun)));
@@ -220,7 +240,7 @@ impl<L: Limits> Gateway<L> {
             let again = failed
                 && may_repeat
                 && tried.len() < upstream.config.retries.attempts.min(count(upstream)) as usize
-                && monotonic().duration_since(started) < allowed
+                && deadline.is_none_or(|deadline| monotonic() < deadline)
                 && upstream.budget().try_attempt(now);
             if !again {
                 return sent.map(|exchange| (exchange, server, place)).map_err(|failure| failure.refusal);
@@ -250,6 +270,14 @@ struct Sending<'a> {
 pub(crate) struct Answer {
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) reply: Response<Body>,
+    /// The server has agreed to go on in the protocol that the client offered.
+    pub(crate) upgrade: Option<(UpgradeOffer, Tunnel)>,
+}
+
+impl Answer {
+    fn without_route(refusal: Refusal) -> Self {
+        Self { route: None, reply: refusal.reply(), upgrade: None }
+    }
 }
 
 /// Servers that can be tried at all.
@@ -270,7 +298,8 @@ fn is_worth_repeating(sent: &Result<Exchange, crate::attempt::Failure>) -> bool 
 }
 
 /// The body, as far as it is there; refused at once if it says that it is too large.
-fn payload(body: RequestBody, fields: &HeaderMap, limit: u64) -> Result<RequestPayload, Refusal> {
+fn payload(body: RequestBody, fields: &HeaderMap, route: &RouteConfig) -> Result<RequestPayload, Refusal> {
+    let limit = route.max_body_bytes;
     let stated = fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if stated.is_some_and(|stated| stated > limit) {
         return Err(Refusal::TooLarge { limit });
@@ -278,8 +307,25 @@ fn payload(body: RequestBody, fields: &HeaderMap, limit: u64) -> Result<RequestP
     match body.into_whole() {
         Ok(bytes) if bytes.len() as u64 > limit => Err(Refusal::TooLarge { limit }),
         Ok(bytes) => Ok(RequestPayload::Whole(bytes)),
-        Err(body) => Ok(RequestPayload::Streaming { body, received: 0, limit }),
+        Err(body) => {
+            let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+            let is_dialogue = kind.starts_with(b"application/grpc");
+            let streaming = Streaming::new(body, limit, route.idle_timeout, is_dialogue);
+            Ok(RequestPayload::Streaming(Box::new(streaming)))
+        }
     }
+}
+
+/// The head of a reply that agrees to go on in another protocol.
+fn switching(reply: Response<Incoming>, route: &Route) -> Response<Body> {
+    let (mut head, _) = reply.into_parts();
+    let protocol = head.headers.remove(UPGRADE);
+    fields::back(&mut head.headers, &route.config.response_fields);
+    if let Some(protocol) = protocol {
+        head.headers.insert(UPGRADE, protocol);
+    }
+    head.version = Version::HTTP_11;
+    Response::from_parts(head, Body::Empty)
 }
 
 /// Makes the head of a request the one that the upstream gets.
@@ -312,7 +358,7 @@ fn onward(
 
 /// Passes a reply on. One that is there in one piece goes as one, which spares its way out a stream.
 async fn respond(
-    reply: Response<hyper::body::Incoming>,
+    reply: Response<Incoming>,
     route: &Route,
     back: Return,
     place: Place,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response};
 use thiserror::Error;
-use tidegate_net::http::Body;
+use tidegate_net::http::{Body, BodyError};
 use tidegate_upstream::group::NoBackend;
 use tidegate_wire::path::PathError;
 use tidegate_wire::problem::{MEDIA_TYPE, Problem, Type};
@@ -63,6 +63,18 @@ pub(crate) enum Refusal {
     /// A server did not answer in time.
     #[error("the upstream did not answer in time")]
     TimedOut,
+}
+
+/// Why a body could not be had from the client.
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooSlow => Self::TooSlow,
+            BodyError::TooLarge { limit } => Self::TooLarge { limit: limit as u64 },
+            BodyError::Broken(_) => Self::BodyBroken,
+            BodyError::NoRoom => Self::NoRoom,
+        }
+    }
 }
 
 impl Refusal {

@@ -190,7 +190,17 @@ impl<L: Limits> Handle for GatewayService<L> {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let answer = self.0.proxy(request, peer).await;
         let counted = if answer.route.is_some() { CountedRoute::new(ROUTED) } else { CountedRoute::OTHER };
-        Reply::new(counted, answer.reply)
+        match answer.upgrade {
+            None => Reply::new(counted, answer.reply),
+            Some((offer, tunnel)) => {
+                let head = answer.reply.map(drop);
+                Reply::upgrade(counted, offer, head, |client| tunnel.run(client))
+            }
+        }
+    }
+
+    fn may_upgrade(&self) -> bool {
+        true
     }
 }
 

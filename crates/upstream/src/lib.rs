@@ -15,3 +15,4 @@
 pub mod backend;
 pub mod connect;
 pub mod group;
+pub mod tls;

@@ -5,6 +5,7 @@
 
 mod matches;
 mod route;
+mod servers;
 mod upstream;
 
 use std::collections::HashMap;
@@ -15,7 +16,8 @@ use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
-pub use upstream::{BalanceKey, CheckConfig, RetryConfig, ServerConfig, UpstreamConfig};
+pub use servers::{Protocol, ServerConfig};
+pub use upstream::{BalanceKey, CheckConfig, Probe, RetryConfig, UpstreamConfig};
 
 /// Most upstreams of a gateway.
 pub const MAX_UPSTREAMS: usize = 10_000;

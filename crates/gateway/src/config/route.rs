@@ -14,7 +14,7 @@ use tidegate_wire::path::normal_form;
 use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 22] = [
     "name",
     "host",
     "path",
@@ -33,6 +33,8 @@ const KEYS: [&str; 20] = [
     "first_byte_timeout_seconds",
     "idle_timeout_seconds",
     "timeout_seconds",
+    "upgrades",
+    "upgrade_idle_timeout_seconds",
     "breaker",
     "fallback",
 ];
@@ -49,6 +51,9 @@ const MAX_BODY: u64 = 1 << 40;
 /// The bounds of a route that states none.
 const FIRST_BYTE_TIMEOUT: u64 = 30 * SECOND;
 const IDLE_TIMEOUT: u64 = 60 * SECOND;
+const UPGRADE_IDLE_TIMEOUT: u64 = 3_600 * SECOND;
+
+const MAX_UPGRADES: usize = 8;
 
 /// A route as it is configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +90,10 @@ pub struct RouteConfig {
     pub idle_timeout: Duration,
     /// Longest that everything up to a reply's head may take, all attempts included.
     pub timeout: Option<Duration>,
+    /// Protocols in which a connection may go on, in lower case.
+    pub upgrades: Vec<Box<str>>,
+    /// How long both sides of such a connection may be silent.
+    pub upgrade_idle_timeout: Duration,
     /// When requests are no longer forwarded.
     pub breaker: Option<breaker::Settings>,
     /// What is answered in place of the gateway's own 502, 503 and 504.
@@ -152,6 +161,9 @@ pub(super) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mist
     let first_byte = reader.seconds("first_byte_timeout_seconds", 0.001, DAY).unwrap_or(FIRST_BYTE_TIMEOUT);
     let idle = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(IDLE_TIMEOUT);
     let timeout = reader.seconds("timeout_seconds", 0.001, DAY);
+    let upgrades = upgrades(&mut reader);
+    let upgrade_idle =
+        reader.seconds("upgrade_idle_timeout_seconds", 0.001, DAY).unwrap_or(UPGRADE_IDLE_TIMEOUT);
     let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings).flatten();
     let fallback = part(&mut reader, "fallback", &RESPOND_KEYS, pointer, |inner| static_reply(inner, 503));
     match action {
@@ -172,11 +184,34 @@ pub(super) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mist
             first_byte_timeout: Duration::from_nanos(first_byte),
             idle_timeout: Duration::from_nanos(idle),
             timeout: timeout.map(Duration::from_nanos),
+            upgrades,
+            upgrade_idle_timeout: Duration::from_nanos(upgrade_idle),
             breaker,
             fallback,
         }),
         _ => Err(reader.mistakes),
     }
+}
+
+/// The protocols that a route lets connections go on in. HTTP itself is none: its requests would pass unseen.
+fn upgrades(reader: &mut DocumentReader<'_>) -> Vec<Box<str>> {
+    if reader.field("upgrades").is_none() {
+        return vec!["websocket".into()];
+    }
+    let mut names: Vec<Box<str>> = Vec::new();
+    for (index, text) in reader.texts("upgrades", MAX_UPGRADES, 1, 64).into_iter().enumerate() {
+        let name = text.to_ascii_lowercase();
+        let is_token = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._/+".contains(&byte));
+        if !is_token || name.starts_with("h2") || name.starts_with("http") || name.starts_with("tls") {
+            reader.mistake(
+                &format!("upgrades/{index}"),
+                format!("is {text:?}"),
+                "a protocol other than HTTP and TLS",
+            );
+        }
+        names.push(name.into());
+    }
+    names
 }
 
 /// An object of field names and values.

@@ -85,6 +85,6 @@ fn servers_without_a_file_are_urls() {
     let config = GatewayConfig::reverse_proxy(&["http://127.0.0.1:3000".to_owned(), "b.example".to_owned()]);
     let config = config.expect("good servers");
     assert_eq!(config.upstreams[0].servers[1].backend.target.to_string(), "b.example:80");
-    assert!(GatewayConfig::reverse_proxy(&["https://a".to_owned()]).is_err());
+    assert!(GatewayConfig::reverse_proxy(&["ftp://a".to_owned()]).is_err());
     assert!(GatewayConfig::reverse_proxy(&[]).is_err());
 }

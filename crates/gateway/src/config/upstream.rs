@@ -1,22 +1,24 @@
 //! `[[upstream]]`: servers that do the same work, and how they are used.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Uri;
 use serde_json::Value;
 use tidegate_algorithms::balance::budget;
 use tidegate_algorithms::balance::eligibility::{EjectionSettings, Thresholds};
 use tidegate_algorithms::breaker::{self, MAX_CALLS, Window};
-use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
+use tidegate_algorithms::document::{DocumentReader, Mistake};
 use tidegate_algorithms::time::SECOND;
-use tidegate_upstream::backend::{BackendSettings, Host, Target};
 use tidegate_upstream::group::{Balance, GroupSettings};
+use tidegate_upstream::tls::TlsClient;
 
-const KEYS: [&str; 14] = [
+use super::servers::{Protocol, ServerConfig, servers, tls};
+
+const KEYS: [&str; 16] = [
     "name",
     "servers",
+    "protocol",
+    "tls",
     "balance",
     "hash_by",
     "slow_start_seconds",
@@ -30,8 +32,8 @@ const KEYS: [&str; 14] = [
     "idle_timeout_seconds",
     "max_requests",
 ];
-const SERVER_KEYS: [&str; 3] = ["url", "weight", "max_requests"];
-const CHECK_KEYS: [&str; 6] = ["path", "interval_seconds", "timeout_seconds", "rise", "fall", "status"];
+const CHECK_KEYS: [&str; 7] =
+    ["path", "grpc", "interval_seconds", "timeout_seconds", "rise", "fall", "status"];
 /// The keys of a breaker, an upstream's or a route's.
 pub(super) const BREAKER_KEYS: [&str; 9] = [
     "calls",
@@ -46,11 +48,8 @@ pub(super) const BREAKER_KEYS: [&str; 9] = [
 ];
 const RETRY_KEYS: [&str; 3] = ["attempts", "percent", "least_per_second"];
 
-/// Most servers of one upstream.
-const MAX_SERVERS: usize = 1_000;
-
-/// Most that a limit in this file may be: no one machine holds more.
-const MANY: u64 = 1_000_000;
+/// Most that a limit in these files may be: no one machine holds more.
+pub(super) const MANY: u64 = 1_000_000;
 
 /// A day, the longest time that may be stated here.
 const DAY: f64 = 86_400.0;
@@ -62,6 +61,10 @@ pub struct UpstreamConfig {
     pub name: Arc<str>,
     /// Its servers, at least one.
     pub servers: Vec<ServerConfig>,
+    /// What is spoken with them.
+    pub protocol: Protocol,
+    /// Whom those of `https://` must prove to be; `None`: there are none.
+    pub tls: Option<TlsClient>,
     /// How one of them is chosen.
     pub group: GroupSettings,
     /// What [`Balance::RingHash`] goes by.
@@ -80,13 +83,6 @@ pub struct UpstreamConfig {
     pub idle_timeout: Duration,
 }
 
-/// One server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerConfig {
-    /// Where it is, and what it may carry.
-    pub backend: BackendSettings,
-}
-
 /// What a hash ring goes by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum BalanceKey {
@@ -97,11 +93,22 @@ pub enum BalanceKey {
     Field(http::HeaderName),
 }
 
+/// What a check asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// That the server accepts a connection.
+    Connection,
+    /// This path, with GET.
+    Path(http::uri::PathAndQuery),
+    /// The health of this service, by gRPC; empty: of the server.
+    Grpc(Box<str>),
+}
+
 /// How servers are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckConfig {
-    /// What is asked for; `None`: that it accepts a connection is enough.
-    pub path: Option<http::uri::PathAndQuery>,
+    /// What is asked for.
+    pub probe: Probe,
     /// Time between two checks of one server.
     pub interval: Duration,
     /// Longest that a check may take.
@@ -130,6 +137,8 @@ pub(super) fn read(value: &Value, pointer: &str) -> Result<UpstreamConfig, Vec<M
     let name = reader.name("name").unwrap_or_default();
     let most_requests = limit(reader.number("max_requests", 1, MANY)).unwrap_or(10_000);
     let servers = servers(&mut reader, pointer, most_requests);
+    let protocol = reader.choice("protocol", "\"http1\", \"http2\", \"auto\"").unwrap_or_default();
+    let tls = tls(&mut reader, pointer, &servers, protocol);
     let balance = balance(&mut reader);
     let key = hash_by(&mut reader, balance);
     let ejection = EjectionSettings::default();
@@ -143,7 +152,7 @@ pub(super) fn read(value: &Value, pointer: &str) -> Result<UpstreamConfig, Vec<M
         },
         ..GroupSettings::default()
     };
-    let check = part(&mut reader, "check", &CHECK_KEYS, pointer, check).map(Some).unwrap_or_default();
+    let check = part(&mut reader, "check", &CHECK_KEYS, pointer, |inner| check(inner, protocol));
     let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings)
         .unwrap_or(Some(breaker::Settings::default()));
     let retries = part(&mut reader, "retries", &RETRY_KEYS, pointer, retries).unwrap_or_default();
@@ -156,6 +165,8 @@ pub(super) fn read(value: &Value, pointer: &str) -> Result<UpstreamConfig, Vec<M
     Ok(UpstreamConfig {
         name: Arc::from(name),
         servers,
+        protocol,
+        tls,
         group,
         key,
         check,
@@ -190,70 +201,8 @@ pub(super) fn part<T>(
     }
 }
 
-fn limit(number: Option<u64>) -> Option<u32> {
+pub(super) fn limit(number: Option<u64>) -> Option<u32> {
     number.and_then(|number| u32::try_from(number).ok())
-}
-
-fn servers(reader: &mut DocumentReader<'_>, pointer: &str, most_requests: u32) -> Vec<ServerConfig> {
-    let accepted = "a list of URLs, or of objects with a url: http://host:port";
-    let values = reader.list("servers", MAX_SERVERS);
-    if values.is_empty() {
-        reader.mistake("servers", "has no entry", accepted);
-    }
-    let mut servers = Vec::new();
-    for (index, value) in values.iter().enumerate() {
-        let field = format!("servers/{index}");
-        let (url, weight, hard_limit) = match value {
-            Value::Object(_) => {
-                let pointer = format!("{pointer}/{field}");
-                match DocumentReader::new(value, &pointer, &SERVER_KEYS) {
-                    Ok(mut server) => {
-                        let weight = limit(server.number("weight", 0, 1_000)).unwrap_or(1);
-                        let most = limit(server.number("max_requests", 1, MANY)).unwrap_or(most_requests);
-                        reader.mistakes.append(&mut server.mistakes);
-                        (server.field("url").unwrap_or(&Value::Null), weight, most)
-                    }
-                    Err(mistakes) => {
-                        reader.mistakes.extend(mistakes);
-                        continue;
-                    }
-                }
-            }
-            url => (url, 1, most_requests),
-        };
-        match url.as_str().and_then(target) {
-            Some(target) => {
-                let backend = BackendSettings { target, weight, hard_limit };
-                servers.push(ServerConfig { backend });
-            }
-            None => reader.mistake(&field, format!("is {}", shown(url)), accepted),
-        }
-    }
-    servers
-}
-
-/// `http://host:port`, or `host:port`, without a path.
-fn target(url: &str) -> Option<Target> {
-    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    let uri: Uri = url.parse().ok()?;
-    let authority = uri.authority()?;
-    let path_is_empty = matches!(uri.path_and_query().map(http::uri::PathAndQuery::as_str), None | Some("/"));
-    if uri.scheme_str() != Some("http") || !path_is_empty || authority.as_str().contains('@') {
-        return None;
-    }
-    let port = match (authority.port_u16(), authority.as_str().ends_with(':')) {
-        (Some(port), _) => port,
-        (None, false) if authority.port().is_none() => 80,
-        _ => return None,
-    };
-    let host = authority.host();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let host = match bare.parse::<IpAddr>() {
-        Ok(address) => Host::Address(address),
-        Err(_) if bare.is_empty() || port == 0 => return None,
-        Err(_) => Host::Name(bare.to_ascii_lowercase().into()),
-    };
-    Some(Target { host, port })
 }
 
 fn balance(reader: &mut DocumentReader<'_>) -> Balance {
@@ -292,7 +241,7 @@ fn hash_by(reader: &mut DocumentReader<'_>, balance: Balance) -> BalanceKey {
     }
 }
 
-fn check(reader: &mut DocumentReader<'_>) -> CheckConfig {
+fn check(reader: &mut DocumentReader<'_>, protocol: Protocol) -> CheckConfig {
     let path = reader.text("path", 1, 1_024).and_then(|path| {
         let parsed = path.parse().ok().filter(|_| path.starts_with('/'));
         if parsed.is_none() {
@@ -300,10 +249,23 @@ fn check(reader: &mut DocumentReader<'_>) -> CheckConfig {
         }
         parsed
     });
+    let grpc = reader.text("grpc", 0, 127);
+    if grpc.is_some() && protocol != Protocol::Http2 {
+        reader.mistake("grpc", "has no effect", "protocol = \"http2\" beside it");
+    }
+    let probe = match (path, grpc) {
+        (Some(_), Some(_)) => {
+            reader.mistake("grpc", "stands beside path", "one of the two");
+            Probe::Connection
+        }
+        (Some(path), None) => Probe::Path(path),
+        (None, Some(service)) => Probe::Grpc(service.into()),
+        (None, None) => Probe::Connection,
+    };
     let thresholds = Thresholds::default();
     let nanos = |seconds: Option<u64>, otherwise: u64| Duration::from_nanos(seconds.unwrap_or(otherwise));
     CheckConfig {
-        path,
+        probe,
         interval: nanos(reader.seconds("interval_seconds", 0.01, DAY), 10 * SECOND),
         timeout: nanos(reader.seconds("timeout_seconds", 0.001, DAY), 5 * SECOND),
         thresholds: Thresholds {

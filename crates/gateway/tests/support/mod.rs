@@ -18,7 +18,7 @@ use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLA
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
-use tidegate_net::drain::{Drain, Stage};
+use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
@@ -234,6 +234,12 @@ impl<L: Limits> TestGateway<L> {
         self.gateway.apply(config, self.cores.as_ref().unwrap()).unwrap();
     }
 
+    /// Ends it as SIGTERM does.
+    pub fn drain(&self, timing: DrainTiming) -> Drained {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(self.drain.run(timing))
+    }
+
     /// Sends bytes on a connection of their own and reads the reply.
     pub fn send(&self, request: &str) -> Got {
         let mut stream = self.connect();
@@ -273,4 +279,26 @@ pub fn text(got: &Got) -> String {
 /// A checked configuration.
 pub fn config(upstreams: Value, routes: Value) -> GatewayConfig {
     GatewayConfig::check(upstreams.as_array().unwrap(), routes.as_array().unwrap(), &["per-client"]).unwrap()
+}
+
+/// A server that does this with each connection.
+pub fn server(serve: impl Fn(BufReader<TcpStream>) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            std::thread::spawn(move || serve(BufReader::new(stream)));
+        }
+    });
+    address
+}
+
+/// Reads a head, of a request or a reply.
+pub fn head(reader: &mut impl BufRead) -> String {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0, "a head: {head}");
+    }
+    head
 }

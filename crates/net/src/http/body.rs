@@ -8,7 +8,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -70,12 +70,16 @@ struct Arriving {
     pace: BodyPace,
     account: Arc<Account>,
     received: u64,
-    wait: Option<Wait>,
+    wait: Option<Box<Wait>>,
 }
 
+/// Time that was spent on waiting for the client. That in which nobody asked for the body is not its fault.
 #[derive(Debug)]
 struct Wait {
-    since: Instant,
+    /// Before the present wait.
+    past: Duration,
+    /// Since when the present one lasts, if there is one.
+    since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -86,6 +90,15 @@ impl RequestBody {
 
     pub(super) fn whole(bytes: Bytes) -> Self {
         Self(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+    }
+
+    /// The same at another pace, for a service that passes it on as it comes.
+    #[must_use]
+    pub fn at_pace(mut self, pace: BodyPace) -> Self {
+        if let Source::Arriving(body) = &mut self.0 {
+            body.pace = pace;
+        }
+        self
     }
 
     /// The whole body, if it came with its head or there is none; itself otherwise.
@@ -173,10 +186,12 @@ impl Arriving {
         let Self { pace, received, wait, .. } = self;
         let allowance = pace.rate.allowance(*received).min(pace.deadline);
         let wait = wait.get_or_insert_with(|| {
-            let since = monotonic();
-            Wait { since, timer: Box::pin(sleep_until((since + allowance).into())) }
+            let now = monotonic();
+            let timer = Box::pin(sleep_until((now + allowance).into()));
+            Box::new(Wait { past: Duration::ZERO, since: Some(now), timer })
         });
-        let deadline = (wait.since + allowance).into();
+        let since = *wait.since.get_or_insert_with(monotonic);
+        let deadline = (since + allowance.saturating_sub(wait.past)).into();
         if wait.timer.deadline() != deadline {
             wait.timer.as_mut().reset(deadline);
         }
@@ -198,6 +213,11 @@ impl HttpBody for RequestBody {
         };
         match Pin::new(&mut body.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
+                if let Some(wait) = &mut body.wait
+                    && let Some(since) = wait.since.take()
+                {
+                    wait.past += monotonic().duration_since(since);
+                }
                 body.received += frame.data_ref().map_or(0, Bytes::len) as u64;
                 Poll::Ready(Some(Ok(frame)))
             }

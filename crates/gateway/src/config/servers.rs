@@ -1,0 +1,175 @@
+//! The servers of an upstream: where they are, and what is spoken with them.
+
+use std::io::Read;
+use std::net::IpAddr;
+
+use http::Uri;
+use serde_json::Value;
+use tidegate_algorithms::document::{DocumentReader, shown};
+use tidegate_upstream::backend::{BackendSettings, Host, Target};
+use tidegate_upstream::tls::{TlsClient, TlsError, TlsSettings};
+
+use super::upstream::{MANY, limit, part};
+
+const TLS_KEYS: [&str; 2] = ["ca_file", "server_name"];
+const SERVER_KEYS: [&str; 3] = ["url", "weight", "max_requests"];
+
+/// Most bytes of a file of authorities.
+const MAX_CA_BYTES: u64 = 1 << 20;
+
+/// Most servers of one upstream.
+const MAX_SERVERS: usize = 1_000;
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where it is, and what it may carry.
+    pub backend: BackendSettings,
+    /// Whether TLS is spoken with it.
+    pub is_tls: bool,
+}
+
+/// What is spoken with servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2, without TLS from the first byte.
+    Http2,
+    /// Over TLS what the server prefers, else HTTP/1.1.
+    Auto,
+}
+
+pub(super) fn servers(
+    reader: &mut DocumentReader<'_>,
+    pointer: &str,
+    most_requests: u32,
+) -> Vec<ServerConfig> {
+    let accepted = "a list of URLs, or of objects with a url: http://host:port or https://host:port";
+    let values = reader.list("servers", MAX_SERVERS);
+    if values.is_empty() {
+        reader.mistake("servers", "has no entry", accepted);
+    }
+    let mut servers = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        let field = format!("servers/{index}");
+        let (url, weight, hard_limit) = match value {
+            Value::Object(_) => {
+                let pointer = format!("{pointer}/{field}");
+                match DocumentReader::new(value, &pointer, &SERVER_KEYS) {
+                    Ok(mut server) => {
+                        let weight = limit(server.number("weight", 0, 1_000)).unwrap_or(1);
+                        let most = limit(server.number("max_requests", 1, MANY)).unwrap_or(most_requests);
+                        reader.mistakes.append(&mut server.mistakes);
+                        (server.field("url").unwrap_or(&Value::Null), weight, most)
+                    }
+                    Err(mistakes) => {
+                        reader.mistakes.extend(mistakes);
+                        continue;
+                    }
+                }
+            }
+            url => (url, 1, most_requests),
+        };
+        match url.as_str().and_then(target) {
+            Some((target, is_tls)) => {
+                let backend = BackendSettings { target, weight, hard_limit };
+                servers.push(ServerConfig { backend, is_tls });
+            }
+            None => reader.mistake(&field, format!("is {}", shown(url)), accepted),
+        }
+    }
+    servers
+}
+
+/// `http://host:port`, `https://host:port`, or `host:port`, without a path; and whether TLS is spoken there.
+fn target(url: &str) -> Option<(Target, bool)> {
+    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let uri: Uri = url.parse().ok()?;
+    let authority = uri.authority()?;
+    let path_is_empty = matches!(uri.path_and_query().map(http::uri::PathAndQuery::as_str), None | Some("/"));
+    let is_tls = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return None,
+    };
+    if !path_is_empty || authority.as_str().contains('@') {
+        return None;
+    }
+    let port = match (authority.port_u16(), authority.as_str().ends_with(':')) {
+        (Some(port), _) => port,
+        (None, false) if authority.port().is_none() => {
+            if is_tls {
+                443
+            } else {
+                80
+            }
+        }
+        _ => return None,
+    };
+    let host = authority.host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = match bare.parse::<IpAddr>() {
+        Ok(address) => Host::Address(address),
+        Err(_) if bare.is_empty() || port == 0 => return None,
+        Err(_) => Host::Name(bare.to_ascii_lowercase().into()),
+    };
+    Some((Target { host, port }, is_tls))
+}
+
+/// TLS for the servers that want it. Its file is read here, so that a bad one is a mistake like any other.
+pub(super) fn tls(
+    reader: &mut DocumentReader<'_>,
+    pointer: &str,
+    servers: &[ServerConfig],
+    protocol: Protocol,
+) -> Option<TlsClient> {
+    let is_wanted = servers.iter().any(|server| server.is_tls);
+    if reader.field("tls").is_some() && !is_wanted {
+        reader.mistake("tls", "has no effect", "a server of https:// beside it");
+    }
+    let protocols = match protocol {
+        Protocol::Http1 => vec!["http/1.1"],
+        Protocol::Http2 => vec!["h2"],
+        Protocol::Auto => vec!["h2", "http/1.1"],
+    };
+    let stated = part(reader, "tls", &TLS_KEYS, pointer, |inner| {
+        let file = inner.text("ca_file", 1, 4_096);
+        let authorities = file.and_then(|file| match read_bounded(file) {
+            Ok(bytes) => Some(bytes.into()),
+            Err(error) => {
+                inner.mistake(
+                    "ca_file",
+                    format!("{file:?} cannot be read: {error}"),
+                    "a file of certificates in PEM",
+                );
+                None
+            }
+        });
+        let server_name = inner.text("server_name", 1, 253).map(Box::from);
+        TlsSettings { authorities, server_name, protocols: Vec::new() }
+    });
+    if !is_wanted || !reader.mistakes.is_empty() {
+        return None;
+    }
+    match TlsClient::new(TlsSettings { protocols, ..stated.unwrap_or_default() }) {
+        Ok(client) => Some(client),
+        Err(error) => {
+            let field = if matches!(error, TlsError::Name) { "tls/server_name" } else { "tls/ca_file" };
+            reader.mistake(field, error.to_string(), "certificates in PEM, and a name that one is for");
+            None
+        }
+    }
+}
+
+/// A small file, whole.
+fn read_bounded(file: &str) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(MAX_CA_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_CA_BYTES {
+        return Err(std::io::Error::other("it is larger than 1 MiB"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,188 @@
+//! Connections to servers: which protocol they speak, and how one is made.
+//!
+//! | server | protocol = | spoken |
+//! |---|---|---|
+//! | `http://` | `http1`, `auto` | HTTP/1.1 |
+//! | `http://` | `http2` | HTTP/2 from the first byte |
+//! | `https://` | `http1`, `http2` | that one, offered by ALPN as the only one |
+//! | `https://` | `auto` | what the server chooses by ALPN |
+//!
+//! A connection of HTTP/1.1 has one request at a time; one of HTTP/2 has up to [`MAX_STREAMS`], and each of them has
+//! its own [`Sender`].
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{HOST, HeaderValue};
+use http::uri::Scheme;
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tidegate_upstream::backend::Target;
+use tidegate_upstream::connect::Resolver;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use crate::body::RequestPayload;
+use crate::config::{Protocol, ServerConfig, UpstreamConfig};
+use crate::fields::MAX_HEAD_BYTES;
+
+/// Most requests at once on a connection of HTTP/2. Where the server allows fewer, the others wait for their turn.
+pub(crate) const MAX_STREAMS: usize = 100;
+
+/// Most fields of a reply's head.
+const MAX_FIELDS: usize = 128;
+
+/// What a server may send of one reply, and of all on a connection, that no client has taken.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+/// What is queued of one request's body.
+const SEND_BYTES: usize = 64 << 10;
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Leave to send one request on a connection.
+#[derive(Debug)]
+pub(crate) enum Sender {
+    /// The whole connection.
+    Http1(http1::SendRequest<RequestPayload>),
+    /// A stream of one that others use as well.
+    Http2(SharedSender),
+}
+
+/// A connection of HTTP/2, as one of its users has it.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedSender {
+    sender: http2::SendRequest<RequestPayload>,
+    /// Counts the users.
+    users: Arc<()>,
+}
+
+impl SharedSender {
+    /// Whether one more request may be sent on it. The pool is one of the users.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.sender.is_closed() && self.users() <= MAX_STREAMS
+    }
+
+    /// Those who have it.
+    pub(crate) fn users(&self) -> usize {
+        Arc::strong_count(&self.users)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+impl Sender {
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Self::Http2(_))
+    }
+
+    /// Waits until a request can be sent.
+    pub(crate) async fn ready(&mut self) -> hyper::Result<()> {
+        match self {
+            Self::Http1(sender) => sender.ready().await,
+            Self::Http2(shared) => shared.sender.ready().await,
+        }
+    }
+
+    /// Sends a request; with an error it comes back, if nothing of it was sent.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<RequestPayload>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<RequestPayload>>> {
+        match self {
+            Self::Http1(sender) => sender.try_send_request(request).await,
+            Self::Http2(shared) => shared.sender.try_send_request(request).await,
+        }
+    }
+}
+
+/// Makes a request one that `server` can be sent: with a host, which on HTTP/2 is part of the target (RFC 9113, 8.3.1).
+/// `None` if its host is none.
+pub(crate) fn addressed<B>(
+    mut request: Request<B>,
+    server: &ServerConfig,
+    is_http2: bool,
+) -> Option<Request<B>> {
+    let name = server.backend.target.to_string();
+    let fields = request.headers_mut();
+    if !fields.contains_key(HOST) {
+        fields.insert(HOST, HeaderValue::from_str(&name).ok()?);
+    }
+    if is_http2 {
+        let host = fields.remove(HOST)?;
+        let mut target = std::mem::take(request.uri_mut()).into_parts();
+        target.scheme = Some(if server.is_tls { Scheme::HTTPS } else { Scheme::HTTP });
+        target.authority = Some(host.as_bytes().try_into().ok()?);
+        *request.uri_mut() = Uri::from_parts(target).ok()?;
+    }
+    Some(request)
+}
+
+/// Connects to a server, TLS included, within the upstream's bound.
+pub(crate) async fn connect(
+    resolver: &Resolver,
+    upstream: &UpstreamConfig,
+    server: &ServerConfig,
+) -> io::Result<Sender> {
+    let target: &Target = &server.backend.target;
+    let connecting = async {
+        let stream = resolver.connect(target, upstream.connect_timeout).await?;
+        match upstream.tls.as_ref().filter(|_| server.is_tls) {
+            None => speak(stream, upstream.protocol == Protocol::Http2).await,
+            Some(tls) => {
+                let stream = tls.handshake(target, stream).await?;
+                let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+                match (upstream.protocol, agreed.as_deref()) {
+                    (Protocol::Http2, Some(b"h2")) | (Protocol::Auto, Some(b"h2")) => {
+                        speak(stream, true).await
+                    }
+                    (Protocol::Http2, _) => Err(io::Error::other("the server does not agree on HTTP/2")),
+                    _ => speak(stream, false).await,
+                }
+            }
+        }
+    };
+    timeout(upstream.connect_timeout, connecting)
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn speak<S>(stream: S, is_http2: bool) -> io::Result<Sender>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    if is_http2 {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
+            .max_send_buf_size(SEND_BYTES)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_INTERVAL)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
+        drop(tokio::spawn(async move { ended(connection.await) }));
+        return Ok(Sender::Http2(SharedSender { sender, users: Arc::new(()) }));
+    }
+    let (sender, connection) = http1::Builder::new()
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_FIELDS)
+        .writev(false)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
+    drop(tokio::spawn(async move { ended(connection.with_upgrades().await) }));
+    Ok(Sender::Http1(sender))
+}
+
+fn ended(end: hyper::Result<()>) {
+    if let Err(error) = end {
+        tracing::debug!(%error, "a connection to an upstream ended early");
+    }
+}
