@@ -9,9 +9,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use support::{PATIENCE, start};
+use support::{PATIENCE, start, start_within};
 use tidegate_limiter::resp::RespConfig;
 use tidegate_limiter::tally::TallyCount;
+use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::{DrainTiming, Drained};
 
@@ -296,6 +297,29 @@ fn who_does_not_read_is_cut_and_costs_a_bounded_buffer() {
     client.set_write_timeout(Some(PATIENCE)).unwrap();
     while client.write_all(&command).is_ok() {}
     assert_eq!(service.stats.totals().cut_write, 1);
+}
+
+#[test]
+fn fault_60_what_there_is_no_room_for_ends_its_connection_and_no_other() {
+    // Nothing beyond what each connection has free.
+    let config = RespConfig { write_timeout: PATIENCE * 10, ..patient() };
+    let server = start_within(Buffers::new(0), None, config);
+    let mut modest = server.connect();
+    let mut transaction = server.connect();
+    let throttle = format!("CL.THROTTLE {} 9 10 60\r\n", "k".repeat(500));
+    transaction.write_all(b"MULTI\r\n").unwrap();
+    // It fails when the server has said its last word.
+    drop(transaction.write_all(throttle.repeat(900).as_bytes()));
+    let mut replies = Vec::new();
+    drop(transaction.read_to_end(&mut replies));
+    let replies = String::from_utf8(replies).unwrap();
+    assert!(replies.contains("QUEUED") && replies.ends_with("try again\r\n"), "{replies}");
+
+    let mut unread = server.connect();
+    while unread.write_all(&b"COMMAND\r\n".repeat(1_000)).is_ok() {}
+    assert!(server.buffers.refused() >= 2);
+    exchange(&mut modest, b"PING\r\n", "+PONG\r\n");
+    assert_eq!(server.buffers.taken(), 0);
 }
 
 #[test]

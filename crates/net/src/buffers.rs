@@ -58,7 +58,8 @@ impl Buffers {
     }
 
     /// The account of a connection that may hold `limit` bytes.
-    pub(crate) fn account(&self, limit: usize) -> Arc<Account> {
+    #[must_use]
+    pub fn account(&self, limit: usize) -> Arc<Account> {
         Arc::new(Account { buffers: self.clone(), limit, state: Mutex::default() })
     }
 
@@ -74,7 +75,7 @@ impl Buffers {
 
 /// What one connection holds.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct Account {
     buffers: Buffers,
     limit: usize,
     state: Mutex<AccountState>,
@@ -90,7 +91,7 @@ struct AccountState {
 
 impl Account {
     /// Holds `bytes`, if there is room.
-    pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+    pub fn charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         let mut charge = Charge { account: Arc::clone(self), bytes: 0 };
         charge.grow(bytes).then_some(charge)
     }
@@ -135,19 +136,32 @@ impl Drop for Account {
 
 /// Bytes that are held on an account, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     account: Arc<Account>,
     bytes: usize,
 }
 
 impl Charge {
     /// Holds `more` bytes; false, and nothing has changed, if there is no room for them.
-    pub(crate) fn grow(&mut self, more: usize) -> bool {
+    pub fn grow(&mut self, more: usize) -> bool {
         let grown = self.account.hold(more);
         if grown {
             self.bytes += more;
         }
         grown
+    }
+
+    /// Holds `bytes` from now on, instead of as many as before; false, and nothing has changed, if there is no
+    /// room for them.
+    pub fn resize(&mut self, bytes: usize) -> bool {
+        if bytes > self.bytes {
+            return self.grow(bytes - self.bytes);
+        }
+        if bytes < self.bytes {
+            self.account.release(self.bytes - bytes);
+            self.bytes = bytes;
+        }
+        true
     }
 }
 
@@ -183,16 +197,19 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_held_is_within_the_limits_and_all_of_it_comes_back(
-            steps in prop::collection::vec((0_usize..3, any::<bool>(), 0_usize..300_000), 1..60),
+            steps in prop::collection::vec((0_usize..3, 0_u8..3, 0_usize..300_000), 1..60),
         ) {
             let buffers = Buffers::new(8 * STEP_BYTES);
             let accounts: Vec<_> = (0..3).map(|_| buffers.account(6 * STEP_BYTES)).collect();
             let mut charges: Vec<Vec<Charge>> = vec![Vec::new(), Vec::new(), Vec::new()];
-            for (who, takes, bytes) in steps {
-                if takes {
-                    charges[who].extend(accounts[who].charge(bytes));
-                } else {
-                    charges[who].pop();
+            for (who, what, bytes) in steps {
+                match (what, charges[who].last_mut()) {
+                    (0, _) | (_, None) => charges[who].extend(accounts[who].charge(bytes)),
+                    (1, Some(charge)) => {
+                        let (before, resized) = (charge.bytes, charge.resize(bytes));
+                        prop_assert_eq!(charge.bytes, if resized { bytes } else { before });
+                    }
+                    _ => drop(charges[who].pop()),
                 }
                 let held = |who: usize| charges[who].iter().map(|charge| charge.bytes).sum::<usize>();
                 prop_assert!(held(who) <= 6 * STEP_BYTES);

@@ -68,6 +68,11 @@ impl Batch {
         self.entries.is_empty()
     }
 
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.keys.capacity() + self.replies.capacity()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -138,6 +143,9 @@ impl Batch {
         self.entries.clear();
         self.keys.clear();
         self.replies.clear();
+        // A transaction may have been large.
+        self.entries.shrink_to(MAX_TOGETHER);
+        self.keys.shrink_to(FULL_BYTES);
         self.replies.shrink_to(FULL_BYTES);
     }
 

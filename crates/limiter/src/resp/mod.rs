@@ -16,6 +16,7 @@
 //! | commands between MULTI and EXEC | 1,000 | an error, and EXEC runs none |
 //! | time between commands | 300 s | the connection ends |
 //! | replies that the peer does not read | 64 KiB, 10 s | the connection ends |
+//! | bytes held for a connection, beyond 32 KiB; for all of them, `limits.buffered_bytes` | 2 MiB | an error, and the connection ends |
 //!
 //! RESP has no word for "go elsewhere", so a drain closes a connection where nothing is lost that the
 //! protocol could have saved: between two commands. Clients reconnect, as they do when Redis restarts.

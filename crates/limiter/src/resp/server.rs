@@ -6,7 +6,9 @@
 //!
 //! Memory per connection: the input never holds more than one command within its limits and one read,
 //! because commands are answered before more is read; the output is written whenever it passes
-//! [`FLUSH_BYTES`], so it never holds more than that and the replies of one batch.
+//! [`FLUSH_BYTES`], so it never holds more than that and the replies of one batch. What is beyond
+//! [`UNCHARGED_BYTES`] counts in the process's bytes ([`tidegate_net::buffers`]): a client that sends what there is
+//! no room for is told so, one that does not take its replies at once is not, and the connection ends.
 //!
 //! A pipeline's throttle commands are decided together: see [`super::batch`]. Each batch is decided at the
 //! time that the clock shows then: a client that reads slowly stalls its pipeline between two batches, and a
@@ -24,6 +26,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tidegate_net::accept::{Gate, Held};
+use tidegate_net::buffers::Charge;
 use tidegate_net::clock::monotonic;
 use tidegate_net::connection::{Peer, ServeConnection, half_close, serve};
 use tidegate_net::listen::Listeners;
@@ -41,6 +44,11 @@ use crate::engine::Engine;
 
 /// Bytes of replies after which they are written before the pipeline ends.
 const FLUSH_BYTES: usize = 64 << 10;
+/// Bytes of buffers that any connection may have.
+const UNCHARGED_BYTES: usize = 2 * READ_BYTES;
+/// Most bytes that a connection may hold: more than a full transaction takes, with its longest keys.
+const CONNECTION_BYTES: usize = 2 << 20;
+const NO_ROOM: &str = "ERR too many bytes are held for clients at once; try again";
 /// Bytes that are read and dropped after the last reply, so that closing does not reset it away.
 const LINGER_BYTES: usize = 1 << 20;
 
@@ -109,6 +117,7 @@ impl Server {
             stats: gate.stats.core(peer.core),
             session: Session::new(sessions.clone()),
             scanner: Scanner::default(),
+            charge: None,
             input: Vec::new(),
             output: Vec::new(),
             batch: Batch::default(),
@@ -148,6 +157,8 @@ impl ServeConnection for Server {
 enum End {
     #[error("cut: {0:?}")]
     Cut(Cut),
+    #[error("{NO_ROOM}")]
+    NoRoom,
     #[error(transparent)]
     Socket(#[from] io::Error),
 }
@@ -159,6 +170,8 @@ struct Connection<'a, S> {
     stats: &'a CoreStats,
     session: Session,
     scanner: Scanner,
+    /// What the buffers are charged, from when they are large.
+    charge: Option<Charge>,
     /// What was received and not yet answered.
     input: Vec<u8>,
     output: Vec<u8>,
@@ -181,6 +194,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let mut swept = false;
         loop {
             if swept && self.input.is_empty() {
+                return self.leave().await;
+            }
+            if !self.hold() {
+                Encoder::new(&mut self.output, Protocol::Resp2).error(&NO_ROOM);
+                self.flush().await?;
                 return self.leave().await;
             }
             let (deadline, cause) = self.deadline();
@@ -283,6 +301,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         if self.output.is_empty() {
             return Ok(());
         }
+        let has_room = self.hold();
         let mut writing = pin!(async {
             self.stream.write_all(&self.output).await?;
             // TLS may have taken bytes without sending them.
@@ -291,6 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         // Nearly always the kernel takes it at once, and no timer is needed.
         match poll_fn(|cx| Poll::Ready(writing.as_mut().poll(cx))).await {
             Poll::Ready(written) => written?,
+            Poll::Pending if !has_room => return Err(End::NoRoom),
             Poll::Pending => match timeout(self.config.write_timeout, writing).await {
                 Ok(written) => written?,
                 Err(_) => return Err(self.cut(Cut::Write)),
@@ -299,6 +319,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         self.output.clear();
         self.output.shrink_to(FLUSH_BYTES);
         Ok(())
+    }
+
+    /// Charges what the buffers take; false if there is no room for that.
+    fn hold(&mut self) -> bool {
+        let buffers = self.input.capacity() + self.output.capacity();
+        let bytes = buffers + self.batch.bytes() + self.session.bytes();
+        match &mut self.charge {
+            None if bytes <= UNCHARGED_BYTES => true,
+            Some(charge) => charge.resize(bytes),
+            none => {
+                *none = self.gate.buffers.account(CONNECTION_BYTES).charge(bytes);
+                none.is_some()
+            }
+        }
     }
 
     /// Counts the commands of a pipeline with the time that their client waited for all of them.

@@ -145,6 +145,11 @@ impl Session {
         !self.authenticated
     }
 
+    /// The memory that a transaction takes until it is run.
+    pub(super) fn bytes(&self) -> usize {
+        self.transaction.as_ref().map_or(0, Transaction::bytes)
+    }
+
     /// How much the client may send as one command.
     pub(super) fn limits(&self) -> &'static Limits {
         if self.authenticated { &Limits::OPEN } else { &Limits::BEFORE_AUTH }

@@ -35,12 +35,18 @@ pub struct Running {
     pub address: std::net::SocketAddr,
     pub engine: Arc<Engine>,
     pub stats: Arc<Stats>,
+    pub buffers: Buffers,
     drain: Drain,
     cores: Option<Cores>,
 }
 
 /// Starts a server with counters in memory.
 pub fn start(password: Option<&str>, config: RespConfig) -> Running {
+    start_within(Buffers::new(64 << 20), password, config)
+}
+
+/// The same, for clients that may have so many bytes held for them.
+pub fn start_within(buffers: Buffers, password: Option<&str>, config: RespConfig) -> Running {
     let tallies = Tallies::default();
     let set = PolicySet::assemble(Arc::default(), tidegate_control::Snapshot::default(), &tallies);
     let counters = Counters::Memory(Memory::new(16 << 20));
@@ -51,7 +57,7 @@ pub fn start(password: Option<&str>, config: RespConfig) -> Running {
     let stats = Arc::new(Stats::new(2, TEMPLATES));
     let gate = Gate {
         permits: Permits::new(1_000),
-        buffers: Buffers::new(64 << 20),
+        buffers: buffers.clone(),
         drain: drain.clone(),
         stats: stats.clone(),
     };
@@ -61,7 +67,7 @@ pub fn start(password: Option<&str>, config: RespConfig) -> Running {
     let tokens = TokensInForce::new(tokens.into_iter().collect());
     Server::new(&engine, tokens, config, gate).start(&cores, listeners);
     drain.advance(Stage::Ready);
-    Running { address, engine, stats, drain, cores: Some(cores) }
+    Running { address, engine, stats, buffers, drain, cores: Some(cores) }
 }
 
 impl Running {

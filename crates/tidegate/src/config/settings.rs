@@ -256,7 +256,7 @@ settings! {
         connections: u32 = "10000", 1..=1_000_000;
         /// Largest request body.
         body_bytes: Bytes = "1 MiB", Bytes(1 << 10)..=Bytes(1 << 30);
-        /// Most memory for request bodies that are being read and replies that are being sent, over all connections, beyond the 64 KiB that each connection always has. What does not fit is answered 503.
+        /// Most memory for request bodies that are being read and replies that are being sent, and for the commands and replies of Redis clients, over all connections, beyond the 64 KiB that each connection always has. What does not fit is answered 503, or with an error to Redis clients.
         buffered_bytes: Bytes = "256 MiB", Bytes(1 << 20)..=Bytes(1 << 40);
         /// How long a client may take to send a request's header, the first one's from connecting, and how long for a TLS handshake.
         header_deadline: Duration = "10s", Duration::from_millis(100)..=seconds(600);

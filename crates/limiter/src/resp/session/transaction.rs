@@ -24,6 +24,12 @@ pub(super) struct Transaction {
     spoilt: bool,
 }
 
+impl Transaction {
+    pub(super) fn bytes(&self) -> usize {
+        self.queued.bytes()
+    }
+}
+
 impl Session {
     /// Answers a command between MULTI and EXEC, or EXEC itself.
     pub(super) fn answer_within(
