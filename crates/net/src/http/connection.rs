@@ -94,7 +94,8 @@ impl<H: Handle> Connection<H> {
         let protocol = connection.server.protocol.clone();
         let Shared { handler, config, .. } = &*connection.server;
         let front = Front::new(io, Arc::clone(&activity), Arc::clone(config), handler.may_upgrade());
-        let service = service_fn(|request| Arc::clone(&connection).answer_incoming(request));
+        // In a box, so that hyper has no room for it while the connection is idle.
+        let service = service_fn(|request| Box::pin(Arc::clone(&connection).answer_incoming(request)));
         let mut protocol = protocol.serve_connection(TokioIo::new(front), service);
         let mut told = false;
         let end = poll_fn(|cx| {

@@ -103,31 +103,48 @@ where
         };
         input.opening = false;
         connection.activity().enter(Phase::Busy);
-        let Some(reply) = answer(io, &mut input.bytes, &mut output, connection, request).await? else {
-            return Ok(End::Close);
-        };
-        let closes = reply.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
-        match put(io, &mut input.bytes, &mut output, reply).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(End::Close),
-            Err(error) => {
-                // The replies before it are whole; this one ends in the middle, for all to see.
-                write(io, &mut output).await?;
-                return Err(error);
-            }
-        }
-        if connection.activity().phase() == Phase::Busy {
-            // Its body was streamed, and has ended.
-            connection.activity().idle_from(monotonic());
-        }
-        if input.bytes.is_empty() || closes || output.len() >= WRITE_BYTES {
-            write(io, &mut output).await?;
-        }
-        if closes {
-            io.shutdown().await?;
+        // In a box, so that a connection has room for it only while there is a request that must wait.
+        let responding = Box::pin(respond(io, &mut input.bytes, &mut output, connection, request));
+        if !responding.await? {
             return Ok(End::Close);
         }
     }
+}
+
+/// Has the service answer, and puts its reply behind `output`; false if that was the last one.
+async fn respond<S, H>(
+    io: &mut DeadlineIo<S>,
+    input: &mut Bytes,
+    output: &mut Vec<u8>,
+    connection: &Connection<H>,
+    request: Request<RequestBody>,
+) -> Result<bool, BoxError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    H: Handle,
+{
+    let Some(reply) = answer(io, input, output, connection, request).await? else { return Ok(false) };
+    let closes = reply.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
+    match put(io, input, output, reply).await {
+        Ok(true) => {}
+        Ok(false) => return Ok(false),
+        Err(error) => {
+            // The replies before it are whole; this one ends in the middle, for all to see.
+            write(io, output).await?;
+            return Err(error);
+        }
+    }
+    if connection.activity().phase() == Phase::Busy {
+        // Its body was streamed, and has ended.
+        connection.activity().idle_from(monotonic());
+    }
+    if input.is_empty() || closes || output.len() >= WRITE_BYTES {
+        write(io, output).await?;
+    }
+    if closes {
+        io.shutdown().await?;
+    }
+    Ok(!closes)
 }
 
 /// Has the service answer; `None` if the client left and that took long. Replies to earlier requests do not wait
@@ -143,7 +160,6 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     H: Handle,
 {
-    // Pinned here: it is a few kilobytes, which would be moved for every request otherwise.
     let mut answer = std::pin::pin!(connection.answer(request));
     if let Poll::Ready((reply, _)) = poll_once(answer.as_mut()).await {
         return Ok(Some(reply));
