@@ -16,12 +16,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::activity::{Activity, Phase};
 use super::config::HttpConfig;
-use super::preface::Prefixed;
 use crate::clock::monotonic;
 use crate::connection::{LazyTimer, Linger};
 use crate::stats::Cut;
@@ -37,7 +36,9 @@ const HELD_BY_TLS: u64 = 64 * 1024;
 
 /// A stream, its deadlines and its one timer.
 pub(super) struct DeadlineIo<S> {
-    stream: Prefixed<S>,
+    stream: S,
+    /// Bytes that were put back: the next reads find them first.
+    first: Bytes,
     activity: Arc<Activity>,
     config: Arc<HttpConfig>,
     timer: LazyTimer,
@@ -65,7 +66,8 @@ struct StuckWrite {
 impl<S> DeadlineIo<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>, config: Arc<HttpConfig>) -> Self {
         Self {
-            stream: Prefixed::new(stream),
+            stream,
+            first: Bytes::new(),
             activity,
             config,
             timer: LazyTimer::default(),
@@ -86,7 +88,21 @@ impl<S> DeadlineIo<S> {
 
     /// Puts bytes back: the next reads find them first.
     pub(super) fn unread(&mut self, bytes: Bytes) {
-        self.stream.put_back(bytes);
+        self.first = match self.first.is_empty() {
+            true => bytes,
+            false => [bytes, std::mem::take(&mut self.first)].concat().into(),
+        };
+    }
+
+    /// Reads what was put back.
+    fn read_first(&mut self, buffer: &mut ReadBuf<'_>) {
+        let length = self.first.len().min(buffer.remaining());
+        buffer.put_slice(&self.first[..length]);
+        self.first.advance(length);
+        if self.first.is_empty() {
+            // Gives the memory back.
+            self.first = Bytes::new();
+        }
     }
 
     /// The deadline of the present wait, and what its passing means.
@@ -160,6 +176,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for DeadlineIo<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
+        if !this.first.is_empty() {
+            this.read_first(buffer);
+            this.received(buffer.filled().len() - before);
+            return Poll::Ready(Ok(()));
+        }
         match Pin::new(&mut this.stream).poll_read(cx, buffer) {
             Poll::Ready(result) => {
                 if result.is_ok() {

@@ -30,6 +30,9 @@ use httparse::Header;
 
 use super::body_end::{Chunks, Framing};
 
+/// Header fields that a request may have.
+pub(super) const MAX_FIELDS: usize = 100;
+
 /// A request that is refused before a service sees it. The connection ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
@@ -44,7 +47,7 @@ pub(super) struct Judged {
     /// The client offers to change the protocol.
     pub(super) upgrade: bool,
     /// HTTP/1.1 in origin form, a method whose reply has its body, nothing about the connection, no
-    /// expectation: a request that [`super::plain`] may read.
+    /// expectation: a request that [`super::in_one_piece::plain`] may read.
     pub(super) simple: bool,
 }
 

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::activity::Activity;
 use super::connection::{Connection, Shared};
 use super::deadline::DeadlineIo;
-use super::whole::{self, End};
+use super::in_one_piece::{self, End};
 use super::{Handle, HttpConfig};
 use crate::accept::{Gate, Held};
 use crate::clock::monotonic;
@@ -78,7 +78,7 @@ impl<H: Handle> Server<H> {
         async move {
             // The others are boxed, so that a connection which never needs them has no room for them.
             let end = match begins {
-                Begins::Any => whole::serve(&mut io, &connection, &mut sweep).await,
+                Begins::Any => in_one_piece::serve(&mut io, &connection, &mut sweep).await,
                 Begins::Http2 => End::Http2,
             };
             match end {

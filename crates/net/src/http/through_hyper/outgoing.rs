@@ -11,15 +11,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-use super::activity::Activity;
 use super::outbox::{Delivery, Outbox, PIECE_BYTES};
-use super::{Body, BoxError};
 use crate::buffers::Charge;
 use crate::clock::monotonic;
+use crate::http::activity::Activity;
+use crate::http::{Body, BoxError};
 
 /// A body on its way out. The end of a streamed one is when the connection becomes idle; the
 /// other kinds have ended before hyper sees them.
-pub(super) struct Outgoing {
+pub(in crate::http) struct Outgoing {
     body: Body,
     watch: Option<Watch>,
     _streaming: Option<Streaming>,
@@ -35,13 +35,13 @@ struct Watch {
 }
 
 impl Outgoing {
-    pub(super) fn new(body: Body, activity: &Arc<Activity>) -> Self {
+    pub(in crate::http) fn new(body: Body, activity: &Arc<Activity>) -> Self {
         let streaming = matches!(body, Body::Streamed(_)).then(|| Streaming(Arc::clone(activity)));
         Self { body, watch: None, _streaming: streaming }
     }
 
     /// The same for a request of HTTP/2, and what it was charged.
-    pub(super) fn watched(body: Body, mut charge: Option<Charge>, outbox: &Arc<Outbox>) -> Self {
+    pub(in crate::http) fn watched(body: Body, mut charge: Option<Charge>, outbox: &Arc<Outbox>) -> Self {
         let is_marked = body.bytes().is_some_and(|bytes| (1..=PIECE_BYTES).contains(&bytes.len()));
         let body = body.map_bytes(|bytes| match charge.take() {
             charge if is_marked => outbox.piece(bytes, charge),
@@ -71,7 +71,7 @@ impl Outgoing {
 }
 
 /// The same bytes, on a charge for as long as anyone has some of them.
-pub(super) fn charged(bytes: Bytes, charge: Charge) -> Bytes {
+pub(in crate::http) fn charged(bytes: Bytes, charge: Charge) -> Bytes {
     struct Charged(Bytes, #[expect(dead_code, reason = "held")] Charge);
     impl AsRef<[u8]> for Charged {
         fn as_ref(&self) -> &[u8] {

@@ -1,6 +1,6 @@
 //! Reading a request that lies whole in a buffer, without taking it apart.
 //!
-//! Only a simple request is read here ([`super::framing::Judged::simple`]) whose body is there and has a
+//! Only a simple request is read here ([`crate::http::framing::Judged::simple`]) whose body is there and has a
 //! length. Anything else is [`Found::Doubtful`]: it goes the other way, where it is judged again and
 //! refused, if it must be.
 
@@ -10,12 +10,9 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 use httparse::Header;
 
-use super::RequestBody;
-use super::body_end::Framing;
-use super::framing::{Judged, judge};
-
-/// Header fields of a request.
-pub(super) const MAX_FIELDS: usize = 100;
+use crate::http::RequestBody;
+use crate::http::body_end::Framing;
+use crate::http::framing::{Judged, MAX_FIELDS, judge};
 
 /// A request as it lies in the buffer that it was read into.
 #[derive(Clone, Copy, Debug)]

@@ -15,10 +15,10 @@ use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use super::deadline::DeadlineIo;
-use super::encode::{end_head, put_field, put_head, put_piece};
-use super::reply::StreamedBody;
-use super::{Body, BoxError};
+use crate::http::deadline::DeadlineIo;
+use crate::http::encode::{end_head, put_field, put_head, put_piece};
+use crate::http::reply::StreamedBody;
+use crate::http::{Body, BoxError};
 
 /// Bytes of one read. A request that needs more than two of them is not small.
 pub(super) const READ_BYTES: usize = 8 << 10;

@@ -1,11 +1,20 @@
 //! The HTTP server: one thread per core, with every wait bounded.
 //!
 //! ```text
-//!                           ┌─ whole: a request in one piece ─┐
-//!   accept ─> DeadlineIo ─>─┤    (what is not simple)          ├─> Handle::handle ─> Reply
-//!              |            └──────> front ─> hyper ──────────┘   RequestBody: bytes, time, rate
-//!              └─ idle, header and write deadlines, by Activity
+//!              connection/: accept, TLS, ALPN          in_one_piece/                     Handle
+//!   socket ──> DeadlineIo ──────────────────────────> plain ─ answered where it lies ─> answer_at_once ┐
+//!                |  one timer, by Activity:             |     as a Request ───────────> handle         │
+//!                |  idle, head, stuck writes            |                                  Reply ──> send ──> socket
+//!                |                                      | not simple: for good
+//!                |                                      v                              Handle
+//!                ├── HTTP/1.1 ──────────> through_hyper/front ─> hyper ─ RequestBody ─> handle ─ Reply ┐
+//!                └── HTTP/2 ────────────> through_hyper/http2 ─> hyper ─ turn ────────> handle ─ Reply │
+//!                                           bytes, time, rate          socket <── hyper <── outgoing, outbox
 //! ```
+//!
+//! Nearly every request to a decision service arrives in one piece. What does not, or is not simple, goes through
+//! hyper, and its connection with it; `framing.rs` judges the heads of both ways, and `connection.rs` has both
+//! answered and counted alike.
 //!
 //! A service may answer a request in one piece where it lies, without a `Request` made of it
 //! ([`Handle::answer_at_once`]); the reply is the same.
@@ -33,7 +42,7 @@
 //! A client that half-closes after its request gets the reply, if it is there within 10 s. A client that
 //! has left looks the same until it is written to; its request is dropped then (fault 44).
 //!
-//! This page is about HTTP/1.1; HTTP/2, a second protocol behind the same [`Handle`], is in `http2.rs`.
+//! This page is about HTTP/1.1; HTTP/2, a second protocol behind the same [`Handle`], is in `through_hyper/http2.rs`.
 //!
 //! Accepting, and TLS, are in front of it, in [`crate::connection`]: any byte stream can be served.
 //!
@@ -49,26 +58,20 @@ mod connection;
 mod deadline;
 mod encode;
 mod framing;
-mod front;
-mod http2;
+mod in_one_piece;
 mod listener;
-mod outbox;
-mod outgoing;
-mod plain;
 mod preface;
 mod reply;
-mod send;
 mod server;
-mod turn;
+mod through_hyper;
 mod upgrade;
-mod whole;
 
 use std::future::Future;
 
 pub use body::{BodyError, RequestBody};
 pub use config::{BodyPace, HttpConfig, MinimumRate};
 pub use encode::{Answered, Head, Unwritten};
-pub use plain::Plain;
+pub use in_one_piece::Plain;
 pub use reply::{Body, BoxError, Reply};
 pub use server::Server;
 pub use upgrade::{ByteStream, UpgradeOffer, Upgraded};

@@ -8,7 +8,7 @@
 //!             too long: the request is reset       too long there: the connection ends
 //! ```
 //!
-//! A reply waits as long as [`super::HttpConfig::write`] grants for what was taken of it. A client that
+//! A reply waits as long as [`crate::http::HttpConfig::write`] grants for what was taken of it. A client that
 //! leaves one request alone loses that request; its others go on. A piece that is in the protocol's queue
 //! can no longer be taken back, so it is the connection that ends when one stays there: after one to two
 //! times [`Outbox::patience`].
@@ -22,20 +22,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::config::MinimumRate;
 use crate::clock::monotonic;
 use crate::connection::LazyTimer;
+use crate::http::config::MinimumRate;
 use crate::stats::{Cut, Stats};
 
 /// The most of a reply that is handed on at a time.
-pub(super) const PIECE_BYTES: usize = 16 << 10;
+pub(in crate::http) const PIECE_BYTES: usize = 16 << 10;
 
 /// Pieces are counted by the turn in which they came, the present one or the one before it.
 const TURNS: usize = 2;
 
 /// What an HTTP/2 connection has to send.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(in crate::http) struct Outbox {
     rate: MinimumRate,
     stats: Arc<Stats>,
     core: usize,
@@ -47,7 +47,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(rate: MinimumRate, stats: Arc<Stats>, core: usize) -> Self {
+    pub(in crate::http) fn new(rate: MinimumRate, stats: Arc<Stats>, core: usize) -> Self {
         Self {
             rate,
             stats,
@@ -60,19 +60,19 @@ impl Outbox {
 
     /// Longer than a client at the minimum rate takes for what the protocol queues of one request: two
     /// pieces.
-    pub(super) fn patience(&self) -> Duration {
+    pub(in crate::http) fn patience(&self) -> Duration {
         self.rate.allowance(2 * PIECE_BYTES as u64)
     }
 
     /// Whether nothing is being answered or sent: whoever does has a share of this, and so do the
     /// connection, its watch and its turns.
-    pub(super) fn is_idle(self: &Arc<Self>) -> bool {
+    pub(in crate::http) fn is_idle(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) <= 3
     }
 
     /// A reply begins. Whoever polls the future that makes it asks for it by [`Outbox::made`] afterwards:
     /// one at a time, since all of a connection runs on one core.
-    pub(super) fn begin(&self) -> Arc<Delivery> {
+    pub(in crate::http) fn begin(&self) -> Arc<Delivery> {
         let waiting = Waiting { since: Some(monotonic()), taken: 0, in_hand: 0 };
         let delivery = Arc::new(Delivery(Mutex::new(waiting)));
         *lock(&self.made) = Some(Arc::clone(&delivery));
@@ -80,12 +80,12 @@ impl Outbox {
     }
 
     /// The reply that the future polled last has begun, if it has.
-    pub(super) fn made(&self) -> Option<Arc<Delivery>> {
+    pub(in crate::http) fn made(&self) -> Option<Arc<Delivery>> {
         lock(&self.made).take()
     }
 
     /// Marks a piece for as long as it is there.
-    pub(super) fn piece<T>(self: &Arc<Self>, bytes: Bytes, holds: T) -> Bytes
+    pub(in crate::http) fn piece<T>(self: &Arc<Self>, bytes: Bytes, holds: T) -> Bytes
     where
         T: Send + 'static,
     {
@@ -95,7 +95,7 @@ impl Outbox {
     }
 
     /// Begins the next turn, one patience after the last; true if a piece is left of the turn before.
-    pub(super) fn is_late(&self) -> bool {
+    pub(in crate::http) fn is_late(&self) -> bool {
         let next = (self.turn.load(Relaxed) + 1) % TURNS;
         let late = self.pieces[next].load(Relaxed) > 0;
         if !late {
@@ -127,7 +127,7 @@ impl<T> Drop for Piece<T> {
 
 /// How far a reply has come.
 #[derive(Debug)]
-pub(super) struct Delivery(Mutex<Waiting>);
+pub(in crate::http) struct Delivery(Mutex<Waiting>);
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -141,20 +141,20 @@ struct Waiting {
 
 impl Delivery {
     /// The next piece is asked for: the one before it was taken.
-    pub(super) fn taken(&self) {
+    pub(in crate::http) fn taken(&self) {
         let mut waiting = lock(&self.0);
         waiting.taken += std::mem::take(&mut waiting.in_hand);
     }
 
     /// A piece is offered.
-    pub(super) fn offered(&self, bytes: usize) {
+    pub(in crate::http) fn offered(&self, bytes: usize) {
         let mut waiting = lock(&self.0);
         waiting.in_hand = bytes as u64;
         waiting.since.get_or_insert_with(monotonic);
     }
 
     /// The service has nothing to offer yet.
-    pub(super) fn is_being_made(&self) {
+    pub(in crate::http) fn is_being_made(&self) {
         *lock(&self.0) = Waiting { since: None, taken: 0, in_hand: 0 };
     }
 
@@ -165,7 +165,7 @@ impl Delivery {
 }
 
 /// An answer and the delivery of its reply, which ends in time: dropped, hyper resets the request.
-pub(super) struct Delivered<F> {
+pub(in crate::http) struct Delivered<F> {
     answer: F,
     delivery: Option<Arc<Delivery>>,
     outbox: Arc<Outbox>,
@@ -174,7 +174,7 @@ pub(super) struct Delivered<F> {
 
 impl<F> Delivered<F> {
     /// `delivery` is what `answer` has begun, if it was polled before.
-    pub(super) fn new(answer: F, delivery: Option<Arc<Delivery>>, outbox: Arc<Outbox>) -> Self {
+    pub(in crate::http) fn new(answer: F, delivery: Option<Arc<Delivery>>, outbox: Arc<Outbox>) -> Self {
         Self { answer, delivery, outbox, timer: LazyTimer::default() }
     }
 }

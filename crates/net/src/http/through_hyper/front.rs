@@ -6,11 +6,11 @@
 //! ```
 //!
 //! hyper is given the bytes of one request at a time, and those of the next one when it has answered. So
-//! each head is read here first, by [`super::framing`], and what is refused there is answered here, as a
+//! each head is read here first, by [`crate::http::framing`], and what is refused there is answered here, as a
 //! problem document; hyper's own judgement is never asked for.
 //!
 //! While a request is answered, what the client sends is kept, up to one read, and a client that has sent
-//! its last byte gets its reply if it is there in time ([`super::HttpConfig::half_closed`]). Behind a request
+//! its last byte gets its reply if it is there in time ([`crate::http::HttpConfig::half_closed`]). Behind a request
 //! that asks for an upgrade, what is kept is refused after a reply that grants none, and is the beginning of the
 //! other protocol after one that does; where the service grants none at all, it is refused before.
 
@@ -26,20 +26,19 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::Uri;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::activity::{Activity, Phase};
-use super::body_end::Framing;
-use super::deadline::DeadlineIo;
-use super::encode::{end_head, put_head};
-use super::framing::{Refused, head_end, judge};
-use super::plain::MAX_FIELDS;
-use super::{Body, HttpConfig, Reply};
+use crate::http::activity::{Activity, Phase};
+use crate::http::body_end::Framing;
+use crate::http::deadline::DeadlineIo;
+use crate::http::encode::{end_head, put_head};
+use crate::http::framing::{MAX_FIELDS, Refused, head_end, judge};
+use crate::http::{Body, HttpConfig, Reply};
 use crate::stats::Route;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 8 << 10;
 
 /// A stream whose reader gets requests that are beyond doubt.
-pub(super) struct Front<S> {
+pub(in crate::http) struct Front<S> {
     io: DeadlineIo<S>,
     activity: Arc<Activity>,
     config: Arc<HttpConfig>,
@@ -68,7 +67,7 @@ pub(super) struct Front<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Front<S> {
-    pub(super) fn new(
+    pub(in crate::http) fn new(
         io: DeadlineIo<S>,
         activity: Arc<Activity>,
         config: Arc<HttpConfig>,
@@ -203,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Front<S> {
 
     /// The stream for another protocol, which begins with what is not HTTP any more: `ahead` and then the input.
     /// `None` if the request is not over, or if the client has not taken the reply and those before it.
-    pub(super) fn into_upgraded(mut self, ahead: &[u8]) -> Option<DeadlineIo<S>> {
+    pub(in crate::http) fn into_upgraded(mut self, ahead: &[u8]) -> Option<DeadlineIo<S>> {
         if self.passing > 0 || !self.body.is_over() || !self.flushed {
             return None;
         }
@@ -212,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Front<S> {
     }
 
     /// Whether a refusal is yet to be written.
-    pub(super) fn is_refusing(&self) -> bool {
+    pub(in crate::http) fn is_refusing(&self) -> bool {
         self.refusal.is_some()
     }
 

@@ -31,14 +31,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep_until;
 
-use super::activity::Activity;
-use super::connection::Connection;
-use super::deadline::DeadlineIo;
 use super::outbox::{Outbox, PIECE_BYTES};
 use super::turn::{Collect, Turn};
-use super::{Handle, HttpConfig};
 use crate::clock::monotonic;
 use crate::drain::Stage;
+use crate::http::activity::Activity;
+use crate::http::connection::Connection;
+use crate::http::deadline::DeadlineIo;
+use crate::http::{Handle, HttpConfig};
 use crate::stats::Cut;
 
 /// Most requests at once on a connection.
@@ -72,7 +72,7 @@ fn builder(executor: Collect) -> http2::Builder<Collect> {
 
 impl<H: Handle> Connection<H> {
     /// Serves HTTP/2, until the connection ends.
-    pub(super) async fn serve_http2<S>(self, io: DeadlineIo<S>)
+    pub(in crate::http) async fn serve_http2<S>(self, io: DeadlineIo<S>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
