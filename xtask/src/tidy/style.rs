@@ -14,8 +14,6 @@ const FUNCTION_LINES: usize = 70;
 const HEADER_LINES: usize = 80;
 /// The reason for a long file, in its header.
 const REASON: &str = "Over 400 lines because ";
-/// Scripts that are to be split: each leaves this list when it is.
-const TO_SPLIT: &[&str] = &["crates/store/src/postgres/decide.sql", "crates/store/src/redis/decide.lua"];
 /// The reason for a sleep in test code (a stub that answers late, say), on its line or the one above.
 const SLEEP_REASON: &str = "// Sleeps because ";
 
@@ -37,15 +35,7 @@ fn size(source: &Source) -> Vec<Finding> {
 pub(super) fn check_script(file: &TextFile) -> Vec<Finding> {
     let lines: Vec<&str> = file.text.lines().filter(|line| !line.starts_with("#!")).collect();
     let is_script = [".sql", ".lua"].iter().any(|ending| file.path.ends_with(ending));
-    match (is_script, TO_SPLIT.contains(&file.path.as_str())) {
-        (false, _) => Vec::new(),
-        (true, false) => measure(&file.path, &lines, "--"),
-        (true, true) if lines.len() > FILE_LINES => Vec::new(),
-        (true, true) => {
-            let message = "short enough now: take it from TO_SPLIT in xtask/src/tidy/style.rs";
-            vec![Finding::at(&file.path, 0, message)]
-        }
-    }
+    if is_script { measure(&file.path, &lines, "--") } else { Vec::new() }
 }
 
 /// Size and header of a file whose header's lines begin with `mark`.
@@ -168,9 +158,6 @@ mod tests {
         let reasoned = format!("#!lua\n-- Over 400 lines because of it.\n{}", line.repeat(400));
         assert_eq!(script("x.lua", reasoned), Vec::<String>::new());
         assert!(script("x.lua", line.repeat(801)).iter().any(|found| found.contains("never over 800")));
-        let split = script(TO_SPLIT[0], line.repeat(300));
-        assert!(split[0].contains("take it from TO_SPLIT"), "{split:?}");
-        assert_eq!(script(TO_SPLIT[0], line.repeat(401)), Vec::<String>::new());
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The servers' own load generators, with one decision a call.
 
+#[path = "../../src/redis/script/mod.rs"]
+mod script;
+
 use std::process::Command;
 
 use tidegate_store::postgres::Durability;
@@ -8,8 +11,6 @@ use tidegate_testkit::redis::RedisServer;
 
 /// Calls of the store's script per second by redis-benchmark, random keys.
 pub(crate) fn redis(redis: &RedisServer, pipeline: &str, callers: &str) -> f64 {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/decide.lua");
-    let script = std::fs::read_to_string(script).expect("the script is beside");
     // One token bucket of a million per minute, one spend of one unit, as `wire.rs` packs them.
     let mut batch = vec![1, 0, 1];
     for number in [60_000.0_f64, 1_000_000.0, 0.0, 0.0, 0.0] {
@@ -18,7 +19,8 @@ pub(crate) fn redis(redis: &RedisServer, pipeline: &str, callers: &str) -> f64 {
     batch.extend([1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 1]);
     // redis-benchmark's arguments cannot hold a NUL, so the batch is a constant of the script.
     let constant: String = batch.iter().map(|byte| format!("\\{byte:03}")).collect();
-    let script = script.replacen("batch, at = ARGV[1], 1", &format!("batch, at = '{constant}', 1"), 1);
+    let script =
+        script::SCRIPT.replacen("batch, at = ARGV[1], 1", &format!("batch, at = '{constant}', 1"), 1);
     let name = redis.command(&["SCRIPT", "LOAD", &script]);
     let output = Command::new("redis-benchmark")
         .args(["-p", &redis.port.to_string(), "-n", "200000", "-r", "100000", "-c", callers, "-P", pipeline])

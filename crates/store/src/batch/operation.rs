@@ -9,7 +9,7 @@ use tidegate_algorithms::time::{Now, SECOND, Tick, Wall};
 
 use crate::{Charge, Intent};
 
-/// Kinds of limit, as `decide.lua` and `decide.sql` number them.
+/// Kinds of limit, as the script and `tidegate.decide` number them.
 const TOKEN_BUCKET: u8 = 1;
 const LEAKY_BUCKET: u8 = 2;
 const FIXED_WINDOW: u8 = 3;

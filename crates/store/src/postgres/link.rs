@@ -12,17 +12,15 @@ use std::time::Duration;
 
 use tidegate_algorithms::time::Now;
 use tidegate_postgres::types::ToSql;
-use tidegate_postgres::{Error, Schema, Session, SqlState, Statement, migrate, text};
+use tidegate_postgres::{Error, Session, SqlState, Statement, migrate, text};
 use tokio::sync::Mutex;
 
 use super::function::{Batch, DECIDE, read};
 use super::plain::{Family, Plain, Said};
+use super::schema::schema;
 use super::{Durability, PostgresConfig, signed};
 use crate::batch::{Executor, Failure, Operation, Reply};
 
-/// Version of the schema; a change of `decide.sql` raises it.
-const VERSION: i32 = 1;
-const SCHEMA: &str = include_str!("decide.sql");
 /// How often a statement is asked: without a row, again once there is one. What it leaves then is of
 /// another algorithm or interval, or was swept meanwhile, and is for the function.
 const ROUNDS: usize = 2;
@@ -286,15 +284,6 @@ async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
     let register = client.prepare("SELECT tidegate.register($1)").await?;
     client.bound(config.response_timeout).await?;
     Ok(Live { client, buckets, windows, decide, register })
-}
-
-fn schema(durability: Durability) -> Schema {
-    let sql = if durability == Durability::Unlogged {
-        SCHEMA.replace("CREATE TABLE", "CREATE UNLOGGED TABLE").into()
-    } else {
-        SCHEMA.into()
-    };
-    Schema { name: "tidegate", version: VERSION, sql }
 }
 
 /// What an error says of the charge.

@@ -7,7 +7,7 @@
 //!
 //! A whole batch of requests is decided at once, by the server's clock: spends from one bucket each
 //! by one statement, requests under one window or counter each by another, and all others by a function
-//! (`decide.sql`). The statements charge and say what they found, of which
+//! (`schema/`). The statements charge and say what they found, of which
 //! the pure functions of `tidegate_algorithms::limit` make the verdicts; the function mirrors these in
 //! 64-bit nanoseconds. All are checked against them (`tests/differential.rs`), not the other way round.
 //!
@@ -25,6 +25,7 @@
 mod function;
 mod link;
 mod plain;
+mod schema;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

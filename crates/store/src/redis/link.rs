@@ -20,10 +20,9 @@ use tokio::sync::Mutex;
 
 use super::config::{Address, RedisConfig};
 use super::failure::classify;
+use super::script::SCRIPT;
 use super::wire;
 use crate::batch::{Executor, Failure, Operation, Reply};
-
-const SCRIPT: &str = include_str!("decide.lua");
 
 /// How a link finds its server.
 #[derive(Clone, Debug)]

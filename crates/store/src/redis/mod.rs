@@ -1,7 +1,7 @@
 //! The Redis store: counters that any number of nodes share.
 //!
 //! ```text
-//!   decide --> operation --> lane (by hash tag) --> batch --> decide.lua --> verdicts
+//!   decide --> operation --> lane (by hash tag) --> batch --> script --> verdicts
 //! ```
 //!
 //! One script decides a whole batch of requests over all their limits, atomically and by the
@@ -28,6 +28,7 @@ mod eviction;
 mod failure;
 mod keys;
 mod link;
+mod script;
 mod sentinel;
 mod spread;
 mod url;

@@ -217,6 +217,23 @@ async fn fault_07_migrations_run_under_an_advisory_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_functions_of_an_older_version_are_replaced() {
+    let server = PostgresServer::start(&[]);
+    let limit = hourly(100);
+    spend(&bare(config(&server)), &limit, b"client").await.unwrap();
+    let body = "SELECT md5(prosrc) FROM pg_proc WHERE proname = 'used'";
+    let current = server.sql(body);
+    server.sql(
+        "CREATE OR REPLACE FUNCTION tidegate.used(st tidegate.counters, now_ bigint, wall_ bigint) \
+         RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 0::bigint'; \
+         UPDATE tidegate.migrations SET version = version - 1",
+    );
+    assert_ne!(server.sql(body), current);
+    assert_eq!(remaining(&bare(config(&server)), &limit, b"client").await, 99, "the rows stay");
+    assert_eq!(server.sql(body), current);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_survives_a_crash_is_as_stated() {
     for (durability, expected) in [(Durability::Unlogged, 100), (Durability::Synchronous, 99)] {
         let mut server = PostgresServer::start(&["fsync=on"]);
