@@ -24,6 +24,7 @@ struct Language {
 
 const LANGUAGES: &[Language] = &[
     Language { name: "python", lint: lint_python, test: test_python },
+    Language { name: "javascript", lint: lint_javascript, test: test_javascript },
     Language { name: "go", lint: lint_go, test: test_go },
 ];
 
@@ -90,6 +91,53 @@ fn test_python(root: &Path) -> anyhow::Result<()> {
     run(python(root, "pytest").env("PYTHONPATH", &installed).env("TIDEGATE_BIN", binary(root)))
 }
 
+/// A program of `.npm`.
+fn npm_program(root: &Path, program: &str) -> Command {
+    Command::new(root.join(".npm/node_modules/.bin").join(program))
+}
+
+fn lint_javascript(root: &Path) -> anyhow::Result<()> {
+    let folder = root.join("clients/javascript");
+    run(npm_program(root, "biome").arg("check").current_dir(&folder))?;
+    run(npm_program(root, "tsc").args(["--project", "tsconfig.json", "--noEmit"]).current_dir(&folder))
+}
+
+fn test_javascript(root: &Path) -> anyhow::Result<()> {
+    let (source, place) = (root.join("clients/javascript"), root.join("target/clients/javascript"));
+    empty(&place)?;
+    // What neither the package nor the tests bring along is found here, as in a parent's node_modules.
+    std::os::unix::fs::symlink(root.join(".npm/node_modules"), place.join("node_modules"))?;
+    run(Command::new("cp").arg("-r").arg(&source).arg(place.join("package")))?;
+    let npm = |folder: &str| {
+        let mut command = Command::new("npm");
+        command.current_dir(place.join(folder));
+        command
+    };
+    run(npm("package").args(["run", "--silent", "build"]))?;
+    run(npm("package").args(["pack", "--silent", "--pack-destination", ".."]))?;
+    let tarball = one_file(&place, ".tgz")?;
+    let app = place.join("app");
+    empty(&app)?;
+    std::fs::write(app.join("package.json"), "{\"name\": \"app\", \"private\": true}\n")?;
+    run(npm("app")
+        .args(["install", "--silent", "--offline", "--no-audit", "--no-fund", "--no-save"])
+        .arg(tarball))?;
+    run(Command::new("cp").arg("-r").arg(source.join("test")).arg(app.join("test")))?;
+    run(npm_program(root, "openapi-typescript")
+        .arg(root.join("docs/openapi.json"))
+        .arg("--output")
+        .arg(app.join("test/openapi.d.ts")))?;
+    run(npm_program(root, "tsc").args(["--project", "test/tsconfig.json"]).current_dir(&app))?;
+    let files = files(&app.join("test"), ".test.mjs")?;
+    // Two minutes for each test: the longest waits 20 s for a server on a machine that stops threads.
+    run(Command::new("node")
+        .args(["--test", "--test-timeout=120000"])
+        .args(files)
+        .env("TIDEGATE_BIN", binary(root))
+        .env("TIDEGATE_CLIENTS", root.join("clients"))
+        .current_dir(&app))
+}
+
 /// Calls `step` with a command of Go for each module below `clients/go`.
 fn for_each_go_module(root: &Path, step: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     if find("go").is_none() {
@@ -132,12 +180,18 @@ fn empty(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())
 }
 
-/// The one file of a folder whose name ends so.
-fn one_file(folder: &Path, ending: &str) -> anyhow::Result<PathBuf> {
+/// The files of a folder whose names end so.
+fn files(folder: &Path, ending: &str) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-    let found: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
-    match <[PathBuf; 1]>::try_from(found) {
+    let mut found: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
+    found.sort();
+    Ok(found)
+}
+
+/// The one file of a folder whose name ends so.
+fn one_file(folder: &Path, ending: &str) -> anyhow::Result<PathBuf> {
+    match <[PathBuf; 1]>::try_from(files(folder, ending)?) {
         Ok([file]) => Ok(file),
         Err(others) => bail!("{} has {} files {ending}, not one", folder.display(), others.len()),
     }

@@ -1,0 +1,407 @@
+/**
+ * The client.
+ *
+ * ```text
+ *   call -> cached? -> breaker? -> Transport -> judge -> decision
+ *                         |                       |
+ *                         +------> fallBack <-----+
+ * ```
+ */
+
+import { Breaker, Denials, LocalLimiter, type Question } from "./fallback.js";
+import { checkedDeadline, type Options, type Settings, settingsOf } from "./options.js";
+import { Failed, type Reply, Transport } from "./transport.js";
+import type { Ask, Attributes, Decision, Event, Explanation, Failure, Refunded, Renewed } from "./types.js";
+import * as types from "./types.js";
+
+const MAX_BATCH = 1_000;
+/** What a disposal is called where the platform has no name for it yet. */
+const ASYNC_DISPOSE: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
+
+/** What a call may have of its own. */
+export interface CallOptions {
+  /** Replaces the client's deadline. */
+  deadlineMs?: number;
+}
+
+/** A call to `allow`. */
+export interface AllowOptions extends CallOptions {
+  /** Units that the request takes, 1 if absent; 0 reads what remains. */
+  cost?: number;
+  /** Answer as if it were spent, and spend nothing. */
+  peek?: boolean;
+}
+
+interface Waiting {
+  question: Question;
+  deadline: number;
+  /** Nothing: the batch was refused, and each asks for itself. */
+  answer: (decision: Decision | undefined) => void;
+  fail: (error: unknown) => void;
+  gone: boolean;
+}
+
+/** Asks Tidegate. Made once, and used for any number of calls at once. */
+export class Tidegate {
+  readonly #settings: Settings;
+  readonly #transport: Transport;
+  readonly #breaker: Breaker;
+  readonly #denials: Denials;
+  readonly #local: LocalLimiter | undefined;
+  #waiting: Waiting[] = [];
+  #sending = false;
+
+  /** Throws a RangeError for options that make no sense. */
+  constructor(options: Options = {}) {
+    this.#settings = settingsOf(options);
+    this.#transport = new Transport(this.#settings);
+    this.#breaker = new Breaker(this.#settings.breakerFailures, this.#settings.breakerOpenMs);
+    this.#denials = new Denials(this.#settings.denialCache, this.#settings.denialCacheMs);
+    this.#local = this.#settings.fallback && new LocalLimiter(this.#settings.fallback);
+  }
+
+  /** Asks whether a request may go ahead, and charges it if so. Throws only `InvalidRequest`. */
+  async allow(attributes: Attributes, options: AllowOptions = {}): Promise<Decision> {
+    const started = performance.now();
+    const deadline = this.#deadline(started, options);
+    const question: Question = { attributes, cost: options.cost ?? 1, peek: options.peek ?? false };
+    let decision = this.#denials.find(question, started);
+    if (!decision) {
+      try {
+        decision = await (this.#settings.batch
+          ? this.#askWithOthers(question, deadline)
+          : this.#askOne("/v1/decisions", question, deadline));
+        this.#denials.keep(question, decision, started, performance.now());
+      } catch (error) {
+        decision = this.#fallBack(question, failureOf(error));
+      }
+    }
+    this.#decided("allow", decision, started);
+    return decision;
+  }
+
+  /** Asks for several decisions, in their order. Throws only `InvalidRequest`. */
+  async batch(requests: readonly Ask[], options: CallOptions = {}): Promise<Decision[]> {
+    const started = performance.now();
+    const deadline = this.#deadline(started, options);
+    const questions = requests.map(({ attributes, cost = 1, peek = false }) => ({ attributes, cost, peek }));
+    const decisions: Decision[] = [];
+    for (let start = 0; start < questions.length; start += MAX_BATCH) {
+      const part = questions.slice(start, start + MAX_BATCH);
+      try {
+        decisions.push(...(await this.#askMany(part, deadline)));
+      } catch (error) {
+        const failure = failureOf(error);
+        decisions.push(...part.map((question) => this.#fallBack(question, failure)));
+      }
+    }
+    for (const decision of decisions) this.#decided("batch", decision, started);
+    return decisions;
+  }
+
+  /** Gives units back. Throws only `InvalidRequest`. */
+  async refund(attributes: Attributes, options: CallOptions & { cost?: number } = {}): Promise<Refunded> {
+    const started = performance.now();
+    const deadline = this.#deadline(started, options);
+    const body = bodyOf({ attributes, cost: options.cost ?? 1, peek: false });
+    let refunded: Refunded;
+    try {
+      refunded = this.#read(types.REFUNDED, await this.#send("POST", "/v1/refunds", body, deadline));
+    } catch (error) {
+      refunded = { policies: [], failure: failureOf(error) };
+    }
+    this.#denials.forget(attributes, performance.now());
+    this.#ended("refund", refunded.failure, started);
+    return refunded;
+  }
+
+  /** Asks for a permit: `await using permit = await limits.acquire(...)`. Throws only `InvalidRequest`. */
+  async acquire(attributes: Attributes, options: CallOptions = {}): Promise<Permit> {
+    const started = performance.now();
+    const deadline = this.#deadline(started, options);
+    const question = { attributes, cost: 1, peek: false };
+    let decision: Decision;
+    try {
+      decision = await this.#askOne("/v1/permits", question, deadline);
+    } catch (error) {
+      decision = this.#fallBack(question, failureOf(error));
+    }
+    this.#decided("acquire", decision, started);
+    return new Permit(decision, {
+      renew: (permit) => this.#renew(permit),
+      release: (permit) => this.#release(permit),
+    });
+  }
+
+  /** Asks what each policy would do, and charges nothing. Throws `InvalidRequest` and `Unavailable`. */
+  async explain(attributes: Attributes, options: CallOptions & { cost?: number } = {}): Promise<Explanation> {
+    const started = performance.now();
+    const deadline = this.#deadline(started, options);
+    const query = new URLSearchParams({ ...attributes, cost: String(options.cost ?? 1) });
+    try {
+      const reply = await this.#send("GET", `/v1/explain?${query}`, undefined, deadline);
+      const found = this.#read<Explanation>(types.EXPLANATION, reply);
+      this.#ended("explain", undefined, started);
+      return found;
+    } catch (error) {
+      const failure = failureOf(error);
+      this.#ended("explain", failure, started);
+      throw new types.Unavailable(failure);
+    }
+  }
+
+  async #renew(permit: string): Promise<Renewed | undefined> {
+    const started = performance.now();
+    const path = `/v1/permits/${encodeURIComponent(permit)}/renew`;
+    try {
+      const reply = await this.#send("POST", path, undefined, this.#deadline(started, {}));
+      const renewed = this.#read<Renewed>(types.RENEWED, reply);
+      this.#ended("renew", undefined, started);
+      return renewed;
+    } catch (error) {
+      this.#ended("renew", error instanceof Failed ? error.failure : "status", started);
+      return undefined;
+    }
+  }
+
+  async #release(permit: string): Promise<void> {
+    const started = performance.now();
+    const path = `/v1/permits/${encodeURIComponent(permit)}`;
+    try {
+      this.#judge(await this.#send("DELETE", path, undefined, this.#deadline(started, {})), [200, 204]);
+      this.#ended("release", undefined, started);
+    } catch (error) {
+      this.#ended("release", error instanceof Failed ? error.failure : "status", started);
+    }
+  }
+
+  #deadline(started: number, options: CallOptions): number {
+    const { deadlineMs } = options;
+    return started + (deadlineMs === undefined ? this.#settings.deadlineMs : checkedDeadline(deadlineMs));
+  }
+
+  async #askOne(path: string, question: Question, deadline: number): Promise<Decision> {
+    const reply = await this.#send("POST", path, bodyOf(question), deadline);
+    const decision = this.#read<Decision>(types.DECISION, reply);
+    decision.source = "server";
+    const policy = reply.headers.get("ratelimit-policy");
+    const limit = reply.headers.get("ratelimit");
+    if (policy !== null) decision.rateLimitPolicy = policy;
+    if (limit !== null) decision.rateLimit = limit;
+    return decision;
+  }
+
+  async #askMany(questions: Question[], deadline: number): Promise<Decision[]> {
+    const body = `[${questions.map(bodyOf).join(",")}]`;
+    const document = this.#judge(await this.#send("POST", "/v1/decisions", body, deadline));
+    if (!Array.isArray(document) || document.length !== questions.length) throw this.#failed("reply");
+    return document.map((item) => ({ ...this.#model<Decision>(types.DECISION, item), source: "server" }));
+  }
+
+  async #askWithOthers(question: Question, deadline: number): Promise<Decision> {
+    const decision = await new Promise<Decision | undefined>((answer, fail) => {
+      const waiting: Waiting = { question, deadline, answer, fail, gone: false };
+      const timer = setTimeout(() => {
+        waiting.gone = true;
+        fail(new Failed("timeout"));
+      }, deadline - performance.now());
+      waiting.answer = (found) => {
+        clearTimeout(timer);
+        answer(found);
+      };
+      waiting.fail = (error) => {
+        clearTimeout(timer);
+        fail(error);
+      };
+      this.#waiting.push(waiting);
+      if (!this.#sending) void this.#sendWaiting();
+    });
+    return decision ?? this.#askOne("/v1/decisions", question, deadline);
+  }
+
+  /** Sends what waits, one batch at a time, until nothing does. Never rejects. */
+  async #sendWaiting(): Promise<void> {
+    this.#sending = true;
+    // What is asked in the same turn of the event loop goes together.
+    await undefined;
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting.splice(0, MAX_BATCH).filter((call) => !call.gone);
+      if (batch.length > 0) await this.#sendBatch(batch);
+    }
+    this.#sending = false;
+  }
+
+  async #sendBatch(batch: Waiting[]): Promise<void> {
+    const deadline = Math.max(...batch.map((call) => call.deadline));
+    const [first] = batch;
+    try {
+      if (batch.length === 1 && first) {
+        first.answer(await this.#askOne("/v1/decisions", first.question, deadline));
+        return;
+      }
+      const questions = batch.map((call) => call.question);
+      const decisions = await this.#askMany(questions, deadline);
+      batch.forEach((call, at) => {
+        call.answer(decisions[at]);
+      });
+    } catch (error) {
+      // A refused list charged nothing: each asks for itself.
+      const alone = batch.length > 1 && error instanceof types.InvalidRequest;
+      for (const call of batch) alone ? call.answer(undefined) : call.fail(error);
+    }
+  }
+
+  async #send(method: string, path: string, body: string | undefined, deadline: number): Promise<Reply> {
+    if (!this.#breaker.admits(performance.now())) throw new Failed("breaker");
+    try {
+      return await this.#transport.call(method, path, body, deadline);
+    } catch (error) {
+      throw this.#failed(failureOf(error));
+    }
+  }
+
+  /** The JSON value of a good reply; an error for any other. */
+  #judge(reply: Reply, good: readonly number[] = [200]): unknown {
+    const { status, body } = reply;
+    if (good.includes(status)) {
+      try {
+        return body === "" ? undefined : JSON.parse(body);
+      } catch {
+        throw this.#failed("reply");
+      }
+    }
+    if (status >= 500) throw this.#failed("status");
+    this.#breaker.answered();
+    if (status === 400 || status === 413 || status === 422) throw new types.InvalidRequest(problemOf(reply));
+    throw new Failed("status");
+  }
+
+  #read<T>(model: types.Model, reply: Reply): T {
+    return this.#model(model, this.#judge(reply));
+  }
+
+  #model<T>(model: types.Model, document: unknown): T {
+    try {
+      const made = types.read<T>(model, document);
+      this.#breaker.answered();
+      return made;
+    } catch {
+      throw this.#failed("reply");
+    }
+  }
+
+  #failed(failure: Failure): Failed {
+    this.#breaker.failed(performance.now());
+    return new Failed(failure);
+  }
+
+  #fallBack(question: Question, failure: Failure): Decision {
+    const { onFailure } = this.#settings;
+    if (onFailure === "local" && this.#local) {
+      return { ...this.#local.decide(question, performance.now()), source: "fallback", failure };
+    }
+    if (onFailure === "open") {
+      return { allowed: true, policies: [], degraded: "open", source: "fallback", failure };
+    }
+    const wait = { retryAfter: 1, retryAfterMs: 1_000 };
+    return { allowed: false, policies: [], degraded: "closed", ...wait, source: "fallback", failure };
+  }
+
+  #decided(operation: Event["operation"], decision: Decision, started: number): void {
+    if (!this.#settings.onEvent) return;
+    const { allowed, source, failure, policy } = decision;
+    const event: Event = {
+      operation,
+      outcome: allowed ? "allowed" : "denied",
+      durationMs: 0,
+      source,
+      count: 1,
+    };
+    if (failure !== undefined) event.failure = failure;
+    if (policy !== undefined) event.policy = policy;
+    this.#tell(event, started);
+  }
+
+  #ended(operation: Event["operation"], failure: Failure | undefined, started: number): void {
+    if (!this.#settings.onEvent) return;
+    this.#tell(
+      failure === undefined
+        ? { operation, outcome: "done", durationMs: 0, source: "server", count: 1 }
+        : { operation, outcome: "failed", durationMs: 0, failure, count: 1 },
+      started,
+    );
+  }
+
+  #tell(event: Event, started: number): void {
+    try {
+      this.#settings.onEvent?.({ ...event, durationMs: performance.now() - started });
+    } catch {
+      // A hook that throws must not be the reason of an outage either.
+    }
+  }
+}
+
+interface PermitCalls {
+  renew(permit: string): Promise<Renewed | undefined>;
+  release(permit: string): Promise<void>;
+}
+
+/** A permit, or why there is none. */
+export class Permit implements AsyncDisposable {
+  #permit: string | undefined;
+  readonly #calls: PermitCalls;
+
+  /** @internal */
+  constructor(
+    readonly decision: Decision,
+    calls: PermitCalls,
+  ) {
+    this.#permit = decision.permit;
+    this.#calls = calls;
+  }
+
+  /** Whether the request may go ahead. */
+  get allowed(): boolean {
+    return this.decision.allowed;
+  }
+
+  /** Whether the server holds a place for it. */
+  get held(): boolean {
+    return this.#permit !== undefined;
+  }
+
+  /** Prolongs it by another lease; nothing if it is not held any more, or the server gave no answer. */
+  async renew(): Promise<Renewed | undefined> {
+    return this.#permit === undefined ? undefined : this.#calls.renew(this.#permit);
+  }
+
+  /** Gives it back, once. What cannot be given back ends with its lease. */
+  async release(): Promise<void> {
+    const permit = this.#permit;
+    this.#permit = undefined;
+    if (permit !== undefined) await this.#calls.release(permit);
+  }
+
+  [ASYNC_DISPOSE](): Promise<void> {
+    return this.release();
+  }
+}
+
+/** Why the server did not decide; what is no failure of the server is thrown on. */
+function failureOf(error: unknown): Failure {
+  if (error instanceof Failed) return error.failure;
+  throw error;
+}
+
+function bodyOf({ attributes, cost, peek }: Question): string {
+  return JSON.stringify({ attributes, ...(cost === 1 ? {} : { cost }), ...(peek ? { peek } : {}) });
+}
+
+function problemOf(reply: Reply): types.Problem {
+  try {
+    return types.read(types.PROBLEM, JSON.parse(reply.body));
+  } catch {
+    const detail = `the server answered ${reply.status}`;
+    return { type: "about:blank", title: "", status: reply.status, detail };
+  }
+}

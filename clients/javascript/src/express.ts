@@ -1,0 +1,34 @@
+/** For Express, Connect and a plain Node server: `app.use(tidegate({ client, key }))`. */
+
+import { fields, Guard, type MiddlewareOptions, Settlement } from "./middleware.js";
+import { answer, endWith, NODE_DEFAULTS, type NodeRequest, type NodeResponse } from "./node.js";
+
+export { header } from "./node.js";
+
+const settlements = new WeakMap<object, Settlement>();
+
+/** Asks before each request. `key` and the others are given the framework's request. */
+export function tidegate<R extends NodeRequest = NodeRequest>(
+  options: MiddlewareOptions<R> = {},
+): (request: R, response: NodeResponse, next: (error?: unknown) => void) => void {
+  const guard = new Guard<R>(options, NODE_DEFAULTS);
+  return (request, response, next) => {
+    guard.ask(request).then((found) => {
+      if (found === undefined) {
+        next();
+      } else if (found instanceof Settlement) {
+        settlements.set(request, found);
+        endWith(response, found);
+        for (const [name, value] of Object.entries(fields(found.decision))) response.setHeader(name, value);
+        next();
+      } else {
+        answer(response, found);
+      }
+    }, next);
+  };
+}
+
+/** What a request has reserved; nothing if it was not asked for. */
+export function settlementOf(request: object): Settlement | undefined {
+  return settlements.get(request);
+}

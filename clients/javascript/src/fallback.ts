@@ -1,0 +1,148 @@
+/**
+ * What is known without the server: denials that are still good, whether to ask at all, and a local limit.
+ *
+ * Functions of their state and of `now`, in milliseconds of a clock that never goes back.
+ */
+
+import type { Fallback } from "./options.js";
+import type { Attributes, Decision, ServerDecision } from "./types.js";
+
+/** A question with nothing left out. */
+export interface Question {
+  attributes: Attributes;
+  cost: number;
+  peek: boolean;
+}
+
+interface Kept {
+  until: number;
+  ends: number;
+  cost: number;
+  decision: Decision;
+}
+
+function keyOf(attributes: Attributes): string {
+  return JSON.stringify(Object.entries(attributes).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
+}
+
+/** Denials that are still good. Bounded: then the oldest makes room. */
+export class Denials {
+  readonly #kept = new Map<string, Kept>();
+  /** When units last came back. */
+  #forgot = Number.NEGATIVE_INFINITY;
+
+  constructor(
+    readonly most: number,
+    readonly longestMs: number,
+  ) {}
+
+  /** The denial of a request that is no cheaper than one that was denied. */
+  find(question: Question, now: number): Decision | undefined {
+    if (this.#kept.size === 0 || question.peek || question.cost === 0) return undefined;
+    const key = keyOf(question.attributes);
+    const kept = this.#kept.get(key);
+    if (!kept) return undefined;
+    if (now >= kept.until) {
+      this.#kept.delete(key);
+      return undefined;
+    }
+    if (question.cost < kept.cost) return undefined;
+    const retryAfterMs = Math.max(1, Math.ceil(kept.ends - now));
+    return { ...kept.decision, source: "cache", retryAfterMs, retryAfter: Math.ceil(retryAfterMs / 1000) };
+  }
+
+  /** Keeps a denial if it is one that holds for a known time. */
+  keep(question: Question, decision: Decision, asked: number, now: number): void {
+    const wait = decision.retryAfterMs;
+    if (decision.allowed || !wait || this.most < 1 || question.peek || question.cost === 0) return;
+    if (decision.degraded || decision.rateLimitPolicy?.includes('qu="concurrent-requests"')) return;
+    // It may have been decided before the units came back.
+    if (asked <= this.#forgot) return;
+    const ends = now + wait;
+    const key = keyOf(question.attributes);
+    this.#kept.delete(key);
+    this.#kept.set(key, { until: Math.min(ends, now + this.longestMs), ends, cost: question.cost, decision });
+    if (this.#kept.size > this.most) this.#kept.delete(oldest(this.#kept));
+  }
+
+  /** Forgets a denial, because units came back. */
+  forget(attributes: Attributes, now: number): void {
+    this.#forgot = now;
+    this.#kept.delete(keyOf(attributes));
+  }
+}
+
+/** Whether to ask at all. Opens after some failures in a row, then lets one call through at a time. */
+export class Breaker {
+  #failures = 0;
+  #until = 0;
+
+  constructor(
+    readonly most: number,
+    readonly openMs: number,
+  ) {}
+
+  /** Whether a call may ask. */
+  admits(now: number): boolean {
+    if (this.#failures < this.most) return true;
+    if (now < this.#until) return false;
+    // This one is the probe; the next is due if it does not report.
+    this.#until = now + this.openMs;
+    return true;
+  }
+
+  /** The server gave no answer. */
+  failed(now: number): void {
+    this.#failures += 1;
+    if (this.#failures >= this.most) this.#until = now + this.openMs;
+  }
+
+  /** The server is there. */
+  answered(): void {
+    this.#failures = 0;
+  }
+}
+
+/** A token bucket for each client. Bounded: then the one unseen for longest is forgotten. */
+export class LocalLimiter {
+  readonly #units: number;
+  readonly #perMs: number;
+  readonly #buckets = new Map<string, { units: number; seen: number }>();
+
+  constructor(readonly fallback: Required<Fallback>) {
+    this.#units = Math.max(1, Math.floor(fallback.limit * fallback.share + 1e-9));
+    this.#perMs = this.#units / (fallback.windowSeconds * 1000);
+  }
+
+  /** Decides, and charges if that is asked for and fits. */
+  decide({ attributes, cost, peek }: Question, now: number): ServerDecision {
+    const key = JSON.stringify(this.fallback.key.map((name) => attributes[name] ?? null));
+    const bucket = this.#buckets.get(key) ?? { units: this.#units, seen: now };
+    const units = Math.min(this.#units, bucket.units + Math.max(0, now - bucket.seen) * this.#perMs);
+    // A millionth of a unit is what rounding may cost.
+    const allowed = units + 1e-6 >= cost;
+    const shown = allowed ? Math.max(0, units - cost) : units;
+    this.#buckets.delete(key);
+    this.#buckets.set(key, { units: allowed && !peek ? shown : units, seen: Math.max(now, bucket.seen) });
+    if (this.#buckets.size > this.fallback.keys) this.#buckets.delete(oldest(this.#buckets));
+    const decision: ServerDecision = {
+      allowed,
+      policies: [],
+      limit: this.#units,
+      remaining: Math.floor(shown + 1e-6),
+      resetMs: Math.ceil((this.#units - shown) / this.#perMs),
+      degraded: "local",
+    };
+    if (!allowed) {
+      const waitMs = Math.max(1, Math.ceil((Math.min(cost, this.#units) - units) / this.#perMs));
+      decision.retryAfter = Math.ceil(waitMs / 1000);
+      if (cost <= this.#units) decision.retryAfterMs = waitMs;
+    }
+    return decision;
+  }
+}
+
+function oldest<T>(map: Map<string, T>): string {
+  // Invariant: a map that is over its bound has an entry.
+  return map.keys().next().value as string;
+}

@@ -1,0 +1,196 @@
+/**
+ * The other side: a `fetch` that keeps within the limit of the API that it calls.
+ *
+ * It reads `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, RFC 9651) and
+ * `Retry-After` (RFC 9110), slows down before the denial, and repeats only safe requests.
+ */
+
+const SAFE = ["GET", "HEAD", "OPTIONS", "TRACE"];
+const DENIED = [429, 503];
+const MAX_ORIGINS = 1_000;
+
+const STRING = String.raw`"(?:[ !#-\[\]-~]|\\["\\])*"`;
+const BARE = [
+  String.raw`-?\d{1,12}\.\d{1,3}`,
+  String.raw`-?\d{1,15}`,
+  STRING,
+  String.raw`[A-Za-z*][!#$%&'*+\-.^_\`|~\w:\/]*`.replace("\\`", "`"),
+  String.raw`:[A-Za-z0-9+\/=]*:`,
+  String.raw`\?[01]`,
+  String.raw`@-?\d{1,15}`,
+].join("|");
+const NAME = new RegExp(STRING, "y");
+const PARAMETER = new RegExp(`; *([a-z*][a-z0-9_\\-.*]*)(?:=(${BARE}))?`, "y");
+const COMMA = /[ \t]*,[ \t]*/y;
+
+type Items = Map<string, Map<string, string | undefined>>;
+
+/** A List of Strings with parameters, or nothing if it is malformed. */
+export function items(text: string): Items | undefined {
+  const field = text.replace(/^ +| +$/g, "");
+  const found: Items = new Map();
+  let at = 0;
+  const take = (pattern: RegExp) => {
+    pattern.lastIndex = at;
+    const match = pattern.exec(field);
+    if (match) at += match[0].length;
+    return match;
+  };
+  while (at < field.length) {
+    const name = take(NAME)?.[0].slice(1, -1).replace(/\\(.)/g, "$1");
+    if (name === undefined) return undefined;
+    const parameters = found.get(name) ?? new Map<string, string | undefined>();
+    found.set(name, parameters);
+    for (let match = take(PARAMETER); match; match = take(PARAMETER))
+      parameters.set(match[1] ?? "", match[2]);
+    if (at === field.length) return found;
+    if (!take(COMMA) || at === field.length) return undefined;
+  }
+  return found;
+}
+
+function number(parameters: Map<string, string | undefined> | undefined, name: string): number | undefined {
+  const value = parameters?.get(name);
+  return value !== undefined && /^\d+$/.test(value) ? Number(value) : undefined;
+}
+
+function retryAfter(value: string | null, wallMs: number): number | undefined {
+  if (value === null) return undefined;
+  const text = value.trim();
+  if (/^\d+$/.test(text)) return Number(text);
+  // `Date.parse` takes more than HTTP has dates.
+  const at = /^[A-Z][a-z]+,? /.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(at) ? undefined : Math.max(0, (at - wallMs) / 1000);
+}
+
+/** How long to wait after a response; `spread`: each of the next requests, not only the first. */
+export interface Wait {
+  seconds: number;
+  spread: boolean;
+}
+
+/** What a response asks for. `wallMs` is civil time. */
+export function waitAfter(status: number, headers: Headers, wallMs: number, maxWaitSeconds: number): Wait {
+  const limits = items(headers.get("ratelimit") ?? "");
+  const quotas = items(headers.get("ratelimit-policy") ?? "");
+  let longest: Wait = { seconds: 0, spread: false };
+  for (const [name, parameters] of limits ?? []) {
+    const remaining = number(parameters, "r");
+    const seconds = number(parameters, "t");
+    const quota = number(quotas?.get(name), "q");
+    if (remaining === undefined || seconds === undefined) continue;
+    let wait: Wait | undefined;
+    if (remaining === 0) wait = { seconds, spread: false };
+    else if (quota !== undefined && remaining * 10 < quota)
+      wait = { seconds: seconds / (remaining + 1), spread: true };
+    if (wait && wait.seconds > longest.seconds) longest = wait;
+  }
+  if (DENIED.includes(status)) {
+    const after = retryAfter(headers.get("retry-after"), wallMs);
+    if (after !== undefined) longest = { seconds: after, spread: false };
+    else if (longest.seconds === 0) longest = { seconds: 1, spread: false };
+  }
+  return { seconds: Math.min(longest.seconds, maxWaitSeconds), spread: longest.spread };
+}
+
+/** How a paced `fetch` behaves. */
+export interface PacingOptions {
+  /** Longest wait, 60,000 if absent. A denial that asks for more is returned. */
+  maxWaitMs?: number;
+  /** How often a safe request is repeated, 2 if absent. */
+  retries?: number;
+  /** The `fetch` beneath. */
+  fetch?: typeof fetch;
+  /** Numbers from 0 to 1. */
+  random?: () => number;
+}
+
+interface Origin {
+  until: number;
+  gap: number;
+  deniedUntil: number;
+}
+
+/** When the next request to each origin may leave; times are in milliseconds of `performance.now()`. */
+export class Pacer {
+  readonly #origins = new Map<string, Origin>();
+
+  constructor(
+    readonly maxWaitMs: number,
+    readonly random: () => number = Math.random,
+  ) {}
+
+  /** Milliseconds to wait before a request, which is then taken to leave. */
+  before(origin: string, now: number): number {
+    const known = this.#origins.get(origin);
+    if (!known) return 0;
+    this.#keep(origin, known);
+    const start = Math.max(now, known.until, known.deniedUntil);
+    if (known.gap > 0) known.until = start + known.gap;
+    return (start - now) * (1 + this.random() / 10);
+  }
+
+  /** Takes note of a response. */
+  after(origin: string, status: number, headers: Headers, now: number): void {
+    const wait = waitAfter(status, headers, Date.now(), this.maxWaitMs / 1000);
+    const until = now + wait.seconds * 1000;
+    const known = this.#origins.get(origin) ?? { until: 0, gap: 0, deniedUntil: 0 };
+    this.#keep(origin, known);
+    if (DENIED.includes(status)) {
+      // A response to an earlier request does not take it back.
+      known.deniedUntil = Math.max(known.deniedUntil, until);
+    } else if (wait.spread) {
+      known.gap = wait.seconds * 1000;
+      known.until = Math.max(known.until, until);
+    } else {
+      known.gap = 0;
+      known.until = until;
+    }
+  }
+
+  #keep(origin: string, known: Origin): void {
+    this.#origins.delete(origin);
+    this.#origins.set(origin, known);
+    const [oldest] = this.#origins.keys();
+    if (this.#origins.size > MAX_ORIGINS && oldest !== undefined) this.#origins.delete(oldest);
+  }
+}
+
+/** Makes a `fetch` that waits as the last responses asked, and repeats safe requests that were denied. */
+export function pacedFetch(options: PacingOptions = {}): typeof fetch {
+  const maxWaitMs = options.maxWaitMs ?? 60_000;
+  const retries = options.retries ?? 2;
+  const beneath =
+    options.fetch ?? ((input: RequestInfo | URL, init?: RequestInit) => globalThis.fetch(input, init));
+  const pacer = new Pacer(maxWaitMs, options.random);
+  return async (input, init) => {
+    const request = new Request(input, init);
+    const { origin } = new URL(request.url);
+    for (let done = 0; ; done += 1) {
+      await wait(pacer.before(origin, performance.now()), request.signal);
+      const response = await beneath(request.clone());
+      pacer.after(origin, response.status, response.headers, performance.now());
+      const again = DENIED.includes(response.status) && SAFE.includes(request.method) && done < retries;
+      // A wait that was cut to the longest would end in another denial.
+      const asked = waitAfter(response.status, response.headers, Date.now(), Number.MAX_VALUE).seconds * 1000;
+      if (!again || request.body !== null || asked > maxWaitMs) return response;
+      await response.body?.cancel();
+    }
+  };
+}
+
+function wait(milliseconds: number, signal: AbortSignal): Promise<void> {
+  if (milliseconds <= 0) return Promise.resolve();
+  return new Promise((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal.removeEventListener("abort", stop);
+      resolve();
+    }, milliseconds);
+    if (signal.aborted) stop();
+    signal.addEventListener("abort", stop, { once: true });
+  });
+}

@@ -1,0 +1,38 @@
+// The example of the README, run as it stands there.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { test } from "node:test";
+import { CLIENTS, withServer } from "./support.mjs";
+
+const MARK = "<!-- run by clients/javascript/test/readme.test.mjs -->";
+
+test("the example ends in a 429", () =>
+  withServer(async ({ url }) => {
+    const readme = readFileSync(join(CLIENTS, "javascript/README.md"), "utf8");
+    const [, code] = /^\n```js\n(.*?)```/s.exec(readme.split(MARK)[1]);
+    // It counts on every request being asked, also on a busy machine.
+    const example = code
+      .replace('http://127.0.0.1:4000"', `${url}", deadlineMs: 10_000`)
+      .replace("8000", "0");
+    const file = join(import.meta.dirname, "readme-example.mjs");
+    writeFileSync(file, example);
+    const app = spawn(process.execPath, [file], { stdio: ["ignore", "pipe", "inherit"] });
+    try {
+      const [line] = await once(createInterface({ input: app.stdout }), "line");
+      const at = `http://127.0.0.1:${line.split(" ")[1]}/`;
+      for (let request = 0; request < 100; request += 1) assert.equal((await fetch(at)).status, 200);
+      const denied = await fetch(at);
+      assert.equal(denied.status, 429);
+      assert.match(denied.headers.get("retry-after"), /^\d+$/);
+      assert.match(denied.headers.get("ratelimit"), /^"default";r=0;t=\d+$/);
+      assert.equal(denied.headers.get("content-type"), "application/problem+json");
+    } finally {
+      const exit = once(app, "exit");
+      app.kill();
+      await exit;
+    }
+  }, null));
