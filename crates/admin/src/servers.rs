@@ -122,6 +122,17 @@ fn connections(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Resu
         },
     )?;
     families.counters(
+        "tidegate_connections_unproxied",
+        "Connections closed for want of the header of a proxy that is trusted",
+        |series| {
+            servers
+                .iter()
+                .copied()
+                .flatten()
+                .try_for_each(|it| series(&[("server", it.server)], it.totals.unproxied))
+        },
+    )?;
+    families.counters(
         "tidegate_accept_pauses",
         "Times accepting paused at the connection limit",
         |series| {

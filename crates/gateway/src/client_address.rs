@@ -26,3 +26,45 @@ pub(crate) fn as_attribute(address: IpAddr) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_48_only_what_trusted_proxies_appended_is_believed() {
+        for (lines, hops, expected) in [
+            (&["6.6.6.6"][..], 0, "10.0.0.1"),
+            (&["6.6.6.6, 192.0.2.7"], 1, "192.0.2.7"),
+            (&["6.6.6.6, 192.0.2.7, 10.0.0.2"], 2, "192.0.2.7"),
+            (&["6.6.6.6", "192.0.2.7,10.0.0.2"], 2, "192.0.2.7"),
+            (&["192.0.2.7", "10.0.0.2"], 2, "192.0.2.7"),
+            // Fewer than there must be, or no address: nobody but the peer is known.
+            (&["192.0.2.7"], 2, "10.0.0.1"),
+            (&[], 1, "10.0.0.1"),
+            (&["6.6.6.6, unknown"], 1, "10.0.0.1"),
+            (&["6.6.6.6,"], 1, "10.0.0.1"),
+            (&["6.6.6.6, ::ffff:192.0.2.7"], 1, "192.0.2.7"),
+            (&["2001:db8::1"], 1, "2001:db8::1"),
+        ] {
+            let mut fields = HeaderMap::new();
+            for line in lines {
+                fields.append("x-forwarded-for", line.parse().expect("a value"));
+            }
+            let peer = "10.0.0.1".parse().expect("an address");
+            assert_eq!(client_address(&fields, peer, hops).to_string(), expected, "{lines:?} {hops}");
+        }
+    }
+
+    #[test]
+    fn fault_48_addresses_of_one_network_are_one_client() {
+        for (address, client) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+            ("2001:db8:0:1:ffff:ffff:ffff:ffff", "2001:db8:0:1::/64"),
+            ("2001:db8:0:2::1", "2001:db8:0:2::/64"),
+        ] {
+            assert_eq!(as_attribute(address.parse().expect("an address")), client);
+        }
+    }
+}

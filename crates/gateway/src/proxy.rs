@@ -339,7 +339,7 @@ fn onward(
 ) -> Result<(), Refusal> {
     let trace = fields::trace(&parts.headers, random);
     let edits = &route.config.request_fields;
-    let about = Onward { peer: peer.address, is_tls: false, is_trusted, trace, edits };
+    let about = Onward { peer: peer.address, is_tls: peer.is_tls, is_trusted, trace, edits };
     fields::onward(&mut parts.headers, &about);
     // The server in front has asked the client for its body already.
     parts.headers.remove(EXPECT);

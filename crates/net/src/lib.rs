@@ -14,6 +14,7 @@ pub mod drain;
 pub mod http;
 pub mod listen;
 pub mod permits;
+pub mod proxied;
 pub mod runtime;
 pub mod stats;
 pub mod tls;

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::proxied::Proxied;
 use crate::tls::Tls;
 
 /// Seconds of silence before the first keepalive probe.
@@ -102,6 +103,7 @@ pub struct Listeners {
     sockets: Vec<TcpListener>,
     is_inherited: bool,
     tls: Option<Tls>,
+    proxied: Option<Proxied>,
 }
 
 /// One socket of a group, for one core.
@@ -134,13 +136,25 @@ impl Listeners {
         listener.set_nonblocking(true)?;
         set_connection_options(&SockRef::from(listener))?;
         let sockets = (0..sockets.get()).map(|_| listener.try_clone()).collect::<io::Result<_>>()?;
-        Ok(Self { address: listener.local_addr()?, sockets, is_inherited: true, tls: None })
+        Ok(Self { address: listener.local_addr()?, sockets, is_inherited: true, tls: None, proxied: None })
     }
 
     /// Makes clients speak TLS, unless it is `None`.
     #[must_use]
     pub fn with_tls(self, tls: Option<Tls>) -> Self {
         Self { tls, ..self }
+    }
+
+    /// Has connections come from proxies that say whose they are, unless it is `None`.
+    #[must_use]
+    pub fn with_proxied(self, proxied: Option<Proxied>) -> Self {
+        Self { proxied, ..self }
+    }
+
+    /// The proxies that connections come from, if they come from any.
+    #[must_use]
+    pub fn proxied(&self) -> Option<&Proxied> {
+        self.proxied.as_ref()
     }
 
     /// The TLS that clients must speak, if any.
@@ -179,7 +193,7 @@ impl Listeners {
             address = listener.local_addr()?;
             sockets.push(listener);
         }
-        Ok(Self { address, sockets, is_inherited: false, tls: None })
+        Ok(Self { address, sockets, is_inherited: false, tls: None, proxied: None })
     }
 }
 

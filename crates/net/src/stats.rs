@@ -136,6 +136,8 @@ pub struct CoreStats {
     pub accept_exhausted: AtomicU64,
     /// Other failures to accept, such as a peer that was gone already.
     pub accept_failed: AtomicU64,
+    /// Connections closed because their proxy's header was missing or late, or their peer is no proxy.
+    pub unproxied: AtomicU64,
     /// Connections cut because the request head was late.
     pub cut_header: AtomicU64,
     /// Connections closed because they were idle.
@@ -235,6 +237,8 @@ pub struct Totals {
     pub accept_exhausted: u64,
     /// See [`CoreStats::accept_failed`].
     pub accept_failed: u64,
+    /// See [`CoreStats::unproxied`].
+    pub unproxied: u64,
     /// See [`CoreStats::cut_header`].
     pub cut_header: u64,
     /// See [`CoreStats::cut_idle`].
@@ -290,6 +294,7 @@ impl Stats {
             accepted_for_operation: sum(|core| &core.accepted_for_operation),
             accept_exhausted: sum(|core| &core.accept_exhausted),
             accept_failed: sum(|core| &core.accept_failed),
+            unproxied: sum(|core| &core.unproxied),
             cut_header: sum(|core| &core.cut_header),
             cut_idle: sum(|core| &core.cut_idle),
             cut_write: sum(|core| &core.cut_write),

@@ -6,6 +6,7 @@ pub mod http1;
 mod object;
 pub mod path;
 pub mod problem;
+pub mod proxy_protocol;
 pub mod rate_limit_fields;
 pub mod resp;
 pub mod rls;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::accept::{Gate, Held, accept};
 use crate::listen::{ListenSocket, Listeners};
+use crate::proxied::Proxied;
 use crate::runtime::Cores;
 use crate::tls::{Tls, peer_name};
 
@@ -21,8 +23,10 @@ const OPERATION_LIFE: Duration = Duration::from_secs(2);
 /// The other end of a connection, and where it is served.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The address that connected.
+    /// The address that connected, or for which a proxy did ([`crate::proxied`]).
     pub address: SocketAddr,
+    /// Whether the connection is one over TLS.
+    pub is_tls: bool,
     /// The name in the certificate that it showed, if it was asked for one ([`crate::tls::peer_name`]).
     pub tls_name: Option<Arc<str>>,
     /// The core that serves it, below [`Cores::count`].
@@ -51,47 +55,67 @@ pub trait ServeConnection: Clone + Send + Sync + 'static {
 
 /// Serves `listeners` until the drain ends: socket `i` on core `i`, a task for each connection.
 pub fn serve<P: ServeConnection>(server: &P, cores: &Cores, listeners: Listeners) {
-    let (address, tls) = (listeners.address(), listeners.tls().cloned());
+    let address = listeners.address();
+    let way = Way { proxied: listeners.proxied().cloned(), tls: listeners.tls().cloned() };
     for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
-        let (server, tls) = (server.clone(), tls.clone());
+        let (server, way) = (server.clone(), way.clone());
         cores.spawn_on(core, async move {
-            if let Err(error) = serve_socket(&server, socket, core, tls).await {
+            if let Err(error) = serve_socket(&server, socket, core, way).await {
                 tracing::error!(%address, %error, "cannot watch a listening socket");
             }
         });
     }
 }
 
+/// What stands before the protocol on a listener's connections.
+#[derive(Clone)]
+struct Way {
+    proxied: Option<Proxied>,
+    tls: Option<Tls>,
+}
+
 async fn serve_socket<P: ServeConnection>(
     server: &P,
     socket: ListenSocket,
     core: usize,
-    tls: Option<Tls>,
+    way: Way,
 ) -> io::Result<()> {
     accept(socket, server.gate(), core, |stream, address, held| {
-        let (server, tls) = (server.clone(), tls.clone());
-        let peer = Peer { address, tls_name: None, core, is_for_operation: held.is_for_operation() };
+        let (server, way) = (server.clone(), way.clone());
+        let is_for_operation = held.is_for_operation();
+        let peer = Peer { address, is_tls: way.tls.is_some(), tls_name: None, core, is_for_operation };
         // Each way is a task of its own size: a connection without TLS has no room for it.
-        drop(match tls {
-            tls if peer.is_for_operation => {
-                let serving = serve_either(server, tls, stream, peer, held);
+        drop(match way {
+            way if peer.is_for_operation => {
+                let serving = serve_any(server, way, stream, peer, held);
                 tokio::spawn(async move { drop(timeout(OPERATION_LIFE, serving).await) })
             }
-            Some(tls) => tokio::spawn(serve_tls(server, tls, stream, peer, held)),
-            None => tokio::spawn(server.serve_connection(stream, peer, None, held)),
+            way @ Way { proxied: Some(_), .. } => tokio::spawn(serve_any(server, way, stream, peer, held)),
+            Way { tls: Some(tls), .. } => tokio::spawn(serve_tls(server, tls, stream, peer, held)),
+            Way { tls: None, .. } => tokio::spawn(server.serve_connection(stream, peer, None, held)),
         });
     })
     .await
 }
 
-async fn serve_either<P: ServeConnection>(
+async fn serve_any<P: ServeConnection>(
     server: P,
-    tls: Option<Tls>,
-    stream: TcpStream,
-    peer: Peer,
+    way: Way,
+    mut stream: TcpStream,
+    mut peer: Peer,
     held: Held,
 ) {
-    match tls {
+    if let Some(proxied) = way.proxied {
+        match proxied.read(&mut stream, peer.address).await {
+            Ok(client) => peer.address = client,
+            Err(reason) => {
+                tracing::debug!(peer = %peer.address, %reason, "a connection without its proxy's header is closed");
+                server.gate().stats.core(peer.core).unproxied.fetch_add(1, Relaxed);
+                return;
+            }
+        }
+    }
+    match way.tls {
         Some(tls) => serve_tls(server, tls, stream, peer, held).await,
         None => server.serve_connection(stream, peer, None, held).await,
     }

@@ -25,6 +25,7 @@ use tidegate_net::http::{
 };
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
+use tidegate_net::proxied::Proxied;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::{Route, Stats};
 use tidegate_net::tls::Tls;
@@ -49,13 +50,14 @@ pub struct Routes {
 }
 
 impl Handle for Routes {
-    async fn handle(&self, mut request: Request<RequestBody>, _peer: &Peer) -> Reply {
+    async fn handle(&self, mut request: Request<RequestBody>, peer: &Peer) -> Reply {
         let path = request.uri().path().to_owned();
         let body = match path.as_str() {
             "/echo" => match request.into_body().bytes(BODY_LIMIT).await {
                 Ok(bytes) => Body::Full(bytes),
                 Err(error) => return status(error.status()),
             },
+            "/peer" => Body::from(peer.address.to_string()),
             "/fresh" => Body::from(vec![b'x'; 64 << 10]),
             "/large" => Body::Full(self.large.clone()),
             "/streamed" => Body::streamed(Pieces(vec!["two", "one"], None)),
@@ -204,6 +206,7 @@ pub struct Options {
     pub listen: ListenConfig,
     pub tls: Option<Tls>,
     pub upgrades: bool,
+    pub proxied: Option<Proxied>,
 }
 
 impl Default for Options {
@@ -217,6 +220,7 @@ impl Default for Options {
             listen,
             tls: None,
             upgrades: false,
+            proxied: None,
         }
     }
 }
@@ -245,7 +249,7 @@ impl TestServer {
         let sockets = NonZeroUsize::new(options.cores).unwrap();
         let cores = Cores::start(sockets).unwrap();
         let listeners = Listeners::bind(&ListenConfig { sockets, ..options.listen }).unwrap();
-        let listeners = listeners.with_tls(options.tls);
+        let listeners = listeners.with_tls(options.tls).with_proxied(options.proxied);
         let address = listeners.address();
         let stats = Arc::new(Stats::new(cores.count(), &["other", "routes"]));
         let drain = Drain::new();

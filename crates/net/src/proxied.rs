@@ -1,0 +1,163 @@
+//! Listeners behind a proxy of TCP connections, which says of each whose it is (PROXY protocol).
+//!
+//! Every connection of such a listener comes from a proxy that is listed and begins with the header, within
+//! [`PATIENCE`]; any other is closed (fault 43). Nothing is guessed: a listener either has proxies in front of it,
+//! and then only those, or the header is no part of what is spoken there.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_wire::proxy_protocol::{
+    FIXED, MAX_LINE, Malformed, OPENING, Version, binary, line, rest_length, version,
+};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::timeout;
+
+/// How long the header may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The proxies in front of a listener.
+#[derive(Clone, Debug)]
+pub struct Proxied {
+    trusted: Arc<[Network]>,
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+/// A text that is no network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("is no address, nor an address with a number of bits: 10.0.0.0/8")]
+pub struct NotANetwork;
+
+/// Why a connection does not say whose it is.
+#[derive(Debug, Error)]
+pub(crate) enum Unproxied {
+    #[error("the peer is none of the proxies")]
+    Untrusted,
+    #[error("the header did not arrive in time")]
+    TooSlow,
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("the connection broke off in the header: {0}")]
+    Broken(#[from] io::Error),
+}
+
+impl Network {
+    /// Whether the address is in it; one of version 4 that is written as one of version 6 is what it is.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
+                network.to_bits() & mask == address.to_bits() & mask
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+                network.to_bits() & mask == address.to_bits() & mask
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = NotANetwork;
+
+    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u8>().map_err(|_| NotANetwork)?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| NotANetwork)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.unwrap_or(most);
+        if bits > most { Err(NotANetwork) } else { Ok(Self { address, bits }) }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.address, self.bits)
+    }
+}
+
+impl Proxied {
+    /// Connections come from these proxies alone.
+    #[must_use]
+    pub fn by(trusted: Vec<Network>) -> Self {
+        Self { trusted: trusted.into() }
+    }
+
+    /// Reads the header of a connection from `peer`, and no byte behind it: the client's address, or the proxy's
+    /// own if the connection is its own.
+    pub(crate) async fn read<S>(&self, stream: &mut S, peer: SocketAddr) -> Result<SocketAddr, Unproxied>
+    where
+        S: AsyncRead + Unpin,
+    {
+        if !self.trusted.iter().any(|network| network.contains(peer.ip())) {
+            return Err(Unproxied::Untrusted);
+        }
+        let client = timeout(PATIENCE, header(stream)).await.unwrap_or(Err(Unproxied::TooSlow))?;
+        Ok(client.unwrap_or(peer))
+    }
+}
+
+async fn header<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Option<SocketAddr>, Unproxied> {
+    let mut opening = [0; OPENING];
+    stream.read_exact(&mut opening).await?;
+    match version(&opening)? {
+        Version::One => {
+            let mut text = opening.to_vec();
+            // By the byte, for what follows is the client's.
+            while !text.ends_with(b"\n") {
+                if text.len() == MAX_LINE {
+                    return Err(Malformed.into());
+                }
+                text.push(stream.read_u8().await?);
+            }
+            Ok(line(&text)?)
+        }
+        Version::Two => {
+            let mut fixed = [0; FIXED];
+            stream.read_exact(&mut fixed).await?;
+            let mut rest = vec![0; rest_length(fixed)?];
+            stream.read_exact(&mut rest).await?;
+            Ok(binary(fixed, &rest)?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_the_addresses_that_begin_like_it() {
+        for (network, inside, outside) in [
+            ("10.0.0.0/8", "10.1.2.3", "11.0.0.1"),
+            ("10.0.0.0/8", "::ffff:10.1.2.3", "::1"),
+            ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
+            ("2001:db8::/32", "2001:db8:1::1", "2001:db9::1"),
+            ("::1", "::1", "::2"),
+        ] {
+            let parsed: Network = network.parse().expect("a network");
+            assert!(parsed.contains(inside.parse().expect("an address")), "{network} {inside}");
+            assert!(!parsed.contains(outside.parse().expect("an address")), "{network} {outside}");
+        }
+        let everyone: Network = "0.0.0.0/0".parse().expect("a network");
+        assert!(everyone.contains("192.0.2.1".parse().expect("an address")));
+        for text in ["", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "10.0.0.0/-1"] {
+            assert_eq!(text.parse::<Network>(), Err(NotANetwork), "{text}");
+        }
+    }
+}

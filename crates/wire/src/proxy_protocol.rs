@@ -1,0 +1,191 @@
+//! The header that a proxy of TCP connections writes in front of each, which says whose it is (PROXY protocol,
+//! versions 1 and 2, as HAProxy's `proxy-protocol.txt` has them).
+//!
+//! | begins with | then | most bytes |
+//! |---|---|---|
+//! | `PROXY ` | a line of text to CR LF | 107 |
+//! | 12 bytes that no other protocol has | 4 bytes, and as many as the last two of these say | 16 + 1,024 |
+//!
+//! A header without an address, which proxies write for checks of their own, stands for the proxy itself. What
+//! follows the addresses in version 2 is passed over. Anything else is malformed: a header is never guessed.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use thiserror::Error;
+
+/// Bytes that tell the versions apart.
+pub const OPENING: usize = 12;
+/// Most bytes of version 1, its CR LF included.
+pub const MAX_LINE: usize = 107;
+/// Bytes of version 2 behind its opening that are always there.
+pub const FIXED: usize = 4;
+/// Most bytes behind those.
+pub const MAX_REST: usize = 1_024;
+
+const SIGNATURE: [u8; OPENING] = *b"\r\n\r\n\0\r\nQUIT\n";
+
+/// Bytes that are no such header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the connection does not begin with a header of the PROXY protocol")]
+pub struct Malformed;
+
+/// Which version begins so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// A line of text.
+    One,
+    /// Binary.
+    Two,
+}
+
+/// The version that a connection begins with.
+///
+/// # Errors
+/// When it is neither.
+pub fn version(opening: &[u8; OPENING]) -> Result<Version, Malformed> {
+    match opening {
+        _ if *opening == SIGNATURE => Ok(Version::Two),
+        _ if opening.starts_with(b"PROXY ") => Ok(Version::One),
+        _ => Err(Malformed),
+    }
+}
+
+/// The client's address in a line of version 1, CR LF included; `None`: the proxy's own.
+///
+/// # Errors
+/// When it is no such line.
+pub fn line(line: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
+    let text = line.strip_suffix(b"\r\n").filter(|_| line.len() <= MAX_LINE).ok_or(Malformed)?;
+    let text = std::str::from_utf8(text).map_err(|_| Malformed)?;
+    let words: Vec<&str> = text.split(' ').collect();
+    let (is_v6, [source, destination, source_port, destination_port]) = match words[..] {
+        ["PROXY", "UNKNOWN", ..] => return Ok(None),
+        ["PROXY", "TCP4", ref rest @ ..] => (false, <[&str; 4]>::try_from(rest).map_err(|_| Malformed)?),
+        ["PROXY", "TCP6", ref rest @ ..] => (true, <[&str; 4]>::try_from(rest).map_err(|_| Malformed)?),
+        _ => return Err(Malformed),
+    };
+    let address = |text: &str| text.parse().ok().filter(|ip: &IpAddr| ip.is_ipv6() == is_v6).ok_or(Malformed);
+    let port = |text: &str| {
+        // `parse` alone would take a sign.
+        let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|_| is_digits).ok_or(Malformed)
+    };
+    address(destination)?;
+    port(destination_port)?;
+    Ok(Some(SocketAddr::new(address(source)?, port(source_port)?)))
+}
+
+/// How many bytes follow the fixed ones of version 2.
+///
+/// # Errors
+/// When they are of another version, or announce too many.
+pub fn rest_length(fixed: [u8; FIXED]) -> Result<usize, Malformed> {
+    let length = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    if fixed[0] >> 4 == 2 && length <= MAX_REST { Ok(length) } else { Err(Malformed) }
+}
+
+/// The client's address in a header of version 2; `None`: the proxy's own.
+///
+/// # Errors
+/// When it is for something other than TCP, or its addresses are not whole.
+pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
+    let [command, family, ..] = fixed;
+    if rest.len() != rest_length(fixed)? {
+        return Err(Malformed);
+    }
+    match (command & 0x0f, family) {
+        // The proxy speaks for itself, whatever else it says.
+        (0, _) => Ok(None),
+        (1, 0x11) => {
+            let (ip, rest) = rest.split_first_chunk::<4>().ok_or(Malformed)?;
+            Ok(Some(SocketAddr::new(Ipv4Addr::from(*ip).into(), source_port::<4>(rest)?)))
+        }
+        (1, 0x21) => {
+            let (ip, rest) = rest.split_first_chunk::<16>().ok_or(Malformed)?;
+            Ok(Some(SocketAddr::new(Ipv6Addr::from(*ip).into(), source_port::<16>(rest)?)))
+        }
+        (1, 0x00) => Ok(None),
+        _ => Err(Malformed),
+    }
+}
+
+/// The first port behind the second address, whose place the second port is behind.
+fn source_port<const ADDRESS: usize>(rest: &[u8]) -> Result<u16, Malformed> {
+    let (_, ports) = rest.split_first_chunk::<ADDRESS>().ok_or(Malformed)?;
+    let ([high, low, ..], _) = ports.split_first_chunk::<4>().ok_or(Malformed)?;
+    Ok(u16::from_be_bytes([*high, *low]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        for (text, address) in [
+            ("PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", Some("192.0.2.1:56324")),
+            ("PROXY TCP6 2001:db8::1 ::1 1 2\r\n", Some("[2001:db8::1]:1")),
+            ("PROXY UNKNOWN\r\n", None),
+            ("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", None),
+        ] {
+            let read = line(text.as_bytes()).map(|read| read.map(|address| address.to_string()));
+            assert_eq!(read, Ok(address.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn fault_43_lines_in_doubt_are_malformed() {
+        for text in [
+            "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 56324\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443 5\r\n",
+            "PROXY TCP4 192.0.2.1  192.0.2.2 56324 443\r\n",
+            "PROXY TCP4 ::1 ::2 1 2\r\n",
+            "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
+            "PROXY TCP4 192.0.2.1 x 1 2\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 65536 2\r\n",
+            "PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
+            "proxy TCP4 192.0.2.1 192.0.2.2 1 2\r\n",
+            &format!("PROXY UNKNOWN {}\r\n", "x".repeat(100)),
+        ] {
+            assert_eq!(line(text.as_bytes()), Err(Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    fn binary_headers_are_read() {
+        let v4 = [192, 0, 2, 1, 10, 0, 0, 1, 0xdc, 4, 1, 187];
+        assert_eq!(version(&SIGNATURE), Ok(Version::Two));
+        assert_eq!(
+            binary([0x21, 0x11, 0, 12], &v4),
+            Ok(Some("192.0.2.1:56324".parse().expect("an address")))
+        );
+        let v6 = [[0; 15].as_slice(), &[1], &[0; 16], &[0, 7, 0, 8]].concat();
+        assert_eq!(binary([0x21, 0x21, 0, 36], &v6), Ok(Some("[::1]:7".parse().expect("an address"))));
+        // Behind the addresses is whatever the proxy adds.
+        let more = [&v4[..], &[4, 0, 1, 0]].concat();
+        assert!(matches!(binary([0x21, 0x11, 0, 16], &more), Ok(Some(_))));
+        assert_eq!(binary([0x20, 0, 0, 0], &[]), Ok(None));
+        assert_eq!(binary([0x21, 0, 0, 0], &[]), Ok(None));
+    }
+
+    #[test]
+    fn fault_43_binary_headers_in_doubt_are_malformed() {
+        let v4 = [192, 0, 2, 1, 10, 0, 0, 1, 0xdc, 4, 1, 187];
+        for (fixed, rest) in [
+            ([0x11, 0x11, 0, 12], &v4[..]),
+            ([0x31, 0x11, 0, 12], &v4),
+            ([0x22, 0x11, 0, 12], &v4),
+            ([0x21, 0x12, 0, 12], &v4),
+            ([0x21, 0x31, 0, 12], &v4),
+            ([0x21, 0x21, 0, 12], &v4),
+            ([0x21, 0x11, 0, 11], &v4[..11]),
+            ([0x21, 0x11, 0, 13], &v4),
+            ([0x21, 0x11, 4, 1], &[0; 1_025]),
+        ] {
+            assert_eq!(binary(fixed, rest), Err(Malformed), "{fixed:?}");
+        }
+        assert_eq!(version(b"GET / HTTP/1"), Err(Malformed));
+    }
+}
