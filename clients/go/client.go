@@ -74,6 +74,7 @@ func (client *Client) decide(ctx context.Context, request *Request, now time.Tim
 	if decision, found := client.denials.find(request, now); found {
 		return decision, nil
 	}
+	asked := client.denials.asked()
 	ctx, cancel := client.bounded(ctx)
 	defer cancel()
 	ask := client.decideOne
@@ -81,7 +82,7 @@ func (client *Client) decide(ctx context.Context, request *Request, now time.Tim
 		ask = client.batch.ask
 	}
 	decision, err := ask(ctx, request)
-	return client.settle(request, decision, err)
+	return client.settle(request, decision, err, asked)
 }
 
 func (client *Client) decideOne(ctx context.Context, request *Request) (Decision, error) {
@@ -91,7 +92,7 @@ func (client *Client) decideOne(ctx context.Context, request *Request) (Decision
 }
 
 // settle makes of what came the answer that the caller gets.
-func (client *Client) settle(request *Request, decision Decision, err error) (Decision, error) {
+func (client *Client) settle(request *Request, decision Decision, err error, asked uint64) (Decision, error) {
 	switch {
 	case isInvalid(err):
 		return Decision{}, err
@@ -100,7 +101,7 @@ func (client *Client) settle(request *Request, decision Decision, err error) (De
 	}
 	decision.Source = FromServer
 	if !decision.Allowed {
-		client.denials.remember(request, &decision, time.Now())
+		client.denials.remember(request, &decision, asked, time.Now())
 	}
 	return decision, nil
 }
@@ -115,6 +116,7 @@ func (client *Client) Batch(ctx context.Context, requests []Request) ([]Decision
 	var asked []*Request
 	var places []int
 	flush := func() error {
+		when := client.denials.asked()
 		answers, err := client.decideTogether(ctx, asked)
 		for at, index := range places {
 			var answer Decision
@@ -122,7 +124,7 @@ func (client *Client) Batch(ctx context.Context, requests []Request) ([]Decision
 				answer = answers[at]
 			}
 			var wrong error
-			if decisions[index], wrong = client.settle(asked[at], answer, err); wrong != nil {
+			if decisions[index], wrong = client.settle(asked[at], answer, err, when); wrong != nil {
 				return wrong
 			}
 		}

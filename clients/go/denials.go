@@ -15,7 +15,8 @@ const maxCachedKeyBytes = 1024
 
 // denials remembers who was denied, until the wait is over: who is denied costs no round trip until then.
 // It holds at most `entries`; then the oldest makes room. Of each set of attributes it keeps one denial, which
-// holds for its cost and for higher ones. A refund forgets the denial of its attributes.
+// holds for its cost and for higher ones. A refund forgets the denial of its attributes, and no denial is kept that was
+// asked for before one: it may be older.
 type denials struct {
 	entries int
 	longest time.Duration
@@ -24,6 +25,8 @@ type denials struct {
 	order   *list.List
 	byKey   map[string]*list.Element
 	evicted uint64
+	// refunds counts those that are through.
+	refunds uint64
 }
 
 type denial struct {
@@ -79,9 +82,16 @@ func (cache *denials) find(request *Request, now time.Time) (Decision, bool) {
 	return decision, true
 }
 
+// asked is the time of a question, for remember.
+func (cache *denials) asked() uint64 {
+	cache.mutex.Lock()
+	defer cache.mutex.Unlock()
+	return cache.refunds
+}
+
 // remember keeps a denial of the server. A denial without a wait, by a server without its store, or by a
 // concurrency limit (any release ends it) is not kept.
-func (cache *denials) remember(request *Request, decision *Decision, now time.Time) {
+func (cache *denials) remember(request *Request, decision *Decision, asked uint64, now time.Time) {
 	wait, waits := decision.RetryAfter()
 	if cache.entries == 0 || !request.spends() || !waits || decision.Degraded != "" || decision.isConcurrency() {
 		return
@@ -93,6 +103,9 @@ func (cache *denials) remember(request *Request, decision *Decision, now time.Ti
 	entry := &denial{key: key, cost: request.Cost, decision: *decision, until: now.Add(min(wait, cache.longest))}
 	cache.mutex.Lock()
 	defer cache.mutex.Unlock()
+	if cache.refunds != asked {
+		return
+	}
 	if element, found := cache.byKey[key]; found {
 		cache.remove(element)
 	} else if cache.order.Len() >= cache.entries {
@@ -110,6 +123,7 @@ func (cache *denials) forget(attributes Attributes) {
 	key := canonical(attributes)
 	cache.mutex.Lock()
 	defer cache.mutex.Unlock()
+	cache.refunds++
 	if element, found := cache.byKey[key]; found {
 		cache.remove(element)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/tidegate/tidegate/clients/go/internal/testserver"
 )
 
-// late is how much later than the deadline the 99th percentile may be.
+// late is how much later than a sleep of the same length the 99th percentile may be.
 const late = 5 * time.Millisecond
 
 func newClient(t testing.TB, url string, change ...func(*tidegate.Options)) *tidegate.Client {
@@ -36,8 +36,8 @@ func startConformance(t testing.TB) *testserver.Server {
 	return testserver.Start(t, filepath.Join(testserver.Clients(), "conformance.toml"))
 }
 
-// times are how long calls of Allow took, sorted.
-func times(client *tidegate.Client, callers, each int) []time.Duration {
+// times are how long calls of an action took, sorted, by several callers at once.
+func times(callers, each int, action func(caller int)) []time.Duration {
 	var mutex sync.Mutex
 	var group sync.WaitGroup
 	var took []time.Duration
@@ -47,7 +47,7 @@ func times(client *tidegate.Client, callers, each int) []time.Duration {
 			defer group.Done()
 			for range each {
 				began := time.Now()
-				_, _ = client.Allow(context.Background(), tidegate.Attributes{"client_id": fmt.Sprint(caller), "resource": "ten"})
+				action(caller)
 				passed := time.Since(began)
 				mutex.Lock()
 				took = append(took, passed)
@@ -60,10 +60,12 @@ func times(client *tidegate.Client, callers, each int) []time.Duration {
 	return took
 }
 
+func percentile99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
+
 // withoutBreaker makes each call ask, so that each waits for its deadline.
 func withoutBreaker(options *tidegate.Options) { options.BreakerFailures = 1_000_000 }
 
-func TestAnswersWithinTheDeadlineWhileTheServerIsFrozen(t *testing.T) {
+func TestFault75AnswersWithinTheDeadlineWhileTheServerIsFrozen(t *testing.T) {
 	server := startConformance(t)
 	for name, change := range map[string]func(*tidegate.Options){
 		"each alone":      withoutBreaker,
@@ -74,26 +76,37 @@ func TestAnswersWithinTheDeadlineWhileTheServerIsFrozen(t *testing.T) {
 			client := newClient(t, server.URL, change)
 			server.Freeze()
 			defer server.Thaw()
-			// A machine that pauses this process makes some rounds late; one good round is the proof.
-			var took []time.Duration
-			for range 5 {
-				took = times(client, 8, 25)
-				if took[len(took)*99/100] <= 50*time.Millisecond+late {
-					t.Logf("p50 %v, p99 %v, longest %v", took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+			// Beside the calls others only sleep for as long: they say how late this machine is by itself. One that
+			// pauses threads makes some rounds of the calls later; one good round is the proof.
+			var said string
+			for range 20 {
+				slept := make(chan []time.Duration)
+				go func() {
+					slept <- times(8, 25, func(int) { time.Sleep(50 * time.Millisecond) })
+				}()
+				took := times(8, 25, func(caller int) {
+					_, _ = client.Allow(context.Background(), tidegate.Attributes{"client_id": fmt.Sprint(caller), "resource": "ten"})
+				})
+				machine := percentile99(<-slept)
+				said = fmt.Sprintf("p50 %v, p99 %v; of sleeping for 50 ms p99 %v", took[len(took)/2], percentile99(took), machine)
+				if percentile99(took) <= machine+late {
+					t.Log(said)
 					return
 				}
 			}
-			t.Errorf("the 99th percentile is %v", took[len(took)*99/100])
+			t.Error(said)
 		})
 	}
 }
 
-func TestAsksNobodyWhileTheBreakerIsOpen(t *testing.T) {
+func TestFault75AsksNobodyWhileTheBreakerIsOpen(t *testing.T) {
 	server := startConformance(t)
 	client := newClient(t, server.URL, func(options *tidegate.Options) { options.BreakerOpen = time.Hour })
 	server.Freeze()
 	defer server.Thaw()
-	times(client, 1, 5)
+	for range 5 {
+		_, _ = client.Allow(context.Background(), tidegate.Attributes{"client_id": "a", "resource": "ten"})
+	}
 	if !client.Stats().BreakerOpen {
 		t.Fatal("five failures did not open the breaker")
 	}

@@ -14,6 +14,9 @@ use anyhow::{Context, bail};
 
 use crate::chore::{find, run};
 
+/// The linter of the Go clients; Go takes it through its module proxy.
+const STATICCHECK: &str = "honnef.co/go/tools/cmd/staticcheck@v0.8.2";
+
 /// A client library.
 struct Language {
     /// Its folder in `clients/`.
@@ -26,6 +29,7 @@ const LANGUAGES: &[Language] = &[
     Language { name: "python", lint: lint_python, test: test_python },
     Language { name: "javascript", lint: lint_javascript, test: test_javascript },
     Language { name: "go", lint: lint_go, test: test_go },
+    Language { name: "java", lint: lint_java, test: test_java },
 ];
 
 /// Checks the language named, or all.
@@ -163,13 +167,40 @@ fn lint_go(root: &Path) -> anyhow::Result<()> {
     if !unformatted.trim().is_empty() {
         bail!("not formatted: gofmt -w {}", unformatted.trim().replace('\n', " "));
     }
-    for_each_go_module(root, |folder| run(Command::new("go").args(["vet", "./..."]).current_dir(folder)))
+    for_each_go_module(root, |folder| {
+        run(Command::new("go").args(["vet", "./..."]).current_dir(folder))?;
+        run(Command::new("go").args(["run", STATICCHECK, "./..."]).current_dir(folder))
+    })
 }
 
 fn test_go(root: &Path) -> anyhow::Result<()> {
     for_each_go_module(root, |folder| {
-        run(Command::new("go").args(["test", "./..."]).env("TIDEGATE_BIN", binary(root)).current_dir(folder))
+        // What was tested before is tested again: Go does not see that the binary or the document has changed.
+        let test = ["test", "-count=1", "./..."];
+        run(Command::new("go").args(test).env("TIDEGATE_BIN", binary(root)).current_dir(folder))
     })
+}
+
+/// Maven, in a folder of the Java clients.
+fn maven(root: &Path, folder: &str) -> anyhow::Result<Command> {
+    if find("mvn").is_none() {
+        bail!("Maven is not installed: `cargo xtask setup` installs it");
+    }
+    let mut command = Command::new("mvn");
+    command.args(["--batch-mode", "--no-transfer-progress", "--quiet"]).current_dir(root.join(folder));
+    Ok(command)
+}
+
+/// The formatter runs before the compiler, which takes warnings for errors.
+fn lint_java(root: &Path) -> anyhow::Result<()> {
+    run(maven(root, "clients/java")?.arg("test-compile"))
+}
+
+/// The jars with sources and documentation, tested and installed into the local repository, and a project that takes
+/// them from there.
+fn test_java(root: &Path) -> anyhow::Result<()> {
+    run(maven(root, "clients/java")?.arg("install").env("TIDEGATE_BIN", binary(root)))?;
+    run(maven(root, "clients/java/example")?.arg("test").env("TIDEGATE_BIN", binary(root)))
 }
 
 /// An empty folder, made anew.

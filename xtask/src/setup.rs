@@ -31,6 +31,8 @@ const DEBIAN: &[(&str, &str)] = &[
     ("c++", "g++"),
     ("node", "nodejs"),
     ("npm", "npm"),
+    ("javac", "openjdk-17-jdk-headless"),
+    ("mvn", "maven"),
     ("curl", "curl"),
     ("faketime", "faketime"),
     ("promtool", "prometheus"),

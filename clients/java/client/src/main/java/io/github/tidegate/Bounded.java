@@ -1,0 +1,57 @@
+package io.github.tidegate;
+
+import java.nio.ByteBuffer;
+import java.nio.CharBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HexFormat;
+
+/** Makes values that the server accepts of any text that a peer sent. */
+public final class Bounded {
+  private static final int MAX_BYTES = 512;
+
+  private Bounded() {}
+
+  /**
+   * The value itself, or of one over 512 bytes its first 447, cut at a character, a tilde, and the
+   * SHA-256 in hex of the whole: patterns that end in {@code *} still match, and no two values are
+   * confused. So of one that is no Unicode.
+   */
+  public static String value(String value) {
+    byte[] bytes;
+    try {
+      ByteBuffer encoded = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(value));
+      if (encoded.remaining() <= MAX_BYTES) {
+        return value;
+      }
+      bytes = new byte[encoded.remaining()];
+      encoded.get(bytes);
+    } catch (CharacterCodingException unpaired) {
+      // Each unpaired surrogate counts as itself, so that no two texts are the same.
+      ByteBuffer exact = ByteBuffer.allocate(2 * value.length());
+      exact.asCharBuffer().put(value);
+      bytes = exact.array();
+      return cut(value.replaceAll("\\p{Cs}", "\uFFFD").getBytes(StandardCharsets.UTF_8), bytes);
+    }
+    return cut(bytes, bytes);
+  }
+
+  private static String cut(byte[] shown, byte[] whole) {
+    String end = "~" + HexFormat.of().formatHex(sha256(whole));
+    int length = Math.min(shown.length, MAX_BYTES - end.length());
+    while (length < shown.length && length > 0 && (shown[length] & 0xC0) == 0x80) {
+      length--;
+    }
+    return new String(shown, 0, length, StandardCharsets.UTF_8) + end;
+  }
+
+  private static byte[] sha256(byte[] bytes) {
+    try {
+      return MessageDigest.getInstance("SHA-256").digest(bytes);
+    } catch (NoSuchAlgorithmException impossible) {
+      throw new IllegalStateException("every Java platform has SHA-256", impossible);
+    }
+  }
+}

@@ -1,0 +1,335 @@
+package io.github.tidegate;
+
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * What all views of a client share: connections, breaker, memory, and how one call is made.
+ *
+ * <p>A call is a future that nothing here ends but its reply, its failure, or whoever waits for it:
+ * a waiting thread ends it at its deadline by its own clock ({@link Tidegate}), and a call that
+ * nobody waits for is ended by a timer ({@link #endAt}). Who ends a future ends its exchange and
+ * its connection too.
+ */
+final class Core {
+  static final String VERSION = "0.1.0";
+
+  /** How many requests go into one call to the server. */
+  static final int MAX_BATCH = 1000;
+
+  /** Threads that read replies and complete futures. */
+  private static final int THREADS = 4;
+
+  final Options options;
+  final Breaker breaker;
+  final Denials denials;
+  final Alone alone;
+  final Places places;
+  final Batcher batcher;
+  final ThreadPoolExecutor executor;
+  private final ScheduledThreadPoolExecutor timer;
+
+  /** Closes connections whose call has ended, so that no other call waits for that. */
+  private final ThreadPoolExecutor closing;
+
+  private final HttpClient http;
+  private volatile boolean closed;
+
+  Core(Options options) {
+    this.options = options;
+    breaker = new Breaker(options.breakerFailures, options.breakerOpen.toNanos());
+    denials = new Denials(options.denialCache, options.denialCacheTime.toNanos());
+    alone = new Alone(options);
+    places = new Places(options.maxConnections);
+    batcher = options.batch ? new Batcher(this) : null;
+    ThreadFactory threads =
+        task -> {
+          Thread thread = new Thread(task, "tidegate");
+          thread.setDaemon(true);
+          return thread;
+        };
+    executor = pool(THREADS, threads);
+    closing = pool(1, threads);
+    timer = new ScheduledThreadPoolExecutor(1, threads);
+    timer.setRemoveOnCancelPolicy(true);
+    http =
+        options
+            .http
+            .version(HttpClient.Version.HTTP_1_1)
+            .followRedirects(HttpClient.Redirect.NEVER)
+            .executor(executor)
+            .build();
+  }
+
+  /**
+   * Threads with a queue for what calls under way have to say; these calls are bounded by their
+   * places.
+   */
+  private static ThreadPoolExecutor pool(int size, ThreadFactory threads) {
+    ThreadPoolExecutor pool =
+        new ThreadPoolExecutor(
+            size, size, 30, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads);
+    pool.allowCoreThreadTimeOut(true);
+    // Only a closed client rejects; what its last calls have to say is said by whoever says it.
+    pool.setRejectedExecutionHandler((task, closed) -> task.run());
+    return pool;
+  }
+
+  /** A status, its fields and its body. */
+  record Reply(int status, java.net.http.HttpHeaders fields, byte[] body) {}
+
+  /** A reader of a reply's document. */
+  @FunctionalInterface
+  interface Reader<T> {
+    T read(Object document, Reply reply) throws Json.Malformed;
+  }
+
+  CompletableFuture<Decision> decide(Request request, long deadline) {
+    return batcher == null ? decideOne(request) : batcher.ask(request, deadline);
+  }
+
+  CompletableFuture<Decision> decideOne(Request request) {
+    StringBuilder body = new StringBuilder(128);
+    request.write(body);
+    // In a batch it shares a request with others, and has no context of its own.
+    HttpRequest.Builder post = post("/v1/decisions", body);
+    return call(batcher == null ? propagated(post) : post, Core::described);
+  }
+
+  static Decision described(Object document, Reply reply) throws Json.Malformed {
+    return Decision.read(document)
+        .described(
+            reply.fields.firstValue("ratelimit-policy"), reply.fields.firstValue("ratelimit"));
+  }
+
+  /** Asks one to {@link #MAX_BATCH} requests in one call. */
+  CompletableFuture<List<Decision>> decideTogether(List<Request> requests) {
+    if (requests.size() == 1) {
+      CompletableFuture<Decision> one = decideOne(requests.get(0));
+      CompletableFuture<List<Decision>> list = new CompletableFuture<>();
+      one.whenComplete(
+          (decision, error) -> pass(list, decision == null ? null : List.of(decision), error));
+      list.whenComplete((decision, error) -> end(one, error));
+      return list;
+    }
+    StringBuilder body = new StringBuilder(128 * requests.size());
+    char before = '[';
+    for (Request request : requests) {
+      body.append(before);
+      request.write(body);
+      before = ',';
+    }
+    return call(
+        post("/v1/decisions", body.append(']')),
+        (document, reply) -> {
+          List<Decision> decisions = new ArrayList<>();
+          if (document instanceof List<?> items && items.size() == requests.size()) {
+            for (Object item : items) {
+              decisions.add(Decision.read(item));
+            }
+            return decisions;
+          }
+          throw new Json.Malformed(requests.size() + " requests and another number of answers");
+        });
+  }
+
+  HttpRequest.Builder post(String path, CharSequence body) {
+    return request(path)
+        .header("content-type", "application/json")
+        .POST(
+            HttpRequest.BodyPublishers.ofByteArray(
+                body.toString().getBytes(StandardCharsets.UTF_8)));
+  }
+
+  HttpRequest.Builder request(String path) {
+    HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(options.url + path));
+    request.header("user-agent", "tidegate-java/" + VERSION);
+    if (options.token != null) {
+      request.header("authorization", "Bearer " + options.token);
+    }
+    return request;
+  }
+
+  /** Adds what {@link Options#headers} makes. Its mistakes are not the caller's. */
+  HttpRequest.Builder propagated(HttpRequest.Builder request) {
+    try {
+      options.headers.get().forEach(request::setHeader);
+    } catch (RuntimeException ignored) {
+      // A hook is never the reason of an outage.
+    }
+    return request;
+  }
+
+  /**
+   * Asks the server once, if the breaker admits it, and tells the breaker how it ended. The future
+   * ends with an {@link InvalidRequestException} or an {@link UnavailableException} if not with a
+   * result.
+   */
+  <T> CompletableFuture<T> call(HttpRequest.Builder request, Reader<T> reader) {
+    if (closed) {
+      return CompletableFuture.failedFuture(
+          new UnavailableException(Failure.CANCELLED, "the client is closed", null, false));
+    }
+    if (!breaker.admits(System.nanoTime())) {
+      return CompletableFuture.failedFuture(
+          new UnavailableException(
+              Failure.BREAKER, "the server failed before and is not asked for now"));
+    }
+    Call<T> call = new Call<>();
+    call.answer.whenComplete(
+        (result, error) -> breaker.ended(call.judged(error), System.nanoTime()));
+    places.enter(call.answer, () -> start(call, request.build(), reader));
+    return call.answer;
+  }
+
+  /** One call on its way. */
+  private static final class Call<T> {
+    final CompletableFuture<T> answer = new CompletableFuture<>();
+    volatile boolean sent;
+    volatile int status;
+
+    /**
+     * What its end tells of the server. A 5xx and a 200 that is no decision are failures; any other
+     * status is a reply; a caller who gave up, and connections that were all in use, say nothing.
+     */
+    Breaker.Outcome judged(Throwable error) {
+      if (status >= 500) {
+        return Breaker.Outcome.UNANSWERED;
+      }
+      if (!(cause(error) instanceof UnavailableException failure)) {
+        return error instanceof CancellationException
+            ? Breaker.Outcome.ABANDONED
+            : Breaker.Outcome.REPLIED;
+      }
+      if (failure.failure() == Failure.STATUS) {
+        return Breaker.Outcome.REPLIED;
+      }
+      return sent && failure.ofServer() ? Breaker.Outcome.UNANSWERED : Breaker.Outcome.ABANDONED;
+    }
+  }
+
+  private <T> void start(Call<T> call, HttpRequest request, Reader<T> reader) {
+    if (call.answer.isDone()) {
+      places.leave();
+      return;
+    }
+    CompletableFuture<HttpResponse<byte[]>> exchange;
+    try {
+      call.sent = true;
+      exchange = http.sendAsync(request, new BoundedBody());
+    } catch (RuntimeException error) { // The executor is closed, say.
+      places.leave();
+      call.answer.completeExceptionally(
+          new UnavailableException(Failure.CONNECTION, error.toString(), error, true));
+      return;
+    }
+    call.answer.whenComplete((result, error) -> end(exchange, error));
+    exchange.whenComplete(
+        (response, error) -> {
+          places.leave();
+          if (error != null) {
+            Throwable cause = cause(error);
+            Failure kind =
+                cause instanceof BoundedBody.TooLong ? Failure.REPLY : Failure.CONNECTION;
+            call.answer.completeExceptionally(
+                new UnavailableException(kind, cause.toString(), cause, true));
+            return;
+          }
+          call.status = response.statusCode();
+          try {
+            call.answer.complete(
+                understood(
+                    new Reply(response.statusCode(), response.headers(), response.body()), reader));
+          } catch (RuntimeException failure) {
+            call.answer.completeExceptionally(failure);
+          }
+        });
+  }
+
+  private static <T> T understood(Reply reply, Reader<T> reader) {
+    switch (reply.status) {
+      case 200, 204:
+        try {
+          return reader.read(reply.status == 200 ? Json.read(reply.body) : null, reply);
+        } catch (Json.Malformed malformed) {
+          throw new UnavailableException(Failure.REPLY, malformed.getMessage());
+        }
+      case 400, 413, 422:
+        throw new InvalidRequestException(reply.status, Problem.read(reply.status, reply.body));
+      default:
+        throw new UnavailableException(
+            Failure.STATUS, reply.status + ": " + Problem.read(reply.status, reply.body).detail());
+    }
+  }
+
+  /**
+   * Ends a part of a call that has failed; not on the thread of the caller, who has waited long
+   * enough.
+   */
+  private void end(CompletableFuture<?> part, Throwable error) {
+    if (error != null && !part.isDone()) {
+      closing.execute(() -> part.cancel(true));
+    }
+  }
+
+  /** Ends a call at a time of System.nanoTime, if nothing has by then. */
+  void endAt(CompletableFuture<?> call, long deadline) {
+    if (call.isDone()) {
+      return;
+    }
+    ScheduledFuture<?> alarm;
+    try {
+      alarm =
+          timer.schedule(
+              () -> executor.execute(() -> late(call)),
+              deadline - System.nanoTime(),
+              TimeUnit.NANOSECONDS);
+    } catch (java.util.concurrent.RejectedExecutionException error) {
+      late(call);
+      return;
+    }
+    call.whenComplete((result, error) -> alarm.cancel(false));
+  }
+
+  /** Ends a call whose deadline has come. */
+  void late(CompletableFuture<?> call) {
+    call.completeExceptionally(
+        new UnavailableException(Failure.TIMEOUT, "no answer before the deadline"));
+  }
+
+  static <T> void pass(CompletableFuture<T> to, T result, Throwable error) {
+    if (error == null) {
+      to.complete(result);
+    } else {
+      to.completeExceptionally(cause(error));
+    }
+  }
+
+  /** What a future's stages wrapped. */
+  static Throwable cause(Throwable error) {
+    return error instanceof CompletionException wrapped && wrapped.getCause() != null
+        ? wrapped.getCause()
+        : error;
+  }
+
+  void close() {
+    closed = true;
+    timer.shutdownNow();
+    executor.shutdown();
+    closing.shutdown();
+  }
+}

@@ -1,0 +1,75 @@
+package io.github.tidegate;
+
+import java.util.ArrayDeque;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * A place for each call that is under way. Those that find none wait in a queue, which is bounded
+ * too; those whose deadline comes first are passed over.
+ */
+final class Places {
+  /** How many calls wait. */
+  static final int MAX_WAITING = 10_000;
+
+  private record Waiting(CompletableFuture<?> call, Runnable start) {}
+
+  private final ArrayDeque<Waiting> waiting = new ArrayDeque<>();
+  private int free;
+  private long full;
+
+  Places(int places) {
+    free = places;
+  }
+
+  /**
+   * Runs a call's start, now or when a place is free. It gives its place back by {@link #leave}.
+   */
+  void enter(CompletableFuture<?> call, Runnable start) {
+    synchronized (this) {
+      if (free == 0) {
+        if (waiting.size() >= MAX_WAITING) {
+          waiting.removeIf(one -> one.call.isDone());
+        }
+        if (waiting.size() < MAX_WAITING) {
+          waiting.add(new Waiting(call, start));
+          return;
+        }
+        full++;
+      } else {
+        free--;
+        call = null;
+      }
+    }
+    if (call != null) {
+      call.completeExceptionally(
+          new UnavailableException(
+              Failure.TIMEOUT, "too many calls wait for a connection", null, false));
+      return;
+    }
+    start.run();
+  }
+
+  /** Gives a place back, to the next that waits. */
+  void leave() {
+    Waiting next;
+    synchronized (this) {
+      do {
+        next = waiting.poll();
+      } while (next != null && next.call.isDone());
+      if (next == null) {
+        free++;
+        return;
+      }
+    }
+    next.start.run();
+  }
+
+  /** A call's deadline came while it waited. */
+  synchronized void gaveUp() {
+    full++;
+  }
+
+  synchronized long full() {
+    return full;
+  }
+}

@@ -1,0 +1,41 @@
+package io.github.tidegate;
+
+import java.util.OptionalLong;
+
+/**
+ * One policy's part in a decision: the schema PartReply of the API.
+ *
+ * @param policy its name
+ * @param mode enforce or shadow
+ * @param allowed whether it had room
+ * @param limit the most that can be spent at once
+ * @param remaining what can still be spent
+ * @param retryAfterMs milliseconds until the same request would fit; absent if it does or never
+ *     will
+ * @param resetMs milliseconds until the whole quota is back
+ */
+public record PolicyPart(
+    String policy,
+    String mode,
+    boolean allowed,
+    long limit,
+    long remaining,
+    OptionalLong retryAfterMs,
+    long resetMs) {
+
+  /** Whether it can deny. */
+  public boolean enforced() {
+    return mode.equals("enforce");
+  }
+
+  static PolicyPart read(Json.Members members) throws Json.Malformed {
+    return new PolicyPart(
+        members.needText("policy"),
+        members.needText("mode"),
+        members.needFlag("allowed"),
+        members.needNumber("limit"),
+        members.needNumber("remaining"),
+        members.number("retry_after_ms"),
+        members.needNumber("reset_ms"));
+  }
+}

@@ -1,0 +1,243 @@
+package io.github.tidegate;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
+import java.util.function.IntConsumer;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/**
+ * Fault 75: the server is frozen. An answer comes within the deadline. What is answered is in
+ * clients/conformance.json; here is when.
+ */
+class FaultTest {
+  private static final long DEADLINE_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
+
+  /** How much later than a sleep of the same length the 99th percentile may be. */
+  private static final long LATE_NANOS = TimeUnit.MILLISECONDS.toNanos(5);
+
+  private static final int CALLERS = 8;
+  private static final int EACH = 25;
+  private static TestServer server;
+
+  @BeforeAll
+  static void start() {
+    server = TestServer.conformance();
+  }
+
+  @AfterAll
+  static void stop() {
+    server.close();
+  }
+
+  static Tidegate client(Consumer<Options> change) {
+    return Tidegate.create(
+        options -> {
+          options.url(server.url()).token("conformance-token");
+          change.accept(options);
+        });
+  }
+
+  private static Request request(int caller) {
+    return Request.of(Map.of("client_id", "caller" + caller, "resource", "ten"));
+  }
+
+  /** How long an action took in nanoseconds, sorted, by several callers at once. */
+  private static List<Long> times(IntConsumer action) {
+    ExecutorService threads = Executors.newFixedThreadPool(CALLERS);
+    List<Long> took = Collections.synchronizedList(new ArrayList<>());
+    Consumer<Integer> caller =
+        number -> {
+          for (int call = 0; call < EACH; call++) {
+            long began = System.nanoTime();
+            action.accept(number);
+            took.add(System.nanoTime() - began);
+          }
+        };
+    List<CompletableFuture<Void>> callers =
+        IntStream.range(0, CALLERS)
+            .mapToObj(number -> CompletableFuture.runAsync(() -> caller.accept(number), threads))
+            .toList();
+    callers.forEach(CompletableFuture::join);
+    threads.shutdown();
+    List<Long> sorted = new ArrayList<>(took);
+    Collections.sort(sorted);
+    return sorted;
+  }
+
+  private static long percentile99(List<Long> sorted) {
+    return sorted.get(sorted.size() * 99 / 100);
+  }
+
+  /**
+   * Each call asks, and so waits for its deadline. Beside the calls others only sleep for as long:
+   * they say how late this machine is by itself. One that pauses threads makes some rounds of the
+   * calls later, and so does compiling the first ones; one good round is the proof.
+   */
+  private static void answersInTime(String name, boolean async, Consumer<Options> change) {
+    try (Tidegate client =
+        client(change.andThen(options -> options.breakerFailures(Integer.MAX_VALUE)))) {
+      server.freeze();
+      String said = "";
+      for (int round = 1; round <= 20; round++) {
+        CompletableFuture<List<Long>> slept =
+            CompletableFuture.supplyAsync(
+                () -> times(caller -> LockSupport.parkNanos(DEADLINE_NANOS)));
+        List<Long> took =
+            times(
+                caller -> {
+                  if (async) {
+                    client.allowAsync(request(caller)).join();
+                  } else {
+                    client.allow(request(caller));
+                  }
+                });
+        long machine = percentile99(slept.join());
+        said =
+            String.format(
+                "%s: p50 %.1f ms, p99 %.1f ms in round %d; of sleeping for 50 ms p99 %.1f ms",
+                name,
+                took.get(took.size() / 2) / 1e6,
+                percentile99(took) / 1e6,
+                round,
+                machine / 1e6);
+        if (percentile99(took) <= machine + LATE_NANOS) {
+          System.out.println(said);
+          return;
+        }
+      }
+      throw new AssertionError(said);
+    } finally {
+      server.thaw();
+    }
+  }
+
+  @Test
+  void fault75AnswersWithinTheDeadlineWhileTheServerIsFrozen() {
+    answersInTime("each alone", false, options -> {});
+    answersInTime("in batches", false, options -> options.batch(true));
+    answersInTime("few connections", false, options -> options.maxConnections(2));
+    answersInTime("futures", true, options -> {});
+  }
+
+  @Test
+  void fault75AsksNobodyWhileTheBreakerIsOpen() {
+    try (Tidegate client = client(options -> options.breakerOpen(Duration.ofHours(1)))) {
+      server.freeze();
+      for (int call = 0; call < 5; call++) {
+        client.allow(request(call));
+      }
+      assertTrue(client.stats().breakerOpen());
+      for (int call = 0; call < 1000; call++) {
+        assertEquals(Failure.BREAKER, client.allow(request(call)).failure().orElseThrow());
+      }
+    } finally {
+      server.thaw();
+    }
+  }
+
+  @Test
+  void aCallerWhoGivesUpSaysNothingAboutTheServer() {
+    try (Tidegate client =
+        client(options -> options.breakerFailures(1).deadline(Duration.ofMinutes(1)))) {
+      Thread.currentThread().interrupt();
+      Decision decision = client.allow(request(0));
+      assertTrue(Thread.interrupted());
+      assertEquals(Failure.CANCELLED, decision.failure().orElseThrow());
+      assertFalse(client.stats().breakerOpen());
+      server.freeze();
+      CompletableFuture<Decision> future = client.allowAsync(request(1));
+      future.cancel(true);
+      server.thaw();
+      assertEquals(Decision.Source.SERVER, client.allow(request(2)).source());
+      assertFalse(client.stats().breakerOpen());
+    }
+  }
+
+  @Test
+  void permitsAreBackAtTheEndOfTheirScope() {
+    try (Tidegate client = client(options -> options.deadline(Duration.ofSeconds(10)))) {
+      Request request = Request.of(Map.of("client_id", "scope", "resource", "slots"));
+      for (int call = 0;
+          call < 5;
+          call++) { // More than the limit of 2: each has to be back before the next.
+        try (Permit permit = client.acquire(request)) {
+          assertTrue(permit.held());
+          assertEquals(Decision.Source.SERVER, permit.decision().source());
+          permit.release();
+          assertFalse(permit.held());
+        }
+      }
+    }
+  }
+
+  @Test
+  void settlingGivesBackWhatWasNotUsed() {
+    try (Tidegate client = client(options -> options.deadline(Duration.ofSeconds(10)))) {
+      Request request = Request.of(Map.of("client_id", "stream", "resource", "ten"));
+      Charge charge = client.reserve(request.cost(8));
+      assertEquals(2, charge.decision().remaining().orElseThrow());
+      charge.settle(3).join();
+      charge.settle(0).join();
+      assertEquals(7, client.allow(request.cost(0)).remaining().orElseThrow());
+    }
+  }
+
+  @Test
+  void aHookThatThrowsIsNoOutage() {
+    List<Event> seen = Collections.synchronizedList(new ArrayList<>());
+    try (Tidegate client =
+        client(
+            options ->
+                options
+                    .deadline(Duration.ofSeconds(10))
+                    .headers(
+                        () -> {
+                          throw new IllegalStateException("a hook's mistake");
+                        })
+                    .onEvent(seen::add)
+                    .onEvent(
+                        event -> {
+                          throw new IllegalStateException("a hook's mistake");
+                        }))) {
+      assertTrue(client.allow(request(77)).allowed());
+    }
+    assertEquals(1, seen.size());
+    Event event = seen.get(0);
+    assertEquals(
+        "allow allowed ten 1",
+        event.operation()
+            + " "
+            + event.outcome()
+            + " "
+            + event.policy().get()
+            + " "
+            + event.count());
+    assertEquals(Decision.Source.SERVER, event.source().orElseThrow());
+  }
+
+  @Test
+  void aClosedClientAnswersByItsMode() {
+    Tidegate client = client(options -> options.onFailure(Options.OnFailure.CLOSED));
+    client.close();
+    Decision decision = client.allow(request(0));
+    assertFalse(decision.allowed());
+    assertEquals(Failure.CANCELLED, decision.failure().orElseThrow());
+    assertFalse(client.allowAsync(request(0)).join().allowed());
+  }
+}

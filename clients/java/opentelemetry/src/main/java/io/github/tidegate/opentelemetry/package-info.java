@@ -1,0 +1,5 @@
+/**
+ * Tells OpenTelemetry what a client does: {@link
+ * io.github.tidegate.opentelemetry.TidegateTelemetry}.
+ */
+package io.github.tidegate.opentelemetry;
