@@ -379,7 +379,7 @@ fn sources_of_attributes_are_checked_with_their_places() {
         ),
         (
             "[attributes.grpc]\na = { cookie = 'c' }\n",
-            "t.toml:2:5: attributes.grpc.a: is { cookie = \"c\" } (accepted: { header = \"x-api-key\" }, \"address\")",
+            "t.toml:2:5: attributes.grpc.a: is { cookie = \"c\" } (accepted: { header = \"x-api-key\" }, \"address\", \"tls_name\")",
         ),
     ] {
         assert_eq!(mistakes(file), expected);

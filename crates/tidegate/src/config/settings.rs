@@ -52,6 +52,35 @@ impl Setting {
     }
 }
 
+/// What each listener that can have TLS says of it: the files, all or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The certificate, and after it those up to its authority.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// The authorities of clients' certificates.
+    pub client_ca: Option<PathBuf>,
+}
+
+const CERTIFICATE: &str = " PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must then speak TLS. Read again on SIGHUP and when it changes.";
+const KEY: &str = " PEM file with the private key of `tls_certificate`, not encrypted.";
+const CLIENT_CA: &str = " PEM file with the authorities one of which must have signed the certificate that each client then has to show (mTLS). It opens the listener and gives no right beyond that.";
+
+impl TlsSettings {
+    fn resolve(resolver: &mut Resolver<'_>, [certificate, key, client_ca]: [&'static str; 3]) -> Self {
+        let mut file = |path| resolver.value(path, "", &());
+        Self { certificate: file(certificate), key: file(key), client_ca: file(client_ca) }
+    }
+
+    /// The files, in the order of the table.
+    #[must_use]
+    pub fn files(&self) -> [&Option<PathBuf>; 3] {
+        [&self.certificate, &self.key, &self.client_ca]
+    }
+}
+
+/// In a group, `tls { ... }` stands for the settings of a listener's TLS; what follows them is in the braces.
 macro_rules! settings {
     (
         { $($(#[doc = $top_doc:literal])+ $top:ident: $Top:ty = $top_default:literal, $top_range:expr;)+ }
@@ -60,6 +89,9 @@ macro_rules! settings {
             $group:ident: $Group:ident {
                 $($(#[doc = $doc:literal])+ $field:ident: $Type:ty = $default:literal, $range:expr;)+
             }
+            $($tls:ident {
+                $($(#[doc = $doc_2:literal])+ $field_2:ident: $Type_2:ty = $default_2:literal, $range_2:expr;)*
+            })?
         )+
     ) => {
         /// Every setting, checked.
@@ -72,15 +104,33 @@ macro_rules! settings {
         $(
             $(#[doc = $group_doc])+
             #[derive(Clone, Debug, PartialEq, Eq)]
-            pub struct $Group { $($(#[doc = $doc])+ pub $field: $Type,)+ }
+            pub struct $Group {
+                $($(#[doc = $doc])+ pub $field: $Type,)+
+                $(
+                    /// The listener's TLS.
+                    pub $tls: TlsSettings,
+                    $($(#[doc = $doc_2])+ pub $field_2: $Type_2,)*
+                )?
+            }
         )+
 
         /// All settings, in the order of the reference page.
         pub static TABLE: &[Setting] = &[
             $(settings!(@row $Top, stringify!($top), concat!($($top_doc),+), $top_default, $top_range),)+
-            $($(settings!(
-                @row $Type, concat!(stringify!($group), ".", stringify!($field)), concat!($($doc),+), $default, $range
-            ),)+)+
+            $(
+                $(settings!(
+                    @row $Type, concat!(stringify!($group), ".", stringify!($field)), concat!($($doc),+), $default, $range
+                ),)+
+                $(
+                    settings!(@file concat!(stringify!($group), ".", stringify!($tls), "_certificate"), CERTIFICATE),
+                    settings!(@file concat!(stringify!($group), ".", stringify!($tls), "_key"), KEY),
+                    settings!(@file concat!(stringify!($group), ".", stringify!($tls), "_client_ca"), CLIENT_CA),
+                    $(settings!(
+                        @row $Type_2, concat!(stringify!($group), ".", stringify!($field_2)), concat!($($doc_2),+),
+                        $default_2, $range_2
+                    ),)*
+                )?
+            )+
         ];
 
         /// The tables of the file that hold settings, with what they are about.
@@ -94,6 +144,16 @@ macro_rules! settings {
                         $($field: resolver.value(
                             concat!(stringify!($group), ".", stringify!($field)), $default, &$range
                         ),)+
+                        $(
+                            $tls: TlsSettings::resolve(resolver, [
+                                concat!(stringify!($group), ".", stringify!($tls), "_certificate"),
+                                concat!(stringify!($group), ".", stringify!($tls), "_key"),
+                                concat!(stringify!($group), ".", stringify!($tls), "_client_ca"),
+                            ]),
+                            $($field_2: resolver.value(
+                                concat!(stringify!($group), ".", stringify!($field_2)), $default_2, &$range_2
+                            ),)*
+                        )?
                     },)+
                 }
             }
@@ -101,12 +161,16 @@ macro_rules! settings {
             /// Path and value of every setting, secrets redacted, in the table's order.
             #[must_use]
             pub fn show(&self) -> Vec<(&'static str, String)> {
-                vec![
-                    $((stringify!($top), Value::show(&self.$top)),)+
-                    $($((
-                        concat!(stringify!($group), ".", stringify!($field)), Value::show(&self.$group.$field)
-                    ),)+)+
-                ]
+                let mut shown = Vec::with_capacity(TABLE.len());
+                $(shown.push(Value::show(&self.$top));)+
+                $(
+                    $(shown.push(Value::show(&self.$group.$field));)+
+                    $(
+                        shown.extend(self.$group.$tls.files().map(Value::show));
+                        $(shown.push(Value::show(&self.$group.$field_2));)*
+                    )?
+                )+
+                TABLE.iter().map(|setting| setting.path).zip(shown).collect()
             }
 
             /// The settings that differ, with both values: `log.level info -> debug`. Of secrets, that they do.
@@ -121,15 +185,22 @@ macro_rules! settings {
             }
 
             fn differing(&self, other: &Self) -> Vec<&'static str> {
-                let mut paths = Vec::new();
-                $(if self.$top != other.$top { paths.push(stringify!($top)); })+
-                $($(if self.$group.$field != other.$group.$field {
-                    paths.push(concat!(stringify!($group), ".", stringify!($field)));
-                })+)+
-                paths
+                let mut differs = Vec::with_capacity(TABLE.len());
+                $(differs.push(self.$top != other.$top);)+
+                $(
+                    $(differs.push(self.$group.$field != other.$group.$field);)+
+                    $(
+                        let files = self.$group.$tls.files().into_iter().zip(other.$group.$tls.files());
+                        differs.extend(files.map(|(own, other)| own != other));
+                        $(differs.push(self.$group.$field_2 != other.$group.$field_2);)*
+                    )?
+                )+
+                let paths = TABLE.iter().map(|setting| setting.path).zip(differs);
+                paths.filter_map(|(path, differs)| differs.then_some(path)).collect()
             }
         }
     };
+    (@file $path:expr, $doc:expr) => { settings!(@row Option<PathBuf>, $path, $doc, "", ()) };
     (@row $Type:ty, $path:expr, $doc:expr, $default:expr, $range:expr) => {
         Setting {
             path: $path,
@@ -169,28 +240,16 @@ settings! {
         allowed_hosts: Vec<Host> = "", ();
         /// Origins whose pages may ask from a browser (CORS). None: no other site's page can read a reply.
         cors_origins: Vec<WebOrigin> = "", ();
-        /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
-        /// then speak TLS. Read again on SIGHUP and when it changes.
-        tls_certificate: Option<PathBuf> = "", ();
-        /// PEM file with the private key of `tls_certificate`, not encrypted.
-        tls_key: Option<PathBuf> = "", ();
-        /// PEM file with the authorities one of which must have signed the certificate that each client
-        /// then has to show (mTLS). It opens the listener and gives no right beyond that.
-        tls_client_ca: Option<PathBuf> = "", ();
+    }
+    tls {
     }
 
     /// The Envoy rate-limit service.
     grpc: Grpc {
         /// Address of the gRPC listener. A public address needs `grpc.token`, a `[[token]]` with the scope `decide`, or `grpc.tls_client_ca`.
         listen: SocketAddr = "127.0.0.1:4001", ();
-        /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
-        /// then speak TLS. Read again on SIGHUP and when it changes.
-        tls_certificate: Option<PathBuf> = "", ();
-        /// PEM file with the private key of `tls_certificate`, not encrypted.
-        tls_key: Option<PathBuf> = "", ();
-        /// PEM file with the authorities one of which must have signed the certificate that each client
-        /// then has to show (mTLS). It opens the listener and gives no right beyond that.
-        tls_client_ca: Option<PathBuf> = "", ();
+    }
+    tls {
         /// Token that calls must carry as metadata, `authorization: Bearer ...`. Without one, and without a
         /// `[[token]]` with the scope `decide`, they need none.
         token: Option<Secret> = "", 16;
@@ -200,14 +259,8 @@ settings! {
     resp: Resp {
         /// Address of the RESP listener. A public address needs `resp.password`, a `[[token]]` with the scope `decide`, or `resp.tls_client_ca`.
         listen: SocketAddr = "127.0.0.1:6380", ();
-        /// PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must
-        /// then speak TLS. Read again on SIGHUP and when it changes.
-        tls_certificate: Option<PathBuf> = "", ();
-        /// PEM file with the private key of `tls_certificate`, not encrypted.
-        tls_key: Option<PathBuf> = "", ();
-        /// PEM file with the authorities one of which must have signed the certificate that each client
-        /// then has to show (mTLS). It opens the listener and gives no right beyond that.
-        tls_client_ca: Option<PathBuf> = "", ();
+    }
+    tls {
         /// Password that clients must give with AUTH or HELLO. Without one, and without a `[[token]]` with the
         /// scope `decide`, they need none.
         password: Option<Secret> = "", 16;

@@ -51,12 +51,12 @@ impl Listener {
     }
 
     fn values(self, settings: &Settings) -> [&Option<PathBuf>; 3] {
-        let Settings { http, grpc, resp, .. } = settings;
-        match self {
-            Self::Http => [&http.tls_certificate, &http.tls_key, &http.tls_client_ca],
-            Self::Grpc => [&grpc.tls_certificate, &grpc.tls_key, &grpc.tls_client_ca],
-            Self::Resp => [&resp.tls_certificate, &resp.tls_key, &resp.tls_client_ca],
-        }
+        let tls = match self {
+            Self::Http => &settings.http.tls,
+            Self::Grpc => &settings.grpc.tls,
+            Self::Resp => &settings.resp.tls,
+        };
+        tls.files()
     }
 
     const fn protocols(self) -> &'static [&'static [u8]] {

@@ -78,13 +78,13 @@ pub(crate) fn unguarded(settings: &Settings, access: &Access) -> Vec<Unguarded> 
             "grpc.listen",
             "grpc.token",
             grpc.listen,
-            access.grpc.demands(Scope::Decide) || grpc.tls_client_ca.is_some(),
+            access.grpc.demands(Scope::Decide) || grpc.tls.client_ca.is_some(),
         ),
         (
             "resp.listen",
             "resp.password",
             resp.listen,
-            access.resp.demands(Scope::Decide) || resp.tls_client_ca.is_some(),
+            access.resp.demands(Scope::Decide) || resp.tls.client_ca.is_some(),
         ),
     ];
     let open = listeners
