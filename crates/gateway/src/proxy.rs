@@ -11,19 +11,14 @@
 //! doubles and is drawn at random, so that clients who failed together do not come back together.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, RETRY_AFTER, UPGRADE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, RETRY_AFTER};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use http_body::Body as HttpBody;
-use hyper::body::Incoming;
 use tidegate_algorithms::breaker::Outcome;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
@@ -33,12 +28,13 @@ use tidegate_wire::path::normal_form;
 use tokio::time::sleep;
 
 use crate::attempt::{Attempt, Exchange, Message};
-use crate::body::{ReplyBody, RequestPayload, Return, Streaming};
+use crate::body::{RequestPayload, Return, Streaming};
 use crate::client_address::{as_attribute, client_address};
-use crate::config::{BalanceKey, RouteConfig, StaticReply};
+use crate::config::{BalanceKey, RouteConfig};
 use crate::fields::{self, Onward};
 use crate::limits::{Limits, Ruling};
 use crate::refusal::Refusal;
+use crate::replies::{before_limits, respond, static_reply, switching};
 use crate::route::{Route, RouteAction};
 use crate::service::Gateway;
 use crate::target::{bare_host, forwarded_path};
@@ -73,6 +69,10 @@ impl<L: Limits> Gateway<L> {
         let Some(route) = found.map(|position| Arc::clone(&site.routes[position])) else {
             return Answer::without_route(Refusal::NoRoute);
         };
+        if let Some(reply) = before_limits(&route.config, &parts, normal.client) {
+            return Answer { route: Some(route), reply, upgrade: None };
+        }
+        let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
         let ruling = self.charge(&route, &normal, &parts).await;
         let told = ruling.fields;
         let mut upgrade = None;
@@ -96,6 +96,9 @@ impl<L: Limits> Gateway<L> {
         });
         for (name, value) in &told {
             reply.headers_mut().append(name, value.clone());
+        }
+        if let Some(cors) = &route.config.cors {
+            cors.mark(reply.headers_mut(), origin);
         }
         Answer { route: Some(route), reply, upgrade }
     }
@@ -316,18 +319,6 @@ fn payload(body: RequestBody, fields: &HeaderMap, route: &RouteConfig) -> Result
     }
 }
 
-/// The head of a reply that agrees to go on in another protocol.
-fn switching(reply: Response<Incoming>, route: &Route) -> Response<Body> {
-    let (mut head, _) = reply.into_parts();
-    let protocol = head.headers.remove(UPGRADE);
-    fields::back(&mut head.headers, &route.config.response_fields);
-    if let Some(protocol) = protocol {
-        head.headers.insert(UPGRADE, protocol);
-    }
-    head.version = Version::HTTP_11;
-    Response::from_parts(head, Body::Empty)
-}
-
 /// Makes the head of a request the one that the upstream gets.
 fn onward(
     parts: &mut Parts,
@@ -344,8 +335,11 @@ fn onward(
     // The server in front has asked the client for its body already.
     parts.headers.remove(EXPECT);
     parts.version = Version::HTTP_11;
-    let path =
-        forwarded_path(parts.uri.path(), &normal.path, &route.config.strip_prefix, &route.config.add_prefix);
+    let RouteConfig { strip_prefix, add_prefix, replace_path, .. } = &*route.config;
+    let path = match replace_path {
+        Some(path) => Cow::Borrowed(&**path),
+        None => forwarded_path(parts.uri.path(), &normal.path, strip_prefix, add_prefix),
+    };
     let target = match parts.uri.query() {
         Some(query) => Cow::Owned(format!("{path}?{query}")),
         None => path,
@@ -354,45 +348,6 @@ fn onward(
         PathAndQuery::try_from(target.as_ref()).map_err(|_| Refusal::Unsupported("the target is no path"))?;
     parts.uri = Uri::from(target);
     Ok(())
-}
-
-/// Passes a reply on. One that is there in one piece goes as one, which spares its way out a stream.
-async fn respond(
-    reply: Response<Incoming>,
-    route: &Route,
-    back: Return,
-    place: Place,
-    is_head: bool,
-) -> Response<Body> {
-    let (mut head, mut incoming) = reply.into_parts();
-    // Between the client and here; the server in front knows what the client speaks.
-    head.version = Version::HTTP_11;
-    if head.status == StatusCode::NO_CONTENT {
-        head.headers.remove(CONTENT_LENGTH);
-    }
-    fields::back(&mut head.headers, &route.config.response_fields);
-    if incoming.is_end_stream() || is_head {
-        back.now();
-        return Response::from_parts(head, Body::Empty);
-    }
-    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut incoming).poll_frame(cx))).await;
-    let body = match first {
-        Poll::Ready(Some(Ok(frame))) if incoming.is_end_stream() && frame.is_data() => {
-            back.now();
-            Body::Full(frame.into_data().unwrap_or_default())
-        }
-        first => Body::streamed(ReplyBody::new(incoming, first, route.config.idle_timeout, back, place)),
-    };
-    Response::from_parts(head, body)
-}
-
-fn static_reply(reply: &StaticReply) -> Response<Body> {
-    let mut response = Response::new(Body::Full(reply.body.clone()));
-    *response.status_mut() = reply.status;
-    for (name, value) in &reply.fields {
-        response.headers_mut().append(name, value.clone());
-    }
-    response
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -30,6 +30,12 @@ pub(crate) enum Refusal {
     /// Its limits are used up.
     #[error("the quota of a policy is used up")]
     Denied(Denial),
+    /// Its fields are more than its route takes.
+    #[error("the request's header fields are larger than {limit} bytes")]
+    HeadTooLarge {
+        /// The route's bound.
+        limit: usize,
+    },
     /// Its body is larger than its route takes.
     #[error("the request body is larger than {limit} bytes")]
     TooLarge {
@@ -86,6 +92,7 @@ impl Refusal {
             Self::TooSlow => 408,
             Self::TooLarge { .. } => 413,
             Self::Denied(_) => 429,
+            Self::HeadTooLarge { .. } => 431,
             Self::Unsupported(_) => 501,
             Self::Unreachable | Self::BadReply => 502,
             Self::NoRoom | Self::Open { .. } | Self::NoBackend(_) => 503,
@@ -105,6 +112,7 @@ impl Refusal {
             408 => "Request Timeout",
             413 => "Content Too Large",
             429 => "Quota Exceeded",
+            431 => "Request Header Fields Too Large",
             501 => "Not Implemented",
             502 => "Bad Gateway",
             503 => "Service Unavailable",

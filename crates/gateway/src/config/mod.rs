@@ -4,6 +4,7 @@
 //! References are checked here too, so that what comes out of [`GatewayConfig::check`] can be served.
 
 mod matches;
+mod options;
 mod route;
 mod servers;
 mod upstream;
@@ -14,7 +15,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 
+pub use crate::cors::Cors;
 pub use matches::{HostPattern, PathPattern, Segment};
+pub use options::Maintenance;
 pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
 pub use servers::{Protocol, ServerConfig};
 pub use upstream::{BalanceKey, CheckConfig, Probe, RetryConfig, UpstreamConfig};

@@ -11,10 +11,13 @@ use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
 use tidegate_algorithms::time::SECOND;
 use tidegate_wire::path::normal_form;
 
+use crate::cors::Cors;
+
 use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
+use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance};
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 26] = [
     "name",
     "host",
     "path",
@@ -27,8 +30,12 @@ const KEYS: [&str; 22] = [
     "policies",
     "strip_prefix",
     "add_prefix",
+    "replace_path",
+    "cors",
+    "maintenance",
     "request_fields",
     "response_fields",
+    "max_header_bytes",
     "max_body_bytes",
     "first_byte_timeout_seconds",
     "idle_timeout_seconds",
@@ -47,6 +54,8 @@ const MAX_FIELDS: usize = 100;
 const MAX_REPLY: usize = 1 << 20;
 const DAY: f64 = 86_400.0;
 const MAX_BODY: u64 = 1 << 40;
+/// What a listener accepts at most.
+const MAX_HEADER: u64 = 64 * 1024;
 
 /// The bounds of a route that states none.
 const FIRST_BYTE_TIMEOUT: u64 = 30 * SECOND;
@@ -78,10 +87,18 @@ pub struct RouteConfig {
     pub strip_prefix: Box<str>,
     /// What is put in front of the path before it is forwarded.
     pub add_prefix: Box<str>,
+    /// What is asked for in place of the path, query aside.
+    pub replace_path: Option<Box<str>>,
+    /// Which scripts in browsers may read the replies; `None`: the servers say so.
+    pub cors: Option<Cors>,
+    /// Whether it is out of service.
+    pub maintenance: Option<Maintenance>,
     /// Changes to the request's fields.
     pub request_fields: FieldEdits,
     /// Changes to the reply's fields.
     pub response_fields: FieldEdits,
+    /// Most bytes of a request's fields, names and values.
+    pub max_header_bytes: Option<usize>,
     /// Most bytes of a request's body.
     pub max_body_bytes: u64,
     /// Longest wait for a reply's head, from when the request was sent.
@@ -154,6 +171,13 @@ pub(super) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mist
         let problem = format!("is {strip_prefix:?}, which not every path of the route begins with");
         reader.mistake("strip_prefix", problem, "the literal beginning of path");
     }
+    let replace_path = replace_path(&mut reader);
+    if replace_path.is_some() && !(strip_prefix.is_empty() && add_prefix.is_empty()) {
+        reader.mistake("replace_path", "stands beside strip_prefix or add_prefix", "one of the two");
+    }
+    let cors = part(&mut reader, "cors", &CORS_KEYS, pointer, cors);
+    let maintenance = part(&mut reader, "maintenance", &MAINTENANCE_KEYS, pointer, maintenance).flatten();
+    let max_header_bytes = reader.number("max_header_bytes", 1, MAX_HEADER);
     let request_fields = part(&mut reader, "request_fields", &FIELD_KEYS, pointer, edits).unwrap_or_default();
     let response_fields =
         part(&mut reader, "response_fields", &FIELD_KEYS, pointer, edits).unwrap_or_default();
@@ -178,8 +202,12 @@ pub(super) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mist
             policies,
             strip_prefix,
             add_prefix,
+            replace_path,
+            cors,
+            maintenance,
             request_fields,
             response_fields,
+            max_header_bytes: max_header_bytes.and_then(|bytes| usize::try_from(bytes).ok()),
             max_body_bytes,
             first_byte_timeout: Duration::from_nanos(first_byte),
             idle_timeout: Duration::from_nanos(idle),
@@ -254,6 +282,14 @@ fn prefix(reader: &mut DocumentReader<'_>, field: &str) -> Box<str> {
     text.into()
 }
 
+fn replace_path(reader: &mut DocumentReader<'_>) -> Option<Box<str>> {
+    let text = reader.text("replace_path", 1, MAX_TEXT)?;
+    if !normal_form(text.as_bytes()).is_ok_and(|form| *form == *text.as_bytes()) {
+        reader.mistake("replace_path", format!("is {text:?}"), "a path in normal form");
+    }
+    Some(text.into())
+}
+
 fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Action> {
     let upstream = reader.text("upstream", 1, 64).map(|name| Action::Forward { upstream: Arc::from(name) });
     let redirect = part(reader, "redirect", &REDIRECT_KEYS, pointer, redirect).flatten().map(Action::Reply);
@@ -291,7 +327,7 @@ fn redirect(reader: &mut DocumentReader<'_>) -> Option<StaticReply> {
     })
 }
 
-fn static_reply(reader: &mut DocumentReader<'_>, status: u64) -> StaticReply {
+pub(super) fn static_reply(reader: &mut DocumentReader<'_>, status: u64) -> StaticReply {
     let status = reader.number("status", 200, 599).unwrap_or(status);
     let body = reader.text("body", 0, MAX_REPLY).unwrap_or_default();
     let kind = reader.text("content_type", 1, 256).unwrap_or("text/plain; charset=utf-8");

@@ -1,0 +1,99 @@
+//! Options of a route that stand for themselves: CORS, maintenance.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::uri::Uri;
+use tidegate_algorithms::document::DocumentReader;
+use tidegate_algorithms::time::SECOND;
+use tidegate_net::proxied::Network;
+
+use super::route::{StaticReply, static_reply};
+use crate::cors::Cors;
+
+pub(super) const CORS_KEYS: [&str; 6] =
+    ["origins", "methods", "headers", "expose", "credentials", "max_age_seconds"];
+pub(super) const MAINTENANCE_KEYS: [&str; 6] =
+    ["enabled", "allow", "retry_after_seconds", "status", "body", "content_type"];
+
+const MAX_NAMES: usize = 100;
+const DAY: f64 = 86_400.0;
+
+/// A route that is out of service, but for some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Maintenance {
+    /// What everybody else is answered.
+    pub reply: StaticReply,
+    /// Whose requests pass.
+    pub allow: Vec<Network>,
+}
+
+pub(super) fn cors(reader: &mut DocumentReader<'_>) -> Cors {
+    let texts = reader.texts("origins", MAX_NAMES, 1, 256);
+    let mut origins = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let is_origin = text.parse::<Uri>().is_ok_and(|uri| {
+            let scheme = uri.scheme_str();
+            let origin =
+                uri.authority().map(|authority| format!("{}://{authority}", scheme.unwrap_or_default()));
+            matches!(scheme, Some("http" | "https")) && origin.as_deref() == Some(*text)
+        });
+        match HeaderValue::from_str(text) {
+            Ok(value) if is_origin && *text == text.to_ascii_lowercase() => origins.push(value),
+            _ if *text == "*" && texts.len() == 1 => {}
+            _ => reader.mistake(
+                &format!("origins/{index}"),
+                format!("is {text:?}"),
+                "an origin in lower case, \"https://a.example\"; or \"*\" alone",
+            ),
+        }
+    }
+    if texts.is_empty() {
+        reader.mistake("origins", "has no entry", "origins whose scripts may read the replies");
+    }
+    let is_anybody = texts.contains(&"*");
+    let credentials = reader.flag("credentials").unwrap_or(false);
+    if credentials && is_anybody {
+        reader.mistake("credentials", "stands beside the origin \"*\"", "origins by name");
+    }
+    let methods = names(reader, "methods");
+    let max_age = reader.seconds("max_age_seconds", 0.0, DAY).unwrap_or(600 * SECOND);
+    Cors {
+        origins: (!is_anybody).then_some(origins),
+        methods: methods.unwrap_or(HeaderValue::from_static("GET, HEAD, POST")),
+        headers: names(reader, "headers"),
+        expose: names(reader, "expose"),
+        credentials,
+        max_age: Duration::from_nanos(max_age),
+    }
+}
+
+/// A list of names as one field's value; `None` if it is empty.
+fn names(reader: &mut DocumentReader<'_>, field: &str) -> Option<HeaderValue> {
+    let names = reader.texts(field, MAX_NAMES, 1, 64);
+    let is_token =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    for (index, name) in names.iter().enumerate().filter(|(_, name)| !is_token(name)) {
+        reader.mistake(&format!("{field}/{index}"), format!("is {name:?}"), "a name");
+    }
+    if names.is_empty() { None } else { HeaderValue::from_str(&names.join(", ")).ok() }
+}
+
+/// `None` if it is switched off.
+pub(super) fn maintenance(reader: &mut DocumentReader<'_>) -> Option<Maintenance> {
+    let enabled = reader.flag("enabled").unwrap_or(true);
+    let wait = reader.number("retry_after_seconds", 1, 86_400).unwrap_or(60);
+    let mut allow = Vec::new();
+    for (index, text) in reader.texts("allow", MAX_NAMES, 1, 64).into_iter().enumerate() {
+        match text.parse::<Network>() {
+            Ok(network) => allow.push(network),
+            Err(error) => {
+                let accepted = "an address, or a network: \"10.0.0.0/8\"";
+                reader.mistake(&format!("allow/{index}"), format!("is {text:?}, which {error}"), accepted);
+            }
+        }
+    }
+    let mut reply = static_reply(reader, 503);
+    reply.fields.push((http::header::RETRY_AFTER, HeaderValue::from(wait)));
+    enabled.then_some(Maintenance { reply, allow })
+}

@@ -1,0 +1,90 @@
+//! Replies on their way to the client: those of a server, and those that a route gives itself.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::task::Poll;
+
+use http::header::{CONTENT_LENGTH, UPGRADE};
+use http::request::Parts;
+use http::{Response, StatusCode, Version};
+use http_body::Body as HttpBody;
+use hyper::body::Incoming;
+use tidegate_net::http::Body;
+use tidegate_upstream::backend::Place;
+
+use crate::body::{ReplyBody, Return};
+use crate::config::{RouteConfig, StaticReply};
+use crate::fields;
+use crate::refusal::Refusal;
+use crate::route::Route;
+
+/// The reply to a request that is neither charged nor forwarded: its route is out of service, its head is too
+/// large, or it only asks what a script may do.
+pub(crate) fn before_limits(route: &RouteConfig, request: &Parts, client: IpAddr) -> Option<Response<Body>> {
+    if let Some(maintenance) = &route.maintenance
+        && !maintenance.allow.iter().any(|network| network.contains(client))
+    {
+        return Some(static_reply(&maintenance.reply));
+    }
+    if let Some(limit) = route.max_header_bytes {
+        let fields = request.headers.iter();
+        let bytes: usize = fields.map(|(name, value)| name.as_str().len() + value.len()).sum();
+        if bytes > limit {
+            return Some(Refusal::HeadTooLarge { limit }.reply());
+        }
+    }
+    route.cors.as_ref()?.preflight(request)
+}
+
+/// Passes a reply on. One that is there in one piece goes as one, which spares its way out a stream.
+pub(crate) async fn respond(
+    reply: Response<Incoming>,
+    route: &Route,
+    back: Return,
+    place: Place,
+    is_head: bool,
+) -> Response<Body> {
+    let (mut head, mut incoming) = reply.into_parts();
+    // Between the client and here; the server in front knows what the client speaks.
+    head.version = Version::HTTP_11;
+    if head.status == StatusCode::NO_CONTENT {
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    fields::back(&mut head.headers, &route.config.response_fields);
+    if incoming.is_end_stream() || is_head {
+        back.now();
+        return Response::from_parts(head, Body::Empty);
+    }
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut incoming).poll_frame(cx))).await;
+    let body = match first {
+        Poll::Ready(Some(Ok(frame))) if incoming.is_end_stream() && frame.is_data() => {
+            back.now();
+            Body::Full(frame.into_data().unwrap_or_default())
+        }
+        first => Body::streamed(ReplyBody::new(incoming, first, route.config.idle_timeout, back, place)),
+    };
+    Response::from_parts(head, body)
+}
+
+/// The head of a reply that agrees to go on in another protocol.
+pub(crate) fn switching(reply: Response<Incoming>, route: &Route) -> Response<Body> {
+    let (mut head, _) = reply.into_parts();
+    let protocol = head.headers.remove(UPGRADE);
+    fields::back(&mut head.headers, &route.config.response_fields);
+    if let Some(protocol) = protocol {
+        head.headers.insert(UPGRADE, protocol);
+    }
+    head.version = Version::HTTP_11;
+    Response::from_parts(head, Body::Empty)
+}
+
+/// A reply that is always the same.
+pub(crate) fn static_reply(reply: &StaticReply) -> Response<Body> {
+    let mut response = Response::new(Body::Full(reply.body.clone()));
+    *response.status_mut() = reply.status;
+    for (name, value) in &reply.fields {
+        response.headers_mut().append(name, value.clone());
+    }
+    response
+}
