@@ -1,8 +1,9 @@
 //! `cargo xtask setup`: installs what the checks need and this machine does not have.
 //!
 //! From Debian: servers to test and measure against, as packages, only when their program is
-//! missing. From PyPI: outside attackers, into `.venv`, at the versions of `xtask/requirements.txt`. From npm:
-//! what makes a client of the OpenAPI document, into `.npm`, at the versions of `xtask/npm/package-lock.json`.
+//! missing. From PyPI: outside attackers and what checks the Python client, into `.venv`, at the
+//! versions of `xtask/requirements.txt`. From npm: what makes a client of the OpenAPI document and
+//! checks the JavaScript one, into `.npm`, at the versions of `xtask/npm/package-lock.json`.
 //! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.
 //! Nothing else of the machine changes. Without root and without sudo it says what to install.
 

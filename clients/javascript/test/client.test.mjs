@@ -1,8 +1,11 @@
 // What conformance.json cannot say: fault 75 by the clock, disposal, hooks, module systems, other runtimes.
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { promisify } from "node:util";
@@ -182,6 +185,53 @@ test("Deno asks too", () =>
     });
     assert.equal(stdout, "true\nserver 9\n");
   }));
+
+test("a page in a browser asks too", async () => {
+  const package_ = join(createRequire(import.meta.url).resolve("tidegate"), "../../esm");
+  let said;
+  const answer = new Promise((resolve) => {
+    said = resolve;
+  });
+  let page = "";
+  const site = createServer(async (request, response) => {
+    if (request.url === "/said") {
+      let body = "";
+      for await (const piece of request) body += piece;
+      said(body);
+    }
+    const isScript = request.url.endsWith(".js");
+    response.setHeader("content-type", isScript ? "text/javascript" : "text/html");
+    response.end(isScript ? readFileSync(join(package_, request.url)) : page);
+  }).listen(0, "127.0.0.1");
+  await once(site, "listening");
+  const origin = `http://127.0.0.1:${site.address().port}`;
+  const profile = mkdtempSync(join(tmpdir(), "chromium-"));
+  await withServer(
+    async ({ url }) => {
+      page = `<script type="module">
+        import { Tidegate } from "/index.js";
+        const client = new Tidegate({ url: "${url}", token: "${TOKEN}", deadlineMs: 60_000 });
+        const found = await client.allow({ client_id: "browser", resource: "ten" });
+        await fetch("/said", { method: "POST", body: JSON.stringify(found) });
+      </script>`;
+      const options = ["--headless", "--no-sandbox", "--disable-gpu", `--user-data-dir=${profile}`, origin];
+      const browser = spawn("chromium", options, { stdio: "ignore" });
+      const exit = once(browser, "exit");
+      try {
+        const { source, remaining } = JSON.parse(await answer);
+        assert.deepEqual([source, remaining], ["server", 9]);
+      } finally {
+        browser.kill("SIGKILL");
+        await exit;
+        site.close();
+        site.closeAllConnections();
+        rmSync(profile, { recursive: true, force: true, maxRetries: 10 });
+      }
+    },
+    undefined,
+    ["--http-cors-origins", origin],
+  );
+});
 
 describe("pacing", () => {
   for (const { what, status, fields, wait_s, max_wait_s } of CONFORMANCE.waits) {

@@ -1,0 +1,40 @@
+#!/bin/sh
+# The client libraries against a bare HTTP client of their language. Starts a server of its own; about a
+# minute. The languages whose packages `cargo xtask setup` has installed.
+#   regression/clients/run.sh [path to tidegate]
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../..
+tidegate=$(realpath "${1:-${CARGO_TARGET_DIR:-$root/target}/release/tidegate}")
+scratch=$(mktemp -d)
+server=
+trap 'kill -CONT $server 2>/dev/null && kill $server && wait $server || :; rm -rf "$scratch"' EXIT INT TERM
+mkfifo "$scratch/said"
+"$tidegate" serve --config "$here/tidegate.toml" --data-dir "$scratch/data" --http-listen 127.0.0.1:0 \
+    --grpc-listen 127.0.0.1:0 --resp-listen 127.0.0.1:0 --log-level warn >"$scratch/said" &
+server=$!
+exec 3<"$scratch/said"
+url=
+while [ -z "$url" ]; do
+    read -r line <&3 || { echo "the server did not start: $line" >&2; exit 1; }
+    url=$(printf %s "$line" | sed -n 's/.*decision API *\(http:[^ ]*\).*/\1/p')
+done
+
+# The package as its users have it.
+cp -r "$root/clients/javascript" "$scratch/package"
+ln -s "$root/.npm/node_modules" "$scratch/node_modules"
+(cd "$scratch/package" && npm run --silent build) >&2
+mkdir "$scratch/app" "$scratch/app/node_modules"
+ln -s "$scratch/package" "$scratch/app/node_modules/tidegate"
+cp "$here/calls.mjs" "$scratch/app/"
+
+echo '| client | calls at once | calls/s | of bare | CPU, us a call | of bare |'
+echo '|---|--:|--:|--:|--:|--:|'
+PYTHONPATH=$root/clients/python/src "$root/.venv/bin/python" "$here/calls.py" "$url" speed
+node "$scratch/app/calls.mjs" "$url" speed
+echo
+echo '| client, the server frozen | calls at once | p50, ms | p99, ms | most, ms |'
+echo '|---|--:|--:|--:|--:|'
+kill -STOP $server
+PYTHONPATH=$root/clients/python/src "$root/.venv/bin/python" "$here/calls.py" "$url" frozen
+node "$scratch/app/calls.mjs" "$url" frozen
