@@ -7,6 +7,8 @@
 import type { Fallback } from "./options.js";
 import type { Attributes, Decision, ServerDecision } from "./types.js";
 
+const LONGEST = 512;
+
 /** A question with nothing left out. */
 export interface Question {
   attributes: Attributes;
@@ -115,8 +117,10 @@ export class LocalLimiter {
   }
 
   /** Decides, and charges if that is asked for and fits. */
-  decide({ attributes, cost, peek }: Question, now: number): ServerDecision {
-    const key = JSON.stringify(this.fallback.key.map((name) => attributes[name] ?? null));
+  decide(question: Question, now: number): ServerDecision {
+    const { attributes, peek } = question;
+    const cost = Math.max(0, question.cost);
+    const key = JSON.stringify(this.fallback.key.map((name) => short(attributes[name])));
     const bucket = this.#buckets.get(key) ?? { units: this.#units, seen: now };
     const units = Math.min(this.#units, bucket.units + Math.max(0, now - bucket.seen) * this.#perMs);
     // A millionth of a unit is what rounding may cost.
@@ -140,6 +144,12 @@ export class LocalLimiter {
     }
     return decision;
   }
+}
+
+/** A key of bounded length: the server refuses longer values, so telling them apart matters to nobody. */
+function short(value: string | undefined): string | null {
+  if (value === undefined) return null;
+  return value.length <= LONGEST ? value : `${value.slice(0, LONGEST)}~${value.length}`;
 }
 
 function oldest<T>(map: Map<string, T>): string {

@@ -242,7 +242,9 @@ export function read<T>(model: Model, document: unknown): T {
 
 function readOne(kind: Kind, value: unknown, name: string): unknown {
   if (typeof kind !== "string") return read(kind, value);
-  const right = typeof value === kind && value !== null && (kind !== "object" || !Array.isArray(value));
+  let right = typeof value === kind;
+  if (kind === "number") right = Number.isInteger(value) && (value as number) >= 0;
+  if (kind === "object") right = right && value !== null && !Array.isArray(value);
   if (!right) throw new NotAsDocumented(`${name} is no ${kind}`);
   return value;
 }

@@ -16,8 +16,11 @@ import {
   PeriodicExportingMetricReader,
 } from "@opentelemetry/sdk-metrics";
 import { Tidegate, VERSION } from "tidegate";
+import { LocalLimiter } from "tidegate/fallback";
 import { metrics } from "tidegate/otel";
 import { items, Pacer, pacedFetch, waitAfter } from "tidegate/pacing";
+import { DECISION, NotAsDocumented, read } from "tidegate/types";
+import { protect } from "tidegate/web";
 import {
   CLIENTS,
   CONFORMANCE,
@@ -100,6 +103,51 @@ test("more than a thousand requests are asked in parts", () =>
     assert.equal(found.length, 2_500);
     assert(found.every(({ remaining, source }) => remaining === 9 && source === "server"));
   }));
+
+test("a field of another type is no decision", () => {
+  for (const wrong of [
+    '"limit":-1',
+    '"limit":1.5',
+    '"limit":true',
+    '"policies":{}',
+    '"policy":7',
+    '"permit":[]',
+  ]) {
+    const document = JSON.parse(`{"allowed":true,"policies":[],${wrong}}`);
+    assert.throws(() => read(DECISION, document), NotAsDocumented, wrong);
+  }
+});
+
+test("the local limiter gives nothing for negative costs", () => {
+  const limiter = new LocalLimiter({
+    limit: 2,
+    windowSeconds: 3_600,
+    share: 1,
+    key: ["client_id"],
+    keys: 10,
+  });
+  const ask = (cost) => limiter.decide({ attributes: WHO, cost, peek: false }, 0);
+  assert.equal(ask(2).allowed, true);
+  assert.equal(ask(-5).remaining, 0);
+  assert.equal(ask(1).allowed, false);
+});
+
+test("a leaky bucket holds requests back", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
+  const config = join(folder, "tidegate.toml");
+  const policy = { name: '"leaky"', algorithm: '"leaky_bucket"', limit: 100, window_seconds: 10, burst: 10 };
+  writeFileSync(config, ["[[policy]]", ...Object.entries(policy).map((pair) => pair.join(" = "))].join("\n"));
+  await withServer(async ({ url }) => {
+    const client = new Tidegate({ url, deadlineMs: 10_000 });
+    const handle = protect(() => new Response("ok"), { client, key: () => "held" });
+    const began = performance.now();
+    for (let time = 0; time < 4; time += 1)
+      assert.equal((await handle(new Request("http://shop/"))).status, 200);
+    // Ten a second leave the bucket: the fourth waits for three before it.
+    assert(performance.now() - began >= 290);
+  }, config);
+  rmSync(folder, { recursive: true });
+});
 
 test("a permit is released at the end of its scope", () =>
   withServer(async ({ url }) => {

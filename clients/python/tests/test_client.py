@@ -23,7 +23,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import tidegate
 from support import CLIENTS, ROOT, TOKEN, Server, faulty, nothing, server, until
 from tidegate import AsyncClient, Client, Event, Request, _types
-from tidegate._fallback import Denials
+from tidegate._fallback import Denials, LocalLimiter
 from tidegate._http import BrokenReply, Reader
 from tidegate.otel import metrics
 
@@ -274,6 +274,7 @@ def test_the_reader_takes_bytes_in_any_pieces() -> None:
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabcd\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
         b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nratelimit: a\nset-cookie: b\r\ncontent-length: 0\r\n\r\n",
     ],
 )
 def test_the_reader_refuses_what_is_doubtful(broken: bytes) -> None:
@@ -324,6 +325,22 @@ def test_the_types_are_those_of_the_openapi_document(name: str) -> None:
     optional = {it.name for it in dataclasses.fields(MODELS[name]) if str(it.type).endswith(" | None")}
     has_default = {"cost", "peek"} if name == "DecisionBody" else set()
     assert set(wanted) - optional - has_default == required
+
+
+@pytest.mark.parametrize(
+    "wrong", ['"limit":-1', '"limit":1.5', '"limit":true', '"policies":{}', '"policy":7']
+)
+def test_a_field_of_another_type_is_no_decision(wrong: str) -> None:
+    document = json.loads(f'{{"allowed":true,"policies":[],{wrong}}}')
+    with pytest.raises(_types.NotAsDocumented):
+        _types.read(_types.Decision, document)
+
+
+def test_the_local_limiter_gives_nothing_for_negative_costs() -> None:
+    limiter = LocalLimiter(tidegate.Fallback(limit=2, window_seconds=3_600))
+    assert limiter.decide(Request(WHO, 2), 0.0).allowed
+    assert limiter.decide(Request(WHO, -5), 0.0).remaining == 0
+    assert not limiter.decide(Request(WHO, 1), 0.0).allowed
 
 
 def test_the_version_is_the_binarys() -> None:

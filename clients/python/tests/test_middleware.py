@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import pathlib
 import socketserver
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -27,7 +29,9 @@ from flask import Flask, Response
 from flask import request as flask_request
 from starlette.applications import Starlette
 from starlette.requests import Request as StarRequest
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocket
 
 from support import CONFORMANCE, TOKEN, Server, differs, server, text, until
 from tidegate import AsyncClient, Client, Decision, Part, asgi, wsgi
@@ -218,6 +222,54 @@ def test_framework(framework: str) -> None:
     with server() as own, serving(make(own.url)) as port:
         for step in CASES["steps"]:
             take(own, port, step)
+
+
+def test_a_websocket_is_asked_for_when_it_opens() -> None:
+    async def echo(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.send_text("ok")
+        await socket.close()
+
+    with server() as own:
+        app = for_asgi(Starlette(routes=[WebSocketRoute("/", echo)]), own.url)
+        client = TestClient(app, headers={"x-client": "w1"})
+        with client.websocket_connect("/?cost=3") as socket:
+            assert socket.receive_text() == "ok"
+        with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect("/"):
+            pass
+        assert denied.value.status_code == 429
+        assert denied.value.json()["violated-policies"] == ["three"]
+
+
+LEAKY = """
+[[policy]]
+name = "leaky"
+algorithm = "leaky_bucket"
+limit = 100
+window_seconds = 10
+burst = 10
+key = ["client_id"]
+"""
+
+
+def test_a_leaky_bucket_holds_requests_back(tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "tidegate.toml"
+    config.write_text(LEAKY)
+
+    def took(max_delay_ms: float, key: str) -> float:
+        app = Starlette(routes=[Route("/", lambda _: PlainTextResponse("ok"))])
+        limits = AsyncClient(own.url, deadline_ms=10_000)
+        guarded = asgi.TidegateMiddleware(app, limits, key=lambda _: key, max_delay_ms=max_delay_ms)
+        with TestClient(guarded) as client:
+            began = time.monotonic()
+            assert [client.get("/").status_code for _ in range(4)] == [200] * 4
+            return time.monotonic() - began
+
+    with server(config) as own:
+        # Ten a second leave the bucket: the fourth waits for three before it.
+        assert took(1_000, "held") >= 0.3
+        decision = Client(own.url, deadline_ms=10_000).allow({"client_id": "held"})
+        assert decision.delay_ms is not None
 
 
 @pytest.mark.parametrize("case", CONFORMANCE["denials"], ids=lambda case: case["what"])

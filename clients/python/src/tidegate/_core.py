@@ -127,8 +127,8 @@ class Core:
         except NotAsDocumented:
             raise self.failed("reply") from None
         self.breaker.answered()
-        decision.rate_limit_policy = response.fields.get("ratelimit-policy")
-        decision.rate_limit = response.fields.get("ratelimit")
+        decision.rate_limit_policy = _field(response, "ratelimit-policy")
+        decision.rate_limit = _field(response, "ratelimit")
         return decision
 
     def many(self, response: Response, count: int) -> list[Decision]:
@@ -201,6 +201,12 @@ class Core:
         with contextlib.suppress(Exception):
             assert self.options.on_event is not None  # noqa: S101
             self.options.on_event(replace(event, duration_ms=(time.monotonic() - started) * 1000))
+
+
+def _field(response: Response, name: str) -> str | None:
+    # A structured field is ASCII: anything else is no such field.
+    value = response.fields.get(name)
+    return value if value is None or value.isascii() else None
 
 
 def _item(request: Request) -> str:

@@ -84,6 +84,9 @@ class Reader:
             if not colon or not name or name != name.strip():
                 raise BrokenReply("a header line is broken")
             name, value = name.lower(), value.strip(" \t")
+            if any(char < " " and char != "\t" for char in value):
+                # It could end up in a response of the application, and begin a field of its own there.
+                raise BrokenReply("a header line has control characters")
             if name in fields:
                 if name in ("content-length", "transfer-encoding"):
                     raise BrokenReply(f"{name} is given twice")

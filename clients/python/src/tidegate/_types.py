@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 Attributes: TypeAlias = Mapping[str, str]
 Mode: TypeAlias = Literal["open", "closed", "local"]
@@ -237,4 +237,6 @@ def _one(kind: Any, value: object, key: str) -> object:
     # `type` and not `isinstance`: true is no number.
     if type(value) is not kind:
         raise NotAsDocumented(f"{key} is no {kind.__name__}")
+    if kind is int and cast(int, value) < 0:
+        raise NotAsDocumented(f"{key} is negative")
     return value
