@@ -6,14 +6,15 @@
 //! ([`Handle::answer_at_once`]), else in hyper's types. An idle connection on this path owns no buffer
 //! at all.
 //!
-//! Only what is beyond doubt stays here (see [`plain`]). Anything else - a head in two
-//! segments, a chunked body, a mistake - goes through [`crate::http::through_hyper`] to hyper, bytes and connection, for
-//! good; so there is one place that answers malformed requests. A connection that begins
-//! with HTTP/2's preface goes to HTTP/2 in the same way.
+//! Only what is beyond doubt stays here (see [`plain`]). Anything else - a head in two segments, a chunked
+//! body, a mistake - goes to [`crate::http::through_hyper`], bytes and connection, for good; so there is one
+//! place that answers malformed requests. A connection that begins with HTTP/2's preface goes to HTTP/2 in
+//! the same way.
 //!
-//! Invariants: nothing is handed over once its request was given to the service; replies leave in
-//! the order of their requests; what is there of a reply leaves before its rest is waited for; what is buffered for a connection never exceeds [`READ_BYTES`]
-//! twice in and [`WRITE_BYTES`] and one reply out.
+//! Invariants: nothing is handed over once its request was given to the service; replies leave in the order
+//! of their requests; what is there of a reply leaves before its rest is waited for; what is buffered for a
+//! connection never exceeds [`READ_BYTES`] twice in and [`WRITE_BYTES`] and one reply out; while it is idle,
+//! its task has no room for a request (decision 0099).
 
 mod plain;
 mod send;
@@ -27,18 +28,17 @@ use bytes::{Buf, Bytes};
 use http::{Request, Response, header};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
+use self::plain::Found;
+pub use self::plain::Plain;
+use self::send::{READ_BYTES, WRITE_BYTES, append, poll_once, put, while_connected, write};
+use crate::clock::monotonic;
+use crate::connection::Sweep;
 use crate::http::activity::Phase;
 use crate::http::connection::Connection;
 use crate::http::deadline::DeadlineIo;
 use crate::http::encode::Unwritten;
-use plain::Found;
-pub use plain::Plain;
-
-use crate::clock::monotonic;
-use crate::connection::Sweep;
 use crate::http::preface::{PREFACE, may_become_preface};
 use crate::http::{Body, BoxError, Handle, RequestBody};
-use send::{READ_BYTES, WRITE_BYTES, append, poll_once, put, while_connected, write};
 
 /// How the short way ends.
 #[derive(Debug, PartialEq, Eq)]
