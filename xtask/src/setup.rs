@@ -4,6 +4,7 @@
 //! missing. From PyPI: outside attackers and what checks the Python client, into `.venv`, at the
 //! versions of `xtask/requirements.txt`. From npm: what makes a client of the OpenAPI document and
 //! checks the JavaScript one, into `.npm`, at the versions of `xtask/npm/package-lock.json`.
+//! From the Go module proxy: h2spec, into `.tools`, at the versions of `xtask/h2spec/go.mod`.
 //! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.
 //! Nothing else of the machine changes. Without root and without sudo it says what to install.
 
@@ -37,6 +38,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("faketime", "faketime"),
     ("promtool", "prometheus"),
+    ("go", "golang-go"),
 ];
 
 /// Installs everything that `make test` needs.
@@ -49,6 +51,7 @@ pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
     packages(programs.chain((!has_venv).then_some("python3-venv")))?;
     python_packages(root)?;
     npm_packages(root)?;
+    h2spec(root)?;
     cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
 }
 
@@ -128,6 +131,20 @@ fn npm_packages(root: &Path) -> anyhow::Result<()> {
         std::fs::copy(list.join(file), place.join(file)).with_context(|| file.to_owned())?;
     }
     run(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--silent"]).current_dir(&place))?;
+    std::fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())
+}
+
+/// Builds h2spec into `.tools`, once per `go.sum`.
+fn h2spec(root: &Path) -> anyhow::Result<()> {
+    let (folder, program) = (root.join("xtask/h2spec"), root.join(".tools/bin/h2spec"));
+    let wanted = std::fs::read_to_string(folder.join("go.sum")).context("xtask/h2spec/go.sum")?;
+    let stamp = root.join(".tools/h2spec.sum");
+    if program.exists() && std::fs::read_to_string(&stamp).is_ok_and(|built| built == wanted) {
+        return Ok(());
+    }
+    let package = "github.com/summerwind/h2spec/cmd/h2spec";
+    let build = ["build", "-trimpath", "-buildvcs=false", "-o"];
+    run(Command::new("go").args(build).arg(&program).arg(package).current_dir(&folder))?;
     std::fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())
 }
 

@@ -6,11 +6,13 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{PATIENCE, TestGateway, config, head, server};
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
+use tidegate_net::clock::monotonic;
 
 fn gateway(server: SocketAddr, route: Value) -> TestGateway<Unlimited> {
     let mut all = json!({"name": "all", "upstream": "app"});
@@ -25,7 +27,6 @@ fn each_event_arrives_before_the_next_one_is_made() {
     let (arrived, awaited) = mpsc::sync_channel::<()>(1);
     let awaited = std::sync::Arc::new(std::sync::Mutex::new(awaited));
     let address = server(move |mut reader| {
-        let awaited = awaited.lock().unwrap();
         while let Ok([_, ..]) = reader.fill_buf() {
             head(&mut reader);
             let mut stream = reader.get_ref().try_clone().unwrap();
@@ -35,7 +36,7 @@ fn each_event_arrives_before_the_next_one_is_made() {
             for number in 0..10 {
                 let event = format!("data: {number}\n\n");
                 stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes()).unwrap();
-                awaited.recv_timeout(PATIENCE).unwrap();
+                awaited.lock().unwrap().recv_timeout(PATIENCE).unwrap();
             }
             stream.write_all(b"0\r\n\r\n").unwrap();
         }
@@ -74,7 +75,7 @@ fn a_body_may_take_longer_than_the_reply_to_it_may() {
         .write_all(format!("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", 8 << 20).as_bytes())
         .unwrap();
     // Twice the time in which the head of a reply must come, in which no reply comes.
-    client.set_read_timeout(Some(std::time::Duration::from_millis(250))).unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(250))).unwrap();
     for _ in 0..7 {
         client.write_all(&[b'x'; 1 << 20]).unwrap();
         client.read(&mut [0]).unwrap_err();
@@ -84,4 +85,35 @@ fn a_body_may_take_longer_than_the_reply_to_it_may() {
     let mut received = String::new();
     BufReader::new(client).read_line(&mut received).unwrap();
     assert_eq!(received, "HTTP/1.1 200 OK\r\n");
+}
+
+#[test]
+fn a_server_that_takes_a_body_slowly_is_no_fault_of_the_client() {
+    const LENGTH: usize = 32 << 20;
+    let (told, done) = mpsc::sync_channel::<()>(1);
+    let address = server(move |mut reader| {
+        head(&mut reader);
+        let mut stream = reader.get_ref().try_clone().unwrap();
+        reader.read_exact(&mut vec![0; 1 << 20]).unwrap();
+        // Longer than a client may take for as little: all that time it is the server who is waited for, unless
+        // the gateway gives up.
+        let started = monotonic();
+        while started.elapsed() < Duration::from_secs(7) {
+            // The client has more to send than fits in between, so there is nothing to wait for but time.
+            std::thread::park_timeout(Duration::from_secs(7));
+        }
+        reader.read_exact(&mut vec![0; LENGTH - (1 << 20)]).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        told.send(()).unwrap();
+    });
+    let gateway = gateway(address, json!({}));
+    let mut client = gateway.connect();
+    client
+        .write_all(format!("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: {LENGTH}\r\n\r\n").as_bytes())
+        .unwrap();
+    let mut writer = client.try_clone().unwrap();
+    let sending = std::thread::spawn(move || writer.write_all(&vec![b'x'; LENGTH]));
+    assert!(head(&mut BufReader::new(client)).starts_with("HTTP/1.1 200 "));
+    sending.join().unwrap().unwrap();
+    done.recv_timeout(PATIENCE).unwrap();
 }
