@@ -133,9 +133,9 @@ fn test_javascript(root: &Path) -> anyhow::Result<()> {
         .arg(app.join("test/openapi.d.ts")))?;
     run(npm_program(root, "tsc").args(["--project", "test/tsconfig.json"]).current_dir(&app))?;
     let files = files(&app.join("test"), ".test.mjs")?;
-    // Two minutes for each test: the longest waits 20 s for a server on a machine that stops threads.
+    // Four minutes for each test: the longest builds an application with Next, in 20 s on a quiet machine.
     run(Command::new("node")
-        .args(["--test", "--test-timeout=120000"])
+        .args(["--test", "--test-timeout=240000"])
         .args(files)
         .env("TIDEGATE_BIN", binary(root))
         .env("TIDEGATE_CLIENTS", root.join("clients"))

@@ -19,7 +19,17 @@ import * as forFastify from "tidegate/fastify";
 import * as forHono from "tidegate/hono";
 import { bounded, denial, fields } from "tidegate/middleware";
 import * as forNext from "tidegate/next";
-import { CONFORMANCE, camel, differs, TOKEN, text, until, withServer } from "./support.mjs";
+import {
+  CONFORMANCE,
+  camel,
+  differs,
+  get,
+  TOKEN,
+  takeRequests,
+  text,
+  until,
+  withServer,
+} from "./support.mjs";
 
 const CASES = CONFORMANCE.middleware;
 const PIECES = 10;
@@ -90,19 +100,6 @@ async function onHono(url) {
   return listening((done) => serveHono({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" }, done));
 }
 
-// Next's own classes around a route's handler; Hono's adapter is only the socket.
-async function onNext(url) {
-  const handler = forNext.withTidegate(
-    async (request) => {
-      if (request.nextUrl.pathname !== "/stream") return new NextResponse("ok");
-      return new NextResponse(piecesAsWeb((used) => forNext.settlementOf(request).settle(used)));
-    },
-    optionsFor(url, webHeader, (request) => request.url),
-  );
-  const fetch = (request) => handler(new NextRequest(request.url, { headers: request.headers }));
-  return listening((done) => serveHono({ fetch, port: 0, hostname: "127.0.0.1" }, done));
-}
-
 async function listening(start) {
   let server;
   const port = await new Promise((resolve) => {
@@ -111,41 +108,14 @@ async function listening(start) {
   return { port, close: () => server.close() };
 }
 
-/** A response: its fields, its status and its body. */
-async function get(port, path, client) {
-  const request = httpRequest({
-    port,
-    host: "127.0.0.1",
-    path,
-    agent: false,
-    headers: { "x-client": client },
-  });
-  request.end();
-  const [response] = await once(request, "response");
-  response.setEncoding("utf8");
-  let body = "";
-  for await (const piece of response) body += piece;
-  const isProblem = response.headers["content-type"] === "application/problem+json";
-  return { ...response.headers, status: response.statusCode, body, problem: isProblem && JSON.parse(body) };
-}
-
-async function take(own, port, step) {
-  if (step.do) return own[step.do]();
-  const ask = async () => differs(step.expect, await get(port, step.path, text(step.client)));
-  for (let time = 0; time < (step.times ?? 1); time += 1) {
-    if (step.until) await until(async () => (await ask()) === "");
-    else assert.equal(await ask(), "", JSON.stringify(step));
-  }
-}
-
 describe("frameworks", () => {
-  const frameworks = { express: onExpress, fastify: onFastify, hono: onHono, next: onNext };
+  const frameworks = { express: onExpress, fastify: onFastify, hono: onHono };
   for (const [name, start] of Object.entries(frameworks)) {
     test(name, () =>
       withServer(async (own) => {
         const { port, close } = await start(own.url);
         try {
-          for (const step of CASES.steps) await take(own, port, step);
+          await takeRequests(own, port, CASES.steps);
         } finally {
           await close();
         }

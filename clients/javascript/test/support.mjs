@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { request } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -127,6 +128,38 @@ export async function withNothing(use) {
   listener.close();
   await once(listener, "close");
   return use(`http://127.0.0.1:${port}`);
+}
+
+/** A response: its fields, its status and its body. */
+export async function get(port, path, client) {
+  const asked = request({
+    port,
+    host: "127.0.0.1",
+    path,
+    agent: false,
+    headers: { "x-client": client },
+  });
+  asked.end();
+  const [response] = await once(asked, "response");
+  response.setEncoding("utf8");
+  let body = "";
+  for await (const piece of response) body += piece;
+  const isProblem = response.headers["content-type"] === "application/problem+json";
+  return { ...response.headers, status: response.statusCode, body, problem: isProblem && JSON.parse(body) };
+}
+
+async function takeOne(own, port, step) {
+  if (step.do) return own[step.do]();
+  const ask = async () => differs(step.expect, await get(port, step.path, text(step.client)));
+  for (let time = 0; time < (step.times ?? 1); time += 1) {
+    if (step.until) await until(async () => (await ask()) === "");
+    else assert.equal(await ask(), "", JSON.stringify(step));
+  }
+}
+
+/** Makes the requests of conformance.json's middleware steps, and expects what they say. */
+export async function takeRequests(own, port, steps) {
+  for (const step of steps) await takeOne(own, port, step);
 }
 
 /** A value of conformance.json with its repeated texts written out. */
