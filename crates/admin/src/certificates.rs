@@ -10,7 +10,7 @@ use crate::{Families, Family};
 #[derive(Clone, Debug)]
 pub struct Certificates {
     /// Each server and its TLS.
-    pub servers: Vec<(&'static str, Tls)>,
+    pub servers: Vec<(String, Tls)>,
 }
 
 impl Family for Certificates {

@@ -50,7 +50,7 @@ pub use database::{DATABASE_FILE, LOCK_FILE};
 pub use difference::difference;
 pub use document::{Action, Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
 pub use error::{ChangeError, CopyError, Error};
-pub use service::{Layers, Parts, Service, Services};
+pub use service::{Layers, Parts, Service, Services, SetAside};
 pub use snapshot::{Limits, Snapshot};
 pub use tidegate_postgres::{Place, UrlError};
 

@@ -25,8 +25,24 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidegate_algorithms::policy::Mistake;
 
-use crate::document::{Change, Kind};
+use crate::document::{Change, Kind, Revision};
 use crate::snapshot::Snapshot;
+
+/// Most dangling references that the log names at once.
+const MAX_ANNOUNCED: usize = 32;
+
+/// A document that is not in force, or not as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// What it describes.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its revision; `None` if it stands in the file.
+    pub revision: Option<Revision>,
+    /// What is wrong. Parts that are not named here are in force.
+    pub mistakes: Vec<Mistake>,
+}
 
 /// A service with documents.
 pub trait Service: Send + Sync + 'static {
@@ -56,6 +72,15 @@ pub trait Service: Send + Sync + 'static {
 
     /// The document in force of one of its kinds under this name, wherever it comes from.
     fn document(&self, set: &Self::Set, kind: Kind, name: &str) -> Option<Value>;
+
+    /// The names of the documents in force of one of its kinds, in the service's own order.
+    fn names(&self, set: &Self::Set, kind: Kind) -> Vec<Arc<str>>;
+
+    /// What of the documents is not in force.
+    fn set_aside(&self, set: &Self::Set) -> Vec<SetAside>;
+
+    /// How many documents that is.
+    fn set_aside_count(&self, set: &Self::Set) -> usize;
 
     /// Says in the log how `next` differs from the set before it; `None` at the start.
     fn announce(&self, last: Option<&Self::Set>, next: &Self::Set);
@@ -147,6 +172,41 @@ impl Parts {
         self.document(kind, name).is_some()
     }
 
+    /// The names of the documents in force of this kind, in its service's order.
+    #[must_use]
+    pub fn names(&self, kind: Kind) -> Vec<Arc<str>> {
+        let found = self.parts().find(|(service, _)| service.kinds().contains(&kind));
+        found.map(|(service, set)| service.names(set, kind)).unwrap_or_default()
+    }
+
+    /// What of all services' documents is not in force, or refers to what is not there.
+    #[must_use]
+    pub fn set_aside(&self) -> Vec<SetAside> {
+        let aside = self.parts().flat_map(|(service, set)| service.set_aside(set));
+        aside.chain(self.dangling().into_iter().filter_map(|mistake| self.with_mistake(mistake))).collect()
+    }
+
+    /// How many that are.
+    #[must_use]
+    pub fn set_aside_count(&self) -> usize {
+        let aside: usize = self.parts().map(|(service, set)| service.set_aside_count(set)).sum();
+        aside + self.dangling().len()
+    }
+
+    fn dangling(&self) -> Vec<Mistake> {
+        self.parts().flat_map(|(service, set)| service.dangling(set, self)).collect()
+    }
+
+    /// The document that a pointer of a dangling reference leads into: `/kind/name/...`.
+    fn with_mistake(&self, mistake: Mistake) -> Option<SetAside> {
+        let mut tokens = mistake.pointer.split('/').skip(1);
+        let (kind, name) = (tokens.next()?, tokens.next()?.to_owned());
+        let kinds = self.services.iter().flat_map(|service| service.kinds());
+        let kind = *kinds.into_iter().find(|known| known.as_str() == kind)?;
+        let revision = self.documents.get(kind, &name).map(|document| document.revision);
+        Some(SetAside { kind, name, revision, mistakes: vec![mistake] })
+    }
+
     pub(crate) fn assemble(
         services: Arc<[Box<dyn AnyService>]>,
         layers: &Layers,
@@ -182,6 +242,10 @@ impl Parts {
         for (place, (service, set)) in self.parts().enumerate() {
             service.announce(last.map(|last| &last.sets[place]), set);
         }
+        let known = last.map(Self::dangling).unwrap_or_default();
+        for mistake in self.dangling().iter().filter(|it| !known.contains(it)).take(MAX_ANNOUNCED) {
+            tracing::error!(%mistake, "a document refers to what is not there (GET /v1/set-aside)");
+        }
     }
 
     pub(crate) fn put_in_force(&self) {
@@ -216,6 +280,9 @@ pub(crate) trait AnyService: Send + Sync {
     fn objections(&self, last: &AnySet, next: &AnySet, change: Option<&Change>) -> Vec<Mistake>;
     fn dangling(&self, set: &AnySet, parts: &Parts) -> Vec<Mistake>;
     fn document(&self, set: &AnySet, kind: Kind, name: &str) -> Option<Value>;
+    fn names(&self, set: &AnySet, kind: Kind) -> Vec<Arc<str>>;
+    fn set_aside(&self, set: &AnySet) -> Vec<SetAside>;
+    fn set_aside_count(&self, set: &AnySet) -> usize;
     fn announce(&self, last: Option<&AnySet>, next: &AnySet);
     fn put_in_force(&self, set: &AnySet);
 }
@@ -243,6 +310,18 @@ impl<S: Service> AnyService for S {
 
     fn document(&self, set: &AnySet, kind: Kind, name: &str) -> Option<Value> {
         Service::document(self, own::<S>(set), kind, name)
+    }
+
+    fn names(&self, set: &AnySet, kind: Kind) -> Vec<Arc<str>> {
+        Service::names(self, own::<S>(set), kind)
+    }
+
+    fn set_aside(&self, set: &AnySet) -> Vec<SetAside> {
+        Service::set_aside(self, own::<S>(set))
+    }
+
+    fn set_aside_count(&self, set: &AnySet) -> usize {
+        Service::set_aside_count(self, own::<S>(set))
     }
 
     fn announce(&self, last: Option<&AnySet>, next: &AnySet) {

@@ -10,7 +10,7 @@ use tidegate_algorithms::policy::Mistake;
 use tidegate_algorithms::time::Wall;
 use tidegate_control::{
     Author, Change, ChangeError, Configuration, Control, Error, Kind, Layers, Limits, Parts, Revision,
-    Service, Services, Snapshot,
+    Service, Services, SetAside, Snapshot,
 };
 
 const POLICY: Kind = Kind::new("policy");
@@ -74,6 +74,18 @@ impl Service for Policies {
         set.0.documents.get(name).cloned()
     }
 
+    fn names(&self, set: &Self::Set, _kind: Kind) -> Vec<Arc<str>> {
+        set.0.documents.keys().map(|name| Arc::from(name.as_str())).collect()
+    }
+
+    fn set_aside(&self, _set: &Self::Set) -> Vec<SetAside> {
+        Vec::new()
+    }
+
+    fn set_aside_count(&self, _set: &Self::Set) -> usize {
+        0
+    }
+
     fn announce(&self, _last: Option<&Self::Set>, _next: &Self::Set) {}
 
     fn put_in_force(&self, set: Arc<Self::Set>) {
@@ -112,6 +124,18 @@ impl Service for Routes {
 
     fn document(&self, set: &Self::Set, _kind: Kind, name: &str) -> Option<Value> {
         set.0.documents.get(name).cloned()
+    }
+
+    fn names(&self, set: &Self::Set, _kind: Kind) -> Vec<Arc<str>> {
+        set.0.documents.keys().map(|name| Arc::from(name.as_str())).collect()
+    }
+
+    fn set_aside(&self, _set: &Self::Set) -> Vec<SetAside> {
+        Vec::new()
+    }
+
+    fn set_aside_count(&self, _set: &Self::Set) -> usize {
+        0
     }
 
     fn announce(&self, _last: Option<&Self::Set>, _next: &Self::Set) {}

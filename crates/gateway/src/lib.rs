@@ -15,6 +15,7 @@
 //! (the binary gives a checked [`config::GatewayConfig`]), the listeners.
 
 pub mod config;
+pub mod documents;
 pub mod limits;
 pub mod service;
 
@@ -27,6 +28,7 @@ mod connection;
 mod cors;
 mod fields;
 mod pool;
+pub mod precedence;
 mod proxy;
 mod refusal;
 mod replies;

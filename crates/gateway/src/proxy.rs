@@ -32,7 +32,7 @@ use crate::body::{RequestPayload, Return, Streaming};
 use crate::client_address::{as_attribute, client_address};
 use crate::config::{BalanceKey, RouteConfig};
 use crate::fields::{self, Onward};
-use crate::limits::{Limits, Ruling};
+use crate::limits::{LimitedRequest, Limits, Ruling};
 use crate::refusal::Refusal;
 use crate::replies::{before_limits, respond, static_reply, switching};
 use crate::route::{Route, RouteAction};
@@ -138,16 +138,16 @@ impl<L: Limits> Gateway<L> {
         if route.config.policies.is_empty() {
             return Ruling::default();
         }
-        let client = as_attribute(normal.client);
-        let attributes: [(&str, &[u8]); 6] = [
-            ("client_id", client.as_bytes()),
-            ("ip", client.as_bytes()),
-            ("host", normal.host.as_bytes()),
-            ("path", normal.path.as_bytes()),
-            ("method", parts.method.as_str().as_bytes()),
-            ("route", route.config.name.as_bytes()),
-        ];
-        self.limits().charge(&route.config.policies, &attributes).await
+        let request = LimitedRequest {
+            route: &route.config.name,
+            method: parts.method.as_str(),
+            host: &normal.host,
+            path: &normal.path,
+            query: parts.uri.query().unwrap_or_default(),
+            client: normal.client,
+            fields: &parts.headers,
+        };
+        self.limits().charge(&route.config.policies, &request).await
     }
 
     /// Has a server answer.
@@ -209,13 +209,17 @@ impl<L: Limits> Gateway<L> {
         upstream.budget().request(self.tick());
         let mut tried = Vec::new();
         let mut pause = FIRST_PAUSE;
+        let mut picked = None;
         loop {
             let now = self.tick();
             let admission = match &upstream.breaker {
                 Some(breaker) => Some(breaker.admit(now).map_err(|wait| Refusal::Open { wait })?),
                 None => None,
             };
-            let (server, place) = upstream.group.pick(key, &tried, now)?;
+            let (server, place) = match picked.take() {
+                Some(picked) => picked,
+                None => upstream.group.pick(key, &tried, now)?,
+            };
             tried.push(server);
             let patience = route.config.first_byte_timeout;
             let attempt = Attempt { upstream, server, core, resolver: self.resolver(), patience, deadline };
@@ -240,12 +244,13 @@ impl<L: Limits> Gateway<L> {
                 tracing::warn!(upstream = %upstream.config.name, server = %backend.target(), "a server failed too often in a row: it gets nothing for a while");
             }
             let may_repeat = is_unsent || (message.is_repeatable() && is_worth_repeating(&sent));
-            let again = failed
+            let may_try = failed
                 && may_repeat
                 && tried.len() < upstream.config.retries.attempts.min(count(upstream)) as usize
-                && deadline.is_none_or(|deadline| monotonic() < deadline)
-                && upstream.budget().try_attempt(now);
-            if !again {
+                && deadline.is_none_or(|deadline| monotonic() < deadline);
+            // With no server left, what this one did is what the client is told.
+            picked = if may_try { upstream.group.pick(key, &tried, now).ok() } else { None };
+            if picked.is_none() || !upstream.budget().try_attempt(now) {
                 return sent.map(|exchange| (exchange, server, place)).map_err(|failure| failure.refusal);
             }
             drop((sent, place));

@@ -27,8 +27,8 @@ pub(crate) enum Refusal {
     /// No route is for it.
     #[error("no route is for this host, path and method")]
     NoRoute,
-    /// Its limits are used up.
-    #[error("the quota of a policy is used up")]
+    /// It does not pass the limits of its route.
+    #[error("{0}")]
     Denied(Denial),
     /// Its fields are more than its route takes.
     #[error("the request's header fields are larger than {limit} bytes")]
@@ -87,27 +87,29 @@ impl Refusal {
     /// The status that says it.
     pub(crate) fn status(&self) -> u16 {
         match self {
-            Self::Path(_) | Self::Malformed(_) | Self::BodyBroken => 400,
+            Self::Path(_) | Self::Malformed(_) | Self::BodyBroken | Self::Denied(Denial::Invalid(_)) => 400,
+            Self::Denied(Denial::NoMatch) => 403,
             Self::NoRoute => 404,
             Self::TooSlow => 408,
             Self::TooLarge { .. } => 413,
-            Self::Denied(_) => 429,
+            Self::Denied(Denial::Quota { .. }) => 429,
             Self::HeadTooLarge { .. } => 431,
             Self::Unsupported(_) => 501,
             Self::Unreachable | Self::BadReply => 502,
-            Self::NoRoom | Self::Open { .. } | Self::NoBackend(_) => 503,
+            Self::NoRoom | Self::Open { .. } | Self::NoBackend(_) | Self::Denied(Denial::NoAnswer(_)) => 503,
             Self::TimedOut => 504,
         }
     }
 
     /// Whether it is for want of a working upstream, for which a route may have a fallback.
     pub(crate) fn is_of_upstream(&self) -> bool {
-        matches!(self.status(), 502..=504) && !matches!(self, Self::NoRoom)
+        matches!(self.status(), 502..=504) && !matches!(self, Self::NoRoom | Self::Denied(_))
     }
 
     fn title(&self) -> &'static str {
         match self.status() {
             400 => "Bad Request",
+            403 => "Forbidden",
             404 => "Not Found",
             408 => "Request Timeout",
             413 => "Content Too Large",
@@ -125,16 +127,16 @@ impl Refusal {
         let mut problem = Problem::new(self.status(), self.title(), self.to_string());
         let wait = match &self {
             Self::Open { wait } => Some(*wait),
-            // A place may be free in a moment.
-            Self::NoRoom | Self::NoBackend(NoBackend::Full) => Some(1),
+            // A place may be free, or a server back, in a moment.
+            Self::NoRoom | Self::NoBackend(_) | Self::Denied(Denial::NoAnswer(_)) => Some(1),
             _ => None,
         };
         if wait.is_some() {
             problem.kind = Type::TemporaryReducedCapacity;
         }
-        if let Self::Denied(denial) = self {
+        if let Self::Denied(Denial::Quota { policies }) = self {
             problem.kind = Type::QuotaExceeded;
-            problem.violated_policies = denial.policies;
+            problem.violated_policies = policies;
         }
         let mut reply = Response::new(Body::Full(Bytes::from(problem.to_json())));
         // Invariant: every status above is one.

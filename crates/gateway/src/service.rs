@@ -5,6 +5,7 @@
 //! connections, breakers and health; of the others, servers that stay keep theirs.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use http::Request;
 use tidegate_algorithms::breaker::Phase;
-use tidegate_algorithms::document::Mistake;
 use tidegate_algorithms::random::Random;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::{Clock, monotonic};
@@ -22,12 +22,13 @@ use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Route as CountedRoute;
 use tidegate_upstream::backend::BackendStatus;
 use tidegate_upstream::connect::Resolver;
+use tokio::runtime;
 
 use crate::checks;
-use crate::config::{Action, GatewayConfig, RouteConfig};
+use crate::config::{Action, GatewayConfig, RouteConfig, UpstreamConfig};
 use crate::limits::Limits;
 use crate::route::{Route, RouteAction};
-use crate::table::{Table, unreachable};
+use crate::table::Table;
 use crate::upstream::Upstream;
 
 /// How long a name's addresses are used before they are looked up again.
@@ -56,7 +57,8 @@ pub struct Gateway<L> {
     settings: GatewaySettings,
     clock: Clock,
     resolver: Resolver,
-    cores: usize,
+    /// The runtime of each core, where servers are checked.
+    cores: Vec<runtime::Handle>,
 }
 
 /// Routes and upstreams that are in force together.
@@ -81,45 +83,53 @@ pub struct UpstreamStatus {
 impl<L: Limits> Gateway<L> {
     /// A gateway without routes, for listeners on `cores`.
     #[must_use]
-    pub fn new(limits: L, settings: GatewaySettings, clock: Clock, cores: usize) -> Self {
+    pub fn new(limits: L, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
         let resolver = Resolver::new(DNS_REFRESH);
+        let cores = (0..cores.count()).map(|core| cores.handle(core).clone()).collect();
         Self { site: ArcSwap::default(), limits, settings, clock, resolver, cores }
     }
 
-    /// Puts `config` in force and starts the checks of its servers on `cores`.
-    ///
-    /// # Errors
-    /// Routes that can never match, because another one always comes first. Nothing has changed then.
-    pub fn apply(&self, config: &GatewayConfig, cores: &Cores) -> Result<(), Vec<Mistake>> {
-        check_reachable(&config.routes)?;
+    /// Puts `config` in force, and starts the checks of its servers. One caller at a time.
+    pub fn apply(&self, config: &GatewayConfig) {
         let before = self.site.load_full();
-        let now = self.clock.tick();
-        let mut upstreams = Vec::new();
-        for upstream in &config.upstreams {
-            let known = before.upstreams.iter().find(|known| known.config.name == upstream.name);
-            if let Some(same) = known.filter(|known| known.config == *upstream) {
-                upstreams.push(Arc::clone(same));
-                continue;
-            }
-            let [seed, check_seed, _] = self.random();
-            let made =
-                Upstream::new(Arc::clone(upstream), self.cores, seed, now, known.map(|known| &**known));
-            let made = Arc::new(made);
-            if upstream.check.is_some() {
-                for server in 0..upstream.servers.len() {
-                    let seed = check_seed.wrapping_add(server as u64);
-                    let watching =
-                        checks::watch(Arc::downgrade(&made), server, self.resolver.clone(), self.clock, seed);
-                    cores.spawn_on(server, watching);
-                }
-            }
-            upstreams.push(made);
-        }
-        let routes: Vec<Arc<Route>> =
-            config.routes.iter().map(|config| route(config, &before, &upstreams)).collect();
+        let known: HashMap<&str, &Arc<Upstream>> =
+            before.upstreams.iter().map(|upstream| (&*upstream.config.name, upstream)).collect();
+        let upstreams: HashMap<Arc<str>, Arc<Upstream>> = config
+            .upstreams
+            .iter()
+            .map(|config| {
+                (Arc::clone(&config.name), self.upstream(config, known.get(&*config.name).copied()))
+            })
+            .collect();
+        let known: HashMap<&str, &Arc<Route>> =
+            before.routes.iter().map(|route| (&*route.config.name, route)).collect();
+        let routes = config.routes.iter();
+        let routes =
+            routes.map(|config| route(config, known.get(&*config.name).copied(), &upstreams)).collect();
         let table = Table::new(config.routes.iter().map(|config| &**config));
+        let in_order = config.upstreams.iter().filter_map(|config| upstreams.get(&config.name).cloned());
+        let upstreams = in_order.collect();
         self.site.store(Arc::new(Site { routes, table, upstreams }));
-        Ok(())
+    }
+
+    /// An upstream in force: `before` itself if it did not change.
+    fn upstream(&self, config: &Arc<UpstreamConfig>, before: Option<&Arc<Upstream>>) -> Arc<Upstream> {
+        if let Some(same) = before.filter(|before| before.config == *config) {
+            return Arc::clone(same);
+        }
+        let [seed, check_seed, _] = self.random();
+        let (now, cores) = (self.clock.tick(), self.cores.len());
+        let made = Upstream::new(Arc::clone(config), cores, seed, now, before.map(|before| &**before));
+        let made = Arc::new(made);
+        if config.check.is_some() {
+            for (server, core) in (0..config.servers.len()).zip(self.cores.iter().cycle()) {
+                let seed = check_seed.wrapping_add(server as u64);
+                let watching =
+                    checks::watch(Arc::downgrade(&made), server, self.resolver.clone(), self.clock, seed);
+                drop(core.spawn(watching));
+            }
+        }
+        made
     }
 
     /// Closes idle connections in time, for as long as it is polled.
@@ -204,33 +214,17 @@ impl<L: Limits> Handle for GatewayService<L> {
     }
 }
 
-/// Says of each route that can never match which one always comes first.
-///
-/// # Errors
-/// One mistake for each.
-pub fn check_reachable(routes: &[Arc<RouteConfig>]) -> Result<(), Vec<Mistake>> {
-    let configs: Vec<&RouteConfig> = routes.iter().map(|route| &**route).collect();
-    let mistakes: Vec<Mistake> = unreachable(&configs)
-        .into_iter()
-        .map(|(position, first)| Mistake {
-            pointer: format!("/route/{position}"),
-            problem: format!(
-                "can never match: route \"{}\" takes the same requests first",
-                configs[first].name
-            ),
-            accepted: "another host, path, method, header or query".to_owned(),
-        })
-        .collect();
-    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
-}
-
-/// A route in force; one that did not change keeps its breaker.
-fn route(config: &Arc<RouteConfig>, before: &Site, upstreams: &[Arc<Upstream>]) -> Arc<Route> {
+/// A route in force; `before` itself if it did not change, so that it keeps its breaker.
+fn route(
+    config: &Arc<RouteConfig>,
+    before: Option<&Arc<Route>>,
+    upstreams: &HashMap<Arc<str>, Arc<Upstream>>,
+) -> Arc<Route> {
     let action = match &config.action {
         Action::Reply(reply) => RouteAction::Reply(reply.clone()),
         Action::Forward { upstream } => {
-            // Invariant: `GatewayConfig::check` has looked the name up.
-            let upstream = upstreams.iter().find(|known| known.config.name == *upstream);
+            // Invariant: who makes a `GatewayConfig` has looked the name up.
+            let upstream = upstreams.get(upstream);
             RouteAction::Forward(Arc::clone(upstream.expect("a route's upstream is one of the gateway's")))
         }
     };
@@ -238,6 +232,6 @@ fn route(config: &Arc<RouteConfig>, before: &Site, upstreams: &[Arc<Upstream>]) 
         (RouteAction::Forward(before), RouteAction::Forward(now)) => Arc::ptr_eq(before, now),
         (before, now) => matches!((before, now), (RouteAction::Reply(_), RouteAction::Reply(_))),
     };
-    let known = before.routes.iter().find(|known| known.config == *config && same_upstream(known));
-    known.cloned().unwrap_or_else(|| Arc::new(Route::new(Arc::clone(config), action)))
+    let same = before.filter(|before| before.config == *config && same_upstream(before));
+    same.cloned().unwrap_or_else(|| Arc::new(Route::new(Arc::clone(config), action)))
 }

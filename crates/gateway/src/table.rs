@@ -185,16 +185,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::GatewayConfig;
+    use crate::config::read_route;
 
     fn config(routes: Value) -> Vec<Arc<RouteConfig>> {
         let routes = routes.as_array().expect("a list").iter().enumerate().map(|(index, route)| {
             let mut route = route.clone();
             route["name"] = json!(format!("r{index}"));
             route["respond"] = json!({});
-            route
+            Arc::new(read_route(&route, "").expect("a good route"))
         });
-        GatewayConfig::check(&[], &routes.collect::<Vec<_>>(), &[]).expect("good routes").routes
+        routes.collect()
     }
 
     fn found(routes: &[Arc<RouteConfig>], host: &str, path: &str) -> Option<usize> {
@@ -250,6 +250,44 @@ mod tests {
         assert_eq!(table.find("h", "/a", |position| position != 1), Some(0));
         assert_eq!(table.find("h", "/a", |position| position == 2), Some(2));
         assert_eq!(table.find("h", "/b", |position| position != 2), None);
+    }
+
+    #[test]
+    fn among_thousands_of_routes_as_few_are_looked_at_as_among_ten() {
+        let looked_at = |count: usize| {
+            let routes: Vec<Value> = (0..count)
+                .flat_map(|n| {
+                    let host = format!("h{n}.example.com");
+                    [
+                        json!({"host": host, "path": "/api/*"}),
+                        json!({"host": host, "path": "/api/users/{id}"}),
+                        json!({"host": "*.example.com", "path": format!("/n{n}/*"), "method": "GET"}),
+                        json!({"path": format!("/exact/{n}")}),
+                        json!({"path": format!("/exact/{n}"), "method": "POST"}),
+                    ]
+                })
+                .collect();
+            let routes = config(json!(routes));
+            let table = Table::new(routes.iter().map(|route| &**route));
+            let requests = [
+                ("h1.example.com", "/api/users/7"),
+                ("h1.example.com", "/api/other/7/8"),
+                ("x.example.com", "/n1/a/b"),
+                ("other", "/exact/1"),
+                ("other", "/nothing"),
+            ];
+            requests.map(|(host, path)| {
+                let (asked, refuses_first) = (std::cell::Cell::new(0), path == "/exact/1");
+                let found = table.find(host, path, |_| {
+                    asked.set(asked.get() + 1);
+                    !refuses_first || asked.get() > 1
+                });
+                (asked.get(), found.is_some())
+            })
+        };
+        let expected = [(1, true), (1, true), (1, true), (2, true), (0, false)];
+        assert_eq!(looked_at(2), expected);
+        assert_eq!(looked_at(2_000), expected, "10,000 routes");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use serde_json::json;
 use support::{Backend, Reaction, TestGateway, config, reply, status, text};
-use tidegate_gateway::limits::{Denial, Limits, Ruling, Unlimited};
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
 
 fn plain(backends: &[&Backend]) -> TestGateway<Unlimited> {
@@ -166,12 +166,12 @@ fn an_open_breaker_answers_at_once_and_recovers() {
 struct Strict;
 
 impl Limits for Strict {
-    async fn charge(&self, policies: &[Arc<str>], attributes: &[(&str, &[u8])]) -> Ruling {
-        let path = attributes.iter().find(|(name, _)| *name == "path").unwrap().1;
+    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
         let mut ruling = Ruling::default();
         ruling.fields.insert("ratelimit", "\"per-client\";r=0;t=9".parse().unwrap());
-        if path == b"/denied" {
-            ruling.denial = Some(Denial { policies: policies.iter().map(ToString::to_string).collect() });
+        if request.path == "/denied" {
+            let policies = policies.iter().map(ToString::to_string).collect();
+            ruling.denial = Some(Denial::Quota { policies });
         }
         ruling
     }

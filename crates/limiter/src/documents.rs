@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_algorithms::policy::Mistake;
-use tidegate_control::{Change, Kind, Service, Snapshot};
+use tidegate_control::{Change, Kind, Service, SetAside, Snapshot};
 
 use crate::announce;
 use crate::engine::Engine;
@@ -53,6 +53,27 @@ impl Service for Policies {
             return set.policy(name).map(|in_force| in_force.policy.document());
         }
         set.documents().get(kind, name).and_then(|document| serde_json::from_str(&document.body).ok())
+    }
+
+    fn names(&self, set: &PolicySet, kind: Kind) -> Vec<Arc<str>> {
+        if kind == POLICY {
+            return set.policies().iter().map(|in_force| in_force.policy.name.clone()).collect();
+        }
+        set.documents().documents(kind).map(|document| document.name.clone()).collect()
+    }
+
+    fn set_aside(&self, set: &PolicySet) -> Vec<SetAside> {
+        let aside = set.set_aside().map(|document| SetAside {
+            kind: document.kind,
+            name: document.name.to_owned(),
+            revision: document.revision,
+            mistakes: document.mistakes.into_iter().cloned().collect(),
+        });
+        aside.collect()
+    }
+
+    fn set_aside_count(&self, set: &PolicySet) -> usize {
+        set.set_aside_count()
     }
 
     fn announce(&self, last: Option<&PolicySet>, next: &PolicySet) {

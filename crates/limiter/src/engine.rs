@@ -13,6 +13,7 @@
 //! [`Decision`] into its bytes), and changing the configuration (`config`).
 
 mod applying;
+mod listed;
 mod permit_ids;
 mod reset;
 mod together;
@@ -182,13 +183,18 @@ impl Engine {
     pub async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, AskError> {
         let (set, mut keys) = (self.set.load(), Vec::with_capacity(64));
         let asked = self.prepare(ask, &set, &mut keys)?;
-        let (charges, mut answer) = (asked.charges(&keys), Answer { allowed: true, ..Answer::default() });
+        self.settle(&asked, &keys).await
+    }
+
+    /// Has the store decide.
+    async fn settle(&self, asked: &Asked<'_>, keys: &[u8]) -> Result<Decision, AskError> {
+        let (charges, mut answer) = (asked.charges(keys), Answer { allowed: true, ..Answer::default() });
         if charges.is_empty() {
-            answer.allowed = self.allows_unmatched(&asked);
+            answer.allowed = self.allows_unmatched(asked);
         } else {
             self.counters.decide(asked.now, &charges, asked.intent(), &mut answer).await?;
         }
-        Ok(self.conclude(&asked, &answer))
+        Ok(self.conclude(asked, &answer))
     }
 
     /// As [`Engine::decide`], if the store need not be waited for and nothing is wrong; `None`: nothing was
@@ -222,7 +228,11 @@ impl Engine {
     ) -> Result<Asked<'a>, AskError> {
         check(&ask.attributes, ask.cost)?;
         let applying = applying(set, &ask.attributes, ask.can_release, keys);
-        Ok(Asked { ask, set, applying, permit: self.permits.next(), now: self.clock.now() })
+        Ok(self.asked(ask, set, applying))
+    }
+
+    fn asked<'a>(&self, ask: &'a Ask<'a>, set: &'a PolicySet, applying: Vec<Applying<'a>>) -> Asked<'a> {
+        Asked { ask, set, applying, permit: self.permits.next(), now: self.clock.now() }
     }
 
     /// Counts what the store said, and says it.

@@ -1,7 +1,7 @@
 //! The decision service: which policies apply to a request, and what they say.
 //!
 //! ```text
-//!   http | grpc | resp          protocols: bytes to Ask, Decision to bytes
+//!   http | grpc | resp | routed protocols: bytes to Ask, Decision to bytes
 //!          |
 //!        engine --- policy_set  which policies apply, under which key and numbers
 //!          |            ^
@@ -21,5 +21,6 @@ pub mod nearest;
 pub mod no_match;
 pub mod policy_set;
 pub mod resp;
+pub mod routed;
 pub mod sources;
 pub mod tally;

@@ -63,49 +63,53 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     );
     assert_eq!(loaded.config.settings.log.format, LogFormat::Json);
     assert_snapshot!(loaded.explain(), @r#"
-    store                     memory            default
-    control                   auto              default
-    data_dir                  ./tidegate-data   default
-    on_no_match               allow             default
-    http.listen               127.0.0.1:21      flag --http-listen
-    http.trusted_proxy_hops   0                 default
-    http.proxy_headers        none              default
-    http.legacy_headers       false             default
-    http.allowed_hosts        (none)            default
-    http.cors_origins         (none)            default
-    http.tls_certificate      (none)            default
-    http.tls_key              (none)            default
-    http.tls_client_ca        (none)            default
-    grpc.listen               127.0.0.1:12      environment TIDEGATE_GRPC_LISTEN
-    grpc.tls_certificate      (none)            default
-    grpc.tls_key              (none)            default
-    grpc.tls_client_ca        (none)            default
-    grpc.token                (none)            default
-    resp.listen               127.0.0.1:3       t.toml:3:15
-    resp.tls_certificate      (none)            default
-    resp.tls_key              (none)            default
-    resp.tls_client_ca        (none)            default
-    resp.password             (none)            default
-    intake.listen             127.0.0.1:4002    default
-    admin.token               (none)            default
-    memory.max_bytes          1 GiB             default
-    memory.snapshot           true              default
-    memory.snapshot_interval  1m                default
-    shared.instances          1                 default
-    shared.deadline           10ms              default
-    shared.durability         asynchronous      default
-    shared.leases             false             default
-    shared.lease_lifetime     30s               default
-    limits.connections        10000             default
-    limits.body_bytes         1 MiB             default
-    limits.buffered_bytes     256 MiB           default
-    limits.header_deadline    10s               default
-    limits.drain_deadline     30s               default
-    log.format                json              flag --log-format
-    log.level                 info              default
-    runtime.workers           0                 default
-    [[policy]]                the built-in one  t.toml
-    [[override]]              0 in the file     t.toml
+    store                       memory            default
+    control                     auto              default
+    data_dir                    ./tidegate-data   default
+    on_no_match                 allow             default
+    http.listen                 127.0.0.1:21      flag --http-listen
+    http.trusted_proxy_hops     0                 default
+    http.proxy_headers          none              default
+    http.legacy_headers         false             default
+    http.allowed_hosts          (none)            default
+    http.cors_origins           (none)            default
+    http.tls_certificate        (none)            default
+    http.tls_key                (none)            default
+    http.tls_client_ca          (none)            default
+    grpc.listen                 127.0.0.1:12      environment TIDEGATE_GRPC_LISTEN
+    grpc.tls_certificate        (none)            default
+    grpc.tls_key                (none)            default
+    grpc.tls_client_ca          (none)            default
+    grpc.token                  (none)            default
+    resp.listen                 127.0.0.1:3       t.toml:3:15
+    resp.tls_certificate        (none)            default
+    resp.tls_key                (none)            default
+    resp.tls_client_ca          (none)            default
+    resp.password               (none)            default
+    gateway.trusted_proxy_hops  0                 default
+    intake.listen               127.0.0.1:4002    default
+    admin.token                 (none)            default
+    memory.max_bytes            1 GiB             default
+    memory.snapshot             true              default
+    memory.snapshot_interval    1m                default
+    shared.instances            1                 default
+    shared.deadline             10ms              default
+    shared.durability           asynchronous      default
+    shared.leases               false             default
+    shared.lease_lifetime       30s               default
+    limits.connections          10000             default
+    limits.body_bytes           1 MiB             default
+    limits.buffered_bytes       256 MiB           default
+    limits.header_deadline      10s               default
+    limits.drain_deadline       30s               default
+    log.format                  json              flag --log-format
+    log.level                   info              default
+    runtime.workers             0                 default
+    [[policy]]                  the built-in one  t.toml
+    [[override]]                0 in the file     t.toml
+    [[upstream]]                0 in the file     t.toml
+    [[route]]                   0 in the file     t.toml
+    [[gateway.listener]]        0 in the file     t.toml
     "#);
 }
 
@@ -169,7 +173,7 @@ policy = "nope"
     assert_snapshot!(mistakes(text), @r#"
     t.toml:2:9: store: is not acceptable (13 characters) (accepted: "memory" or a URL: redis://, redis-sentinel://, redis-cluster:// (rediss... for TLS), postgres://)
     t.toml:3:12: data_dir: is a number (accepted: a path of 1 to 4096 bytes)
-    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, intake, admin, memory, shared, limits, log, runtime, policy, override, token, attributes)
+    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, intake, admin, memory, shared, limits, log, runtime, policy, override, token, upstream, route, attributes)
     t.toml:7:15: invalid float, expected nothing (accepted: TOML 1.1, with texts in quotes)
     t.toml:8:22: http.trusted_proxy_hops: is "99" (accepted: a whole number from 0 to 16)
     t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, proxy_headers, legacy_headers, allowed_hosts, cors_origins, tls_certificate, tls_key, tls_client_ca)
@@ -209,7 +213,7 @@ fn syntax_is_reported_with_its_place() {
     t.toml:3:1: duplicate key (accepted: TOML 1.1, with texts in quotes)
     t.toml:4:6: unclosed table, expected `]` (accepted: TOML 1.1, with texts in quotes)
     t.toml:6:1: unquoted keys cannot be empty, expected letters, numbers, `-`, `_` (accepted: TOML 1.1, with texts in quotes)
-    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, intake, admin, memory, shared, limits, log, runtime, policy, override, token, attributes)
+    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, intake, admin, memory, shared, limits, log, runtime, policy, override, token, upstream, route, attributes)
     "#);
 }
 
@@ -370,12 +374,12 @@ fn sources_of_attributes_are_checked_with_their_places() {
     for (file, expected) in [
         (
             "attributes = 1\n",
-            "t.toml:1:14: attributes: is \"1\" (accepted: [attributes.check], [attributes.grpc])",
+            "t.toml:1:14: attributes: is \"1\" (accepted: [attributes.check], [attributes.grpc], [attributes.gateway])",
         ),
         (
             "[attributes.chek]\na = 'address'\n",
             "t.toml:1:1: attributes.chek: is not a protocol with sources of its own (accepted: [attributes.check], \
-             [attributes.grpc])",
+             [attributes.grpc], [attributes.gateway])",
         ),
         (
             "[attributes.grpc]\na = { cookie = 'c' }\n",

@@ -70,6 +70,34 @@ fn shell(script: &str) -> Output {
 }
 
 #[test]
+fn the_gateway_of_the_readme_limits_fails_over_breaks_and_recovers() {
+    let ports = [8080, 3000, 3001].map(|port| (port.to_string(), tidegate_testkit::free_port().to_string()));
+    let with_free_ports = |text: String| {
+        ports.iter().fold(text, |text, (port, free)| text.replace(&format!(":{port}"), &format!(":{free}")))
+    };
+    let file = with_free_ports(block_after("gateway.toml of crates/tidegate/tests/readme.rs -->"));
+    assert_eq!(file.lines().count(), 12);
+    let others = "export TIDEGATE_HTTP_LISTEN=127.0.0.1:0 TIDEGATE_GRPC_LISTEN=127.0.0.1:0 TIDEGATE_RESP_LISTEN=127.0.0.1:0";
+    let script = with_free_ports(block_after("tests/readme.rs: gateway -->"));
+    let ran = shell(&format!("{others}\ncat > gateway.toml <<'END'\n{file}END\n{script}"));
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    // A moment may pass between a denial and its reply.
+    let waits = [("retry-after: ", 10_u64), ("r=0;t=", 10)];
+    let normal = said.lines().map(|line| {
+        let wait = waits.iter().find_map(|(mark, most)| {
+            let (before, seconds) = line.split_once(mark)?;
+            let seconds: u64 = seconds.parse().ok()?;
+            Some((format!("{before}{mark}"), seconds, *most))
+        });
+        let Some((before, seconds, most)) = wait else { return format!("{line}\n") };
+        assert!((1..=most).contains(&seconds), "{line}");
+        let stated = if before.starts_with("retry-after") && seconds <= 2 { 2 } else { most };
+        format!("{before}{stated}\n")
+    });
+    assert_eq!(normal.collect::<String>(), block_after("It prints:"), "{said}");
+}
+
+#[test]
 fn redis_cli_is_answered_as_the_readme_says() {
     let service = Tidegate::start(&[], &[]);
     let script = block_after("tests/readme.rs: redis -->").replace("6380", &service.resp.port().to_string());

@@ -3,7 +3,8 @@
 //! A path is checked when it is written as `code` in Markdown, or in a Rust, TOML or Make comment,
 //! and begins with a folder of ours; a name with a placeholder (`NNNN`, `<name>`, `*`) is not.
 //! A test is a name of four words or more in the `code` of Markdown, as documents state what they
-//! promise beside the test that checks it; metrics' names look the same and begin with our own.
+//! promise beside the test that checks it; metrics' names look the same and begin with our own, and a
+//! setting's name of four words stands in quotes in the source.
 //! `CHANGELOG.md` tells of the past and is left alone.
 
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ pub(super) struct Known {
     targets: BTreeSet<String>,
     chores: BTreeSet<String>,
     functions: BTreeSet<String>,
+    settings: BTreeSet<String>,
 }
 
 impl Known {
@@ -41,6 +43,7 @@ impl Known {
             targets: targets.collect(),
             chores: chores.iter().map(|(name, _)| (*name).to_owned()).collect(),
             functions: files.iter().filter(|file| file.path.ends_with(".rs")).flat_map(functions).collect(),
+            settings: files.iter().filter(|file| file.path.ends_with(".rs")).flat_map(quoted).collect(),
         }
     }
 }
@@ -80,6 +83,11 @@ fn functions(file: &TextFile) -> impl Iterator<Item = String> + '_ {
     names.map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect())
 }
 
+/// Words of four parts in quotes: settings' names.
+fn quoted(file: &TextFile) -> impl Iterator<Item = String> + '_ {
+    file.text.split('"').filter(|text| is_test(text)).map(str::to_owned)
+}
+
 /// Whether a word is what only a test is called: four words or more, and no metric.
 fn is_test(word: &str) -> bool {
     let parts: Vec<_> = word.split('_').collect();
@@ -108,7 +116,8 @@ fn missing(
         (_, Some(_)) => return None,
         _ => {}
     }
-    if is_document && is_test(mention) && !known.functions.contains(mention) {
+    let is_known = known.functions.contains(mention) || known.settings.contains(mention);
+    if is_document && is_test(mention) && !is_known {
         return Some(format!("there is no test `{mention}`: mend the name or write it"));
     }
     let ours = FOLDERS.iter().any(|folder| mention.starts_with(folder) && mention.len() > folder.len());

@@ -5,21 +5,26 @@
 
 mod matches;
 mod options;
+mod reference;
 mod route;
 mod servers;
 mod upstream;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 
 pub use crate::cors::Cors;
+use crate::table::unreachable;
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;
+pub use reference::{Key, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
+pub(crate) use route::read as read_route;
 pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
 pub use servers::{Protocol, ServerConfig};
+pub(crate) use upstream::read as read_upstream;
 pub use upstream::{BalanceKey, CheckConfig, Probe, RetryConfig, UpstreamConfig};
 
 /// Most upstreams of a gateway.
@@ -46,31 +51,39 @@ impl GatewayConfig {
     pub fn check(upstreams: &[Value], routes: &[Value], policies: &[&str]) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         // Those with mistakes too: a route to one of them has none of its own.
-        let named: Vec<&str> =
+        let named: HashSet<&str> =
             upstreams.iter().filter_map(|upstream| upstream.get("name")?.as_str()).collect();
+        let listable: HashSet<&str> = policies.iter().copied().collect();
         let upstreams = each("upstream", upstreams, MAX_UPSTREAMS, &mut mistakes, upstream::read);
         let routes = each("route", routes, MAX_ROUTES, &mut mistakes, route::read);
         unique("upstream", upstreams.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
         unique("route", routes.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
         for (at, route) in &routes {
             if let Action::Forward { upstream } = &route.action
-                && !named.contains(&&**upstream)
+                && !named.contains(&**upstream)
             {
                 mistakes.push(Mistake {
                     pointer: format!("/route/{at}/upstream"),
                     problem: format!("is {upstream:?}, which is not the name of an upstream"),
-                    accepted: named.join(", "),
+                    accepted: some(&named, "the name of an [[upstream]]"),
                 });
             }
             for (index, name) in route.policies.iter().enumerate() {
-                if !policies.contains(&&**name) {
+                if !listable.contains(&**name) {
                     mistakes.push(Mistake {
                         pointer: format!("/route/{at}/policies/{index}"),
-                        problem: format!("is {name:?}, which is not the name of a policy"),
-                        accepted: policies.join(", "),
+                        problem: format!("is {name:?}, which is no policy that a route can list"),
+                        accepted: some(&listable, "the name of a policy that is no concurrency limit"),
                     });
                 }
             }
+        }
+        if mistakes.is_empty() {
+            let configs: Vec<&RouteConfig> = routes.iter().map(|(_, route)| route).collect();
+            mistakes.extend(unreachable(&configs).into_iter().map(|(at, first)| Mistake {
+                pointer: format!("/route/{at}"),
+                ..never_matches(&configs[first].name)
+            }));
         }
         mistakes.truncate(MAX_MISTAKES);
         if !mistakes.is_empty() {
@@ -90,6 +103,29 @@ impl GatewayConfig {
         let upstream = serde_json::json!({"name": "upstream", "servers": servers});
         let route = serde_json::json!({"name": "everything", "upstream": "upstream"});
         Self::check(&[upstream], &[route], &[])
+    }
+}
+
+/// What is wrong with a route behind `first`, which takes the same requests.
+pub(crate) fn never_matches(first: &str) -> Mistake {
+    Mistake {
+        pointer: String::new(),
+        problem: format!("can never match: route {first:?} takes the same requests first"),
+        accepted: "another host, path, method, header or query".to_owned(),
+    }
+}
+
+/// Names that would be right, as many as a line takes; `otherwise` what they would be names of.
+fn some(names: &HashSet<&str>, otherwise: &str) -> String {
+    const MOST: usize = 20;
+    let mut sorted: Vec<&str> = names.iter().copied().collect();
+    sorted.sort_unstable();
+    let more = sorted.len() > MOST;
+    sorted.truncate(MOST);
+    match (sorted.is_empty(), more) {
+        (true, _) => otherwise.to_owned(),
+        (false, true) => format!("{}, ...", sorted.join(", ")),
+        (false, false) => sorted.join(", "),
     }
 }
 

@@ -155,7 +155,7 @@ pub struct FieldEdits {
 ///
 /// # Errors
 /// Every mistake found.
-pub(super) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mistake>> {
+pub(crate) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mistake>> {
     let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
     let name = reader.name("name").unwrap_or_default();
     let hosts = hosts(&mut reader);

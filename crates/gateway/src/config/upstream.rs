@@ -132,7 +132,7 @@ pub struct RetryConfig {
 ///
 /// # Errors
 /// Every mistake found.
-pub(super) fn read(value: &Value, pointer: &str) -> Result<UpstreamConfig, Vec<Mistake>> {
+pub(crate) fn read(value: &Value, pointer: &str) -> Result<UpstreamConfig, Vec<Mistake>> {
     let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
     let name = reader.name("name").unwrap_or_default();
     let most_requests = limit(reader.number("max_requests", 1, MANY)).unwrap_or(10_000);

@@ -219,8 +219,8 @@ impl<L: Limits> TestGateway<L> {
         let stats = Arc::new(Stats::new(2, TEMPLATES));
         let buffers = Buffers::new(256 << 20);
         let gate = Gate { permits: Permits::new(10_000), buffers, drain: drain.clone(), stats };
-        let gateway = Arc::new(Gateway::new(limits, settings, Clock::start(), 2));
-        gateway.apply(config, &cores).unwrap();
+        let gateway = Arc::new(Gateway::new(limits, settings, Clock::start(), &cores));
+        gateway.apply(config);
         let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
         let address = listeners.address();
         Server::new(GatewayService(Arc::clone(&gateway)), HttpConfig::default(), gate)
@@ -231,7 +231,7 @@ impl<L: Limits> TestGateway<L> {
 
     /// Puts another configuration in force.
     pub fn apply(&self, config: &GatewayConfig) {
-        self.gateway.apply(config, self.cores.as_ref().unwrap()).unwrap();
+        self.gateway.apply(config);
     }
 
     /// Ends it as SIGTERM does.

@@ -31,7 +31,8 @@ use tidegate_wire::problem::{self, Problem};
 
 use super::Shared;
 use super::proxied::{Proxied, client_address};
-use super::reply::{self, Refusal, Reply, Stated, describe, refuse};
+use super::quota::describe;
+use super::reply::{self, Refusal, Reply, Stated, refuse};
 use super::schema::Problems;
 use crate::decision::Decision;
 use crate::engine::Ask;

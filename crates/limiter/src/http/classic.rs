@@ -26,9 +26,8 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::auth::Actor;
 use super::policies::as_sent;
-use super::reply::{
-    JSON, JsonBytes, Refusal, Reply, Stated, bytes, describe, expect_json, is_json, put_number, refuse,
-};
+use super::quota::{describe, put_number};
+use super::reply::{JSON, JsonBytes, Refusal, Reply, Stated, bytes, expect_json, is_json, refuse};
 use super::schema::Problems;
 use crate::decision::Decision;
 use crate::documents::Policies;

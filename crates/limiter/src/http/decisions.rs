@@ -18,7 +18,8 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::permits::{permit_fits, permit_text};
-use super::reply::{JsonBytes, Refusal, Reply, Stated, describe, expect_json, json, refuse};
+use super::quota::describe;
+use super::reply::{JsonBytes, Refusal, Reply, Stated, expect_json, json, refuse};
 use super::schema::Problems;
 use crate::decision::{Decision, Part};
 use crate::engine::Ask;

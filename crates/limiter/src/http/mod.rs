@@ -23,6 +23,7 @@ mod origin;
 mod permits;
 mod policies;
 mod proxied;
+mod quota;
 mod reply;
 mod schema;
 mod service;
@@ -48,6 +49,7 @@ use crate::credential::{Scope, TokensInForce};
 use crate::engine::Engine;
 pub use origin::TrustedOrigins;
 pub use proxied::ProxyHeaders;
+pub use quota::quota_fields;
 pub use service::Service;
 
 /// What the API needs to know beside the engine.

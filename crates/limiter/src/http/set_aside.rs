@@ -30,7 +30,7 @@ pub(super) struct NotInForce {
 /// A document that is not in force, or not as a whole.
 #[derive(Debug, Serialize, ToSchema)]
 struct SetAsideDocument {
-    /// `policy` or `override`.
+    /// `policy`, `override`, `route` or `upstream`.
     #[schema(value_type = String)]
     kind: Kind,
     /// Its name.
@@ -76,10 +76,10 @@ struct HiddenPolicy {
     )
 )]
 pub(super) async fn set_aside(State(shared): State<Arc<Shared>>) -> Result<Json<NotInForce>, Refusal> {
-    let set = shared.engine.set();
-    let set_aside = set.set_aside().map(|document| SetAsideDocument {
+    let (parts, set) = (shared.configuration.parts(), shared.engine.set());
+    let set_aside = parts.set_aside().into_iter().map(|document| SetAsideDocument {
         kind: document.kind,
-        name: document.name.to_owned(),
+        name: document.name,
         revision: document.revision.map(|revision| revision.0),
         mistakes: document.mistakes.iter().map(ToString::to_string).collect(),
     });

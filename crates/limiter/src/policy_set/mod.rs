@@ -72,11 +72,13 @@ pub struct AttributeSources {
     pub check: Sources,
     /// For calls of Envoy.
     pub grpc: Sources,
+    /// For requests that a route of the gateway limits.
+    pub gateway: Sources,
 }
 
 impl AttributeSources {
     /// The protocols by the names that the file uses, with the forms of sources that each has.
-    pub const PROTOCOLS: [(&str, &[SourceForm]); 2] = [
+    pub const PROTOCOLS: [(&str, &[SourceForm]); 3] = [
         (
             "check",
             &[
@@ -89,11 +91,25 @@ impl AttributeSources {
             ],
         ),
         ("grpc", &[SourceForm::Header, SourceForm::Address, SourceForm::TlsName]),
+        (
+            "gateway",
+            &[
+                SourceForm::Header,
+                SourceForm::Cookie,
+                SourceForm::Query,
+                SourceForm::PathPart,
+                SourceForm::Address,
+            ],
+        ),
     ];
 
     /// The sources for one of [`Self::PROTOCOLS`].
     pub fn of_mut(&mut self, protocol: &str) -> &mut Sources {
-        if protocol == "grpc" { &mut self.grpc } else { &mut self.check }
+        match protocol {
+            "grpc" => &mut self.grpc,
+            "gateway" => &mut self.gateway,
+            _ => &mut self.check,
+        }
     }
 }
 
@@ -234,6 +250,11 @@ impl PolicySet {
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<&InForce> {
         self.base.places.get(name).map(|place| &self.base.policies[*place])
+    }
+
+    /// The place of the policy of that name.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.base.places.get(name).copied()
     }
 
     /// The places of the policies that could apply to a request, in order; `found` is where they are

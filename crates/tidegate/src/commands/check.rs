@@ -11,7 +11,7 @@ use tidegate_store::lease::{Bounds, LeaseConfig, bounds};
 use super::EXIT_MISTAKES;
 use super::layers::Layers;
 use super::sample::{Samples, unsupplied};
-use crate::config::{Environment, Flags, Source};
+use crate::config::{Config, Environment, Flags, Source};
 use crate::serve::{lease_config, memory_warning};
 
 /// Checks a configuration file the way the server would, environment and TLS files included, and says
@@ -44,11 +44,14 @@ impl Check {
                 }
                 let (policies, overrides) =
                     (loaded.config.layer.policies.len(), loaded.config.layer.overrides.len());
-                writeln!(
-                    out,
-                    "{}: good (policies: {policies}, overrides: {overrides})",
-                    self.file.display()
-                )?;
+                let (upstreams, routes) = loaded.config.gateway.counts();
+                let gateway = match routes + upstreams {
+                    0 => String::new(),
+                    _ => format!(", upstreams: {upstreams}, routes: {routes}"),
+                };
+                let file = self.file.display();
+                writeln!(out, "{file}: good (policies: {policies}, overrides: {overrides}{gateway})")?;
+                write_routes(&loaded.config, out)?;
                 self.samples.describe(&layers.set, loaded.config.settings.on_no_match, out)?;
                 if let Some(leases) = lease_config(&loaded.config.settings) {
                     write_leases(&loaded.config.layer.policies, &leases, out)?;
@@ -61,6 +64,19 @@ impl Check {
             }
         }
     }
+}
+
+/// The routes in the order in which they are looked at.
+fn write_routes(config: &Config, out: &mut dyn Write) -> io::Result<()> {
+    let gateway = config.gateway.config();
+    let routes = gateway.in_order();
+    if !routes.is_empty() {
+        writeln!(out, "routes, the first that fits takes a request:")?;
+    }
+    for ranked in routes {
+        writeln!(out, "  {}: {ranked}", ranked.route.name)?;
+    }
+    Ok(())
 }
 
 /// What taking units ahead can cost under each policy, over all nodes.

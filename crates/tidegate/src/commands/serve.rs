@@ -61,10 +61,10 @@ impl Serve {
             announce(&app, out)?;
             service_manager::ready();
             let watchdog = tokio::spawn(service_manager::feed_watchdog(app.pulse()));
-            let settings = loaded.config.settings.clone();
+            let started_with = loaded.config.clone();
             let saver = tokio::spawn(save_counters(app.engine().clone(), app.snapshots().cloned()));
             let (sender, state) = watch::channel(State::new(loaded));
-            let put_in_force = async |loaded: &Loaded| apply(&app, &settings, &loaded.config).await;
+            let put_in_force = async |loaded: &Loaded| apply(&app, &started_with, &loaded.config).await;
             tokio::select! {
                 () = stops.next() => {}
                 followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,
@@ -134,6 +134,10 @@ fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  decision API   {http}   (OpenAPI: {http}/openapi.json)")?;
     writeln!(out, "  gRPC           grpc{}://{grpc}   (Envoy's rate-limit service)", s(Listener::Grpc))?;
     writeln!(out, "  RESP           redis{}://{resp}   (CL.THROTTLE, THROTTLE)", s(Listener::Resp))?;
+    for (place, address) in app.gateway_addresses().iter().enumerate() {
+        let scheme = format!("http{}", s(Listener::Gateway(place)));
+        writeln!(out, "  gateway        {scheme}://{address}")?;
+    }
     writeln!(out, "try it:")?;
     writeln!(out, "  curl -X POST {http}/api/v1/ratelimit \\")?;
     writeln!(out, "    -H 'Content-Type: application/json' \\")?;

@@ -11,6 +11,7 @@ use tidegate_algorithms::policy::unknown_key;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
+use super::gateway;
 use super::mistake::{Found, MAX_MISTAKES, Mistake, Origin, Position};
 use super::settings::{GROUPS, TABLE};
 use super::value::TomlType;
@@ -19,7 +20,7 @@ use super::value::TomlType;
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// The arrays of tables that are not settings.
-const ARRAYS: [&str; 3] = ["policy", "override", "token"];
+const ARRAYS: [&str; 5] = ["policy", "override", "token", "upstream", "route"];
 
 /// The table of tables that is none: where attributes come from.
 pub(super) const ATTRIBUTES: &str = "attributes";
@@ -150,7 +151,9 @@ impl<'a> Document<'a> {
     fn find_strangers_in(&self, group: &str, table: &DeTable<'_>, found: &mut Found) {
         let fields =
             || TABLE.iter().filter_map(|setting| setting.path.strip_prefix(group)?.strip_prefix('.'));
-        let unknown = table.keys().filter(|key| fields().all(|field| field != key.get_ref().as_ref()));
+        let is_list = |key: &str| group == gateway::TABLE && key == gateway::LISTENERS;
+        let is_known = |key: &str| is_list(key) || fields().any(|field| field == key);
+        let unknown = table.keys().filter(|key| !is_known(key.get_ref().as_ref()));
         found.extend(
             unknown.map(|key| self.stranger(&key.span(), format!("{group}.{}", key.get_ref()), fields())),
         );

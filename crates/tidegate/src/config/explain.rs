@@ -32,7 +32,16 @@ impl Loaded {
         let shown =
             if policies == 0 { "the built-in one".to_owned() } else { format!("{policies} in the file") };
         rows.push(["[[policy]]".to_owned(), shown, source.clone()]);
-        rows.push(["[[override]]".to_owned(), format!("{overrides} in the file"), source]);
+        let (upstreams, routes) = self.config.gateway.counts();
+        let counts = [
+            ("[[override]]", overrides),
+            ("[[upstream]]", upstreams),
+            ("[[route]]", routes),
+            ("[[gateway.listener]]", self.config.listeners.len()),
+        ];
+        for (list, count) in counts {
+            rows.push([list.to_owned(), format!("{count} in the file"), source.clone()]);
+        }
 
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let (first, second) = (width(0), width(1));

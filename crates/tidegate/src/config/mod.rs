@@ -6,7 +6,8 @@
 //!   file ──▶ Document ─────┼──▶ (highest layer ──▶ checks ──▶ Loaded { config, origins }
 //!     (tree with places)   │     wins, all            │        or
 //!   defaults of the table ─┘     are checked)         └──────▶ Mistakes: all of them, with places
-//!                  └──▶ [[policy]], [[override]], [attributes] ──▶ algorithms::policy ──▶ FileLayer
+//!                  ├──▶ [[policy]], [[override]], [attributes] ──▶ algorithms::policy ──▶ FileLayer
+//!                  └──▶ [[upstream]], [[route]] ──▶ gateway::config ──▶ GatewayLayer
 //! ```
 //!
 //! [`load`] is total: any bytes, environment and flags give a configuration or a list of mistakes.
@@ -20,6 +21,7 @@ mod choices;
 mod document;
 mod explain;
 mod flags;
+mod gateway;
 mod list;
 mod mistake;
 mod policies;
@@ -34,12 +36,14 @@ mod value;
 pub mod watch;
 
 use tidegate_control::Layers;
+use tidegate_gateway::documents::{GatewayLayer, Routes};
 use tidegate_limiter::credential::Credential;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
 
 pub use choices::{OnNoMatch, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
+pub use gateway::GatewayListener;
 pub use list::{Host, WebOrigin};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
@@ -47,7 +51,8 @@ pub use reference::{reference, schema};
 pub use resolve::{Environment, FILE_VARIABLE, Flags, TOKEN_VARIABLE};
 pub use secret::{Place, Secret, Store};
 pub use settings::{
-    Admin, GROUPS, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting, Settings, Shared, TABLE,
+    Admin, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting, Settings,
+    Shared, TABLE,
 };
 pub use source::Source;
 pub(crate) use tls::stamps;
@@ -56,6 +61,7 @@ pub(crate) use tokens::{Access, unguarded};
 pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;
+use gateway::FileGateway;
 use resolve::Resolver;
 
 /// The file's name, for messages, and its contents.
@@ -74,6 +80,10 @@ pub struct Config {
     pub settings: Settings,
     /// The file's policies with distinct names, and its overrides, each client and policy once.
     pub layer: FileLayer,
+    /// The file's upstreams and routes.
+    pub gateway: GatewayLayer,
+    /// Where the gateway listens.
+    pub listeners: Vec<GatewayListener>,
     /// The file's tokens, with distinct names.
     pub tokens: Vec<Credential>,
 }
@@ -82,7 +92,7 @@ impl Config {
     /// What the file declares, for each service: one line for each.
     #[must_use]
     pub fn layers(&self) -> Layers {
-        Layers::default().with::<Policies>(self.layer.clone())
+        Layers::default().with::<Policies>(self.layer.clone()).with::<Routes>(self.gateway.clone())
     }
 }
 
@@ -95,6 +105,7 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     file: Option<String>,
     origins: Vec<(&'static str, Origin)>,
+    listener_origins: Vec<Origin>,
 }
 
 /// Makes a configuration from its sources.
@@ -111,8 +122,10 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     let Resolver { origins, mut found, .. } = resolver;
 
     let mut layer = FileLayer::default();
+    let mut gateway = FileGateway::default();
     if let Some(document) = document {
         layer = policies::check(&document, &mut found);
+        gateway = gateway::check(&document, &settings, &layer, &mut found);
         document.find_strangers(&mut found);
         found.add_syntax(document.syntax);
     }
@@ -123,8 +136,13 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     if settings.shared.leases && settings.store == Store::Memory {
         warnings.push("shared.leases has no effect, since the store is this process's memory".to_owned());
     }
-    let config = Config { settings, layer, tokens };
-    Ok(Loaded { config, warnings, file: file.map(|file| file.name.to_owned()), origins })
+    let FileGateway { layer: routing, listeners, origins: listener_origins } = gateway;
+    if listeners.is_empty() && routing.counts().1 > 0 {
+        warnings.push("no route has an effect, since there is no [[gateway.listener]]".to_owned());
+    }
+    let config = Config { settings, layer, gateway: routing, listeners, tokens };
+    let file = file.map(|file| file.name.to_owned());
+    Ok(Loaded { config, warnings, file, origins, listener_origins })
 }
 
 /// Rules about several settings at once.

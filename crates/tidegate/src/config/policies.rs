@@ -32,13 +32,14 @@ pub(super) fn check(document: &Document<'_>, found: &mut Found) -> FileLayer {
     FileLayer { policies, overrides, sources }
 }
 
-struct Checker<'a> {
-    document: &'a Document<'a>,
-    found: &'a mut Found,
+/// Reads lists of the file and notes what is wrong with them.
+pub(super) struct Checker<'a> {
+    pub(super) document: &'a Document<'a>,
+    pub(super) found: &'a mut Found,
 }
 
 impl Checker<'_> {
-    fn entries(&mut self, name: &str, most: usize) -> Entries {
+    pub(super) fn entries(&mut self, name: &str, most: usize) -> Entries {
         let mut entries = self.document.entries(name).unwrap_or_else(|mistake| {
             self.found.push(mistake);
             Entries::default()
@@ -164,7 +165,7 @@ impl Checker<'_> {
     }
 
     /// A text was checked in the place of each of these: it may have been accepted.
-    fn refuse_unsayable<'t>(&mut self, unsayable: impl Iterator<Item = &'t (String, String)>) {
+    pub(super) fn refuse_unsayable<'t>(&mut self, unsayable: impl Iterator<Item = &'t (String, String)>) {
         let reported: HashSet<_> = self.found.list().iter().map(|mistake| mistake.path.clone()).collect();
         for (pointer, text) in unsayable.filter(|(pointer, _)| !reported.contains(&path(pointer))) {
             self.refuse(
@@ -175,7 +176,7 @@ impl Checker<'_> {
         }
     }
 
-    fn adopt(&mut self, found: Vec<policy::Mistake>) {
+    pub(super) fn adopt(&mut self, found: Vec<policy::Mistake>) {
         for policy::Mistake { pointer, problem, accepted } in found {
             self.refuse(&pointer, problem, accepted);
         }

@@ -5,8 +5,10 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
+use tidegate_gateway::config::{Key, MAX_ROUTES, MAX_UPSTREAMS, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
 use tidegate_limiter::policy_set::{AttributeSources, MAX_POLICIES};
 
+use super::gateway;
 use super::settings::{GROUPS, Setting, TABLE};
 use super::value::TomlType;
 
@@ -73,6 +75,20 @@ A request that no policy applies to is answered as `on_no_match` says.
 `mode = \"shadow\"` counts and never denies; `on_store_failure` is `\"local\"`, `\"open\"` or `\"closed\"`.
 ";
 
+const GATEWAY: &str = "
+## `[[gateway.listener]]`
+
+Where clients of the gateway connect ([gateway.md](gateway.md)). Up to 64; without one, no route has an effect.
+A changed listener takes effect at the next start, changed routes and upstreams at once.
+
+| key | default | accepted | what it is |
+|---|---|---|---|
+| `listen` | required | an address and a port | address of the listener, which may be public |
+| `tls_certificate` | none | a file | PEM file with the certificate that it shows; clients must then speak TLS |
+| `tls_key` | none | a file | PEM file with the certificate's private key, not encrypted |
+| `tls_client_ca` | none | a file | PEM file with the authorities of clients' certificates (mTLS) |
+";
+
 const ATTRIBUTES: &str = "
 ## `[attributes]`
 
@@ -90,18 +106,19 @@ tenant = { path_part = 1 }          # `acme` of /acme/orders
 proxy = \"address\"
 ```
 
-| source | value | `check` | `grpc` |
-|---|---|---|---|
-| `{ header = \"x-api-key\" }` | the header field of the request, or the metadata of the call | yes | yes |
-| `{ cookie = \"session\" }` | the cookie | yes | |
-| `{ path_part = 1 }` | this part, from 1 to 32, of the path that the proxy states (`http.proxy_headers`) | yes | |
-| `{ query = \"client\" }` | the parameter of `/v1/check?client=...`; the proxy must escape it | yes | |
-| `\"address\"` | the client's address (`http.trusted_proxy_hops`), or Envoy's; an IPv6 one as its /64 | yes | yes |
-| `\"tls_name\"` | the name in the certificate that the proxy, or Envoy, showed: its first URI (a SPIFFE ID is one), or else its first DNS name; needs `tls_client_ca` on the listener | yes | yes |
+| source | value | `check` | `grpc` | `gateway` |
+|---|---|---|---|---|
+| `{ header = \"x-api-key\" }` | the header field of the request, or the metadata of the call | yes | yes | yes |
+| `{ cookie = \"session\" }` | the cookie | yes | | yes |
+| `{ path_part = 1 }` | this part, from 1 to 32, of the path that the proxy states (`http.proxy_headers`) or that is proxied | yes | | yes |
+| `{ query = \"client\" }` | the parameter of `/v1/check?client=...`, which the proxy must escape, or of the proxied request | yes | | yes |
+| `\"address\"` | the client's address (`http.trusted_proxy_hops`, `gateway.trusted_proxy_hops`), or Envoy's; an IPv6 one as its /64 | yes | yes | yes |
+| `\"tls_name\"` | the name in the certificate that the proxy, or Envoy, showed: its first URI (a SPIFFE ID is one), or else its first DNS name; needs `tls_client_ca` on the listener | yes | yes | |
 
 Without an entry of their own, `path` and `method` are what `http.proxy_headers` says, and `ip` and
 `client_id` are the address. `client_id` is the address also where its source has no value. A field, cookie
 or parameter that is there twice is refused with 400, and so is a parameter of `/v1/check` that is no source.
+For requests that a route of the gateway limits, `route`, `host`, `method` and `path` are those of the request.
 In `[attributes.grpc]` a name takes the place of a descriptor's entry of that name, in every descriptor.
 RESP has no attributes: its commands bring their key and their limit along.
 
@@ -134,6 +151,9 @@ pub fn reference() -> String {
         section(&mut page, &format!("`[{group}]`"), doc.trim(), members);
     }
     page.push_str(POLICIES);
+    page.push_str(GATEWAY);
+    keys(&mut page, "`[[upstream]]`", UPSTREAM_KEYS);
+    keys(&mut page, "`[[route]]`", ROUTE_KEYS);
     page.push_str(ATTRIBUTES);
     page.push_str(TOKENS);
     page
@@ -163,6 +183,9 @@ pub fn schema() -> Json {
     let tables = |most| json!({ "type": "array", "maxItems": most, "items": { "type": "object" } });
     properties.insert("policy".to_owned(), tables(MAX_POLICIES));
     properties.insert("override".to_owned(), tables(super::MAX_OVERRIDES));
+    properties.insert("upstream".to_owned(), list(MAX_UPSTREAMS, UPSTREAM_KEYS, &["name", "servers"]));
+    properties.insert("route".to_owned(), list(MAX_ROUTES, ROUTE_KEYS, &["name"]));
+    properties[gateway::TABLE]["properties"][gateway::LISTENERS] = gateway::listeners_schema();
     let protocols =
         AttributeSources::PROTOCOLS.map(|(name, _)| (name.to_owned(), json!({ "type": "object" })));
     let protocols: Map<_, _> = protocols.into_iter().collect();
@@ -176,6 +199,22 @@ pub fn schema() -> Json {
         "additionalProperties": false,
         "properties": properties,
     })
+}
+
+fn list(most: usize, keys: &'static [Key], required: &[&str]) -> Json {
+    json!({ "type": "array", "maxItems": most, "items": tidegate_gateway::config::schema(keys, required) })
+}
+
+/// A table of the keys of a document.
+fn keys(page: &mut String, title: &str, keys: &'static [Key]) {
+    // Invariant: writing to a String cannot fail.
+    let _infallible =
+        writeln!(page, "\n## {title}\n\n| key | default | accepted | what it is |\n|---|---|---|---|");
+    for key in with_breaker(keys) {
+        let default = if key.default.is_empty() { "required" } else { key.default };
+        let (path, accepted, doc) = (code(key.path), key.accepted(), key.doc);
+        let _infallible = writeln!(page, "| {path} | {default} | {accepted} | {doc} |");
+    }
 }
 
 fn group_of(setting: &Setting) -> Option<&'static str> {

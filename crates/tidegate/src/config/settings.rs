@@ -266,6 +266,12 @@ settings! {
         password: Option<Secret> = "", 16;
     }
 
+    /// The gateway. Its listeners are `[[gateway.listener]]`.
+    gateway: Gateway {
+        /// Proxies in front whose `X-Forwarded-For` entries are believed, counted from the right.
+        trusted_proxy_hops: u32 = "0", 0..=16;
+    }
+
     /// The metrics intake, which is not part of this version.
     intake: Intake {
         /// Reserved for the intake's listener: nothing listens there yet.

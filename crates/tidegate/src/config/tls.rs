@@ -11,7 +11,7 @@ use tidegate_net::tls::{self, Tls, TlsConfig, TlsError, TlsFile, TlsFiles};
 
 use super::mistake::{Found, Mistake};
 use super::watch::{Stamp, stamp};
-use super::{Loaded, Mistakes, Settings};
+use super::{Config, Loaded, Mistakes, Settings};
 
 /// A certificate that is good for less than this is worth a warning.
 const SOON: Duration = Duration::from_secs(7 * 86_400);
@@ -25,43 +25,72 @@ pub enum Listener {
     Grpc,
     /// The Redis protocol.
     Resp,
+    /// The gateway, at this place among its listeners.
+    Gateway(usize),
 }
 
 impl Listener {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Http, Self::Grpc, Self::Resp];
+    /// Those whose settings stand in the table of settings.
+    const OF_SETTINGS: [Self; 3] = [Self::Http, Self::Grpc, Self::Resp];
 
-    /// Its name in metrics: that of its server.
+    /// All of them.
+    fn all(config: &Config) -> impl Iterator<Item = Self> {
+        Self::OF_SETTINGS.into_iter().chain((0..config.listeners.len()).map(Self::Gateway))
+    }
+
+    /// The name of its server in metrics.
     #[must_use]
-    pub const fn label(self) -> &'static str {
+    pub const fn server(self) -> &'static str {
         match self {
             Self::Http => "api",
             Self::Grpc => "grpc",
             Self::Resp => "resp",
+            Self::Gateway(_) => "gateway",
         }
     }
 
-    /// The paths of its settings: certificate, key, client authorities.
-    const fn paths(self) -> [&'static str; 3] {
+    /// Its own name in metrics: its server's, and its place if the server has several.
+    #[must_use]
+    pub fn label(self) -> String {
         match self {
-            Self::Http => ["http.tls_certificate", "http.tls_key", "http.tls_client_ca"],
-            Self::Grpc => ["grpc.tls_certificate", "grpc.tls_key", "grpc.tls_client_ca"],
-            Self::Resp => ["resp.tls_certificate", "resp.tls_key", "resp.tls_client_ca"],
+            Self::Gateway(place) => format!("gateway[{place}]"),
+            other => other.server().to_owned(),
         }
     }
 
+    /// The path of one of its settings.
+    fn path(self, setting: &str) -> String {
+        match self {
+            Self::Http => format!("http.{setting}"),
+            Self::Grpc => format!("grpc.{setting}"),
+            Self::Resp => format!("resp.{setting}"),
+            Self::Gateway(place) => format!("gateway.listener[{place}].{setting}"),
+        }
+    }
+
+    /// Certificate, key, client authorities, where the settings have them.
     fn values(self, settings: &Settings) -> [&Option<PathBuf>; 3] {
-        let tls = match self {
-            Self::Http => &settings.http.tls,
-            Self::Grpc => &settings.grpc.tls,
-            Self::Resp => &settings.resp.tls,
-        };
-        tls.files()
+        match self {
+            Self::Http => settings.http.tls.files(),
+            Self::Grpc => settings.grpc.tls.files(),
+            Self::Resp => settings.resp.tls.files(),
+            Self::Gateway(_) => [&None, &None, &None],
+        }
+    }
+
+    fn files(self, config: &Config) -> [&Option<PathBuf>; 3] {
+        match self {
+            Self::Gateway(place) => {
+                let listener = &config.listeners[place];
+                [&listener.tls_certificate, &listener.tls_key, &listener.tls_client_ca]
+            }
+            other => other.values(&config.settings),
+        }
     }
 
     const fn protocols(self) -> &'static [&'static [u8]] {
         match self {
-            Self::Http => tls::HTTP,
+            Self::Http | Self::Gateway(_) => tls::HTTP,
             Self::Grpc => tls::GRPC,
             Self::Resp => &[],
         }
@@ -88,42 +117,43 @@ pub(crate) fn stamps(TlsFiles { certificate, key, client_ca }: &TlsFiles) -> Vec
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {error}")]
 pub struct TlsMistake {
+    /// Whose it is.
+    pub listener: Listener,
     /// The setting that names the file.
-    pub path: &'static str,
+    pub path: String,
     /// The file and what is wrong with it.
     pub error: TlsError,
 }
 
-/// Reads the files that the TLS settings name; one entry for each listener that has TLS. Blocks on the
+/// Reads the files that TLS settings name; one entry for each listener that has TLS. Blocks on the
 /// disk.
 ///
 /// # Errors
 /// For each listener the first file that cannot be used.
-pub fn load_tls(settings: &Settings) -> Result<Vec<Secured>, Vec<TlsMistake>> {
+pub fn load_tls(config: &Config) -> Result<Vec<Secured>, Vec<TlsMistake>> {
     let (mut loaded, mut mistakes) = (Vec::new(), Vec::new());
-    for listener in Listener::ALL {
-        let [Some(certificate), Some(key), client_ca] = listener.values(settings) else { continue };
-        let config = TlsConfig {
+    for listener in Listener::all(config) {
+        let [Some(certificate), Some(key), client_ca] = listener.files(config) else { continue };
+        let tls = TlsConfig {
             files: TlsFiles {
                 certificate: certificate.clone(),
                 key: key.clone(),
                 client_ca: client_ca.clone(),
             },
             protocols: listener.protocols(),
-            handshake_timeout: settings.limits.header_deadline,
+            handshake_timeout: config.settings.limits.header_deadline,
             max_handshakes: tls::MAX_HANDSHAKES,
         };
-        let read = stamps(&config.files);
-        match Tls::load(config) {
+        let read = stamps(&tls.files);
+        match Tls::load(tls) {
             Ok(tls) => loaded.push(Secured { listener, tls, read }),
             Err(error) => {
-                let [certificate, key, client_ca] = listener.paths();
-                let path = match error.file {
-                    TlsFile::Certificate => certificate,
-                    TlsFile::Key => key,
-                    TlsFile::ClientCa => client_ca,
-                };
-                mistakes.push(TlsMistake { path, error });
+                let path = listener.path(match error.file {
+                    TlsFile::Certificate => "tls_certificate",
+                    TlsFile::Key => "tls_key",
+                    TlsFile::ClientCa => "tls_client_ca",
+                });
+                mistakes.push(TlsMistake { listener, path, error });
             }
         }
     }
@@ -137,7 +167,7 @@ impl Loaded {
     /// # Errors
     /// Everything that is wrong with them.
     pub fn check_tls(&self) -> Result<Vec<String>, Mistakes> {
-        let found = match load_tls(&self.config.settings) {
+        let found = match load_tls(&self.config) {
             Ok(loaded) => {
                 let soon = loaded.iter().filter(|it| it.tls.status().seconds_left() < SOON.as_secs());
                 return Ok(soon.map(|it| expires_soon(&it.tls)).collect());
@@ -145,9 +175,12 @@ impl Loaded {
             Err(found) => found,
         };
         let mut list = Found::default();
-        list.extend(found.into_iter().map(|TlsMistake { path, error }| Mistake {
-            origin: self.origin(path).clone(),
-            path: path.to_owned(),
+        list.extend(found.into_iter().map(|TlsMistake { listener, path, error }| Mistake {
+            origin: match listener {
+                Listener::Gateway(place) => self.listener_origins[place].clone(),
+                _ => self.origin(&path).clone(),
+            },
+            path,
             accepted: accepted(error.file).to_owned(),
             problem: error.to_string(),
         }));
@@ -170,20 +203,15 @@ fn accepted(file: TlsFile) -> &'static str {
 
 /// Refuses halves: a certificate and its key are given together, authorities beside them.
 pub(super) fn cross_checks(settings: &Settings, refuse: &mut dyn FnMut(&str, String, &str)) {
-    for listener in Listener::ALL {
-        let [certificate_path, key_path, client_ca_path] = listener.paths();
+    for listener in Listener::OF_SETTINGS {
+        let [certificate, key, client_ca] =
+            ["tls_certificate", "tls_key", "tls_client_ca"].map(|setting| listener.path(setting));
         match listener.values(settings) {
-            [Some(_), None, _] => {
-                let problem = format!("is given without {key_path}");
-                refuse(certificate_path, problem, "both or neither");
-            }
-            [None, Some(_), _] => {
-                let problem = format!("is given without {certificate_path}");
-                refuse(key_path, problem, "both or neither");
-            }
+            [Some(_), None, _] => refuse(&certificate, format!("is given without {key}"), "both or neither"),
+            [None, Some(_), _] => refuse(&key, format!("is given without {certificate}"), "both or neither"),
             [None, None, Some(_)] => {
-                let problem = format!("is given without {certificate_path}");
-                refuse(client_ca_path, problem, "a certificate and its key beside it");
+                let problem = format!("is given without {certificate}");
+                refuse(&client_ca, problem, "a certificate and its key beside it");
             }
             _ => {}
         }

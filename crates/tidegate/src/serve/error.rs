@@ -31,9 +31,6 @@ pub enum StartError {
     /// The TLS of one or more listeners.
     #[error("TLS:{}", Lines(.0))]
     Tls(Vec<TlsMistake>),
-    /// Routes that can never match.
-    #[error("the routes do not go together:{}", Lines(.0))]
-    Routes(Vec<tidegate_algorithms::document::Mistake>),
     /// Threads.
     #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),
@@ -49,7 +46,7 @@ pub enum StartError {
 fn elsewhere(error: &ListenError) -> &'static str {
     match error {
         ListenError::AddressInUse { .. } => {
-            " (stop it, or choose: --http-listen, --grpc-listen, --resp-listen)"
+            " (stop it, or choose: --http-listen, --grpc-listen, --resp-listen; a gateway.listener in the file)"
         }
         _ => "",
     }

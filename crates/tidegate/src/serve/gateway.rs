@@ -6,15 +6,11 @@
 //!
 //! No file, no data folder, no limits. What needs those is in the file that `tidegate serve` reads.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
-use tidegate_admin::{
-    BuildInfo, Families, Family, Lifecycle, Metrics, Operator, Process, Readiness, Servers,
-};
-use tidegate_algorithms::breaker::Phase;
+use tidegate_admin::{BuildInfo, Lifecycle, Metrics, Operator, Process, Readiness, Servers};
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
@@ -29,6 +25,7 @@ use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::{Route, Stats};
 
 use super::StartError;
+use super::upstream_metrics::UpstreamMetrics;
 
 /// Most open connections, those of operators aside.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -53,7 +50,7 @@ impl GatewayApp {
     /// Builds a gateway of `config` that listens on `listen`, with the operator's pages on `http_listen`.
     ///
     /// # Errors
-    /// What cannot be had: an address, threads, routes that all can match.
+    /// What cannot be had: an address, threads.
     pub fn build(
         config: &GatewayConfig,
         listen: SocketAddr,
@@ -68,9 +65,9 @@ impl GatewayApp {
         let operator_listeners = bind(http_listen, "--http-listen")?;
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
         let drain = Drain::new();
-        let gateway = Gateway::new(Unlimited, GatewaySettings::default(), Clock::start(), cores.count());
+        let gateway = Gateway::new(Unlimited, GatewaySettings::default(), Clock::start(), &cores);
         let gateway = Arc::new(gateway);
-        gateway.apply(config, &cores).map_err(StartError::Routes)?;
+        gateway.apply(config);
         let buffers = Buffers::new(MAX_BUFFERED_BYTES);
         let gate = |templates, most| {
             let stats = Arc::new(Stats::new(cores.count(), templates));
@@ -133,56 +130,5 @@ impl Handle for OperatorPages {
             missing
         });
         Reply::new(Route::OTHER, response)
-    }
-}
-
-/// What is known of each upstream and server. Their names come from the configuration, which bounds them.
-struct UpstreamMetrics(Arc<Gateway<Unlimited>>);
-
-impl Family for UpstreamMetrics {
-    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let upstreams = self.0.upstreams();
-        let servers = || {
-            upstreams.iter().flat_map(|upstream| {
-                upstream.servers.iter().map(|(server, status)| (&*upstream.name, server.as_str(), status))
-            })
-        };
-        let help = "1 while health checks let a server be used";
-        families.gauges("tidegate_upstream_server_up", help, |series| {
-            servers().try_for_each(|(upstream, server, status)| {
-                series(&[("upstream", upstream), ("server", server)], u64::from(status.is_up))
-            })
-        })?;
-        let help = "1 while failed requests have taken a server out";
-        families.gauges("tidegate_upstream_server_ejected", help, |series| {
-            servers().try_for_each(|(upstream, server, status)| {
-                series(&[("upstream", upstream), ("server", server)], u64::from(status.is_ejected))
-            })
-        })?;
-        let help = "Requests that a server carries";
-        families.gauges("tidegate_upstream_requests_in_flight", help, |series| {
-            servers().try_for_each(|(upstream, server, status)| {
-                series(&[("upstream", upstream), ("server", server)], u64::from(status.in_flight))
-            })
-        })?;
-        let help = "Attempts at a server, by how they ended";
-        families.counters("tidegate_upstream_attempts", help, |series| {
-            servers().try_for_each(|(upstream, server, status)| {
-                let labels = |result| [("upstream", upstream), ("server", server), ("result", result)];
-                series(&labels("success"), status.successes)?;
-                series(&labels("failure"), status.failures)
-            })
-        })?;
-        let help = "1 for what an upstream's breaker is now";
-        families.gauges("tidegate_upstream_breaker", help, |series| {
-            const STATES: [(&str, Phase); 3] =
-                [("closed", Phase::Closed), ("open", Phase::Open), ("half_open", Phase::HalfOpen)];
-            upstreams.iter().try_for_each(|upstream| {
-                let Some(phase) = upstream.breaker else { return Ok(()) };
-                STATES.iter().try_for_each(|(name, state)| {
-                    series(&[("upstream", &upstream.name), ("state", name)], u64::from(phase == *state))
-                })
-            })
-        })
     }
 }

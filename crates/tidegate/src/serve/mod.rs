@@ -17,18 +17,23 @@ mod inherited;
 mod memory;
 mod operator;
 mod protocols;
+mod proxies;
 mod reload;
 mod rotation;
+mod route_limits;
 mod routes;
 mod tokens;
 mod trace;
+mod upstream_metrics;
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_admin::{ConfigurationStatus, Servers};
 use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot};
+use tidegate_gateway::documents::Routes as GatewayRoutes;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{Api, ApiSettings, Service, TrustedOrigins};
@@ -52,6 +57,7 @@ use inherited::Inherited;
 pub use memory::memory_warning;
 pub use protocols::Addresses;
 use protocols::{Guards, Protocols, tls_of};
+use proxies::Proxies;
 pub use reload::apply;
 pub use rotation::rotate;
 use routes::Routes;
@@ -73,8 +79,9 @@ pub struct App {
     tokens: ListenerTokens,
     tls: Vec<Secured>,
     http: Option<(Server<Routes>, Listeners)>,
-    protocols: Option<Protocols>,
+    others: Option<(Protocols, Proxies)>,
     addresses: Addresses,
+    gateway_addresses: Vec<SocketAddr>,
 }
 
 impl App {
@@ -86,7 +93,7 @@ impl App {
         let settings = &config.settings;
         let workers = usize::try_from(settings.runtime.workers).unwrap_or(usize::MAX);
         let workers = NonZeroUsize::new(workers).unwrap_or_else(available_cores);
-        let tls = load_tls(settings).map_err(StartError::Tls)?;
+        let tls = load_tls(config).map_err(StartError::Tls)?;
         let mut inherited = Inherited::of_process()?;
         let listeners = inherited.listeners(settings.http.listen, workers)?;
         let listeners = listeners.with_tls(tls_of(&tls, Listener::Http));
@@ -101,8 +108,10 @@ impl App {
         let counters = counters::open(settings, snapshots.as_ref(), &mut clock, &cores)?;
         let engine = Engine::new(set, tallies, counters, clock);
         let engine = Arc::new(engine.on_no_match(settings.on_no_match.into()));
+        let gateway = proxies::gateway(settings, &engine, &cores);
         // One line for each service.
         let services = Services::default().with(Policies::new(engine.clone()));
+        let services = services.with(GatewayRoutes::new(gateway.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
         let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
         let api = Api::new(engine.clone(), configuration.clone(), api_settings(settings, &tokens));
@@ -110,19 +119,15 @@ impl App {
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
         let status = ConfigurationStatus::new();
-        let gate = Gate {
-            permits: Permits::new(usize::try_from(settings.limits.connections).unwrap_or(usize::MAX)),
-            buffers: Buffers::new(whole(settings.limits.buffered_bytes)),
-            drain: drain.clone(),
-            stats: stats.clone(),
-        };
+        let gate = gate(settings, &drain, &stats);
         let http_permits = permits_of_a_listener(&gate).with_operation(OPERATION_CONNECTIONS);
         let guards = Guards { tls: &tls, tokens: &tokens };
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
+        let proxies = Proxies::bind(config, &gateway, workers, &gate, &tls, &mut inherited)?;
         inherited.is_used_up()?;
-        let servers = protocols.counted(Servers::default().with(Listener::Http.label(), stats));
+        let servers = counted(stats, &protocols, &proxies);
         let operator = operator::operator(
-            engine.clone(),
+            (engine.clone(), gateway),
             configuration.clone(),
             (drain.clone(), gate.buffers.clone()),
             servers,
@@ -135,7 +140,8 @@ impl App {
         let server = Server::new(Routes::new(decisions, operator), http_config(settings), http_gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
         let addresses = protocols.addresses(listeners.address());
-        let (http, protocols) = (Some((server, listeners)), Some(protocols));
+        let gateway_addresses = proxies.addresses();
+        let (http, others) = (Some((server, listeners)), Some((protocols, proxies)));
         Ok(Self {
             cores,
             drain,
@@ -147,8 +153,9 @@ impl App {
             tokens,
             tls,
             http,
-            protocols,
+            others,
             addresses,
+            gateway_addresses,
         })
     }
 
@@ -156,6 +163,12 @@ impl App {
     #[must_use]
     pub fn addresses(&self) -> Addresses {
         self.addresses
+    }
+
+    /// Where the gateway listens, with the real ports.
+    #[must_use]
+    pub fn gateway_addresses(&self) -> &[SocketAddr] {
+        &self.gateway_addresses
     }
 
     /// What is in force of all services, and the way to change it.
@@ -211,8 +224,9 @@ impl App {
         if let Some((server, listeners)) = self.http.take() {
             server.start(&self.cores, listeners);
         }
-        if let Some(protocols) = self.protocols.take() {
+        if let Some((protocols, proxies)) = self.others.take() {
             protocols.start(&self.cores);
+            proxies.start(&self.cores);
         }
         let configuration = self.configuration.clone();
         self.cores.spawn_on(0, async move { configuration.follow().await });
@@ -252,6 +266,25 @@ fn announce_altered(control: &Control) {
             "this stored document is not what was put: something else has altered the database; it is in \
              force as it is, put it again (GET /v1/set-aside)"
         );
+    }
+}
+
+/// What connections must pass, within the bounds for all listeners together.
+fn gate(settings: &Settings, drain: &Drain, stats: &Arc<Stats>) -> Gate {
+    Gate {
+        permits: Permits::new(usize::try_from(settings.limits.connections).unwrap_or(usize::MAX)),
+        buffers: Buffers::new(whole(settings.limits.buffered_bytes)),
+        drain: drain.clone(),
+        stats: Arc::clone(stats),
+    }
+}
+
+/// What all servers count.
+fn counted(http: Arc<Stats>, protocols: &Protocols, proxies: &Proxies) -> Servers {
+    let servers = protocols.counted(Servers::default().with(Listener::Http.server(), http));
+    match proxies.stats() {
+        Some(stats) => servers.with(Listener::Gateway(0).server(), stats),
+        None => servers,
     }
 }
 

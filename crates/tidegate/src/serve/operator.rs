@@ -10,7 +10,7 @@ use tidegate_admin::{
     BuildInfo, Certificates, ConfigurationStatus, Families, Family, Lifecycle, Metrics, Operator, Process,
     Readiness, Servers,
 };
-use tidegate_control::{Configuration, Control};
+use tidegate_control::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::Drain;
@@ -18,11 +18,13 @@ use tidegate_store::guard::{Guard, GuardStats};
 use tidegate_store::lease::LeaseStats;
 use tidegate_store::{Counters, memory};
 
+use super::proxies::ServedGateway;
+use super::upstream_metrics::UpstreamMetrics;
 use crate::config::Secured;
 
 /// The pages of a process with these servers.
 pub(super) fn operator(
-    engine: Arc<Engine>,
+    (engine, gateway): (Arc<Engine>, Arc<ServedGateway>),
     configuration: Configuration,
     (drain, buffers): (Drain, Buffers),
     servers: Servers,
@@ -40,26 +42,27 @@ pub(super) fn operator(
         let named = tls.iter().map(|it| (it.listener.label(), it.tls.clone()));
         metrics.register(Certificates { servers: named.collect() });
     }
-    let control = configuration.control().clone();
     metrics.register(Decisions { engine: Arc::clone(&engine) });
-    metrics.register(Stored { configuration });
+    metrics.register(Stored { configuration: configuration.clone() });
     metrics.register(Store { engine: Arc::clone(&engine) });
-    Operator::new(readiness(drain, engine, control), metrics)
+    metrics.register(UpstreamMetrics(gateway));
+    Operator::new(readiness(drain, engine, configuration), metrics)
 }
 
 /// Ready with or without the configuration's database and the counters' store: what was last in force is
 /// served, and each policy says what happens without its store.
-fn readiness(drain: Drain, engine: Arc<Engine>, control: Control) -> Readiness {
-    let (copied, altered, counting) = (control.clone(), control.clone(), Arc::clone(&engine));
+fn readiness(drain: Drain, engine: Arc<Engine>, configuration: Configuration) -> Readiness {
+    let control = configuration.control().clone();
+    let (copied, altered) = (control.clone(), control.clone());
     Readiness::new(drain)
         .degraded_because("the counters' store does not answer: decisions are made without it", move || {
-            counting.counters().guard().and_then(Guard::trouble)
+            engine.counters().guard().and_then(Guard::trouble)
         })
         .degraded("the configuration cannot be changed: its database is away or fails", move || {
             !control.is_reachable()
         })
         .degraded("stored documents are set aside: GET /v1/set-aside lists them", move || {
-            engine.set().set_aside_count() > 0
+            configuration.parts().set_aside_count() > 0
         })
         .degraded("stored documents are not what was put: GET /v1/set-aside lists them", move || {
             !altered.altered().is_empty()
@@ -94,8 +97,6 @@ impl Family for Decisions {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let set = self.engine.set();
         families.gauge("tidegate_config_revision", "Stored revision in force", set.revision().0)?;
-        let help = "Stored documents that are not in force, or not as a whole: GET /v1/set-aside lists them";
-        families.gauge("tidegate_config_set_aside", help, set.set_aside_count() as u64)?;
         let tallies = self.engine.tallies().read();
         let help = "Verdicts of each policy";
         families.counters("tidegate_decisions", help, |series| {
@@ -125,6 +126,9 @@ struct Stored {
 
 impl Family for Stored {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let help = "Documents that are not in force, or not as a whole: GET /v1/set-aside lists them";
+        let aside = self.configuration.parts().set_aside_count();
+        families.gauge("tidegate_config_set_aside", help, aside as u64)?;
         let stats = self.configuration.stats();
         let help = "Changes that wait to be stored; more than 4096 are turned away";
         families.gauge("tidegate_control_changes_waiting", help, stats.waiting as u64)?;

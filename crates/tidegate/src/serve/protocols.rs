@@ -84,8 +84,8 @@ impl Protocols {
     /// `servers` and what these count.
     pub(super) fn counted(&self, servers: Servers) -> Servers {
         servers
-            .with(Listener::Grpc.label(), self.grpc_stats.clone())
-            .with_resp(Listener::Resp.label(), self.resp_stats.clone())
+            .with(Listener::Grpc.server(), self.grpc_stats.clone())
+            .with_resp(Listener::Resp.server(), self.resp_stats.clone())
     }
 
     /// Where everything listens, HTTP at `http`.

@@ -10,7 +10,7 @@
 use tidegate_algorithms::policy::Mistake;
 
 use super::App;
-use crate::config::{Access, Config, Settings, unguarded};
+use crate::config::{Access, Config, unguarded};
 
 /// Settings that are tokens.
 const TOKENS: [&str; 3] = ["admin.token", "grpc.token", "resp.password"];
@@ -20,9 +20,9 @@ const TOKENS: [&str; 3] = ["admin.token", "grpc.token", "resp.password"];
 /// # Errors
 /// If it does not go with what is stored, or a listener would be left to everybody; what was in force stays
 /// then.
-pub async fn apply(app: &App, started_with: &Settings, config: &Config) -> Result<(), Vec<Mistake>> {
+pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<(), Vec<Mistake>> {
     let access = Access::new(&config.settings, &config.tokens);
-    let open = unguarded(started_with, &access);
+    let open = unguarded(&started_with.settings, &access);
     if !open.is_empty() {
         let mistakes = open.into_iter().map(|listener| Mistake {
             pointer: format!("/{}", listener.path.replace('.', "/")),
@@ -34,7 +34,11 @@ pub async fn apply(app: &App, started_with: &Settings, config: &Config) -> Resul
     app.configuration().replace_file(config.layers()).await?;
     app.tokens().replace(access);
     let is_token = |change: &String| change.split(' ').next().is_some_and(|path| TOKENS.contains(&path));
-    let restart = started_with.differences(&config.settings).into_iter().filter(|change| !is_token(change));
+    if started_with.listeners != config.listeners {
+        tracing::warn!("the changed [[gateway.listener]] take effect at the next start");
+    }
+    let restart =
+        started_with.settings.differences(&config.settings).into_iter().filter(|change| !is_token(change));
     for change in restart {
         tracing::warn!(change, "this setting takes effect at the next start");
     }

@@ -18,6 +18,8 @@ pub struct Tidegate {
     pub http: SocketAddr,
     pub grpc: SocketAddr,
     pub resp: SocketAddr,
+    /// The gateway's listeners, in the file's order.
+    pub gateway: Vec<SocketAddr>,
     pub data: tempfile::TempDir,
     child: Child,
     stdout: Option<JoinHandle<String>>,
@@ -78,6 +80,8 @@ impl Tidegate {
             url.split_once("://").unwrap().1.parse().unwrap()
         };
         let (http, grpc, resp) = (address("decision API"), address("gRPC"), address("RESP"));
+        let gateway = said.lines().filter_map(|line| line.trim().strip_prefix("gateway "));
+        let gateway = gateway.map(|url| url.split_once("://").unwrap().1.parse().unwrap()).collect();
         let stdout = std::thread::spawn(move || {
             let mut rest = said;
             lines.read_to_string(&mut rest).unwrap();
@@ -89,7 +93,7 @@ impl Tidegate {
             errors.read_to_string(&mut text).unwrap();
             text
         });
-        Self { http, grpc, resp, data, child, stdout: Some(stdout), stderr: Some(stderr) }
+        Self { http, grpc, resp, gateway, data, child, stdout: Some(stdout), stderr: Some(stderr) }
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,0 +1,341 @@
+//! What the reference page and the JSON schema say of the keys of `[[upstream]]` and `[[route]]`.
+//!
+//! A test reads a document with each key at the ends of its range and beyond, so that this table and what is
+//! accepted cannot differ.
+
+use serde_json::{Map, Value, json};
+
+/// One key of a document.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its place in the document: `breaker.open_seconds`.
+    pub path: &'static str,
+    /// What it may be.
+    pub shape: Shape,
+    /// What holds without it; empty: nothing.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// What a value may be.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// A name, as policies have them.
+    Name,
+    /// A text of so many bytes.
+    Text(usize, usize),
+    /// A whole number in a range.
+    Number(u64, u64),
+    /// Seconds in a range, fractions allowed.
+    Seconds(f64, f64),
+    /// True or false.
+    Flag,
+    /// One of some words.
+    Word(&'static [&'static str]),
+    /// A text, or a list of so many.
+    OneOrMore(usize),
+    /// A list of so many texts.
+    Texts(usize),
+    /// A list of so many servers: URLs, or tables of the keys under `servers`.
+    Servers(usize),
+    /// A table of so many names and texts.
+    Pairs(usize),
+    /// A table of the keys that follow.
+    Table,
+}
+
+const fn key(path: &'static str, shape: Shape, default: &'static str, doc: &'static str) -> Key {
+    Key { path, shape, default, doc }
+}
+
+const DAY: f64 = 86_400.0;
+
+const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
+const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
+
+/// The keys of an upstream.
+pub const UPSTREAM_KEYS: &[Key] = &[
+    key("name", Shape::Name, "", "Its name, for routes and metrics."),
+    key("servers", Shape::Servers(1_000), "", "The servers, which do the same work: `http://host:port`."),
+    key("servers.url", Shape::Text(1, 8_192), "", "Where a server is."),
+    key("servers.weight", Shape::Number(0, 1_000), "1", "Its share among the servers; 0: it gets nothing."),
+    key(
+        "servers.max_requests",
+        Shape::Number(1, 1_000_000),
+        "the upstream's",
+        "Most requests at it at once.",
+    ),
+    key("protocol", Shape::Word(PROTOCOLS), "http1", "What is spoken with them."),
+    key("tls", Shape::Table, "none", "How servers with `https://` are known."),
+    key(
+        "tls.ca_file",
+        Shape::Text(1, 4_096),
+        "the system's",
+        "PEM file with the authorities of their certificates.",
+    ),
+    key(
+        "tls.server_name",
+        Shape::Text(1, 253),
+        "the server's host",
+        "The name that their certificates must have.",
+    ),
+    key("balance", Shape::Word(BALANCES), "least_requests", "How the next server is chosen."),
+    key("hash_by", Shape::Text(1, 256), "address", "What `ring_hash` goes by: `address`, or `header:NAME`."),
+    key(
+        "slow_start_seconds",
+        Shape::Seconds(0.0, DAY),
+        "0",
+        "How long a server that came up gets less than its share.",
+    ),
+    key(
+        "eject_after",
+        Shape::Number(0, 1_000_000),
+        "5",
+        "Failed requests in a row that take a server out; 0: none do. At most half of the servers are out.",
+    ),
+    key("eject_seconds", Shape::Seconds(0.001, DAY), "10", "For how long; longer each time."),
+    key("check", Shape::Table, "none", "How servers are checked in the background."),
+    key(
+        "check.path",
+        Shape::Text(1, 1_024),
+        "none",
+        "What is asked for; without it, a connection is enough.",
+    ),
+    key(
+        "check.grpc",
+        Shape::Text(0, 127),
+        "none",
+        "The service that is asked for by gRPC's health protocol, in place of `path`; empty: the server.",
+    ),
+    key(
+        "check.interval_seconds",
+        Shape::Seconds(0.01, DAY),
+        "10",
+        "Time between two checks of a server, a fifth more or less.",
+    ),
+    key("check.timeout_seconds", Shape::Seconds(0.001, DAY), "5", "Longest that a check may take."),
+    key("check.rise", Shape::Number(1, 1_000), "2", "Checks in a row that must pass before a server is up."),
+    key("check.fall", Shape::Number(1, 1_000), "3", "Checks in a row that must fail before it is down."),
+    key("check.status", Shape::Number(100, 599), "200 to 299", "The status that passes."),
+    key("breaker", Shape::Table, "on", "When the upstream is no longer asked."),
+    key("retries", Shape::Table, "on", "How often a request is tried."),
+    key(
+        "retries.attempts",
+        Shape::Number(1, 10),
+        "3",
+        "Most attempts for a request, the first one included.",
+    ),
+    key("retries.percent", Shape::Number(0, 100), "10", "Further attempts, as a share of the requests."),
+    key(
+        "retries.least_per_second",
+        Shape::Number(0, 1_000_000),
+        "10",
+        "Further attempts a second that are always allowed.",
+    ),
+    key("connect_timeout_seconds", Shape::Seconds(0.001, DAY), "1", "Longest wait for a connection."),
+    key(
+        "idle_connections",
+        Shape::Number(0, 1_000_000),
+        "128",
+        "Most idle connections to each server that a core keeps.",
+    ),
+    key("idle_timeout_seconds", Shape::Seconds(0.001, DAY), "30", "How long it keeps them."),
+    key("max_requests", Shape::Number(1, 1_000_000), "10000", "Most requests at each server at once."),
+];
+
+/// The keys of a breaker, an upstream's or a route's.
+const BREAKER_KEYS: &[Key] = &[
+    key("breaker.enabled", Shape::Flag, "true", "Whether there is one."),
+    key("breaker.calls", Shape::Number(1, 10_000), "100", "It judges so many calls."),
+    key(
+        "breaker.seconds",
+        Shape::Seconds(0.001, DAY),
+        "none",
+        "It judges the calls of so long, in place of `calls`.",
+    ),
+    key(
+        "breaker.minimum_calls",
+        Shape::Number(1, 10_000),
+        "20",
+        "It opens at so many calls at the earliest.",
+    ),
+    key("breaker.failure_percent", Shape::Number(1, 100), "50", "Share of failed calls that opens it."),
+    key("breaker.slow_percent", Shape::Number(1, 100), "50", "Share of slow calls that opens it."),
+    key("breaker.slow_seconds", Shape::Seconds(0.001, DAY), "3", "A call that takes longer is slow."),
+    key("breaker.open_seconds", Shape::Seconds(0.001, DAY), "60", "How long it lets nothing through."),
+    key(
+        "breaker.trials",
+        Shape::Number(1, 1_000),
+        "10",
+        "Calls after that, by which it closes or opens again.",
+    ),
+];
+
+/// The keys of a route.
+pub const ROUTE_KEYS: &[Key] = &[
+    key("name", Shape::Name, "", "Its name, for metrics, the log and limits."),
+    key(
+        "host",
+        Shape::OneOrMore(100),
+        "all",
+        "Hosts that it is for, without a port; `*.example.com`: all names below one.",
+    ),
+    key(
+        "path",
+        Shape::Text(1, 8_192),
+        "all",
+        "Paths that it is for: `/a`; `/a/*` with all below it; `/a/{id}` with any one part.",
+    ),
+    key("method", Shape::OneOrMore(20), "all", "Methods that it is for."),
+    key("header", Shape::Pairs(100), "none", "Header fields that a request must have, with these values."),
+    key("query", Shape::Pairs(20), "none", "Parameters that the query must have, with these values."),
+    key(
+        "upstream",
+        Shape::Text(1, 64),
+        "",
+        "The upstream that requests go to. This, `redirect` or `respond` must be there.",
+    ),
+    key("redirect", Shape::Table, "", "Where requests are sent to in place of an upstream."),
+    key("redirect.status", Shape::Number(301, 308), "302", "301, 302, 303, 307 or 308."),
+    key("redirect.location", Shape::Text(1, 8_192), "", "The URL or path."),
+    key("respond", Shape::Table, "", "What is answered in place of an upstream."),
+    key("respond.status", Shape::Number(200, 599), "200", "The status."),
+    key("respond.body", Shape::Text(0, 1 << 20), "empty", "The body."),
+    key("respond.content_type", Shape::Text(1, 256), "text/plain; charset=utf-8", "The body's media type."),
+    key(
+        "policies",
+        Shape::Texts(32),
+        "none",
+        "Policies that a request is charged under, and no others; none: it is not limited.",
+    ),
+    key(
+        "strip_prefix",
+        Shape::Text(1, 8_192),
+        "none",
+        "Taken off the front of the path before it is forwarded.",
+    ),
+    key("add_prefix", Shape::Text(1, 8_192), "none", "Put in front of the path before it is forwarded."),
+    key(
+        "request_fields",
+        Shape::Table,
+        "none",
+        "Changes to the request's fields: remove, then set, then add.",
+    ),
+    key("request_fields.remove", Shape::Texts(100), "none", "Names of fields."),
+    key("request_fields.set", Shape::Pairs(100), "none", "In place of what is there."),
+    key("request_fields.add", Shape::Pairs(100), "none", "Beside what is there."),
+    key("response_fields", Shape::Table, "none", "Changes to the reply's fields, likewise."),
+    key("response_fields.remove", Shape::Texts(100), "none", "Names of fields."),
+    key("response_fields.set", Shape::Pairs(100), "none", "In place of what is there."),
+    key("response_fields.add", Shape::Pairs(100), "none", "Beside what is there."),
+    key("max_body_bytes", Shape::Number(0, 1 << 40), "1099511627776", "Most bytes of a request's body."),
+    key("first_byte_timeout_seconds", Shape::Seconds(0.001, DAY), "30", "Longest wait for a reply's head."),
+    key("idle_timeout_seconds", Shape::Seconds(0.001, DAY), "60", "Longest wait for more of a reply's body."),
+    key(
+        "timeout_seconds",
+        Shape::Seconds(0.001, DAY),
+        "first_byte_timeout_seconds",
+        "Longest that all attempts together may take, up to a reply's head.",
+    ),
+    key("upgrades", Shape::Texts(8), "websocket", "Protocols that a request may change to."),
+    key(
+        "upgrade_idle_timeout_seconds",
+        Shape::Seconds(0.001, DAY),
+        "3600",
+        "Longest silence after that, in both directions.",
+    ),
+    key("breaker", Shape::Table, "none", "A breaker of the route's own, beside the upstream's."),
+    key("fallback", Shape::Table, "none", "What is answered in place of the gateway's own 502, 503 and 504."),
+    key("fallback.status", Shape::Number(200, 599), "503", "The status."),
+    key("fallback.body", Shape::Text(0, 1 << 20), "empty", "The body."),
+    key("fallback.content_type", Shape::Text(1, 256), "text/plain; charset=utf-8", "The body's media type."),
+];
+
+impl Key {
+    /// What is accepted, in words.
+    #[must_use]
+    pub fn accepted(&self) -> String {
+        match self.shape {
+            Shape::Name => "1 to 64 of a-z, 0-9, `-`, `_`, `.`, starting with a letter".to_owned(),
+            Shape::Text(least, most) => format!("a string of {least} to {most} bytes"),
+            Shape::Number(least, most) => format!("a whole number from {least} to {most}"),
+            Shape::Seconds(least, most) => format!("seconds from {least} to {most}"),
+            Shape::Flag => "true, false".to_owned(),
+            Shape::Word(words) => words.join(", "),
+            Shape::OneOrMore(most) => format!("a string, or a list of up to {most}"),
+            Shape::Texts(most) => format!("a list of up to {most} strings"),
+            Shape::Servers(most) => format!("a list of 1 to {most} URLs, or tables"),
+            Shape::Pairs(most) => format!("a table of up to {most} strings"),
+            Shape::Table => "a table".to_owned(),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = match self.shape {
+            Shape::Name => json!({ "type": "string", "pattern": "^[a-z][a-z0-9._-]{0,63}$" }),
+            Shape::Text(least, most) => json!({ "type": "string", "minLength": least, "maxLength": most }),
+            Shape::Number(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Shape::Seconds(least, most) => json!({ "type": "number", "minimum": least, "maximum": most }),
+            Shape::Flag => json!({ "type": "boolean" }),
+            Shape::Word(words) => json!({ "enum": words }),
+            Shape::OneOrMore(most) => json!({ "oneOf": [
+                { "type": "string" },
+                { "type": "array", "maxItems": most, "items": { "type": "string" } },
+            ] }),
+            Shape::Texts(most) => json!({ "type": "array", "maxItems": most, "items": { "type": "string" } }),
+            Shape::Servers(most) => json!({ "type": "array", "minItems": 1, "maxItems": most }),
+            Shape::Pairs(most) => json!({
+                "type": "object", "maxProperties": most, "additionalProperties": { "type": "string" },
+            }),
+            Shape::Table => json!({ "type": "object" }),
+        };
+        if let Some(fields) = schema.as_object_mut() {
+            fields.insert("description".to_owned(), Value::from(self.doc));
+        }
+        schema
+    }
+}
+
+/// The keys with those of a breaker after its own.
+pub fn with_breaker(keys: &'static [Key]) -> impl Iterator<Item = &'static Key> {
+    keys.iter().flat_map(|key| {
+        let inner = if key.path == "breaker" { BREAKER_KEYS } else { &[] };
+        std::iter::once(key).chain(inner)
+    })
+}
+
+/// The JSON schema of a document with these keys, of which `required` must be there.
+#[must_use]
+pub fn schema(keys: &'static [Key], required: &[&str]) -> Value {
+    let mut schema = table(with_breaker(keys).collect(), "");
+    schema["required"] = json!(required);
+    schema
+}
+
+/// The schema of the keys right below `prefix`.
+fn table(keys: Vec<&Key>, prefix: &str) -> Value {
+    let mut properties = Map::new();
+    for key in &keys {
+        let Some(name) = key.path.strip_prefix(prefix).filter(|name| !name.contains('.')) else { continue };
+        let inner = format!("{}.", key.path);
+        let mut schema = key.schema();
+        if keys.iter().any(|other| other.path.starts_with(&inner)) {
+            let inner = table(keys.clone(), &inner);
+            match key.shape {
+                Shape::Servers(_) => {
+                    schema["items"] = json!({ "oneOf": [{ "type": "string" }, inner] });
+                }
+                _ => {
+                    schema["additionalProperties"] = json!(false);
+                    schema["properties"] = inner["properties"].clone();
+                }
+            }
+        }
+        properties.insert(name.to_owned(), schema);
+    }
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! The gateway's part of the configuration: upstreams and routes, from the file and from the control store.
+//!
+//! ```text
+//!   file                stored
+//!   [[upstream]]   -->  documents of kind upstream    a stored document hides the file's of its name
+//!   [[route]]      -->  documents of kind route
+//! ```
+//!
+//! What cannot be in force is set aside: a document that does not parse, one too many, a route whose upstream
+//! is not there, a route that can never match. A change or a file that would set aside what is in force is
+//! refused. The policies that routes list belong to the decision service: they are looked up by name among
+//! its documents ([`Service::dangling`]).
+//!
+//! A document whose revision did not change is not read again, and a change of other services' documents
+//! leaves the gateway alone.
+
+mod announce;
+mod entry;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use tidegate_algorithms::document::Mistake;
+use tidegate_control::{Change, Kind, Parts, Service, SetAside, Snapshot};
+
+use self::entry::{Documented, Entry, aside, merge};
+use crate::config::{Action, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
+use crate::limits::Limits;
+use crate::service::Gateway;
+use crate::table::unreachable;
+
+/// Documents that are routes; their names are the routes'.
+pub const ROUTE: Kind = Kind::new("route");
+
+/// Documents that are upstreams; their names are the upstreams'.
+pub const UPSTREAM: Kind = Kind::new("upstream");
+
+/// What a route's `policies` name: the documents of another service.
+const POLICY: Kind = Kind::new("policy");
+
+/// What the file declares.
+#[derive(Clone, Debug, Default)]
+pub struct GatewayLayer {
+    upstreams: Vec<Entry<UpstreamConfig>>,
+    routes: Vec<Entry<RouteConfig>>,
+}
+
+/// Upstreams and routes that are in force together, and the stored documents that they were made from.
+#[derive(Clone, Debug)]
+pub struct Routing {
+    documents: Snapshot,
+    table: Arc<RoutingTable>,
+}
+
+#[derive(Debug)]
+struct RoutingTable {
+    layer: Arc<GatewayLayer>,
+    upstreams: Vec<Entry<UpstreamConfig>>,
+    routes: Vec<Entry<RouteConfig>>,
+    set_aside: Vec<SetAside>,
+    /// Each policy that a route lists, with the first place that does.
+    listed: HashMap<Arc<str>, String>,
+}
+
+/// The routes and upstreams of a gateway.
+pub struct Routes {
+    gateway: Arc<dyn Apply>,
+    in_force: Mutex<Option<Arc<RoutingTable>>>,
+}
+
+/// A gateway of whatever limiter.
+trait Apply: Send + Sync {
+    fn apply(&self, config: &GatewayConfig);
+}
+
+impl<L: Limits> Apply for Gateway<L> {
+    fn apply(&self, config: &GatewayConfig) {
+        Self::apply(self, config);
+    }
+}
+
+impl GatewayLayer {
+    /// Checks what a file has under `[[upstream]]` and `[[route]]`; `policies` are those that a route may list.
+    ///
+    /// # Errors
+    /// As [`GatewayConfig::check`].
+    pub fn check(upstreams: &[Value], routes: &[Value], policies: &[&str]) -> Result<Self, Vec<Mistake>> {
+        fn entries<T>(configs: Vec<Arc<T>>, documents: &[Value]) -> Vec<Entry<T>> {
+            let pairs = configs.into_iter().zip(documents);
+            let entry = |(config, document): (Arc<T>, &Value)| {
+                let document = Arc::new(document.clone());
+                Entry { config, document, revision: None }
+            };
+            pairs.map(entry).collect()
+        }
+        // In the order of the lists, and as many: what has a mistake gives none of them.
+        let checked = GatewayConfig::check(upstreams, routes, policies)?;
+        let upstreams = entries(checked.upstreams, upstreams);
+        Ok(Self { upstreams, routes: entries(checked.routes, routes) })
+    }
+
+    /// How many upstreams and routes it has.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.upstreams.len(), self.routes.len())
+    }
+
+    /// Its upstreams and routes.
+    #[must_use]
+    pub fn config(&self) -> GatewayConfig {
+        config(&self.upstreams, &self.routes)
+    }
+}
+
+fn config(upstreams: &[Entry<UpstreamConfig>], routes: &[Entry<RouteConfig>]) -> GatewayConfig {
+    GatewayConfig {
+        upstreams: upstreams.iter().map(|entry| Arc::clone(&entry.config)).collect(),
+        routes: routes.iter().map(|entry| Arc::clone(&entry.config)).collect(),
+    }
+}
+
+impl Routing {
+    /// The upstreams and routes of a file with the stored ones on top.
+    #[must_use]
+    pub fn assemble(layer: Arc<GatewayLayer>, stored: &Snapshot) -> Self {
+        let table = RoutingTable::assemble(layer, stored, None);
+        Self { documents: stored.clone(), table: Arc::new(table) }
+    }
+
+    /// These, with other stored documents.
+    fn after(&self, stored: &Snapshot) -> Self {
+        let changed = stored.changes_since(&self.documents);
+        let is_same_history = changed.is_some();
+        let concerns_it =
+            changed.is_none_or(|mut changes| changes.any(|(kind, _)| Routes::KINDS.contains(&kind)));
+        let table = if concerns_it {
+            let last = Some(&*self.table).filter(|_| is_same_history);
+            Arc::new(RoutingTable::assemble(Arc::clone(&self.table.layer), stored, last))
+        } else {
+            Arc::clone(&self.table)
+        };
+        Self { documents: stored.clone(), table }
+    }
+
+    /// What is served.
+    #[must_use]
+    pub fn config(&self) -> GatewayConfig {
+        config(&self.table.upstreams, &self.table.routes)
+    }
+
+    /// What is not in force, and why.
+    #[must_use]
+    pub fn set_aside(&self) -> &[SetAside] {
+        &self.table.set_aside
+    }
+
+    /// What is set aside and was not, or for another reason, in the set before.
+    fn newly_aside<'a>(&'a self, last: Option<&'a Self>) -> impl Iterator<Item = &'a SetAside> {
+        let known = last.map(|last| &*last.table.set_aside).unwrap_or_default();
+        let known: HashMap<(Kind, &str), &SetAside> =
+            known.iter().map(|it| ((it.kind, &*it.name), it)).collect();
+        let is_new = move |it: &&SetAside| known.get(&(it.kind, &*it.name)).is_none_or(|old| **old != **it);
+        self.table.set_aside.iter().filter(is_new)
+    }
+}
+
+impl RoutingTable {
+    fn assemble(layer: Arc<GatewayLayer>, stored: &Snapshot, last: Option<&Self>) -> Self {
+        let mut set_aside = Vec::new();
+        let known = last.map(|last| &*last.upstreams).unwrap_or_default();
+        let upstreams = merge(&layer.upstreams, stored, known, &mut set_aside);
+        let known = last.map(|last| &*last.routes).unwrap_or_default();
+        let mut routes = merge(&layer.routes, stored, known, &mut set_aside);
+        let names: HashSet<&str> = upstreams.iter().map(|upstream| &*upstream.config.name).collect();
+        routes.retain(|route| {
+            let Action::Forward { upstream } = &route.config.action else { return true };
+            let is_there = names.contains(&**upstream);
+            if !is_there {
+                let name = &route.config.name;
+                set_aside.push(aside(
+                    route,
+                    Mistake {
+                        pointer: format!("/route/{name}/upstream"),
+                        problem: format!("is {upstream:?}, which is not the name of an upstream"),
+                        accepted: "the name of an upstream".to_owned(),
+                    },
+                ));
+            }
+            is_there
+        });
+        let configs: Vec<&RouteConfig> = routes.iter().map(|route| &*route.config).collect();
+        let hidden: HashMap<usize, Arc<str>> = unreachable(&configs)
+            .into_iter()
+            .map(|(place, first)| (place, Arc::clone(&configs[first].name)))
+            .collect();
+        let mut place = 0;
+        routes.retain(|route| {
+            let first = hidden.get(&place);
+            place += 1;
+            if let Some(first) = first {
+                let pointer = format!("/route/{}", route.config.name);
+                set_aside.push(aside(route, Mistake { pointer, ..never_matches(first) }));
+            }
+            first.is_none()
+        });
+        let mut listed = HashMap::new();
+        for route in &routes {
+            for (index, policy) in route.config.policies.iter().enumerate() {
+                let place = || format!("/route/{}/policies/{index}", route.config.name);
+                listed.entry(Arc::clone(policy)).or_insert_with(place);
+            }
+        }
+        Self { layer, upstreams, routes, set_aside, listed }
+    }
+
+    fn document(&self, kind: Kind, name: &str) -> Option<&Arc<Value>> {
+        fn find<'e, T: Documented>(entries: &'e [Entry<T>], name: &str) -> Option<&'e Arc<Value>> {
+            entries.iter().find(|entry| **entry.config.name() == *name).map(|entry| &entry.document)
+        }
+        if kind == ROUTE { find(&self.routes, name) } else { find(&self.upstreams, name) }
+    }
+}
+
+impl Routes {
+    /// Those of `gateway`.
+    #[must_use]
+    pub fn new<L: Limits>(gateway: Arc<Gateway<L>>) -> Self {
+        Self { gateway, in_force: Mutex::default() }
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Routes").finish_non_exhaustive()
+    }
+}
+
+impl Service for Routes {
+    const KINDS: &'static [Kind] = &[UPSTREAM, ROUTE];
+    type Layer = GatewayLayer;
+    type Set = Routing;
+
+    fn assemble(&self, layer: Arc<GatewayLayer>, stored: &Snapshot) -> Routing {
+        Routing::assemble(layer, stored)
+    }
+
+    fn after(&self, last: &Routing, stored: &Snapshot) -> Routing {
+        last.after(stored)
+    }
+
+    fn objections(&self, last: &Routing, next: &Routing, change: Option<&Change>) -> Vec<Mistake> {
+        if Arc::ptr_eq(&last.table, &next.table) || change.is_some_and(|it| !Self::KINDS.contains(&it.kind)) {
+            return Vec::new();
+        }
+        next.newly_aside(Some(last)).flat_map(|it| it.mistakes.iter().cloned()).collect()
+    }
+
+    fn dangling(&self, set: &Routing, parts: &Parts) -> Vec<Mistake> {
+        let wrong = |(policy, place): (&Arc<str>, &String)| {
+            let problem = match parts.document(POLICY, policy) {
+                None => format!("is {policy:?}, which is not the name of a policy"),
+                Some(document) if document["algorithm"] == "concurrency" => {
+                    format!("is {policy:?}, a concurrency limit, which a route cannot give back")
+                }
+                Some(_) => return None,
+            };
+            let accepted = "the name of a policy that is no concurrency limit".to_owned();
+            Some(Mistake { pointer: place.clone(), problem, accepted })
+        };
+        set.table.listed.iter().filter_map(wrong).collect()
+    }
+
+    fn document(&self, set: &Routing, kind: Kind, name: &str) -> Option<Value> {
+        set.table.document(kind, name).map(|document| Value::clone(document))
+    }
+
+    fn names(&self, set: &Routing, kind: Kind) -> Vec<Arc<str>> {
+        if kind == ROUTE {
+            return set.table.routes.iter().map(|route| Arc::clone(&route.config.name)).collect();
+        }
+        set.table.upstreams.iter().map(|upstream| Arc::clone(&upstream.config.name)).collect()
+    }
+
+    fn set_aside(&self, set: &Routing) -> Vec<SetAside> {
+        set.table.set_aside.clone()
+    }
+
+    fn set_aside_count(&self, set: &Routing) -> usize {
+        set.table.set_aside.len()
+    }
+
+    fn announce(&self, last: Option<&Routing>, next: &Routing) {
+        let Some(last) = last else {
+            return announce::set_aside(next.newly_aside(None));
+        };
+        if Arc::ptr_eq(&last.table, &next.table) {
+            return;
+        }
+        let (before, after) = (&last.table.layer, &next.table.layer);
+        if !Arc::ptr_eq(before, after) {
+            announce::file(&before.upstreams, &after.upstreams);
+            announce::file(&before.routes, &after.routes);
+        }
+        announce::set_aside(next.newly_aside(Some(last)));
+    }
+
+    fn put_in_force(&self, set: Arc<Routing>) {
+        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        if in_force.as_ref().is_none_or(|table| !Arc::ptr_eq(table, &set.table)) {
+            self.gateway.apply(&set.config());
+            *in_force = Some(Arc::clone(&set.table));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The order in which routes are looked at, for people: what `tidegate check` shows.
+//!
+//! It says in a list what the index of `table.rs` does; a test there compares the two.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use crate::config::{Action, GatewayConfig, HostPattern, PathPattern, RouteConfig, Segment};
+use crate::route::Route;
+
+/// A route for one of its hosts. It reads as a line: `shop.example /api/* GET -> upstream app`.
+#[derive(Clone, Copy, Debug)]
+pub struct RankedRoute<'c> {
+    /// The route.
+    pub route: &'c RouteConfig,
+    host: Option<&'c HostPattern>,
+}
+
+impl GatewayConfig {
+    /// Every route, once for each of its hosts, in the order in which they are looked at: the first that
+    /// accepts a request has it.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<RankedRoute<'_>> {
+        let mut ranked: Vec<RankedRoute<'_>> = Vec::new();
+        for route in &self.routes {
+            ranked.extend(route.hosts.iter().map(|host| RankedRoute { route, host: Some(host) }));
+            if route.hosts.is_empty() {
+                ranked.push(RankedRoute { route, host: None });
+            }
+        }
+        // Stable: of equals, the first in the file stays first.
+        ranked.sort_by_cached_key(|it| {
+            (host_rank(it.host), path_rank(&it.route.path), Reverse(Route::conditions(it.route)))
+        });
+        ranked
+    }
+}
+
+/// Exact names by name, then suffixes, the longest first, then all hosts.
+fn host_rank(host: Option<&HostPattern>) -> (u8, Reverse<usize>, String) {
+    match host {
+        Some(HostPattern::Exact(name)) => (0, Reverse(0), name.to_string()),
+        Some(HostPattern::Suffix(suffix)) => (1, Reverse(suffix.len()), suffix.to_string()),
+        None => (2, Reverse(0), String::new()),
+    }
+}
+
+/// Exact paths, then patterns, where a given part comes before a parameter, then prefixes, the longest first.
+fn path_rank(path: &PathPattern) -> (u8, Vec<(bool, &str)>, Reverse<usize>, &str) {
+    match path {
+        PathPattern::Exact(path) => (0, Vec::new(), Reverse(0), path),
+        PathPattern::Segments(segments) => {
+            let parts = segments.iter().map(|segment| match segment {
+                Segment::Literal(text) => (false, &**text),
+                Segment::Parameter(_) => (true, ""),
+            });
+            (1, parts.collect(), Reverse(0), "")
+        }
+        PathPattern::Prefix(path) => (2, Vec::new(), Reverse(path.len()), path),
+    }
+}
+
+impl fmt::Display for RankedRoute<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RouteConfig { path, methods, fields, query, action, policies, .. } = self.route;
+        match self.host {
+            Some(HostPattern::Exact(name)) => write!(out, "{name} ")?,
+            Some(HostPattern::Suffix(suffix)) => write!(out, "*{suffix} ")?,
+            None => write!(out, "* ")?,
+        }
+        match path {
+            PathPattern::Exact(path) => write!(out, "{path}")?,
+            PathPattern::Prefix(path) => write!(out, "{path}/*")?,
+            PathPattern::Segments(segments) => segments.iter().try_for_each(|segment| match segment {
+                Segment::Literal(text) => write!(out, "/{text}"),
+                Segment::Parameter(name) => write!(out, "/{{{name}}}"),
+            })?,
+        }
+        let methods: Vec<&str> = methods.iter().map(http::Method::as_str).collect();
+        if !methods.is_empty() {
+            write!(out, " {}", methods.join("|"))?;
+        }
+        fields.iter().try_for_each(|(name, _)| write!(out, " header:{name}"))?;
+        query.iter().try_for_each(|(name, _)| write!(out, " query:{name}"))?;
+        match action {
+            Action::Forward { upstream } => write!(out, " -> upstream {upstream}")?,
+            Action::Reply(reply) => write!(out, " -> {}", reply.status.as_u16())?,
+        }
+        if !policies.is_empty() {
+            write!(out, ", limited by {}", policies.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::table::Table;
+
+    #[test]
+    fn the_list_has_the_order_of_the_index() {
+        let routes = [
+            json!({"path": "/*"}),
+            json!({"path": "/users/{id}"}),
+            json!({"path": "/users/me"}),
+            json!({"path": "/users/me", "method": "GET"}),
+            json!({"path": "/users/*"}),
+            json!({"host": "*.example.com"}),
+            json!({"host": ["a.example.com", "*.b.example.com"], "path": "/users/*"}),
+            json!({"path": "/{what}/me"}),
+        ];
+        let routes: Vec<Value> = (0..)
+            .zip(routes)
+            .map(|(index, mut route): (u32, Value)| {
+                route["name"] = json!(format!("r{index}"));
+                route["respond"] = json!({});
+                route
+            })
+            .collect();
+        let config = GatewayConfig::check(&[], &routes, &[]).expect("good routes");
+        let table = Table::new(config.routes.iter().map(|route| &**route));
+        let order = config.in_order();
+        let requests = [
+            ("h", "/users/me"),
+            ("h", "/users/7"),
+            ("a.example.com", "/users/me"),
+            ("x.b.example.com", "/users/7"),
+            ("x.example.com", "/users/7"),
+            ("h", "/other/me"),
+            ("h", "/"),
+        ];
+        for (host, path) in requests {
+            // Refusing the first one found gives the next, so that the whole order is seen.
+            let mut refused: Vec<usize> = Vec::new();
+            while let Some(found) = table.find(host, path, |position| !refused.contains(&position)) {
+                refused.push(found);
+            }
+            let places = refused.iter().map(|position| {
+                let route = &*config.routes[*position];
+                let place = order.iter().position(|it| std::ptr::eq(it.route, route) && it.is_for(host));
+                place.expect("a route that was found is in the list")
+            });
+            assert!(places.is_sorted(), "{host} {path}: {refused:?}");
+            assert!(!refused.is_empty());
+        }
+        assert_eq!(order[0].to_string(), "a.example.com /users/* -> 200");
+        assert_eq!(order[4].to_string(), "* /users/me -> 200");
+    }
+
+    impl RankedRoute<'_> {
+        fn is_for(&self, host: &str) -> bool {
+            match self.host {
+                Some(HostPattern::Exact(name)) => **name == *host,
+                Some(HostPattern::Suffix(suffix)) => host.ends_with(&**suffix),
+                None => true,
+            }
+        }
+    }
+}

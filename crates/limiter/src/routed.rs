@@ -1,0 +1,130 @@
+//! Decisions about requests that a gateway routes: under the policies that the route lists.
+//!
+//! Each attribute has one source, as for `/v1/check` (decision 0065):
+//!
+//! | attribute | source, unless `[attributes.gateway]` names one |
+//! |---|---|
+//! | `route`, `method`, `host`, `path` | the request, the path in normal form |
+//! | `ip` | the client's address; an IPv6 one as its /64 |
+//! | `client_id` | the same, also where the configured source has no value |
+//!
+//! What no policy looks at is left out, so that it may be longer than an attribute.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use thiserror::Error;
+use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source};
+
+use crate::decision::Decision;
+use crate::engine::{Ask, Engine};
+use crate::error::AskError;
+use crate::policy_set::{CLIENT_ID, PolicySet};
+use crate::sources::{self, SourceError};
+
+/// An attribute's name and value.
+type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutedRequest<'a> {
+    /// The name of its route.
+    pub route: &'a str,
+    /// Its method.
+    pub method: &'a str,
+    /// Its host.
+    pub host: &'a str,
+    /// Its path, in normal form.
+    pub path: &'a str,
+    /// Its query, as it came.
+    pub query: &'a str,
+    /// Whose request it is.
+    pub client: IpAddr,
+    /// Its header fields.
+    pub fields: &'a HeaderMap,
+}
+
+/// Why there is no decision.
+#[derive(Debug, Error)]
+pub enum RoutedError {
+    /// What the request states has no one reading.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The request is out of bounds, or the store gave no answer.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
+
+impl Engine {
+    /// Decides a routed request under those of `policies` that apply. `peek`: as if one unit were spent.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`]; and when an attribute has no one value.
+    pub async fn decide_routed(
+        &self,
+        policies: &[Arc<str>],
+        request: &RoutedRequest<'_>,
+        peek: bool,
+    ) -> Result<Decision, RoutedError> {
+        let set = self.in_force();
+        let address = sources::address_text(request.client);
+        let attributes = request.attributes(&set, &address)?;
+        let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
+        let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek, can_release: false };
+        Ok(self.decide_under(policies, &ask).await?)
+    }
+}
+
+impl<'a> RoutedRequest<'a> {
+    fn attributes(
+        &'a self,
+        set: &'a PolicySet,
+        address: &'a str,
+    ) -> Result<Vec<NamedValue<'a>>, SourceError> {
+        let sources = &set.sources().gateway;
+        let configured = sources.read(|source| self.look(source, address))?;
+        let has_client = configured.iter().any(|(name, _)| *name == CLIENT_ID);
+        let built_in = [
+            ("route", self.route),
+            ("method", self.method),
+            ("host", self.host),
+            ("path", self.path),
+            ("ip", address),
+        ];
+        let built_in = built_in.into_iter().filter(|(name, _)| sources.of(name).is_none());
+        let client = Some((CLIENT_ID, address)).filter(|_| !has_client);
+        let mut attributes = configured;
+        let value = |(name, value): (&'a str, &'a str)| (name, Cow::Borrowed(value.as_bytes()));
+        attributes.extend(built_in.chain(client).map(value));
+        attributes.retain(|(name, value)| value.len() <= MAX_VALUE_BYTES || set.uses(name));
+        Ok(attributes)
+    }
+
+    fn look(&'a self, source: &Source, address: &'a str) -> Result<Option<Cow<'a, [u8]>>, SourceError> {
+        Ok(match source {
+            Source::Header(name) => sources::header(self.fields, name)?.map(Cow::Borrowed),
+            Source::Cookie(name) => sources::cookie(self.fields, name)?.map(Cow::Borrowed),
+            Source::Query(name) => self.parameter(name)?,
+            Source::PathPart(number) => {
+                self.path.split('/').nth(*number).map(|part| Cow::Borrowed(part.as_bytes()))
+            }
+            Source::Address => Some(Cow::Borrowed(address.as_bytes())),
+            // The configuration takes no such source for this protocol.
+            Source::TlsName => None,
+        })
+    }
+
+    fn parameter(&self, name: &str) -> Result<Option<Cow<'a, [u8]>>, SourceError> {
+        let parsed = form_urlencoded::parse(self.query.as_bytes());
+        let mut values = parsed.filter(|(other, _)| other == name).map(|(_, value)| value);
+        match (values.next(), values.next()) {
+            (_, Some(_)) => Err(SourceError::RepeatedParameter(name.to_owned())),
+            (value, None) => Ok(value.map(|value| match value {
+                Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+            })),
+        }
+    }
+}

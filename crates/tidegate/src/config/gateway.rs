@@ -1,0 +1,200 @@
+//! The file's `[[upstream]]`, `[[route]]` and `[[gateway.listener]]` entries, with the lines of the file put to
+//! their mistakes.
+//!
+//! A route of the file must name an upstream and policies of the file (or the built-in policy, where it declares
+//! none): a route whose limit is not there would be no limit at all. Stored routes may name whatever is in force.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde_json::{Value as Json, json};
+use tidegate_algorithms::document::DocumentReader;
+use tidegate_algorithms::policy::{Algorithm, Mistake as DocumentMistake, Policy};
+use tidegate_gateway::documents::GatewayLayer;
+use tidegate_limiter::policy_set::{DEFAULT_POLICY, FileLayer};
+
+use super::Settings;
+use super::document::Document;
+use super::mistake::{Found, Origin, path};
+use super::policies::Checker;
+
+/// Most listeners of a gateway.
+const MAX_LISTENERS: usize = 64;
+
+/// The table that holds the listeners, beside its settings.
+pub(super) const TABLE: &str = "gateway";
+
+/// The array of listeners in it.
+pub(super) const LISTENERS: &str = "listener";
+
+const LISTENER_KEYS: [&str; 4] = ["listen", "tls_certificate", "tls_key", "tls_client_ca"];
+const ADDRESS: &str = "an address and a port, as in \"127.0.0.1:8080\" or \"[::]:443\"";
+
+/// Where clients of the gateway connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayListener {
+    /// Its address.
+    pub listen: SocketAddr,
+    /// PEM file with its certificate; clients must then speak TLS.
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the certificate's key.
+    pub tls_key: Option<PathBuf>,
+    /// PEM file with the authorities of clients' certificates.
+    pub tls_client_ca: Option<PathBuf>,
+}
+
+/// What the file says of the gateway.
+#[derive(Debug, Default)]
+pub(super) struct FileGateway {
+    pub(super) layer: GatewayLayer,
+    pub(super) listeners: Vec<GatewayListener>,
+    /// Where each listener stands.
+    pub(super) origins: Vec<Origin>,
+}
+
+/// Checks the lists. Mistakes are added to `found`; a list that has some is left out.
+pub(super) fn check(
+    document: &Document<'_>,
+    settings: &Settings,
+    policies: &FileLayer,
+    found: &mut Found,
+) -> FileGateway {
+    let mut checker = Checker { document, found };
+    let upstreams = checker.entries("upstream", tidegate_gateway::config::MAX_UPSTREAMS);
+    let routes = checker.entries("route", tidegate_gateway::config::MAX_ROUTES);
+    // A policy with a mistake is in the file all the same: a route to it has none of its own.
+    let declared = document.entries("policy").map(|entries| entries.values).unwrap_or_default();
+    let layer = GatewayLayer::check(&upstreams.values, &routes.values, &listable(&declared, policies));
+    let layer = layer.unwrap_or_else(|mistakes| {
+        checker.adopt(mistakes);
+        GatewayLayer::default()
+    });
+    checker.refuse_unsayable(upstreams.unsayable.iter().chain(&routes.unsayable));
+    let (listeners, origins) = listeners(&mut checker, settings);
+    FileGateway { layer, listeners, origins }
+}
+
+/// The policies that a route of the file may list.
+fn listable<'a>(declared: &'a [Json], checked: &'a FileLayer) -> Vec<&'a str> {
+    if declared.is_empty() {
+        return vec![DEFAULT_POLICY];
+    }
+    // What a route takes it cannot give back yet, so a concurrency limit would fill up for ever.
+    let is_concurrent = |policy: &&Policy| policy.quota.spec.algorithm == Algorithm::Concurrency;
+    let concurrent: Vec<&str> =
+        checked.policies.iter().filter(is_concurrent).map(|policy| &*policy.name).collect();
+    let names = declared.iter().filter_map(|policy| policy.get("name")?.as_str());
+    names.filter(|name| !concurrent.contains(name)).collect()
+}
+
+fn listeners(checker: &mut Checker<'_>, settings: &Settings) -> (Vec<GatewayListener>, Vec<Origin>) {
+    let table = checker.document.table(TABLE);
+    let mut mistakes = Vec::new();
+    let mut read = Vec::new();
+    let list = match table.get(LISTENERS) {
+        None => &Vec::new(),
+        Some(Json::Array(list)) => list,
+        Some(_) => {
+            mistakes.push(DocumentMistake {
+                pointer: format!("/{TABLE}/{LISTENERS}"),
+                problem: "is no list".to_owned(),
+                accepted: format!("tables, each under [[{TABLE}.{LISTENERS}]]"),
+            });
+            &Vec::new()
+        }
+    };
+    if list.len() > MAX_LISTENERS {
+        mistakes.push(DocumentMistake {
+            pointer: format!("/{TABLE}/{LISTENERS}/{MAX_LISTENERS}"),
+            problem: format!("is one of {}", list.len()),
+            accepted: format!("at most {MAX_LISTENERS}"),
+        });
+    }
+    let mut taken: HashMap<SocketAddr, String> = [
+        ("http.listen", settings.http.listen),
+        ("grpc.listen", settings.grpc.listen),
+        ("resp.listen", settings.resp.listen),
+        ("intake.listen", settings.intake.listen),
+    ]
+    .map(|(path, address)| (address, path.to_owned()))
+    .into();
+    for (index, value) in list.iter().enumerate().take(MAX_LISTENERS) {
+        let pointer = format!("/{TABLE}/{LISTENERS}/{index}");
+        match listener(value, &pointer, &mut taken) {
+            Ok(listener) => read.push(listener),
+            Err(found) => mistakes.extend(found),
+        }
+    }
+    let origins =
+        (0..read.len()).map(|index| checker.document.locate(&format!("/{TABLE}/{LISTENERS}/{index}")));
+    let origins = origins.collect();
+    checker.adopt(mistakes);
+    (read, origins)
+}
+
+fn listener(
+    value: &Json,
+    pointer: &str,
+    taken: &mut HashMap<SocketAddr, String>,
+) -> Result<GatewayListener, Vec<DocumentMistake>> {
+    let mut reader = DocumentReader::new(value, pointer, &LISTENER_KEYS)?;
+    let text = reader.text("listen", 1, 64);
+    let listen: Option<SocketAddr> = text.and_then(|text| text.parse().ok());
+    match (text, listen) {
+        (_, Some(address)) => match taken.get(&address).filter(|_| address.port() != 0) {
+            Some(first) => {
+                reader.mistake("listen", format!("is {address}, as is {first}"), "an address of its own");
+            }
+            None => {
+                taken.insert(address, path(&format!("{pointer}/listen")));
+            }
+        },
+        (Some(text), None) => reader.mistake("listen", format!("is {text:?}"), ADDRESS),
+        (None, None) if reader.field("listen").is_none() => reader.mistake("listen", "is missing", ADDRESS),
+        (None, None) => {}
+    }
+    let mut file = |field| reader.text(field, 1, 4_096).map(PathBuf::from);
+    let [tls_certificate, tls_key, tls_client_ca] =
+        ["tls_certificate", "tls_key", "tls_client_ca"].map(&mut file);
+    match (&tls_certificate, &tls_key, &tls_client_ca) {
+        (Some(_), None, _) => {
+            reader.mistake("tls_certificate", "is given without tls_key", "both or neither")
+        }
+        (None, Some(_), _) => {
+            reader.mistake("tls_key", "is given without tls_certificate", "both or neither")
+        }
+        (None, None, Some(_)) => {
+            let accepted = "a certificate and its key beside it";
+            reader.mistake("tls_client_ca", "is given without tls_certificate", accepted);
+        }
+        _ => {}
+    }
+    match listen {
+        Some(listen) if reader.mistakes.is_empty() => {
+            Ok(GatewayListener { listen, tls_certificate, tls_key, tls_client_ca })
+        }
+        _ => Err(reader.mistakes),
+    }
+}
+
+/// The JSON schema of the list of listeners.
+pub(super) fn listeners_schema() -> Json {
+    let file =
+        |doc: &str| json!({ "type": "string", "minLength": 1, "maxLength": 4_096, "description": doc });
+    json!({
+        "type": "array",
+        "maxItems": MAX_LISTENERS,
+        "items": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["listen"],
+            "properties": {
+                "listen": { "type": "string", "description": "Address of the listener." },
+                "tls_certificate": file("PEM file with the certificate that this listener shows."),
+                "tls_key": file("PEM file with the private key of tls_certificate, not encrypted."),
+                "tls_client_ca": file("PEM file with the authorities of clients' certificates (mTLS)."),
+            },
+        },
+    })
+}

@@ -1,0 +1,86 @@
+//! The gateway's listeners: each one a server in front of the same routes.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
+use tidegate_limiter::engine::Engine;
+use tidegate_net::accept::Gate;
+use tidegate_net::http::{HttpConfig, Server};
+use tidegate_net::listen::Listeners;
+use tidegate_net::runtime::Cores;
+use tidegate_net::stats::Stats;
+
+use super::inherited::Inherited;
+use super::protocols::tls_of;
+use super::route_limits::RouteLimits;
+use super::{StartError, permits_of_a_listener};
+use crate::config::{Config, Listener, Secured, Settings};
+
+/// The gateway of a process that decides, too.
+pub(super) type ServedGateway = Gateway<RouteLimits>;
+
+/// A gateway without routes, limited by `engine`.
+pub(super) fn gateway(settings: &Settings, engine: &Arc<Engine>, cores: &Cores) -> Arc<ServedGateway> {
+    let limits = RouteLimits { engine: Arc::clone(engine), legacy_fields: settings.http.legacy_headers };
+    let trusted_hops = usize::try_from(settings.gateway.trusted_proxy_hops).unwrap_or(usize::MAX);
+    Arc::new(Gateway::new(limits, GatewaySettings { trusted_hops }, *engine.clock(), cores))
+}
+
+/// Servers with their sockets bound.
+#[derive(Debug)]
+pub(super) struct Proxies {
+    gateway: Arc<ServedGateway>,
+    servers: Vec<(Server<GatewayService<RouteLimits>>, Listeners)>,
+    stats: Option<Arc<Stats>>,
+}
+
+impl Proxies {
+    /// Binds each listener of the file. They share the drain of `gate` and its permits, but for those that
+    /// they have for themselves, and count together.
+    pub(super) fn bind(
+        config: &Config,
+        gateway: &Arc<ServedGateway>,
+        workers: NonZeroUsize,
+        gate: &Gate,
+        tls: &[Secured],
+        inherited: &mut Inherited,
+    ) -> Result<Self, StartError> {
+        let mut proxies = Self { gateway: Arc::clone(gateway), servers: Vec::new(), stats: None };
+        if config.listeners.is_empty() {
+            return Ok(proxies);
+        }
+        let stats = Arc::new(Stats::new(workers.get(), TEMPLATES));
+        let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
+        proxies.stats = Some(stats);
+        let head_timeout = config.settings.limits.header_deadline;
+        for (place, listener) in config.listeners.iter().enumerate() {
+            let listeners = inherited.listeners(listener.listen, workers)?;
+            let listeners = listeners.with_tls(tls_of(tls, Listener::Gateway(place)));
+            let service = GatewayService(Arc::clone(gateway));
+            let http = HttpConfig { head_timeout, ..HttpConfig::default() };
+            proxies.servers.push((Server::new(service, http, gate.clone()), listeners));
+        }
+        Ok(proxies)
+    }
+
+    /// Where they listen, with the real ports.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|(_, listeners)| listeners.address()).collect()
+    }
+
+    /// What they count, if there are any.
+    pub(super) fn stats(&self) -> Option<Arc<Stats>> {
+        self.stats.clone()
+    }
+
+    /// Begins to serve.
+    pub(super) fn start(self, cores: &Cores) {
+        let Self { gateway, servers, .. } = self;
+        for (server, listeners) in servers {
+            server.start(cores, listeners);
+        }
+        cores.spawn_on(0, async move { gateway.sweep().await });
+    }
+}

@@ -1,0 +1,51 @@
+//! The limits of the gateway's routes, decided by the engine of the decision service.
+
+use std::sync::Arc;
+
+use tidegate_algorithms::policy::Mode;
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling};
+use tidegate_limiter::decision::Decision;
+use tidegate_limiter::engine::Engine;
+use tidegate_limiter::error::AskError;
+use tidegate_limiter::http::quota_fields;
+use tidegate_limiter::routed::{RoutedError, RoutedRequest};
+
+/// The engine, as the gateway's limiter.
+#[derive(Debug)]
+pub(super) struct RouteLimits {
+    pub(super) engine: Arc<Engine>,
+    /// Whether replies also carry the fields that older clients read.
+    pub(super) legacy_fields: bool,
+}
+
+impl Limits for RouteLimits {
+    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
+        let denial = match self.engine.decide_routed(policies, &routed(request), false).await {
+            Ok(decision) => {
+                let fields = quota_fields(&decision, self.legacy_fields);
+                return Ruling { denial: denial(&decision), fields };
+            }
+            Err(RoutedError::Ask(AskError::Store(error))) => Denial::NoAnswer(error.to_string()),
+            Err(error) => Denial::Invalid(error.to_string()),
+        };
+        Ruling { denial: Some(denial), ..Ruling::default() }
+    }
+}
+
+fn routed<'a>(request: &LimitedRequest<'a>) -> RoutedRequest<'a> {
+    let &LimitedRequest { route, method, host, path, query, client, fields } = request;
+    RoutedRequest { route, method, host, path, query, client, fields }
+}
+
+fn denial(decision: &Decision) -> Option<Denial> {
+    if decision.allowed {
+        return None;
+    }
+    if decision.no_match() {
+        return Some(Denial::NoMatch);
+    }
+    let denied =
+        |part: &&tidegate_limiter::decision::Part| !part.verdict.allowed && part.mode == Mode::Enforce;
+    let policies = decision.parts.iter().filter(denied).map(|part| part.policy.to_string()).collect();
+    Some(Denial::Quota { policies })
+}

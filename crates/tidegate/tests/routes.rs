@@ -1,0 +1,305 @@
+//! The gateway in the file: routes, upstreams, limits and listeners of the built binary.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod support;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use support::{Tidegate, agent, binary};
+use tidegate_net::clock::monotonic;
+use tidegate_testkit::certificates::Certificates;
+use tidegate_testkit::redis::RedisServer;
+use tidegate_testkit::{Server, free_port};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A backend whose replies have so many bytes, by which it is known.
+struct Backend {
+    address: SocketAddr,
+    _process: Server,
+}
+
+impl Backend {
+    fn start(body_bytes: usize) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["stub", &address, "--body-bytes", &body_bytes.to_string()]);
+        let process = Server::start(&mut command, "listening on");
+        Self { address: address.parse().unwrap(), _process: process }
+    }
+}
+
+fn start(file: &str, environment: &[(&str, &str)]) -> Tidegate {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+    let environment = [&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")], environment].concat();
+    Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment)
+}
+
+/// Status and length of the body.
+fn get(service: &Tidegate, path: &str) -> (u16, usize) {
+    let mut reply = agent().get(format!("http://{}{path}", service.gateway[0])).call().unwrap();
+    (reply.status().as_u16(), reply.body_mut().read_to_string().unwrap().len())
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = monotonic();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn check(text: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, text).unwrap();
+    let output = binary().arg("check").arg("tidegate.toml").current_dir(folder.path()).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn routes_of_the_file_are_served_and_change_without_a_failed_request() {
+    let (first, second) = (Backend::start(11), Backend::start(22));
+    let file = |upstream: &Backend, more: &str| {
+        let server = upstream.address;
+        format!(
+            "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n\
+             [[upstream]]\nname = \"app\"\nservers = [\"http://{server}\"]\n\
+             [[route]]\nname = \"app\"\nupstream = \"app\"\n{more}"
+        )
+    };
+    let service = start(&file(&first, ""), &[]);
+    assert_eq!(service.gateway.len(), 2);
+    assert_eq!((get(&service, "/"), get(&service, "/new")), ((200, 11), (200, 11)));
+    let other = agent().get(format!("http://{}/", service.gateway[1])).call().unwrap();
+    assert_eq!(other.status(), 200);
+
+    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (stop, asked) = (Arc::clone(&stop), Arc::clone(&asked));
+            let url = format!("http://{}/", service.gateway[0]);
+            std::thread::spawn(move || {
+                let agent = agent();
+                while !stop.load(Ordering::Relaxed) {
+                    let mut reply = agent.get(&url).call().unwrap();
+                    assert_eq!(reply.status(), 200);
+                    let length = reply.body_mut().read_to_string().unwrap().len();
+                    assert!(matches!(length, 11 | 22), "{length}");
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for round in 0..10 {
+        let before = asked.load(Ordering::Relaxed);
+        let (backend, length) = if round % 2 == 0 { (&second, 22) } else { (&first, 11) };
+        let extra =
+            format!("[[route]]\nname = \"new\"\npath = \"/new\"\nrespond = {{ status = {} }}\n", 201 + round);
+        fs::write(service.path().join("tidegate.toml"), file(backend, &extra)).unwrap();
+        service.signal("HUP");
+        until("the file is in force", || get(&service, "/new").0 == 201 + round);
+        assert_eq!(get(&service, "/").1, length, "routes and upstreams change together");
+        until("requests go on", || asked.load(Ordering::Relaxed) > before);
+    }
+    // A file with a mistake changes nothing.
+    fs::write(service.path().join("tidegate.toml"), "[[route]]\nname = \"app\"\nupstream = \"gone\"\n")
+        .unwrap();
+    service.signal("HUP");
+    let refused = |service: &Tidegate| {
+        let mut page = agent().get(service.url("/metrics")).call().unwrap();
+        page.body_mut()
+            .read_to_string()
+            .unwrap()
+            .contains("tidegate_config_reloads_total{result=\"refused\"} 1")
+    };
+    until("the file is refused", || refused(&service));
+    assert_eq!(get(&service, "/").0, 200);
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().unwrap();
+    }
+    service.signal("TERM");
+    assert!(service.wait().status.success());
+}
+
+#[test]
+fn a_listed_policy_limits_a_route_on_memory_and_redis_and_no_other_does() {
+    let backend = Backend::start(7);
+    let redis = RedisServer::start(&[]);
+    let file = format!(
+        "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n\
+         [[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\
+         [[policy]]\nname = \"three\"\nlimit = 3\nwindow_seconds = 3600\nkey = [\"client_id\"]\n\
+         [[policy]]\nname = \"none\"\nlimit = 0\nwindow_seconds = 60\n\
+         [[policy]]\nname = \"writes\"\nlimit = 1\nwindow_seconds = 60\nmatch = {{ method = \"POST\", host = \"127.0.0.1\", route = \"limited\" }}\n\
+         [attributes.gateway]\nclient_id = {{ header = \"x-api-key\" }}\n\
+         [[route]]\nname = \"limited\"\npath = \"/limited\"\nupstream = \"app\"\npolicies = [\"three\", \"writes\"]\n\
+         [[route]]\nname = \"rest\"\nupstream = \"app\"\n",
+        backend.address
+    );
+    let url = format!("redis://127.0.0.1:{}/0", redis.port);
+    for store in ["memory", &url] {
+        let service = start(&file, &[("TIDEGATE_STORE", store), ("TIDEGATE_SHARED_DEADLINE", "60s")]);
+        let base = format!("http://{}", service.gateway[0]);
+        let ask =
+            |client: &str| agent().get(format!("{base}/limited")).header("x-api-key", client).call().unwrap();
+        for remaining in [2, 1, 0] {
+            let reply = ask("a");
+            assert_eq!(reply.status(), 200, "{store}");
+            let field = |name: &str| reply.headers()[name].to_str().unwrap().to_owned();
+            assert!(
+                field("ratelimit").starts_with(&format!("\"three\";r={remaining}")),
+                "{}",
+                field("ratelimit")
+            );
+            assert_eq!(field("ratelimit-policy"), "\"three\";q=3;w=3600");
+        }
+        let mut denied = ask("a");
+        assert_eq!(denied.status(), 429, "{store}");
+        assert_eq!(denied.headers()["content-type"], "application/problem+json");
+        let wait: u64 = denied.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((3_000..=3_600).contains(&wait), "{wait}");
+        assert!(denied.headers()["ratelimit"].to_str().unwrap().starts_with("\"three\";r=0;t="));
+        let problem: serde_json::Value = denied.body_mut().read_json().unwrap();
+        assert_eq!(problem["violated-policies"], serde_json::json!(["three"]));
+        assert_eq!(ask("b").status(), 200, "another client, by its header field");
+        let post = || agent().post(format!("{base}/limited")).header("x-api-key", "c").send("x").unwrap();
+        assert_eq!(
+            (post().status().as_u16(), post().status().as_u16()),
+            (200, 429),
+            "{store}: by method, host and route"
+        );
+        // The policy "none" admits nothing, and no route lists it; the decision doors are bound by it.
+        assert_eq!(get(&service, "/free"), (200, 7), "{store}");
+        let decided = agent()
+            .post(service.url("/v1/decisions"))
+            .send_json(serde_json::json!({"attributes": {"client_id": "z"}}));
+        assert_eq!(decided.unwrap().body_mut().read_json::<serde_json::Value>().unwrap()["allowed"], false);
+    }
+}
+
+#[test]
+fn a_store_that_is_away_degrades_proxied_replies_as_each_policy_says() {
+    let backend = Backend::start(7);
+    let route = |policy: &str| {
+        format!(
+            "[[route]]\nname = \"{policy}\"\npath = \"/{policy}\"\nupstream = \"app\"\npolicies = [\"{policy}\"]\n"
+        )
+    };
+    let policy = |mode: &str| {
+        format!(
+            "[[policy]]\nname = \"{mode}\"\nlimit = 5\nwindow_seconds = 60\non_store_failure = \"{mode}\"\n"
+        )
+    };
+    let modes = ["open", "closed", "local"];
+    let file = format!(
+        "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n{}{}",
+        backend.address,
+        modes.map(policy).concat(),
+        modes.map(route).concat()
+    );
+    let nobody = format!("redis://127.0.0.1:{}/0", free_port());
+    let service = start(&file, &[("TIDEGATE_STORE", nobody.as_str())]);
+    for (mode, status) in [("open", 200), ("closed", 429), ("local", 200)] {
+        let reply = agent().get(format!("http://{}/{mode}", service.gateway[0])).call().unwrap();
+        assert_eq!(reply.status(), status, "{mode}");
+        assert_eq!(reply.headers()["tidegate-degraded"], mode);
+    }
+}
+
+#[test]
+fn mistakes_of_routes_and_listeners_have_their_lines() {
+    let (code, said) = check(
+        "[[gateway.listener]]\nlisten = \"127.0.0.1:4000\"\n\
+         [[gateway.listener]]\nlisten = \"nowhere\"\ntls_key = \"a\"\n\
+         [[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:1\"]\nbalance = \"fair\"\n\
+         [[policy]]\nname = \"slots\"\nalgorithm = \"concurrency\"\nlimit = 3\n\
+         [[route]]\nname = \"a\"\nupstream = \"app\"\npolicies = [\"unknown\", \"slots\"]\n\
+         [[route]]\nname = \"b\"\nupstream = \"other\"\n\
+         [[route]]\nname = \"c\"\nupstream = \"app\"\nadd_prefix = 2020-01-01\n\
+         [gateway]\nlisteners = 3\n",
+    );
+    assert_eq!(code, Some(2), "{said}");
+    for line in [
+        "tidegate.toml:2:10: gateway.listener[0].listen: is 127.0.0.1:4000, as is http.listen (accepted: an address of its own)",
+        "tidegate.toml:4:10: gateway.listener[1].listen: is \"nowhere\" (accepted: an address and a port, as in \"127.0.0.1:8080\" or \"[::]:443\")",
+        "tidegate.toml:5:11: gateway.listener[1].tls_key: is given without tls_certificate (accepted: both or neither)",
+        "tidegate.toml:9:11: upstream[0].balance: is \"fair\" (accepted: \"round_robin\", \"least_requests\", \"peak_ewma\", \"ring_hash\")",
+        "tidegate.toml:17:13: route[0].policies[0]: is \"unknown\", which is no policy that a route can list",
+        "tidegate.toml:17:24: route[0].policies[1]: is \"slots\", which is no policy that a route can list",
+        "tidegate.toml:20:12: route[1].upstream: is \"other\", which is not the name of an upstream (accepted: app)",
+        "tidegate.toml:24:14: route[2].add_prefix: is \"2020-01-01\"",
+        "gateway.listeners: is not a known key",
+    ] {
+        assert!(said.contains(line), "{line} is not in\n{said}");
+    }
+}
+
+#[test]
+fn check_shows_the_order_of_routes_and_refuses_one_that_never_matches() {
+    let upstream = "[[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:1\"]\n";
+    let routes = "[[route]]\nname = \"rest\"\nupstream = \"app\"\n\
+                  [[route]]\nname = \"user\"\npath = \"/users/{id}\"\nupstream = \"app\"\npolicies = [\"default\"]\n\
+                  [[route]]\nname = \"shop\"\nhost = \"shop.example\"\npath = \"/old/*\"\nmethod = \"GET\"\nrespond = { status = 410 }\n";
+    let (code, said) = check(&format!("{upstream}{routes}"));
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(
+        said,
+        "warning: no route has an effect, since there is no [[gateway.listener]]\n\
+         tidegate.toml: good (policies: 0, overrides: 0, upstreams: 1, routes: 3)\n\
+         routes, the first that fits takes a request:\n\
+         \u{20} shop: shop.example /old/* GET -> 410\n\
+         \u{20} user: * /users/{id} -> upstream app, limited by default\n\
+         \u{20} rest: * /* -> upstream app\n"
+    );
+    let never = "[[route]]\nname = \"again\"\npath = \"/users/{other}\"\nupstream = \"app\"\n";
+    let (code, said) = check(&format!("{upstream}{routes}{never}"));
+    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(
+        said,
+        "tidegate.toml:18:1: route[3]: can never match: route \"user\" takes the same requests first \
+         (accepted: another host, path, method, header or query)\n"
+    );
+}
+
+#[test]
+fn a_listener_of_the_gateway_shows_its_certificate_and_rotates_it() {
+    let certificates = Certificates::make();
+    let (pair, other) = (certificates.issue("server"), certificates.issue("other"));
+    let backend = Backend::start(7);
+    let file = format!(
+        "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\ntls_certificate = {:?}\ntls_key = {:?}\n\
+         [[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[route]]\nname = \"app\"\nupstream = \"app\"\n",
+        pair.certificate, pair.key, backend.address
+    );
+    let service = start(&file, &[]);
+    let authority = certificates.authority().display().to_string();
+    let url = format!("https://{}/", service.gateway[0]);
+    for version in ["--http1.1", "--http2"] {
+        let arguments = ["--silent", "--max-time", "20", "--cacert", &authority, version, &url];
+        let output = Command::new("curl").args(arguments).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 7), "{version}");
+    }
+    let serial = || {
+        let connect = service.gateway[0].to_string();
+        let shown = Command::new("openssl").args(["s_client", "-connect", &connect]).output().unwrap();
+        String::from_utf8_lossy(&shown.stdout).into_owned()
+    };
+    let before = serial();
+    assert!(before.contains("BEGIN CERTIFICATE"), "{before}");
+    let body = |text: &str| text.split("-----").nth(2).map(str::to_owned);
+    other.replace(&pair);
+    service.signal("HUP");
+    until("the new certificate is shown", || body(&serial()) != body(&before));
+    let mut page = agent().get(service.url("/metrics")).call().unwrap();
+    let page = page.body_mut().read_to_string().unwrap();
+    assert!(page.contains("tidegate_tls_certificate_seconds_left{server=\"gateway[0]\"}"), "{page}");
+    assert!(page.contains("tidegate_upstream_server_up{upstream=\"app\""), "{page}");
+}
