@@ -60,6 +60,8 @@ struct RoutingTable {
     upstreams: Vec<Entry<UpstreamConfig>>,
     routes: Vec<Entry<RouteConfig>>,
     set_aside: Vec<SetAside>,
+    /// Where each upstream and route stands in its list, by name.
+    places: [HashMap<Arc<str>, usize>; 2],
     /// Each policy that a route lists, with the first place that does.
     listed: HashMap<Arc<str>, String>,
 }
@@ -212,15 +214,21 @@ impl RoutingTable {
                 listed.entry(Arc::clone(policy)).or_insert_with(place);
             }
         }
-        Self { layer, upstreams, routes, set_aside, listed }
+        let places = [places(&upstreams), places(&routes)];
+        Self { layer, upstreams, routes, set_aside, places, listed }
     }
 
     fn document(&self, kind: Kind, name: &str) -> Option<&Arc<Value>> {
-        fn find<'e, T: Documented>(entries: &'e [Entry<T>], name: &str) -> Option<&'e Arc<Value>> {
-            entries.iter().find(|entry| **entry.config.name() == *name).map(|entry| &entry.document)
+        let [upstreams, routes] = &self.places;
+        if kind == ROUTE {
+            return routes.get(name).map(|place| &self.routes[*place].document);
         }
-        if kind == ROUTE { find(&self.routes, name) } else { find(&self.upstreams, name) }
+        upstreams.get(name).map(|place| &self.upstreams[*place].document)
     }
+}
+
+fn places<T: Documented>(entries: &[Entry<T>]) -> HashMap<Arc<str>, usize> {
+    entries.iter().enumerate().map(|(place, entry)| (Arc::clone(entry.config.name()), place)).collect()
 }
 
 impl Routes {

@@ -16,6 +16,7 @@
 
 pub mod config;
 pub mod documents;
+pub mod explain;
 pub mod limits;
 pub mod service;
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use serde_json::Value;
 use thiserror::Error;
 
 /// What is known of a request when its limits are asked for.
@@ -64,6 +65,13 @@ pub trait Limits: Send + Sync + 'static {
         policies: &[Arc<str>],
         request: &LimitedRequest<'_>,
     ) -> impl Future<Output = Ruling> + Send;
+
+    /// What [`Limits::charge`] would say and why, for people. Nothing is charged.
+    fn explain(
+        &self,
+        policies: &[Arc<str>],
+        request: &LimitedRequest<'_>,
+    ) -> impl Future<Output = Value> + Send;
 }
 
 /// No limits at all: for a gateway whose routes list no policies.
@@ -73,5 +81,9 @@ pub struct Unlimited;
 impl Limits for Unlimited {
     async fn charge(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Ruling {
         Ruling::default()
+    }
+
+    async fn explain(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Value {
+        Value::Null
     }
 }

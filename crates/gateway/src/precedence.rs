@@ -5,6 +5,8 @@
 use std::cmp::Reverse;
 use std::fmt;
 
+use http::request::Parts;
+
 use crate::config::{Action, GatewayConfig, HostPattern, PathPattern, RouteConfig, Segment};
 use crate::route::Route;
 
@@ -57,6 +59,41 @@ fn path_rank(path: &PathPattern) -> (u8, Vec<(bool, &str)>, Reverse<usize>, &str
             (1, parts.collect(), Reverse(0), "")
         }
         PathPattern::Prefix(path) => (2, Vec::new(), Reverse(path.len()), path),
+    }
+}
+
+impl RankedRoute<'_> {
+    /// What of a request does not fit: `host` in lower case, `path` in normal form.
+    pub(crate) fn mismatch(&self, host: &str, path: &str, request: &Parts) -> Option<String> {
+        let host_fits = match self.host {
+            Some(HostPattern::Exact(name)) => **name == *host,
+            Some(HostPattern::Suffix(suffix)) => host.ends_with(&**suffix),
+            None => true,
+        };
+        if !host_fits {
+            return Some("host".to_owned());
+        }
+        if !path_fits(&self.route.path, path) {
+            return Some("path".to_owned());
+        }
+        Route::mismatch(self.route, request)
+    }
+}
+
+fn path_fits(pattern: &PathPattern, path: &str) -> bool {
+    match pattern {
+        PathPattern::Exact(exact) => **exact == *path,
+        PathPattern::Prefix(prefix) => {
+            path.strip_prefix(&**prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+        PathPattern::Segments(segments) => {
+            let parts: Vec<&str> = path.split('/').skip(1).collect();
+            let fits = |(segment, part): (&Segment, &&str)| match segment {
+                Segment::Literal(text) => **text == **part,
+                Segment::Parameter(_) => !part.is_empty(),
+            };
+            parts.len() == segments.len() && segments.iter().zip(&parts).all(fits)
+        }
     }
 }
 
@@ -132,6 +169,7 @@ mod tests {
             ("h", "/other/me"),
             ("h", "/"),
         ];
+        let (request, ()) = http::Request::new(()).into_parts();
         for (host, path) in requests {
             // Refusing the first one found gives the next, so that the whole order is seen.
             let mut refused: Vec<usize> = Vec::new();
@@ -140,7 +178,9 @@ mod tests {
             }
             let places = refused.iter().map(|position| {
                 let route = &*config.routes[*position];
-                let place = order.iter().position(|it| std::ptr::eq(it.route, route) && it.is_for(host));
+                let place = order.iter().position(|it| {
+                    std::ptr::eq(it.route, route) && it.mismatch(host, path, &request).is_none()
+                });
                 place.expect("a route that was found is in the list")
             });
             assert!(places.is_sorted(), "{host} {path}: {refused:?}");
@@ -148,15 +188,5 @@ mod tests {
         }
         assert_eq!(order[0].to_string(), "a.example.com /users/* -> 200");
         assert_eq!(order[4].to_string(), "* /users/me -> 200");
-    }
-
-    impl RankedRoute<'_> {
-        fn is_for(&self, host: &str) -> bool {
-            match self.host {
-                Some(HostPattern::Exact(name)) => **name == *host,
-                Some(HostPattern::Suffix(suffix)) => host.ends_with(&**suffix),
-                None => true,
-            }
-        }
     }
 }

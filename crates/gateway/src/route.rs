@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::request::Parts;
+use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::breaker;
 
 use crate::breaker::SharedBreaker;
@@ -37,15 +38,33 @@ impl Route {
 
     /// Whether a request whose host and path are right has the rest.
     pub(crate) fn accepts(&self, request: &Parts) -> bool {
-        let RouteConfig { methods, fields, query, .. } = &*self.config;
-        let has_query = |name: &str, value: &str| {
-            let stated = request.uri.query().unwrap_or_default();
-            form_urlencoded::parse(stated.as_bytes()).any(|(key, given)| key == name && given == value)
-        };
-        (methods.is_empty() || methods.contains(&request.method))
-            && fields
-                .iter()
-                .all(|(name, value)| request.headers.get_all(name).iter().any(|given| given == value))
-            && query.iter().all(|(name, value)| has_query(name, value))
+        accepts_method(&self.config, request)
+            && self.config.fields.iter().all(|field| has_field(request, field))
+            && self.config.query.iter().all(|parameter| has_parameter(request, parameter))
     }
+
+    /// What a request whose host and path are right lacks, if it lacks something.
+    pub(crate) fn mismatch(config: &RouteConfig, request: &Parts) -> Option<String> {
+        if !accepts_method(config, request) {
+            return Some("method".to_owned());
+        }
+        if let Some((name, _)) = config.fields.iter().find(|field| !has_field(request, field)) {
+            return Some(format!("header {name}"));
+        }
+        let lacking = config.query.iter().find(|parameter| !has_parameter(request, parameter));
+        lacking.map(|(name, _)| format!("query parameter {name}"))
+    }
+}
+
+fn accepts_method(config: &RouteConfig, request: &Parts) -> bool {
+    config.methods.is_empty() || config.methods.contains(&request.method)
+}
+
+fn has_field(request: &Parts, (name, value): &(HeaderName, HeaderValue)) -> bool {
+    request.headers.get_all(name).iter().any(|given| given == value)
+}
+
+fn has_parameter(request: &Parts, (name, value): &(Box<str>, Box<str>)) -> bool {
+    let stated = request.uri.query().unwrap_or_default();
+    form_urlencoded::parse(stated.as_bytes()).any(|(key, given)| *key == **name && *given == **value)
 }

@@ -160,6 +160,11 @@ impl<L: Limits> Gateway<L> {
         self.site.load().upstreams.iter().map(status).collect()
     }
 
+    /// As [`Gateway::site`], to hold on to.
+    pub(crate) fn site_in_force(&self) -> Arc<Site> {
+        self.site.load_full()
+    }
+
     pub(crate) fn site(&self) -> Guard<Arc<Site>> {
         self.site.load()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{Backend, Reaction, TestGateway, config, reply, status, text};
 use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
@@ -174,6 +174,10 @@ impl Limits for Strict {
             ruling.denial = Some(Denial::Quota { policies });
         }
         ruling
+    }
+
+    async fn explain(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Value {
+        Value::Null
     }
 }
 

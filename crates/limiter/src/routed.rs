@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use serde_json::Value;
 use thiserror::Error;
 use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source};
 
@@ -58,7 +59,7 @@ pub enum RoutedError {
 }
 
 impl Engine {
-    /// Decides a routed request under those of `policies` that apply. `peek`: as if one unit were spent.
+    /// Decides a routed request under those of `policies` that apply.
     ///
     /// # Errors
     /// As [`Engine::decide`]; and when an attribute has no one value.
@@ -66,14 +67,35 @@ impl Engine {
         &self,
         policies: &[Arc<str>],
         request: &RoutedRequest<'_>,
-        peek: bool,
     ) -> Result<Decision, RoutedError> {
         let set = self.in_force();
         let address = sources::address_text(request.client);
         let attributes = request.attributes(&set, &address)?;
         let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
-        let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek, can_release: false };
+        let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: false };
         Ok(self.decide_under(policies, &ask).await?)
+    }
+}
+
+impl Engine {
+    /// What [`Engine::decide_routed`] would say, and of each of the `policies` whether it applies, its numbers and
+    /// its state. Nothing is charged.
+    ///
+    /// # Errors
+    /// As [`Engine::decide_routed`].
+    pub async fn explain_routed(
+        &self,
+        policies: &[Arc<str>],
+        request: &RoutedRequest<'_>,
+    ) -> Result<Value, RoutedError> {
+        let set = self.set();
+        let address = sources::address_text(request.client);
+        let attributes = request.attributes(&set, &address)?;
+        let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
+        let attributes = Attributes::new(&pairs);
+        let decision =
+            self.decide_under(policies, &Ask { attributes, cost: 1, peek: true, can_release: false }).await?;
+        Ok(crate::http::explained(self, &set, &attributes, &decision, policies))
     }
 }
 

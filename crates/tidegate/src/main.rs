@@ -11,6 +11,7 @@ use tidegate::commands::{
     compare::Compare,
     config::Config,
     decide::Decide,
+    explain::Explain,
     gateway::GatewayCommand,
     import::Import,
     load::{self, Load},
@@ -41,6 +42,8 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    #[command(subcommand)]
+    Explain(Explain),
     Gateway(GatewayCommand),
     #[command(subcommand)]
     Import(Import),
@@ -79,6 +82,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Explain(explain) => explain.run(&mut out),
         Command::Gateway(gateway) => gateway.run(&mut out),
         Command::Import(import) => import.run(&mut out),
         Command::Saturate(saturate) => return saturate.run(&mut out),

@@ -303,3 +303,74 @@ fn a_listener_of_the_gateway_shows_its_certificate_and_rotates_it() {
     assert!(page.contains("tidegate_tls_certificate_seconds_left{server=\"gateway[0]\"}"), "{page}");
     assert!(page.contains("tidegate_upstream_server_up{upstream=\"app\""), "{page}");
 }
+
+#[test]
+fn an_explanation_says_which_route_and_why_not_the_others_which_limits_and_which_server() {
+    let (first, second) = (Backend::start(1), Backend::start(1));
+    let file = format!(
+        "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n\
+         [[upstream]]\nname = \"app\"\nservers = [\"{}\", {{ url = \"http://{}\", weight = 0 }}]\n\
+         [[policy]]\nname = \"three\"\nlimit = 3\nwindow_seconds = 3600\n\
+         [[policy]]\nname = \"posts\"\nlimit = 3\nwindow_seconds = 3600\nmatch = {{ method = \"POST\" }}\n\
+         [[route]]\nname = \"rest\"\nupstream = \"app\"\npolicies = [\"three\", \"posts\"]\n\
+         [[route]]\nname = \"other\"\nhost = \"other.example\"\nupstream = \"app\"\n\
+         [[route]]\nname = \"post\"\npath = \"/api/*\"\nmethod = \"POST\"\nupstream = \"app\"\n\
+         [[route]]\nname = \"keyed\"\npath = \"/api/*\"\nheader = {{ x-key = \"1\" }}\nrespond = {{ status = 204 }}\n",
+        first.address, second.address
+    );
+    let service = start(&file, &[]);
+    assert_eq!(get(&service, "/").0, 200);
+    let explain = |arguments: &[&str]| {
+        let server = service.url("");
+        let output =
+            binary().args(["explain", "route"]).args(arguments).args(["--server", &server]).output().unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), answer)
+    };
+    for _ in 0..2 {
+        let (code, answer) =
+            explain(&["host=Shop.example:80", "path=/x/../api/users?a=1", "client_ip=127.0.0.1"]);
+        assert_eq!(code, Some(0), "{answer}");
+        assert_eq!(
+            (&answer["route"], &answer["host"], &answer["path"]),
+            (&"rest".into(), &"shop.example".into(), &"/api/users".into())
+        );
+        let considered: Vec<(&str, Option<&str>)> = answer["considered"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| (it["route"].as_str().unwrap(), it["because_of"].as_str()))
+            .collect();
+        assert_eq!(
+            considered,
+            [
+                ("other", Some("host")),
+                ("post", Some("method")),
+                ("keyed", Some("header x-key")),
+                ("rest", None)
+            ]
+        );
+        let policies = &answer["limits"]["policies"];
+        assert_eq!(
+            policies[0]["verdict"]["remaining"], 1,
+            "two of three are left, as if this one were spent: {answer}"
+        );
+        assert_eq!((&policies[1]["applies"], &policies[1]["because_of"]), (&false.into(), &"method".into()));
+        let forward = &answer["action"]["forward"];
+        assert_eq!((&forward["upstream"], &forward["upstream_breaker"]), (&"app".into(), &"closed".into()));
+        assert_eq!(forward["next"], first.address.to_string(), "{forward}");
+        assert_eq!(forward["servers"][1]["share"], 0.0, "{forward}");
+        assert!(forward["servers"][0]["score"].as_f64().is_some());
+    }
+    let (_, answer) = explain(&["path=/api/a", "header.x-key=1"]);
+    assert_eq!((&answer["route"], &answer["action"]["reply"]["status"]), (&"keyed".into(), &204.into()));
+    assert_eq!(answer["considered"][3]["because_of"], "route \"keyed\" comes first");
+    let (code, answer) = explain(&["path=/%2e%2e%2fa"]);
+    assert_eq!((code, &answer["status"]), (Some(1), &422.into()), "{answer}");
+    for wrong in ["client_ip=nobody", "pth=/", "method=G T", "path=a"] {
+        assert_eq!(explain(&[wrong]).1["status"], 422, "{wrong}");
+    }
+    let listed =
+        agent().get(service.url("/openapi.json")).call().unwrap().body_mut().read_to_string().unwrap();
+    assert!(listed.contains("/v1/explain/route"));
+}

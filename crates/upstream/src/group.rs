@@ -7,6 +7,8 @@
 //!
 //! The first backends are up until a check says otherwise, so a process serves from its first second.
 
+mod explain;
+
 use std::hash::Hasher;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,6 +23,7 @@ use tidegate_algorithms::random::Random;
 use tidegate_algorithms::time::Tick;
 
 use crate::backend::{Backend, Place};
+pub use explain::{Candidate, Pick};
 
 /// How the next backend is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,16 +159,18 @@ impl Group {
                 let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
                 two_choices(count, &mut random, weight, |index| self.backends[index].cost(now))
             }
-            Balance::RingHash => {
-                let total = self.backends.iter().map(|backend| u64::from(backend.in_flight())).sum();
-                let bound = self.settings.ring_bound;
-                let has_room = |index: usize| {
-                    let share = f64::from(self.backends[index].settings().weight);
-                    ring::is_within_bound(in_flight(index), total, share, self.weights, bound)
-                };
-                self.ring.pick(key, |index| weight(index) > 0.0, has_room)
-            }
+            Balance::RingHash => self.pick_on_ring(key, weight),
         }
+    }
+
+    fn pick_on_ring(&self, key: u64, weight: impl Fn(usize) -> f64) -> Option<usize> {
+        let total = self.backends.iter().map(|backend| u64::from(backend.in_flight())).sum();
+        let has_room = |index: usize| {
+            let backend = &self.backends[index];
+            let share = f64::from(backend.settings().weight);
+            ring::is_within_bound(backend.in_flight(), total, share, self.weights, self.settings.ring_bound)
+        };
+        self.ring.pick(key, |index| weight(index) > 0.0, has_room)
     }
 
     /// Takes note that a request at `backend` was answered in `latency` nanoseconds.
@@ -230,6 +235,23 @@ mod tests {
             assert_eq!(group.pick(7, &[], Tick(0)).unwrap_err(), NoBackend::Full, "{balance:?}");
             held.remove(0);
             assert!(group.pick(7, &[], Tick(0)).is_ok(), "{balance:?}");
+        }
+    }
+
+    #[test]
+    fn an_explained_pick_is_the_one_that_comes_next_and_changes_nothing() {
+        for balance in ALL {
+            let group = group(balance, &[2, 3, 1, 9]);
+            let mut held = Vec::new();
+            for key in 0..15 {
+                let explained = group.explain(key, Tick(0));
+                assert_eq!(explained, group.explain(key, Tick(0)), "{balance:?}");
+                let (index, place) = group.pick(key, &[], Tick(0)).expect("there is room");
+                assert_eq!(explained.next, Some(index), "{balance:?} {key}: {explained:?}");
+                held.push(place);
+            }
+            let full = group.explain(0, Tick(0));
+            assert!(full.next.is_none() && full.candidates.iter().all(|it| it.is_full), "{balance:?}");
         }
     }
 

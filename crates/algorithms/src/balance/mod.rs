@@ -31,6 +31,12 @@ pub struct RoundRobin {
 }
 
 impl RoundRobin {
+    /// What the backend at `index` has saved up: the one with the most, after all got their shares, is next.
+    #[must_use]
+    pub fn credit(&self, index: usize) -> f64 {
+        self.credit.get(index).copied().unwrap_or_default()
+    }
+
     /// The next of `count` backends; `weight` is 0 for those that are not to be picked. `None`: all are
     /// 0. Takes a step per backend.
     pub fn pick(&mut self, count: usize, weight: impl Fn(usize) -> f64) -> Option<usize> {

@@ -19,8 +19,9 @@ use super::Shared;
 use super::decisions::PartReply;
 use super::reply::{Refusal, Stated};
 use super::schema::Problems;
-use crate::engine::Ask;
-use crate::policy_set::Origin;
+use crate::decision::Decision;
+use crate::engine::{Ask, Engine};
+use crate::policy_set::{Origin, PolicySet};
 
 /// What would happen to a request, and why.
 #[derive(Debug, Serialize, ToSchema)]
@@ -116,10 +117,35 @@ pub(super) async fn explain(
     let set = shared.engine.set();
     let ask = Ask { attributes, cost, peek: true, can_release: true };
     let decision = shared.engine.decide(&ask).await.map_err(Stated::Flat.refusal())?;
-    let policies = set.policies().iter().enumerate().map(|(index, in_force)| {
+    let indices = 0..set.policies().len();
+    Ok(Json(explanation(&shared.engine, &set, &attributes, &decision, indices)))
+}
+
+/// What the engine says of routed requests, for [`crate::routed`].
+pub(crate) fn of_policies(
+    engine: &Engine,
+    set: &PolicySet,
+    attributes: &Attributes<'_>,
+    decision: &Decision,
+    policies: &[Arc<str>],
+) -> Value {
+    let indices = policies.iter().filter_map(|name| set.place(name));
+    serde_json::to_value(explanation(engine, set, attributes, decision, indices)).unwrap_or_default()
+}
+
+/// Each of the policies at `indices`, and what `decision` has of it.
+fn explanation(
+    engine: &Engine,
+    set: &PolicySet,
+    attributes: &Attributes<'_>,
+    decision: &Decision,
+    indices: impl Iterator<Item = usize>,
+) -> Explanation {
+    let policies = indices.map(|index| {
+        let in_force = &set.policies()[index];
         let policy = &in_force.policy;
-        let because_of = policy.first_mismatch(&attributes).map(str::to_owned);
-        let (quota, own) = set.quota(index, &attributes);
+        let because_of = policy.first_mismatch(attributes).map(str::to_owned);
+        let (quota, own) = set.quota(index, attributes);
         let part = decision.parts.iter().find(|part| part.policy == policy.name);
         PolicyExplanation {
             policy: policy.document(),
@@ -127,17 +153,17 @@ pub(super) async fn explain(
             applies: because_of.is_none(),
             because_of,
             own_limits: own.then(|| serde_json::to_value(&quota.spec).unwrap_or_default()),
-            lease: lease(shared.engine.counters(), &quota.limit),
+            lease: lease(engine.counters(), &quota.limit),
             verdict: part.map(PartReply::new),
         }
     });
-    Ok(Json(Explanation {
+    Explanation {
         allowed: decision.allowed,
         no_match: decision.no_match(),
         revision: set.revision().0,
         degraded: decision.degraded.map(Degraded::word),
         policies: policies.collect(),
-    }))
+    }
 }
 
 fn lease(counters: &Counters, limit: &Limit) -> Option<LeaseExplanation> {

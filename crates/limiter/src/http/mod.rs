@@ -17,7 +17,9 @@ mod check;
 mod classic;
 mod clients;
 mod decisions;
+mod documents;
 mod explain;
+mod explain_route;
 mod openapi;
 mod origin;
 mod permits;
@@ -47,6 +49,8 @@ use tidegate_net::stats::Route;
 
 use crate::credential::{Scope, TokensInForce};
 use crate::engine::Engine;
+pub(crate) use explain::of_policies as explained;
+pub use explain_route::{ExplainRoute, NoExplanation};
 pub use origin::TrustedOrigins;
 pub use proxied::ProxyHeaders;
 pub use quota::quota_fields;
@@ -66,6 +70,8 @@ pub struct ApiSettings {
     pub proxy_headers: ProxyHeaders,
     /// Whether replies also carry `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub legacy_headers: bool,
+    /// Who explains routes, if this process has any.
+    pub routes: Option<Arc<dyn ExplainRoute>>,
 }
 
 /// The decision API.
@@ -172,7 +178,7 @@ const CHECK: &str = "/v1/check";
 const OTHER: &str = "other";
 
 /// Every route's template: the label values that metrics may use.
-pub const TEMPLATES: [&str; 22] = [
+pub const TEMPLATES: [&str; 27] = [
     RATELIMIT,
     DECISIONS,
     CHECK,
@@ -185,8 +191,13 @@ pub const TEMPLATES: [&str; 22] = [
     "/v1/permits/{permit}",
     "/v1/permits/{permit}/renew",
     "/v1/explain",
+    "/v1/explain/route",
     "/v1/policies",
     "/v1/policies/{name}",
+    "/v1/routes",
+    "/v1/routes/{name}",
+    "/v1/upstreams",
+    "/v1/upstreams/{name}",
     "/v1/clients/{client_id}/limits",
     "/v1/audit",
     "/v1/set-aside",
@@ -238,8 +249,19 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/permits/{permit}", delete(permits::release))
         .route("/v1/permits/{permit}/renew", post(permits::renew))
         .route("/v1/explain", get(explain::explain))
+        .route("/v1/explain/route", get(explain_route::explain_route))
         .route("/v1/policies", get(policies::list))
         .route("/v1/policies/{name}", get(policies::read_policy).put(policies::put).delete(policies::delete))
+        .route("/v1/routes", get(documents::list_routes))
+        .route(
+            "/v1/routes/{name}",
+            get(documents::read_route).put(documents::put_route).delete(documents::delete_route),
+        )
+        .route("/v1/upstreams", get(documents::list_upstreams))
+        .route(
+            "/v1/upstreams/{name}",
+            get(documents::read_upstream).put(documents::put_upstream).delete(documents::delete_upstream),
+        )
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
         .route("/v1/audit", get(policies::audit))
         .route("/v1/set-aside", get(set_aside::set_aside))

@@ -14,11 +14,14 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::auth::needed;
-use super::{check, classic, clients, decisions, explain, permits, policies, reply, set_aside, usage};
+use super::{
+    check, classic, clients, decisions, documents, explain, explain_route, permits, policies, reply,
+    set_aside, usage,
+};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Tidegate", description = "Rate-limit decisions, permits, and the configuration behind them."),
+    info(title = "Tidegate", description = "Rate-limit decisions, permits, routes, and the configuration behind them."),
     paths(
         classic::health,
         classic::rate_limit,
@@ -30,6 +33,7 @@ use super::{check, classic, clients, decisions, explain, permits, policies, repl
         decisions::refund,
         check::check,
         explain::explain,
+        explain_route::explain_route,
         permits::acquire,
         permits::renew,
         permits::release,
@@ -37,6 +41,14 @@ use super::{check, classic, clients, decisions, explain, permits, policies, repl
         policies::read_policy,
         policies::put,
         policies::delete,
+        documents::list_routes,
+        documents::read_route,
+        documents::put_route,
+        documents::delete_route,
+        documents::list_upstreams,
+        documents::read_upstream,
+        documents::put_upstream,
+        documents::delete_upstream,
         policies::audit,
         set_aside::set_aside,
         policies::denied_clients,

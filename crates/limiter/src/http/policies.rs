@@ -62,7 +62,7 @@ pub(super) struct AuditEntry {
     /// `put` or `delete`.
     #[schema(value_type = String)]
     action: tidegate_control::Action,
-    /// `policy` or `override`.
+    /// `policy`, `override`, `route` or `upstream`.
     #[schema(value_type = String)]
     kind: Kind,
     /// The document's name.
@@ -164,17 +164,7 @@ pub(super) async fn put(
     Path(name): Path<String>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Tagged<Value>, Refusal> {
-    let UniqueJson(mut document) = read(&body)?;
-    if let Some(fields) = document.as_object_mut() {
-        let stated = fields.entry("name").or_insert_with(|| Value::from(name.as_str()));
-        if stated != name.as_str() {
-            return Err(Refusal::Field {
-                place: "/name".to_owned(),
-                problem: format!("is {stated}, but the path says {name:?}"),
-                accepted: "the name in the path, or none",
-            });
-        }
-    }
+    let document = named(&body, &name)?;
     let change = Change::put(POLICY, name.as_str(), document.to_string());
     let revision = change_document(&shared, &actor, change, &headers).await?;
     let set = shared.engine.set();
@@ -264,6 +254,22 @@ pub(super) fn number_refusal(name: &str, text: &str) -> Refusal {
     }
 }
 
+/// The document in a body, under the name that the path says.
+pub(super) fn named(body: &[u8], name: &str) -> Result<Value, Refusal> {
+    let UniqueJson(mut document) = read(body)?;
+    if let Some(fields) = document.as_object_mut() {
+        let stated = fields.entry("name").or_insert_with(|| Value::from(name));
+        if stated != name {
+            return Err(Refusal::Field {
+                place: "/name".to_owned(),
+                problem: format!("is {stated}, but the path says {name:?}"),
+                accepted: "the name in the path, or none",
+            });
+        }
+    }
+    Ok(document)
+}
+
 /// Makes a change under the preconditions that the headers state.
 pub(super) async fn change_document(
     shared: &Shared,
@@ -301,7 +307,7 @@ pub(super) fn as_sent(
 }
 
 /// `If-Match: "7"`, `If-Match: "0"` (not stored), `If-None-Match: *`, or none of them.
-fn precondition(headers: &HeaderMap) -> Result<Precondition, Refusal> {
+pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, Refusal> {
     let refusal = |place: &str, value: &http::HeaderValue| Refusal::Field {
         place: place.to_owned(),
         problem: format!("is {value:?}"),

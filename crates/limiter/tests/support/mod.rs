@@ -130,6 +130,7 @@ fn start_all(
         proxy_headers: ProxyHeaders::Original,
         trusted_hops: 0,
         legacy_headers: true,
+        routes: None,
     };
     let service = Service::new(Api::new(engine.clone(), configuration, settings), 1, 64 * 1024);
 

@@ -12,6 +12,7 @@
 
 mod counters;
 mod error;
+mod explain_route;
 mod gateway;
 mod inherited;
 mod memory;
@@ -52,12 +53,13 @@ use tidegate_net::stats::Stats;
 use crate::config::{Access, Bytes, Config, Listener, Secured, Settings, load_tls};
 pub use counters::{Snapshots, lease_config};
 pub use error::StartError;
+use explain_route::ExplainedRoutes;
 pub use gateway::GatewayApp;
 use inherited::Inherited;
 pub use memory::memory_warning;
 pub use protocols::Addresses;
 use protocols::{Guards, Protocols, tls_of};
-use proxies::Proxies;
+use proxies::{Proxies, ServedGateway};
 pub use reload::apply;
 pub use rotation::rotate;
 use routes::Routes;
@@ -114,7 +116,7 @@ impl App {
         let services = services.with(GatewayRoutes::new(gateway.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
         let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
-        let api = Api::new(engine.clone(), configuration.clone(), api_settings(settings, &tokens));
+        let api = Api::new(engine.clone(), configuration.clone(), api_settings(settings, &tokens, &gateway));
 
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
@@ -141,7 +143,6 @@ impl App {
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
         let addresses = protocols.addresses(listeners.address());
         let gateway_addresses = proxies.addresses();
-        let (http, others) = (Some((server, listeners)), Some((protocols, proxies)));
         Ok(Self {
             cores,
             drain,
@@ -152,8 +153,8 @@ impl App {
             status,
             tokens,
             tls,
-            http,
-            others,
+            http: Some((server, listeners)),
+            others: Some((protocols, proxies)),
             addresses,
             gateway_addresses,
         })
@@ -289,7 +290,7 @@ fn counted(http: Arc<Stats>, protocols: &Protocols, proxies: &Proxies) -> Server
 }
 
 /// What the decision API needs to know beside the engine.
-fn api_settings(settings: &Settings, tokens: &ListenerTokens) -> ApiSettings {
+fn api_settings(settings: &Settings, tokens: &ListenerTokens, gateway: &Arc<ServedGateway>) -> ApiSettings {
     let http = &settings.http;
     ApiSettings {
         tokens: tokens.http.clone(),
@@ -300,6 +301,7 @@ fn api_settings(settings: &Settings, tokens: &ListenerTokens) -> ApiSettings {
         trusted_hops: usize::try_from(http.trusted_proxy_hops).unwrap_or(usize::MAX),
         proxy_headers: http.proxy_headers.into(),
         legacy_headers: http.legacy_headers,
+        routes: Some(Arc::new(ExplainedRoutes(Arc::clone(gateway)))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use tidegate_algorithms::policy::Mode;
 use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling};
 use tidegate_limiter::decision::Decision;
@@ -20,7 +21,7 @@ pub(super) struct RouteLimits {
 
 impl Limits for RouteLimits {
     async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        let denial = match self.engine.decide_routed(policies, &routed(request), false).await {
+        let denial = match self.engine.decide_routed(policies, &routed(request)).await {
             Ok(decision) => {
                 let fields = quota_fields(&decision, self.legacy_fields);
                 return Ruling { denial: denial(&decision), fields };
@@ -29,6 +30,11 @@ impl Limits for RouteLimits {
             Err(error) => Denial::Invalid(error.to_string()),
         };
         Ruling { denial: Some(denial), ..Ruling::default() }
+    }
+
+    async fn explain(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Value {
+        let explained = self.engine.explain_routed(policies, &routed(request)).await;
+        explained.unwrap_or_else(|error| json!({ "error": error.to_string() }))
     }
 }
 

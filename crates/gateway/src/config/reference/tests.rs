@@ -5,7 +5,19 @@ use crate::config::{read_route, read_upstream};
 
 const OWN: [(&str, &[&str]); 2] = [
     ("upstream", &["servers", "tls", "check", "breaker", "retries"]),
-    ("route", &["redirect", "respond", "request_fields", "response_fields", "breaker", "fallback"]),
+    (
+        "route",
+        &[
+            "redirect",
+            "respond",
+            "cors",
+            "maintenance",
+            "request_fields",
+            "response_fields",
+            "breaker",
+            "fallback",
+        ],
+    ),
 ];
 
 fn mistakes(list: &str, document: &Value) -> Vec<String> {

@@ -1,0 +1,257 @@
+//! Why a request would go where it goes: which route and why not the others, under which limits, to which
+//! server. Nothing is charged, sent or moved on.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Uri};
+use serde::Serialize;
+use serde_json::Value;
+use thiserror::Error;
+use tidegate_algorithms::breaker::Phase;
+use tidegate_algorithms::time::Tick;
+use tidegate_upstream::group::{Balance, hash};
+use tidegate_wire::path::normal_form;
+
+use crate::client_address::as_attribute;
+use crate::config::{BalanceKey, GatewayConfig};
+use crate::limits::{LimitedRequest, Limits};
+use crate::route::{Route, RouteAction};
+use crate::service::Gateway;
+use crate::target::bare_host;
+use crate::upstream::Upstream;
+
+/// Most routes that an explanation names.
+const MAX_CONSIDERED: usize = 1_000;
+
+/// A request that somebody asks about.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Its method.
+    pub method: Method,
+    /// Its host, with or without a port.
+    pub host: String,
+    /// Its path, and its query if it has one.
+    pub target: Uri,
+    /// Its header fields.
+    pub fields: HeaderMap,
+    /// Whose request it is.
+    pub client: IpAddr,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Unanswerable(String);
+
+/// What would become of a request.
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    host: String,
+    /// In normal form: what routes are compared with.
+    path: String,
+    client: String,
+    /// The route that takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<String>,
+    /// Every route, in the order in which they are looked at.
+    considered: Vec<Considered>,
+    /// Routes beyond those.
+    #[serde(skip_serializing_if = "is_zero")]
+    not_shown: usize,
+    /// What the route's limits would say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<Value>,
+    /// What the route does with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<ExplainedAction>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// A route, and why it takes the request or not.
+#[derive(Debug, Serialize)]
+struct Considered {
+    route: String,
+    /// What it is for, as `tidegate check` shows it.
+    matches: String,
+    taken: bool,
+    /// What of the request does not fit, or which route comes first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    because_of: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum ExplainedAction {
+    /// The gateway answers itself.
+    Reply { status: u16 },
+    /// A server does.
+    Forward(Box<ExplainedUpstream>),
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedUpstream {
+    upstream: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route_breaker: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream_breaker: Option<&'static str>,
+    balance: &'static str,
+    /// What is compared of the servers.
+    score_is: &'static str,
+    /// So few servers are up that all count.
+    panic: bool,
+    /// The server that would be next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    servers: Vec<ExplainedServer>,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedServer {
+    server: String,
+    score: f64,
+    /// Its weight, less while it starts slowly; 0: it gets nothing now.
+    share: f64,
+    up: bool,
+    ejected: bool,
+    full: bool,
+    requests: u32,
+    latency_ms: f64,
+}
+
+impl<L: Limits> Gateway<L> {
+    /// What would become of a request.
+    ///
+    /// # Errors
+    /// When its path has more than one reading.
+    pub async fn explain(&self, question: Question) -> Result<Explanation, Unanswerable> {
+        let Question { method, host, target, fields, client } = question;
+        let path = normal_form(target.path().as_bytes()).map_err(|error| Unanswerable(error.to_string()))?;
+        let path = String::from_utf8_lossy(&path).into_owned();
+        let host = bare_host(&host);
+        let mut request = Request::new(());
+        *request.method_mut() = method;
+        *request.uri_mut() = target;
+        *request.headers_mut() = fields;
+        let (parts, ()) = request.into_parts();
+        let site = self.site_in_force();
+        let found = site.table.find(&host, &path, |position| site.routes[position].accepts(&parts));
+        let route = found.map(|position| Arc::clone(&site.routes[position]));
+        let (considered, not_shown) = considered(&site.routes, &host, &path, &parts, route.as_deref());
+        let limits = match &route {
+            Some(route) if !route.config.policies.is_empty() => {
+                let request = LimitedRequest {
+                    route: &route.config.name,
+                    method: parts.method.as_str(),
+                    host: &host,
+                    path: &path,
+                    query: parts.uri.query().unwrap_or_default(),
+                    client,
+                    fields: &parts.headers,
+                };
+                Some(self.limits().explain(&route.config.policies, &request).await)
+            }
+            _ => None,
+        };
+        let now = self.tick();
+        let action = route.as_deref().map(|route| match &route.action {
+            RouteAction::Reply(reply) => ExplainedAction::Reply { status: reply.status.as_u16() },
+            RouteAction::Forward(upstream) => {
+                ExplainedAction::Forward(Box::new(explained_upstream(route, upstream, &parts, client, now)))
+            }
+        });
+        let route = route.map(|route| route.config.name.to_string());
+        let client = as_attribute(client);
+        Ok(Explanation { host, path, client, route, considered, not_shown, limits, action })
+    }
+}
+
+/// Every route in the order in which they are looked at, and how many were left out.
+fn considered(
+    routes: &[Arc<Route>],
+    host: &str,
+    path: &str,
+    request: &Parts,
+    taken: Option<&Route>,
+) -> (Vec<Considered>, usize) {
+    let configs = routes.iter().map(|route| Arc::clone(&route.config)).collect();
+    let config = GatewayConfig { routes: configs, ..GatewayConfig::default() };
+    let order = config.in_order();
+    let is_taken = |name: &str| taken.is_some_and(|taken| *taken.config.name == *name);
+    let mut found = false;
+    let all = order.iter().map(|ranked| {
+        let name = ranked.route.name.to_string();
+        let mismatch = ranked.mismatch(host, path, request);
+        let takes = !found && mismatch.is_none() && is_taken(&name);
+        let because_of = mismatch.or_else(|| {
+            let first = taken.filter(|_| found)?;
+            Some(format!("route {:?} comes first", first.config.name))
+        });
+        found |= takes;
+        Considered { route: name, matches: ranked.to_string(), taken: takes, because_of }
+    });
+    let mut all: Vec<Considered> = all.collect();
+    let not_shown = all.len().saturating_sub(MAX_CONSIDERED);
+    all.truncate(MAX_CONSIDERED);
+    (all, not_shown)
+}
+
+fn explained_upstream(
+    route: &Route,
+    upstream: &Upstream,
+    request: &Parts,
+    client: IpAddr,
+    now: Tick,
+) -> ExplainedUpstream {
+    let key = match &upstream.config.key {
+        BalanceKey::Field(name) => request.headers.get(name).map(|value| hash(value.as_bytes())),
+        BalanceKey::Address => None,
+    };
+    let pick = upstream.group.explain(key.unwrap_or_else(|| hash(as_attribute(client).as_bytes())), now);
+    let (balance, score_is) = match upstream.group.settings().balance {
+        Balance::RoundRobin => ("round_robin", "credit: the highest is next"),
+        Balance::LeastRequests => {
+            ("least_requests", "(requests + 1) / share: the lowest is next, of several by turns")
+        }
+        Balance::PeakEwma => {
+            ("peak_ewma", "expected latency x (requests + 1): the lower of two that are drawn is next")
+        }
+        Balance::RingHash => {
+            ("ring_hash", "requests / weight: the first of the key's servers that is not overloaded is next")
+        }
+    };
+    let backends = upstream.group.backends();
+    let server = |(backend, it): (&Arc<_>, &tidegate_upstream::group::Candidate)| ExplainedServer {
+        server: tidegate_upstream::backend::Backend::target(backend).to_string(),
+        score: it.score,
+        share: it.share,
+        up: it.status.is_up,
+        ejected: it.status.is_ejected,
+        full: it.is_full,
+        requests: it.status.in_flight,
+        latency_ms: it.status.latency / 1_000_000.0,
+    };
+    ExplainedUpstream {
+        upstream: upstream.config.name.to_string(),
+        route_breaker: route.breaker.as_ref().map(|breaker| phase(breaker.phase())),
+        upstream_breaker: upstream.breaker.as_ref().map(|breaker| phase(breaker.phase())),
+        balance,
+        score_is,
+        panic: pick.is_panic,
+        next: pick.next.map(|next| backends[next].target().to_string()),
+        servers: backends.iter().zip(&pick.candidates).map(server).collect(),
+    }
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Closed => "closed",
+        Phase::Open => "open",
+        Phase::HalfOpen => "half_open",
+    }
+}

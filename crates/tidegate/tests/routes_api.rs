@@ -1,0 +1,289 @@
+//! Routes and upstreams through the admin API of the built binary: in force at once, audited, and never at the
+//! cost of what is under way.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Tidegate, agent};
+use tidegate_net::clock::monotonic;
+use tidegate_testkit::{Server, free_port};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const LISTENER: &str = "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n";
+
+/// A stub with these further arguments, for as long as the second value lives.
+fn backend(arguments: &[&str]) -> (SocketAddr, Server) {
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["stub", &address]).args(arguments);
+    let server = Server::start(&mut command, "listening on");
+    (address.parse().unwrap(), server)
+}
+
+fn start(file: &str, environment: &[(&str, &str)]) -> Tidegate {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+    let environment = [&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")], environment].concat();
+    Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment)
+}
+
+/// Status, entity tag and document.
+fn send(
+    service: &Tidegate,
+    method: &str,
+    path: &str,
+    tag: Option<&str>,
+    body: Option<&Value>,
+) -> (u16, String, Value) {
+    let mut request = http::Request::builder().method(method).uri(service.url(path));
+    if let Some(tag) = tag {
+        request = request.header("if-match", tag);
+    }
+    let body = body.map(ToString::to_string).unwrap_or_default();
+    let request = request.header("content-type", "application/json").body(body).unwrap();
+    let mut reply = agent().run(request).unwrap();
+    let tag = reply.headers().get("etag").map(|tag| tag.to_str().unwrap().to_owned()).unwrap_or_default();
+    let text = reply.body_mut().read_to_string().unwrap();
+    (reply.status().as_u16(), tag, serde_json::from_str(&text).unwrap_or_default())
+}
+
+fn proxied(service: &Tidegate, path: &str) -> u16 {
+    agent().get(format!("http://{}{path}", service.gateway[0])).call().unwrap().status().as_u16()
+}
+
+#[test]
+fn routes_and_upstreams_are_put_in_force_at_once_or_refused_with_their_mistakes() {
+    let (address, _server) = backend(&[]);
+    let service = start(LISTENER, &[]);
+    assert_eq!(proxied(&service, "/"), 404);
+    let route = json!({"upstream": "app"});
+    let (status, _, problem) = send(&service, "PUT", "/v1/routes/app", None, Some(&route));
+    assert_eq!((status, problem["errors"][0]["pointer"].as_str()), (422, Some("/upstream")), "{problem}");
+    let upstream = json!({"servers": [address.to_string()]});
+    let (status, tag, stored) = send(&service, "PUT", "/v1/upstreams/app", Some("\"0\""), Some(&upstream));
+    assert_eq!((status, tag.as_str(), &stored["name"]), (200, "\"1\"", &json!("app")));
+    assert_eq!(send(&service, "PUT", "/v1/routes/app", None, Some(&route)).0, 200);
+    assert_eq!(proxied(&service, "/"), 200, "in force when it is answered");
+
+    // Of two who change one version, the second is told.
+    let slow = json!({"upstream": "app", "timeout_seconds": 9});
+    assert_eq!(send(&service, "PUT", "/v1/routes/app", Some("\"2\""), Some(&slow)).1, "\"3\"");
+    assert_eq!(send(&service, "PUT", "/v1/routes/app", Some("\"2\""), Some(&route)).0, 412);
+    let (status, tag, document) = send(&service, "GET", "/v1/routes/app", None, None);
+    assert_eq!((status, tag.as_str(), &document["timeout_seconds"]), (200, "\"3\"", &json!(9)));
+
+    for (path, body, pointer) in [
+        ("/v1/routes/again", json!({"upstream": "app"}), ""),
+        (
+            "/v1/routes/limited",
+            json!({"path": "/limited", "upstream": "app", "policies": ["unknown"]}),
+            "/policies/0",
+        ),
+        ("/v1/routes/named", json!({"name": "other", "upstream": "app"}), "/name"),
+        ("/v1/routes/typo", json!({"path": "/typo", "upstrem": "app"}), "/upstrem"),
+        ("/v1/upstreams/none", json!({"servers": []}), "/servers"),
+    ] {
+        let (status, _, problem) = send(&service, "PUT", path, None, Some(&body));
+        let pointers: Vec<_> =
+            problem["errors"].as_array().unwrap().iter().map(|it| it["pointer"].as_str()).collect();
+        assert!(status == 422 && pointers.contains(&Some(pointer)), "{path}: {problem}");
+    }
+    let slots = json!({"algorithm": "concurrency", "limit": 3});
+    assert_eq!(send(&service, "PUT", "/v1/policies/slots", None, Some(&slots)).0, 200);
+    let held = json!({"path": "/held", "upstream": "app", "policies": ["slots"]});
+    assert_eq!(
+        send(&service, "PUT", "/v1/routes/held", None, Some(&held)).0,
+        422,
+        "a route gives no permit back"
+    );
+    let limited = json!({"path": "/limited", "upstream": "app", "policies": ["default"]});
+    assert_eq!(send(&service, "PUT", "/v1/routes/limited", None, Some(&limited)).0, 200);
+}
+
+#[test]
+fn routes_and_upstreams_are_listed_deleted_and_audited() {
+    let (address, _server) = backend(&[]);
+    let service = start(LISTENER, &[]);
+    for (path, body) in [
+        ("/v1/upstreams/app", json!({"servers": [address.to_string()]})),
+        ("/v1/routes/app", json!({"upstream": "app"})),
+        ("/v1/routes/limited", json!({"path": "/limited", "upstream": "app", "policies": ["default"]})),
+    ] {
+        assert_eq!(send(&service, "PUT", path, None, Some(&body)).0, 200, "{path}");
+    }
+    let (status, _, problem) = send(&service, "DELETE", "/v1/upstreams/app", None, None);
+    assert_eq!(status, 422, "a route names it: {problem}");
+    assert!(problem.to_string().contains("/route/app/upstream"), "{problem}");
+    assert_eq!(proxied(&service, "/"), 200);
+    let (_, _, listed) = send(&service, "GET", "/v1/routes", None, None);
+    let names: Vec<_> =
+        listed["documents"].as_array().unwrap().iter().map(|it| &it["document"]["name"]).collect();
+    assert_eq!(names, ["app", "limited"]);
+    assert_eq!(listed["documents"][0]["origin"], "stored");
+    for path in ["/v1/routes/limited", "/v1/routes/app", "/v1/upstreams/app"] {
+        assert_eq!(send(&service, "DELETE", path, None, None).0, 204, "{path}");
+    }
+    assert_eq!(send(&service, "DELETE", "/v1/routes/app", None, None).0, 404);
+    assert_eq!(proxied(&service, "/"), 404);
+    let (_, _, audit) = send(&service, "GET", "/v1/audit", None, None);
+    let rows = audit.as_array().unwrap().iter();
+    let rows: Vec<String> = rows
+        .map(|row| [&row["action"], &row["kind"], &row["name"]].map(|it| it.as_str().unwrap()).join(" "))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "put upstream app",
+            "put route app",
+            "put route limited",
+            "delete route limited",
+            "delete route app",
+            "delete upstream app"
+        ]
+    );
+}
+
+#[test]
+fn a_stored_route_hides_the_files_and_survives_a_restart() {
+    let (address, _server) = backend(&[]);
+    let file = format!(
+        "{LISTENER}[[upstream]]\nname = \"app\"\nservers = [\"{address}\"]\n[[route]]\nname = \"app\"\nupstream = \"app\"\n"
+    );
+    let service = start(&file, &[]);
+    assert_eq!(send(&service, "DELETE", "/v1/routes/app", None, None).0, 409, "it stands in the file");
+    let gone = json!({"respond": {"status": 410}});
+    assert_eq!(send(&service, "PUT", "/v1/routes/app", None, Some(&gone)).0, 200);
+    assert_eq!(proxied(&service, "/"), 410);
+    service.signal("TERM");
+    let (data, _) = service.wait_keeping_data();
+    let service =
+        Tidegate::start_in(data, &["--config", "tidegate.toml"], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
+    assert_eq!(proxied(&service, "/"), 410);
+    let (_, _, listed) = send(&service, "GET", "/v1/routes", None, None);
+    assert_eq!(listed["documents"][0]["origin"], "stored");
+    assert_eq!(send(&service, "DELETE", "/v1/routes/app", None, None).0, 204);
+    assert_eq!(proxied(&service, "/"), 200, "the file's is in force again");
+}
+
+#[test]
+fn a_file_that_a_stored_route_needs_is_refused_and_a_start_without_it_sets_the_route_aside() {
+    let (address, _server) = backend(&[]);
+    let upstream = format!("[[upstream]]\nname = \"app\"\nservers = [\"{address}\"]\n");
+    let policy = "[[policy]]\nname = \"few\"\nlimit = 9\nwindow_seconds = 60\n";
+    let service = start(&format!("{LISTENER}{upstream}{policy}"), &[]);
+    let route = json!({"upstream": "app", "policies": ["few"]});
+    assert_eq!(send(&service, "PUT", "/v1/routes/app", None, Some(&route)).0, 200);
+    fs::write(service.path().join("tidegate.toml"), LISTENER).unwrap();
+    service.signal("HUP");
+    let refused = || {
+        let mut page = agent().get(service.url("/metrics")).call().unwrap();
+        page.body_mut()
+            .read_to_string()
+            .unwrap()
+            .contains("tidegate_config_reloads_total{result=\"refused\"} 1")
+    };
+    let begun = monotonic();
+    while !refused() {
+        assert!(begun.elapsed() < PATIENCE, "the file is not refused");
+    }
+    assert_eq!(proxied(&service, "/"), 200);
+    service.signal("TERM");
+    let (data, ended) = service.wait_keeping_data();
+    assert!(ended.output.contains("route.app.upstream"), "{}", ended.output);
+    // Without the policy the route is served, without the upstream it is not; both are said.
+    for (file, status, place) in [
+        (
+            format!("{LISTENER}{upstream}[[policy]]\nname = \"other\"\nlimit = 1\nwindow_seconds = 60\n"),
+            200,
+            "/route/app/policies/0",
+        ),
+        (format!("{LISTENER}{policy}"), 404, "/route/app/upstream"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(data.path().join("tidegate-data")).unwrap() {
+            let entry = entry.unwrap();
+            fs::create_dir_all(folder.path().join("tidegate-data")).unwrap();
+            fs::copy(entry.path(), folder.path().join("tidegate-data").join(entry.file_name())).unwrap();
+        }
+        fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+        let service = Tidegate::start_in(
+            folder,
+            &["--config", "tidegate.toml"],
+            &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")],
+        );
+        assert_eq!(proxied(&service, "/"), status, "{place}");
+        let (_, _, aside) = send(&service, "GET", "/v1/set-aside", None, None);
+        let aside = &aside["set_aside"][0];
+        assert_eq!((&aside["kind"], &aside["name"]), (&json!("route"), &json!("app")));
+        assert!(aside["mistakes"][0].as_str().unwrap().starts_with(place), "{aside}");
+        let ready = agent().get(service.url("/readyz")).call().unwrap().body_mut().read_to_string().unwrap();
+        assert!(ready.contains("set aside"), "{ready}");
+    }
+}
+
+/// A request whose reply has begun.
+fn stream(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    stream
+}
+
+#[test]
+fn fault_64_a_thousand_streams_live_on_over_a_hundred_changes() {
+    const STREAMS: usize = 1_000;
+    // Twice as many as the streams that this process holds.
+    drop(tidegate_tester::preflight::raise_descriptors());
+    // A piece a second for longer than this test takes.
+    let (address, _server) =
+        backend(&["--body-bytes", "100000", "--body-pieces", "10000", "--body-gap-ms", "1000"]);
+    let (other, _other) = backend(&[]);
+    let upstreams = format!(
+        "[[upstream]]\nname = \"streams\"\nservers = [\"{address}\"]\n[[route]]\nname = \"streams\"\npath = \"/stream\"\nupstream = \"streams\"\n"
+    );
+    let file = |round: usize| {
+        format!(
+            "{LISTENER}{upstreams}[[upstream]]\nname = \"other\"\nservers = [\"{other}\"]\nmax_requests = {}\n\
+             [[route]]\nname = \"mark\"\npath = \"/mark{round}\"\nrespond = {{ status = 204 }}\n\
+             [[route]]\nname = \"other\"\nupstream = \"other\"\n",
+            1_000 + round
+        )
+    };
+    let service = start(&file(0), &[]);
+    let mut streams: Vec<TcpStream> = (0..STREAMS).map(|_| stream(service.gateway[0])).collect();
+    let mut buffer = [0; 4_096];
+    for stream in &mut streams {
+        assert!(stream.read(&mut buffer).unwrap() > 0);
+        assert!(buffer.starts_with(b"HTTP/1.1 200 "));
+    }
+    for round in 1..=100 {
+        if round % 2 == 0 {
+            let body = json!({"path": format!("/mark{round}"), "respond": {"status": 204}});
+            assert_eq!(send(&service, "PUT", &format!("/v1/routes/mark{round}"), None, Some(&body)).0, 200);
+        } else {
+            fs::write(service.path().join("tidegate.toml"), file(round)).unwrap();
+            service.signal("HUP");
+        }
+        let begun = monotonic();
+        while proxied(&service, &format!("/mark{round}")) != 204 {
+            assert!(begun.elapsed() < PATIENCE, "change {round} is not in force");
+        }
+        assert_eq!(proxied(&service, "/"), 200);
+    }
+    // What has come so far of all of them, and then one more piece of each.
+    for stream in &mut streams {
+        stream.set_nonblocking(true).unwrap();
+        while stream.read(&mut buffer).is_ok_and(|length| length > 0) {}
+        stream.set_nonblocking(false).unwrap();
+    }
+    for (number, stream) in streams.iter_mut().enumerate() {
+        assert!(stream.read(&mut buffer).unwrap() > 0, "stream {number} was closed");
+    }
+}

@@ -1,0 +1,88 @@
+//! Which backend would be next, and why not the others: a pick that takes nothing.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tidegate_algorithms::balance::{eligibility, least, slow_start, two_choices};
+use tidegate_algorithms::time::Tick;
+
+use super::{Balance, Group};
+use crate::backend::BackendStatus;
+
+/// What a pick would look at of one backend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// What is known of it.
+    pub status: BackendStatus,
+    /// Whether health and ejection let it be used.
+    pub is_usable: bool,
+    /// Whether it carries as much as it may.
+    pub is_full: bool,
+    /// Its weight, less while it starts slowly; 0: it is not picked. One that is full is passed over.
+    pub share: f64,
+    /// What is compared. By turns the credit, of which the highest is next; otherwise the load, of which the
+    /// lowest is.
+    pub score: f64,
+}
+
+/// What a pick would do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pick {
+    /// Every backend, in the group's order.
+    pub candidates: Vec<Candidate>,
+    /// Whether so few are usable that all count.
+    pub is_panic: bool,
+    /// The position of the one that would be next.
+    pub next: Option<usize>,
+}
+
+impl Group {
+    /// What [`Group::pick`] would do now for `key`, as if nothing was tried before. Nothing changes by it.
+    #[must_use]
+    pub fn explain(&self, key: u64, now: Tick) -> Pick {
+        let count = self.backends.len();
+        let usable = self.backends.iter().filter(|backend| backend.is_usable(now)).count();
+        let is_panic = eligibility::is_panic(usable, count);
+        // Copies of what a pick moves on, so that the answer is the one that it would give.
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut start = self.start.load(Relaxed);
+        let candidate = |index: usize| {
+            let backend = &self.backends[index];
+            let (status, is_usable) = (backend.status(now), backend.is_usable(now));
+            let is_full = status.in_flight >= backend.settings().hard_limit;
+            let weight = f64::from(backend.settings().weight);
+            let slow = slow_start::share(backend.up_since(), self.settings.slow_start, now);
+            let share = if is_panic || is_usable { weight * slow } else { 0.0 };
+            let score = match self.settings.balance {
+                Balance::RoundRobin => turn.credit(index) + share,
+                Balance::LeastRequests => {
+                    (f64::from(status.in_flight) + 1.0) / (weight * slow).max(f64::MIN_POSITIVE)
+                }
+                Balance::PeakEwma => backend.cost(now),
+                Balance::RingHash => f64::from(status.in_flight) / weight.max(f64::MIN_POSITIVE),
+            };
+            Candidate { status, is_usable, is_full, share, score }
+        };
+        let candidates: Vec<Candidate> = (0..count).map(candidate).collect();
+        // As a pick does it: one that is full is found out when it is chosen, and then another one is.
+        let mut passed = Vec::new();
+        let next = loop {
+            let weight = |index: usize| if passed.contains(&index) { 0.0 } else { candidates[index].share };
+            let chosen = match self.settings.balance {
+                Balance::RoundRobin => turn.pick(count, weight),
+                Balance::LeastRequests => {
+                    least(count, start, weight, |index| candidates[index].status.in_flight)
+                }
+                Balance::PeakEwma => two_choices(count, &mut random, weight, |index| candidates[index].score),
+                Balance::RingHash => self.pick_on_ring(key, weight),
+            };
+            match chosen {
+                Some(index) if candidates[index].is_full => passed.push(index),
+                chosen => break chosen,
+            }
+            start += 1;
+        };
+        Pick { candidates, is_panic, next }
+    }
+}
