@@ -1,6 +1,6 @@
 #!/bin/sh
-# The client libraries against a bare HTTP client of their language. Starts a server of its own; about a
-# minute. The languages whose packages `cargo xtask setup` has installed.
+# The client libraries against a bare HTTP client of their language. Starts a server of its own; about two
+# minutes. The languages whose packages `cargo xtask setup` has installed.
 #   regression/clients/run.sh [path to tidegate]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,13 +28,24 @@ mkdir "$scratch/app" "$scratch/app/node_modules"
 ln -s "$scratch/package" "$scratch/app/node_modules/tidegate"
 cp "$here/calls.mjs" "$scratch/app/"
 
+(cd "$root/clients/go" && go build -o "$scratch/go" ./internal/bench)
+(cd "$root/clients/java" && mvn --batch-mode --quiet --projects client test-compile) >&2
+java() {
+    built=$root/target/clients/java/tidegate-client
+    command java -cp "$built/classes:$built/test-classes" io.github.tidegate.Bench "$url" "$1"
+}
+
 echo '| client | calls at once | calls/s | of bare | CPU, us a call | of bare |'
 echo '|---|--:|--:|--:|--:|--:|'
 PYTHONPATH=$root/clients/python/src "$root/.venv/bin/python" "$here/calls.py" "$url" speed
 node "$scratch/app/calls.mjs" "$url" speed
+"$scratch/go" "$url" speed
+java speed
 echo
 echo '| client, the server frozen | calls at once | p50, ms | p99, ms | most, ms |'
 echo '|---|--:|--:|--:|--:|'
 kill -STOP $server
 PYTHONPATH=$root/clients/python/src "$root/.venv/bin/python" "$here/calls.py" "$url" frozen
 node "$scratch/app/calls.mjs" "$url" frozen
+"$scratch/go" "$url" frozen
+java frozen

@@ -1,7 +1,10 @@
 // Command bench compares the client with a bare http.Client that asks the same and reads `allowed`: calls per second
 // and CPU per call of this process. They take turns, so that a ratio compares like with like.
 //
-//	go run ./internal/bench http://127.0.0.1:4000
+// With `frozen` it says how long calls take while the server stands still. Both print rows of a table; see
+// regression/clients/run.sh.
+//
+//	go run ./internal/bench http://127.0.0.1:4000 speed
 package main
 
 import (
@@ -23,9 +26,9 @@ import (
 )
 
 const (
-	callers = 16
-	turns   = 5
-	turn    = time.Second
+	atOnce = 16
+	turns  = 5
+	turn   = time.Second
 )
 
 // figures are one turn's.
@@ -40,7 +43,7 @@ func cpu() time.Duration {
 }
 
 // measure calls as fast as it is answered, for a turn.
-func measure(call func(caller int) error) figures {
+func measure(callers int, call func(caller int) error) figures {
 	var calls atomic.Int64
 	var group sync.WaitGroup
 	spent, began := cpu(), time.Now()
@@ -62,7 +65,7 @@ func measure(call func(caller int) error) figures {
 }
 
 func bare(url string) func(int) error {
-	transport := &http.Transport{MaxIdleConnsPerHost: callers}
+	transport := &http.Transport{MaxIdleConnsPerHost: atOnce}
 	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
 	return func(caller int) error {
 		body, err := json.Marshal(map[string]any{"attributes": map[string]string{"client_id": fmt.Sprint("bare", caller)}})
@@ -111,28 +114,64 @@ func median(turns []figures, of func(figures) float64) float64 {
 	return values[len(values)/2]
 }
 
-func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: bench URL")
+func speed(url string) {
+	type subject struct {
+		name   string
+		atOnce int
+		call   func(int) error
 	}
-	names := []string{"bare", "client", "batching"}
-	calls := map[string]func(int) error{
-		"bare":     bare(os.Args[1]),
-		"client":   ours(os.Args[1], func(*tidegate.Options) {}),
-		"batching": ours(os.Args[1], func(options *tidegate.Options) { options.Batch = true }),
+	plain := ours(url, func(*tidegate.Options) {})
+	subjects := []subject{
+		{"Go", 1, plain},
+		{"Go", atOnce, plain},
+		{"Go, batching", atOnce, ours(url, func(options *tidegate.Options) { options.Batch = true })},
 	}
-	measured := map[string][]figures{}
-	for range turns {
-		for _, name := range names {
-			measured[name] = append(measured[name], measure(calls[name]))
+	hand := bare(url)
+	for _, one := range subjects {
+		var mine, theirs []figures
+		for range turns {
+			mine = append(mine, measure(one.atOnce, one.call))
+			theirs = append(theirs, measure(one.atOnce, hand))
 		}
+		perSecond := func(one figures) float64 { return one.perSecond }
+		micros := func(one figures) float64 { return one.microsOfCPU }
+		fmt.Printf("| %s, beside net/http | %d | %.0f | %.2f | %.0f | %.2f |\n", one.name, one.atOnce,
+			median(mine, perSecond), median(mine, perSecond)/median(theirs, perSecond),
+			median(mine, micros), median(mine, micros)/median(theirs, micros))
 	}
-	perSecond := func(one figures) float64 { return one.perSecond }
-	micros := func(one figures) float64 { return one.microsOfCPU }
-	for _, name := range names {
-		fmt.Printf("| Go, %s | %.0f | %.1f | %+.0f %% | %+.0f %% |\n", name,
-			median(measured[name], perSecond), median(measured[name], micros),
-			100*(median(measured[name], perSecond)/median(measured["bare"], perSecond)-1),
-			100*(median(measured[name], micros)/median(measured["bare"], micros)-1))
+}
+
+func frozen(url string) {
+	client, err := tidegate.New(func(options *tidegate.Options) { options.URL, options.BreakerFailures = url, 1_000_000 })
+	if err != nil {
+		log.Fatal(err)
 	}
+	var mutex sync.Mutex
+	var took []float64
+	var group sync.WaitGroup
+	for range atOnce {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for range 50 {
+				began := time.Now()
+				_, _ = client.Allow(context.Background(), tidegate.Attributes{"client_id": "frozen"})
+				passed := time.Since(began).Seconds() * 1000
+				mutex.Lock()
+				took = append(took, passed)
+				mutex.Unlock()
+			}
+		}()
+	}
+	group.Wait()
+	slices.Sort(took)
+	fmt.Printf("| Go | %d | %.1f | %.1f | %.1f |\n", atOnce, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+}
+
+func main() {
+	runs := map[string]func(string){"speed": speed, "frozen": frozen}
+	if len(os.Args) != 3 || runs[os.Args[2]] == nil {
+		log.Fatal("usage: bench URL speed|frozen")
+	}
+	runs[os.Args[2]](os.Args[1])
 }

@@ -2,6 +2,9 @@ package io.github.tidegate;
 
 import java.util.ArrayDeque;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /**
  * A place for each call that is under way. Those that find none wait in a queue, which is bounded
@@ -49,6 +52,41 @@ final class Places {
     start.run();
   }
 
+  /** Waits for a place until a time of System.nanoTime; false if there was none. */
+  boolean enterBy(long end) throws InterruptedException {
+    synchronized (this) {
+      if (free > 0) {
+        free--;
+        return true;
+      }
+    }
+    CompletableFuture<Boolean> place = new CompletableFuture<>();
+    enter(
+        place,
+        () -> {
+          if (!place.complete(true)) {
+            leave(); // It gave up just now.
+          }
+        });
+    try {
+      return place.get(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+    } catch (TimeoutException late) {
+      if (place.complete(false)) {
+        synchronized (this) {
+          full++;
+        }
+      }
+      return place.join();
+    } catch (ExecutionException queueIsFull) {
+      return false;
+    } catch (InterruptedException interrupted) {
+      if (!place.complete(false) && place.join()) {
+        leave();
+      }
+      throw interrupted;
+    }
+  }
+
   /** Gives a place back, to the next that waits. */
   void leave() {
     Waiting next;
@@ -62,11 +100,6 @@ final class Places {
       }
     }
     next.start.run();
-  }
-
-  /** A call's deadline came while it waited. */
-  synchronized void gaveUp() {
-    full++;
   }
 
   synchronized long full() {

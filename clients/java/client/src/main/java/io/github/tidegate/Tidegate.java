@@ -85,7 +85,10 @@ public final class Tidegate implements AutoCloseable {
     } else {
       long end = started + deadline.toNanos();
       long asked = core.denials.asked();
-      Result<Decision> result = waited(core.decide(request, end), end);
+      Result<Decision> result =
+          core.canDecideNow()
+              ? core.decideNow(request, end)
+              : waited(core.decide(request, end), end);
       decision = telling.guarded("allow", started, () -> settled(request, result, asked));
     }
     telling.decision("allow", decision, started);
@@ -365,8 +368,7 @@ public final class Tidegate implements AutoCloseable {
       core.late(call);
     } catch (InterruptedException interrupted) {
       Thread.currentThread().interrupt();
-      call.completeExceptionally(
-          new UnavailableException(Failure.CANCELLED, "the thread was interrupted", null, false));
+      call.completeExceptionally(Core.interrupted(interrupted));
     } catch (ExecutionException error) {
       return new Result<>(null, error.getCause());
     } catch (CancellationException error) {
