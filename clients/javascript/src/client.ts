@@ -11,7 +11,17 @@
 import { Breaker, Denials, LocalLimiter, type Question } from "./fallback.js";
 import { checkedDeadline, type Options, type Settings, settingsOf } from "./options.js";
 import { Failed, type Reply, Transport } from "./transport.js";
-import type { Ask, Attributes, Decision, Event, Explanation, Failure, Refunded, Renewed } from "./types.js";
+import type {
+  Ask,
+  Attributes,
+  Decision,
+  Event,
+  Explanation,
+  Failure,
+  Refunded,
+  Renewed,
+  Stats,
+} from "./types.js";
 import * as types from "./types.js";
 
 const MAX_BATCH = 1_000;
@@ -148,6 +158,16 @@ export class Tidegate {
       this.#ended("explain", failure, started);
       throw new types.Unavailable(failure);
     }
+  }
+
+  /** How often a bound was reached, and whether the server is asked. */
+  stats(): Stats {
+    return {
+      connectionsFull: this.#transport.full,
+      denialsEvicted: this.#denials.evicted,
+      fallbackEvicted: this.#local?.evicted ?? 0,
+      breakerOpen: this.#breaker.isOpen,
+    };
   }
 
   async #renew(permit: string): Promise<Renewed | undefined> {

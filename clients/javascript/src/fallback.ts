@@ -30,6 +30,8 @@ function keyOf(attributes: Attributes): string {
 /** Denials that are still good. Bounded: then the oldest makes room. */
 export class Denials {
   readonly #kept = new Map<string, Kept>();
+  /** Denials that made room for others. */
+  evicted = 0;
   /** When units last came back. */
   #forgot = Number.NEGATIVE_INFINITY;
 
@@ -64,7 +66,10 @@ export class Denials {
     const key = keyOf(question.attributes);
     this.#kept.delete(key);
     this.#kept.set(key, { until: Math.min(ends, now + this.longestMs), ends, cost: question.cost, decision });
-    if (this.#kept.size > this.most) this.#kept.delete(oldest(this.#kept));
+    if (this.#kept.size > this.most) {
+      this.#kept.delete(oldest(this.#kept));
+      this.evicted += 1;
+    }
   }
 
   /** Forgets a denial, because units came back. */
@@ -93,6 +98,11 @@ export class Breaker {
     return true;
   }
 
+  /** Whether the server is not asked. */
+  get isOpen(): boolean {
+    return this.#failures >= this.most;
+  }
+
   /** The server gave no answer. */
   failed(now: number): void {
     this.#failures += 1;
@@ -109,6 +119,8 @@ export class Breaker {
 export class LocalLimiter {
   readonly #units: number;
   readonly #perMs: number;
+  /** Clients that made room for others. */
+  evicted = 0;
   readonly #buckets = new Map<string, { units: number; seen: number }>();
 
   constructor(readonly fallback: Required<Fallback>) {
@@ -128,7 +140,10 @@ export class LocalLimiter {
     const shown = allowed ? Math.max(0, units - cost) : units;
     this.#buckets.delete(key);
     this.#buckets.set(key, { units: allowed && !peek ? shown : units, seen: Math.max(now, bucket.seen) });
-    if (this.#buckets.size > this.fallback.keys) this.#buckets.delete(oldest(this.#buckets));
+    if (this.#buckets.size > this.fallback.keys) {
+      this.#buckets.delete(oldest(this.#buckets));
+      this.evicted += 1;
+    }
     const decision: ServerDecision = {
       allowed,
       policies: [],

@@ -19,6 +19,7 @@ export {
   type Refunded,
   type Renewed,
   type Source,
+  type Stats,
   Unavailable,
 } from "./types.js";
 

@@ -25,6 +25,8 @@ export interface Reply {
 
 export class Transport {
   #used = 0;
+  /** Calls that found every connection in use until their deadline. */
+  full = 0;
   readonly #waiting = new Set<() => void>();
 
   constructor(readonly settings: Settings) {}
@@ -76,6 +78,7 @@ export class Transport {
         };
         const leave = () => {
           this.#waiting.delete(enter);
+          this.full += 1;
           reject(new Failed("timeout"));
         };
         this.#waiting.add(enter);

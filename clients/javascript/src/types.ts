@@ -129,6 +129,14 @@ export interface Event {
   count: number;
 }
 
+/** How often a bound of the client was reached, and whether it asks. */
+export interface Stats {
+  connectionsFull: number;
+  denialsEvicted: number;
+  fallbackEvicted: number;
+  breakerOpen: boolean;
+}
+
 /** The server calls the request wrong: its author's mistake. `problem` says where. */
 export class InvalidRequest extends Error {
   override readonly name = "InvalidRequest";

@@ -78,6 +78,7 @@ test("fault_75_a frozen server costs no more than the deadline", () =>
     inTime(await times(40, () => client.allow(WHO)));
     // More calls than connections: those that wait for one have the same deadline.
     inTime(await times(5, () => Promise.all(Array.from({ length: 40 }, () => client.allow(WHO)))));
+    assert(client.stats().connectionsFull > 0);
     own.thaw();
     await until(async () => (await client.allow(WHO, { peek: true })).source === "server");
   }));
@@ -117,6 +118,15 @@ test("a field of another type is no decision", () => {
     assert.throws(() => read(DECISION, document), NotAsDocumented, wrong);
   }
 });
+
+test("stats say when a bound was reached", () =>
+  withNothing(async (url) => {
+    const fallback = { limit: 2, windowSeconds: 3_600, keys: 3 };
+    const client = new Tidegate({ url, onFailure: "local", fallback, breakerFailures: 4, deadlineMs: 5_000 });
+    for (let number = 0; number < 5; number += 1) await client.allow({ client_id: `${number}` });
+    const wanted = { connectionsFull: 0, denialsEvicted: 0, fallbackEvicted: 2, breakerOpen: true };
+    assert.deepEqual(client.stats(), wanted);
+  }));
 
 test("the local limiter gives nothing for negative costs", () => {
   const limiter = new LocalLimiter({

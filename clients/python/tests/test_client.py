@@ -100,6 +100,7 @@ def test_more_threads_than_connections_wait_within_their_deadline(own: Server) -
     for thread in run:
         thread.join()
     in_time(took)
+    assert client.stats().connections_full > 0
     own.thaw()
     until(lambda: client.allow(WHO, peek=True).source == "server")
 
@@ -334,6 +335,20 @@ def test_a_field_of_another_type_is_no_decision(wrong: str) -> None:
     document = json.loads(f'{{"allowed":true,"policies":[],{wrong}}}')
     with pytest.raises(_types.NotAsDocumented):
         _types.read(_types.Decision, document)
+
+
+def test_stats_say_when_a_bound_was_reached() -> None:
+    fallback = tidegate.Fallback(limit=2, window_seconds=3_600, keys=3)
+    with nothing() as url:
+        client = Client(url, on_failure="local", fallback=fallback, breaker_failures=4, deadline_ms=5_000)
+        for number in range(5):
+            client.allow({"client_id": str(number)})
+        assert client.stats() == tidegate.Stats(0, 0, 2, True)
+    denials = Denials(2, 60_000)
+    for number in range(3):
+        denied = tidegate.Decision(False, retry_after_ms=10_000)
+        denials.keep(Request({"client_id": str(number)}), denied, 1.0, 1.0)
+    assert denials.evicted == 1
 
 
 def test_the_local_limiter_gives_nothing_for_negative_costs() -> None:

@@ -28,6 +28,7 @@ from ._types import (
     Renewed,
     Request,
     Source,
+    Stats,
     TidegateError,
     Unavailable,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "Renewed",
     "Request",
     "Source",
+    "Stats",
     "TidegateError",
     "Unavailable",
 ]

@@ -26,6 +26,7 @@ from ._types import (
     Refunded,
     Renewed,
     Request,
+    Stats,
     Unavailable,
 )
 
@@ -167,6 +168,10 @@ class Client:
             raise Unavailable(failed.failure) from None
         core.ended("explain", None, started)
         return found
+
+    def stats(self) -> Stats:
+        """How often a bound was reached, and whether the server is asked."""
+        return self._core.stats(self._pool.full)
 
     def close(self) -> None:
         """Gives the connections back."""

@@ -34,6 +34,7 @@ from ._types import (
     Refunded,
     Renewed,
     Request,
+    Stats,
     read,
 )
 
@@ -59,6 +60,11 @@ class Core:
         self.breaker = Breaker(options.breaker_failures, options.breaker_open_ms)
         self.denials = Denials(options.denial_cache, options.denial_cache_ms)
         self._local = LocalLimiter(options.fallback) if options.fallback else None
+
+    def stats(self, connections_full: int) -> Stats:
+        """How often a bound was reached."""
+        fallback_evicted = self._local.evicted if self._local else 0
+        return Stats(connections_full, self.denials.evicted, fallback_evicted, self.breaker.is_open)
 
     def request(self, method: str, path: str, body: str = "") -> bytes:
         """The bytes of a request."""

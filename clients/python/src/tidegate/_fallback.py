@@ -31,6 +31,7 @@ class Denials:
         self._longest = longest_ms / 1000
         self._lock = threading.Lock()
         self._kept: OrderedDict[Key, tuple[float, float, int, Decision]] = OrderedDict()
+        self.evicted = 0
         # When units last came back.
         self._forgot = float("-inf")
 
@@ -71,6 +72,7 @@ class Denials:
             self._kept.move_to_end(key)
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
+                self.evicted += 1
 
     def forget(self, attributes: Attributes, now: float) -> None:
         """Forgets a denial, because units came back."""
@@ -100,6 +102,11 @@ class Breaker:
             self._until = now + self._open
             return True
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the server is not asked."""
+        return self._failures >= self._most
+
     def failed(self, now: float) -> None:
         """The server gave no answer."""
         with self._lock:
@@ -122,6 +129,7 @@ class LocalLimiter:
         self._rate = self._units / fallback.window_seconds
         self._names = fallback.key
         self._most = fallback.keys
+        self.evicted = 0
         self._lock = threading.Lock()
         self._buckets: OrderedDict[tuple[str | None, ...], tuple[float, float]] = OrderedDict()
 
@@ -139,6 +147,7 @@ class LocalLimiter:
             self._buckets.move_to_end(key)
             if len(self._buckets) > self._most:
                 self._buckets.popitem(last=False)
+                self.evicted += 1
         shown = units - cost if allowed else units
         decision = Decision(
             allowed,

@@ -28,6 +28,9 @@ class Pool:
         self._names = Names(target.host, target.port)
         self._tls = target.tls
         self._closed = False
+        # Calls that found every connection in use until their deadline; counted under the lock.
+        self.full = 0
+        self._lock = threading.Lock()
         self._forget()
 
     def _forget(self) -> None:
@@ -50,6 +53,8 @@ class Pool:
         if not places.acquire(blocking=False) and not places.acquire(
             timeout=max(0.0, deadline - time.monotonic())
         ):
+            with self._lock:
+                self.full += 1
             raise Failed("timeout")
         try:
             return self._exchange(request, deadline)

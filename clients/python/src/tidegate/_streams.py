@@ -77,6 +77,8 @@ class Streams:
     def __init__(self, target: Target, most: int) -> None:
         self._target = target
         self._most = most
+        # Calls that found every connection in use until their deadline.
+        self.full = 0
         self._names = Names(target.host, target.port)
         self._tls = target.tls
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,7 +115,12 @@ class Streams:
 
     async def _exchange(self, request: bytes, deadline: float) -> Response:
         places, idle = self._places, self._idle
-        async with places:
+        try:
+            await places.acquire()
+        except asyncio.CancelledError:
+            self.full += 1
+            raise
+        try:
             connection = self._kept(idle) or await self._connect(deadline)
             keep = False
             try:
@@ -125,6 +132,8 @@ class Streams:
                     idle.append(connection)
                 else:
                     connection.close()
+        finally:
+            places.release()
 
     def _kept(self, idle: deque[_Connection]) -> _Connection | None:
         while idle:

@@ -172,6 +172,16 @@ class Event:
     count: int = 1
 
 
+@dataclass(slots=True)
+class Stats:
+    """How often a bound of the client was reached, and whether it asks."""
+
+    connections_full: int
+    denials_evicted: int
+    fallback_evicted: int
+    breaker_open: bool
+
+
 # How each field is read: a type, a class of this file, or a list of either.
 _Reader: TypeAlias = tuple[str, str, Any, bool, bool]
 _READERS: dict[type, list[_Reader]] = {}
