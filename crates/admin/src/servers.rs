@@ -188,7 +188,7 @@ fn answers(families: &mut Families<'_>, words: &Words, servers: &[Reading]) -> f
         each_route(servers, |server, route| {
             words.classes.iter().zip(route.by_class).filter(|(_, count)| *count > 0).try_for_each(
                 |(class, count)| {
-                    series(&[("server", server), (words.what, route.template), (words.how, class)], count)
+                    series(&[("server", server), (words.what, &route.template), (words.how, class)], count)
                 },
             )
         })
@@ -198,7 +198,7 @@ fn answers(families: &mut Families<'_>, words: &Words, servers: &[Reading]) -> f
         each_route(servers, |server, route| {
             let bounds = DURATION_BOUNDS.iter().map(|nanos| seconds(*nanos)).chain([f64::INFINITY]);
             let buckets: Vec<_> = bounds.zip(route.buckets).collect();
-            series(&[("server", server), (words.what, route.template)], seconds(route.nanos), &buckets)
+            series(&[("server", server), (words.what, &route.template)], seconds(route.nanos), &buckets)
         })
     })
 }
@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn the_page_has_the_servers_numbers() {
         let stats = Arc::new(Stats::new(2, &["other", "/v1/decisions"]));
-        stats.core(0).answered(Route::new(1), 200, Duration::from_millis(2));
-        stats.core(1).answered(Route::new(1), 429, Duration::from_micros(50));
+        stats.core(0).requests.answered(Route::new(1), 200, Duration::from_millis(2));
+        stats.core(1).requests.answered(Route::new(1), 429, Duration::from_micros(50));
         let mut metrics = Metrics::new();
         metrics.register(Servers::default().with("api", stats));
         let page = metrics.page(Exposition::OpenMetrics);

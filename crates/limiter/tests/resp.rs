@@ -147,7 +147,7 @@ fn a_pipeline_is_answered_in_order_whatever_the_pieces() {
     exchange(&mut client, b"", &expected);
     let pings = || {
         let routes = service.stats.routes();
-        routes.iter().find(|route| route.template == "ping").map_or(0, |route| route.by_class[1])
+        routes.iter().find(|route| &*route.template == "ping").map_or(0, |route| route.by_class[1])
     };
     // A pipeline is counted after its replies were written.
     let start = monotonic();
@@ -259,7 +259,7 @@ fn fault_55_a_flood_of_auth_on_many_connections_is_cut_and_others_are_served() {
     for mut guesser in guessers {
         assert_eq!(last_words(&mut guesser, b"").matches("-WRONGPASS").count(), 8);
     }
-    let auth = service.stats.routes().into_iter().find(|route| route.template == "auth").unwrap();
+    let auth = service.stats.routes().into_iter().find(|route| &*route.template == "auth").unwrap();
     assert!(auth.by_class[3] >= 200 * 7, "what was refused is counted: {:?}", auth.by_class);
     exchange(&mut good, b"PING\r\n", "+PONG\r\n");
 }

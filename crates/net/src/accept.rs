@@ -68,9 +68,9 @@ pub struct Held {
 impl Held {
     fn new(gate: &Gate, core: usize, permit: Permit) -> Self {
         let stats = gate.stats.core(core);
-        stats.accepted.fetch_add(1, Relaxed);
+        stats.connections.accepted.fetch_add(1, Relaxed);
         if permit.is_for_operation() {
-            let times = stats.accepted_for_operation.fetch_add(1, Relaxed) + 1;
+            let times = stats.connections.accepted_for_operation.fetch_add(1, Relaxed) + 1;
             if times.is_power_of_two() {
                 tracing::warn!(
                     limit = gate.permits.limit(),
@@ -91,7 +91,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.stats.core(self.core).closed.fetch_add(1, Relaxed);
+        self.stats.core(self.core).connections.closed.fetch_add(1, Relaxed);
     }
 }
 
@@ -164,7 +164,7 @@ async fn permit(permits: &Permits, stats: &CoreStats) -> Permit {
     if let Some(permit) = permits.try_acquire().or_else(|| permits.try_acquire_for_operation()) {
         return permit;
     }
-    let times = stats.accept_paused.fetch_add(1, Relaxed) + 1;
+    let times = stats.connections.accept_paused.fetch_add(1, Relaxed) + 1;
     if times.is_power_of_two() {
         tracing::warn!(limit = permits.limit(), times, "connection limit reached: accepting pauses");
     }
@@ -175,18 +175,18 @@ async fn permit(permits: &Permits, stats: &CoreStats) -> Permit {
 fn count_failure(stats: &CoreStats, error: &io::Error) -> bool {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-            let times = stats.accept_exhausted.fetch_add(1, Relaxed) + 1;
+            let times = stats.connections.accept_exhausted.fetch_add(1, Relaxed) + 1;
             if times.is_power_of_two() {
                 tracing::warn!(%error, times, "cannot accept for want of resources: accepting pauses");
             }
             true
         }
         Some(Errno::CONNABORTED | Errno::CONNRESET | Errno::INTR | Errno::PROTO) => {
-            stats.accept_failed.fetch_add(1, Relaxed);
+            stats.connections.accept_failed.fetch_add(1, Relaxed);
             false
         }
         _ => {
-            stats.accept_failed.fetch_add(1, Relaxed);
+            stats.connections.accept_failed.fetch_add(1, Relaxed);
             tracing::warn!(%error, "accept failed");
             true
         }

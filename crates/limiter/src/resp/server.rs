@@ -285,14 +285,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         if self.batch.is_empty() {
             return;
         }
-        self.stats.started.fetch_add(self.batch.len() as u64, Relaxed);
+        self.stats.requests.started.fetch_add(self.batch.len() as u64, Relaxed);
         self.batch.settle(sessions, &mut self.output, &mut self.answered).await;
     }
 
     /// Where the next command would begin is unknown, so this is the end.
     fn give_up(&mut self, error: CommandError) -> Outcome {
         Encoder::new(&mut self.output, Protocol::Resp2).error(&format_args!("ERR {error}"));
-        self.stats.started.fetch_add(1, Relaxed);
+        self.stats.requests.started.fetch_add(1, Relaxed);
         self.answered.push(Route::OTHER, Outcome::Refused);
         Outcome::Over
     }
@@ -340,15 +340,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let took = monotonic().duration_since(arrived);
         for (route, outcome, count) in self.answered.drain() {
             if written {
-                self.stats.answered_together(route, outcome.status(), took, count);
+                self.stats.requests.answered_together(route, outcome.status(), took, count);
             } else {
-                self.stats.abandoned.fetch_add(count, Relaxed);
+                self.stats.requests.abandoned.fetch_add(count, Relaxed);
             }
         }
     }
 
     fn cut(&self, cause: Cut) -> End {
-        self.stats.cut(cause);
+        self.stats.connections.cut(cause);
         End::Cut(cause)
     }
 

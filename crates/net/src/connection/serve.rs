@@ -110,7 +110,7 @@ async fn serve_any<P: ServeConnection>(
             Ok(client) => peer.address = client,
             Err(reason) => {
                 tracing::debug!(peer = %peer.address, %reason, "a connection without its proxy's header is closed");
-                server.gate().stats.core(peer.core).unproxied.fetch_add(1, Relaxed);
+                server.gate().stats.core(peer.core).connections.unproxied.fetch_add(1, Relaxed);
                 return;
             }
         }

@@ -168,7 +168,7 @@ impl<H: Handle> Connection<H> {
         let now = monotonic();
         in_flight.end();
         let status = reply.counted_as.unwrap_or(reply.response.status().as_u16());
-        self.activity.stats().answered(reply.route, status, now.duration_since(started));
+        self.activity.stats().requests.answered(reply.route, status, now.duration_since(started));
         if goes_on {
             *self.continuation() = continuation;
         } else if !matches!(reply.response.body(), Body::Streamed(_)) {
@@ -231,8 +231,8 @@ impl<H: Handle> Connection<H> {
         let Some(answered) = handler.answer_at_once(request, &self.peer, reply) else { return false };
         let now = monotonic();
         let stats = self.activity.stats();
-        stats.started.fetch_add(1, Relaxed);
-        stats.answered(answered.route(), answered.status().as_u16(), now.duration_since(started));
+        stats.requests.started.fetch_add(1, Relaxed);
+        stats.requests.answered(answered.route(), answered.status().as_u16(), now.duration_since(started));
         self.activity.idle_from(now);
         true
     }
@@ -265,7 +265,7 @@ struct InFlight<'a> {
 
 impl<'a> InFlight<'a> {
     fn begin(stats: &'a CoreStats) -> Self {
-        stats.started.fetch_add(1, Relaxed);
+        stats.requests.started.fetch_add(1, Relaxed);
         Self { stats }
     }
 
@@ -276,6 +276,6 @@ impl<'a> InFlight<'a> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.stats.abandoned.fetch_add(1, Relaxed);
+        self.stats.requests.abandoned.fetch_add(1, Relaxed);
     }
 }

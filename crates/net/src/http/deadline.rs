@@ -136,7 +136,7 @@ impl<S> DeadlineIo<S> {
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Some((deadline, cause)) = self.deadline() else { return Poll::Pending };
         ready!(self.timer.poll(cx, deadline));
-        self.activity.stats().cut(cause);
+        self.activity.stats().connections.cut(cause);
         self.activity.enter(Phase::Leaving);
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }

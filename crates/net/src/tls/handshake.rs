@@ -62,12 +62,12 @@ impl Tls {
         let stats = gate.stats.core(core);
         match self.negotiate(stream, gate).await {
             Ok(stream) => {
-                stats.handshakes.fetch_add(1, Relaxed);
+                stats.connections.handshakes.fetch_add(1, Relaxed);
                 Some(stream)
             }
             Err(Unsecured::Drained) => None,
             Err(Unsecured::Failed(failure, stream)) => {
-                stats.handshake_failed(failure);
+                stats.connections.handshake_failed(failure);
                 tracing::debug!(%peer, reason = failure.name(), "TLS handshake failed");
                 if let Some(stream) = stream {
                     // An error means that the client does not wait for the alert.

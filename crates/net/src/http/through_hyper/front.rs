@@ -218,8 +218,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Front<S> {
     /// Ends the input, and has the reply written when everything before it was.
     fn refuse(&mut self, refused: Refused) {
         let stats = self.activity.stats();
-        stats.started.fetch_add(1, Relaxed);
-        stats.answered(Route::OTHER, refused.status.as_u16(), Duration::ZERO);
+        stats.requests.started.fetch_add(1, Relaxed);
+        stats.requests.answered(Route::OTHER, refused.status.as_u16(), Duration::ZERO);
         self.activity.enter(Phase::Busy);
         self.input = BytesMut::new();
         self.refused = true;

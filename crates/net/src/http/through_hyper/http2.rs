@@ -169,7 +169,7 @@ impl Watch {
     fn look(&mut self, now: Instant) -> Found {
         if now >= self.turn_at {
             if self.outbox.is_late() {
-                self.activity.stats().cut(Cut::Write);
+                self.activity.stats().connections.cut(Cut::Write);
                 return Found::Late;
             }
             self.turn_at = now + self.outbox.patience();
@@ -189,7 +189,7 @@ impl Watch {
         }
         self.told = true;
         self.idle_at = now + LAST_WORDS;
-        self.activity.stats().cut(Cut::Idle);
+        self.activity.stats().connections.cut(Cut::Idle);
         Found::Idle
     }
 }

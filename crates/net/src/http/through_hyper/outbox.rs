@@ -194,7 +194,7 @@ impl<F: Future<Output = ()> + Unpin> Future for Delivered<F> {
         let deadline = delivery.as_ref().and_then(|delivery| delivery.deadline(outbox.rate));
         let Some(deadline) = deadline else { return Poll::Pending };
         ready!(timer.poll(cx, deadline));
-        outbox.stats.core(outbox.core).cut(Cut::Write);
+        outbox.stats.core(outbox.core).connections.cut(Cut::Write);
         Poll::Ready(())
     }
 }
