@@ -240,6 +240,14 @@ fn mistakes_of_routes_and_listeners_have_their_lines() {
     ] {
         assert!(said.contains(line), "{line} is not in\n{said}");
     }
+    let (code, said) = check(
+        "[[gateway.listener]]\nlisten = \"127.0.0.1:1\"\nproxy_protocol_from = [\"10.0.0.0/8\", \"ten\"]\n",
+    );
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("tidegate.toml:3:38: gateway.listener[0].proxy_protocol_from[1]: is \"ten\""),
+        "{said}"
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Routes and upstreams through the admin API of the built binary: in force at once, audited, and never at the
-//! cost of what is under way.
+//! cost of what is under way; and whose connection a proxy says it is.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod support;
@@ -226,6 +226,38 @@ fn a_file_that_a_stored_route_needs_is_refused_and_a_start_without_it_sets_the_r
         let ready = agent().get(service.url("/readyz")).call().unwrap().body_mut().read_to_string().unwrap();
         assert!(ready.contains("set aside"), "{ready}");
     }
+}
+
+#[test]
+fn fault_43_a_proxy_that_is_named_states_whose_connection_it_is_and_no_other_does() {
+    let (address, _server) = backend(&[]);
+    let file = |from: &str| {
+        format!(
+            "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\nproxy_protocol_from = [\"{from}\"]\n\
+             [[policy]]\nname = \"once\"\nlimit = 1\nwindow_seconds = 3600\n\
+             [[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\
+             [[route]]\nname = \"app\"\nupstream = \"app\"\npolicies = [\"once\"]\n",
+            address
+        )
+    };
+    let ask = |service: &Tidegate, header: &str| {
+        let mut stream = TcpStream::connect(service.gateway[0]).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        // A peer that closes at once may have done so before this is written.
+        drop(stream.write_all(format!("{header}{request}").as_bytes()));
+        let mut reply = Vec::new();
+        drop(stream.read_to_end(&mut reply));
+        String::from_utf8(reply).unwrap().split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    let service = start(&file("127.0.0.0/8"), &[]);
+    let from = |client: &str| format!("PROXY TCP4 {client} 10.0.0.1 4711 80\r\n");
+    assert_eq!(ask(&service, &from("203.0.113.7")), "200");
+    assert_eq!(ask(&service, &from("203.0.113.7")), "429");
+    assert_eq!(ask(&service, &from("203.0.113.8")), "200");
+    assert_eq!(ask(&service, ""), "", "a connection without the header is closed");
+    let stranger = start(&file("192.0.2.1"), &[]);
+    assert_eq!(ask(&stranger, &from("203.0.113.9")), "", "a peer that is not named is closed");
 }
 
 /// A request whose reply has begun.

@@ -13,6 +13,7 @@ use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::policy::{Algorithm, Mistake as DocumentMistake, Policy};
 use tidegate_gateway::documents::GatewayLayer;
 use tidegate_limiter::policy_set::{DEFAULT_POLICY, FileLayer};
+use tidegate_net::proxied::Network;
 
 use super::Settings;
 use super::document::Document;
@@ -28,7 +29,11 @@ pub(super) const TABLE: &str = "gateway";
 /// The array of listeners in it.
 pub(super) const LISTENERS: &str = "listener";
 
-const LISTENER_KEYS: [&str; 4] = ["listen", "tls_certificate", "tls_key", "tls_client_ca"];
+/// Most networks of proxies in front of a listener.
+const MAX_NETWORKS: usize = 100;
+
+const LISTENER_KEYS: [&str; 5] =
+    ["listen", "proxy_protocol_from", "tls_certificate", "tls_key", "tls_client_ca"];
 const ADDRESS: &str = "an address and a port, as in \"127.0.0.1:8080\" or \"[::]:443\"";
 
 /// Where clients of the gateway connect.
@@ -36,6 +41,9 @@ const ADDRESS: &str = "an address and a port, as in \"127.0.0.1:8080\" or \"[::]
 pub struct GatewayListener {
     /// Its address.
     pub listen: SocketAddr,
+    /// The proxies in front of it, which begin each connection with a header of the PROXY protocol; empty: there
+    /// are none.
+    pub proxy_protocol_from: Vec<Network>,
     /// PEM file with its certificate; clients must then speak TLS.
     pub tls_certificate: Option<PathBuf>,
     /// PEM file with the certificate's key.
@@ -154,6 +162,17 @@ fn listener(
         (None, None) if reader.field("listen").is_none() => reader.mistake("listen", "is missing", ADDRESS),
         (None, None) => {}
     }
+    let mut proxy_protocol_from = Vec::new();
+    for (index, text) in reader.texts("proxy_protocol_from", MAX_NETWORKS, 1, 64).into_iter().enumerate() {
+        match text.parse() {
+            Ok(network) => proxy_protocol_from.push(network),
+            Err(_) => reader.mistake(
+                &format!("proxy_protocol_from/{index}"),
+                format!("is {text:?}"),
+                "an address, or a network: \"10.0.0.0/8\"",
+            ),
+        }
+    }
     let mut file = |field| reader.text(field, 1, 4_096).map(PathBuf::from);
     let [tls_certificate, tls_key, tls_client_ca] =
         ["tls_certificate", "tls_key", "tls_client_ca"].map(&mut file);
@@ -172,7 +191,7 @@ fn listener(
     }
     match listen {
         Some(listen) if reader.mistakes.is_empty() => {
-            Ok(GatewayListener { listen, tls_certificate, tls_key, tls_client_ca })
+            Ok(GatewayListener { listen, proxy_protocol_from, tls_certificate, tls_key, tls_client_ca })
         }
         _ => Err(reader.mistakes),
     }
@@ -191,6 +210,12 @@ pub(super) fn listeners_schema() -> Json {
             "required": ["listen"],
             "properties": {
                 "listen": { "type": "string", "description": "Address of the listener." },
+                "proxy_protocol_from": {
+                    "type": "array",
+                    "maxItems": MAX_NETWORKS,
+                    "items": { "type": "string" },
+                    "description": "Proxies in front, which begin each connection with a header of the PROXY protocol.",
+                },
                 "tls_certificate": file("PEM file with the certificate that this listener shows."),
                 "tls_key": file("PEM file with the private key of tls_certificate, not encrypted."),
                 "tls_client_ca": file("PEM file with the authorities of clients' certificates (mTLS)."),

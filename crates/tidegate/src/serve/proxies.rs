@@ -9,6 +9,7 @@ use tidegate_limiter::engine::Engine;
 use tidegate_net::accept::Gate;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
+use tidegate_net::proxied::Proxied;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 
@@ -58,6 +59,9 @@ impl Proxies {
         for (place, listener) in config.listeners.iter().enumerate() {
             let listeners = inherited.listeners(listener.listen, workers)?;
             let listeners = listeners.with_tls(tls_of(tls, Listener::Gateway(place)));
+            let trusted = &listener.proxy_protocol_from;
+            let listeners =
+                listeners.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
             let service = GatewayService(Arc::clone(gateway));
             let http = HttpConfig { head_timeout, ..HttpConfig::default() };
             proxies.servers.push((Server::new(service, http, gate.clone()), listeners));
