@@ -38,7 +38,7 @@ fn guarded(tokens: Tokens) -> (Running, TokensInForce) {
 }
 
 /// Every route of the API, with a request that it would take.
-fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 22] {
+fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 32] {
     let item = r#"{"attributes":{"client_id":"a"}}"#;
     let numbers = r#"{"limit":5,"window_seconds":60}"#;
     let simple = r#"{"window_seconds":60,"request_per_window":5}"#;
@@ -54,6 +54,16 @@ fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 22]
         ("DELETE", "/v1/permits/0.W10", "", Some(Scope::Decide)),
         ("POST", "/v1/refunds", item, Some(Scope::Refund)),
         ("GET", "/v1/explain?client_id=a", "", Some(Scope::Read)),
+        ("GET", "/v1/explain/route?host=a&path=/&client_ip=127.0.0.1", "", Some(Scope::Read)),
+        ("GET", "/v1/routes", "", Some(Scope::Read)),
+        ("GET", "/v1/routes/a", "", Some(Scope::Read)),
+        ("GET", "/v1/upstreams", "", Some(Scope::Read)),
+        ("GET", "/v1/upstreams/a", "", Some(Scope::Read)),
+        ("GET", "/v1/nearest-clients", "", Some(Scope::Read)),
+        ("GET", "/v1/clients", "", Some(Scope::Read)),
+        ("DELETE", "/v1/clients/a/usage", "", Some(Scope::Configure)),
+        ("DELETE", "/v1/routes/a", "", Some(Scope::Configure)),
+        ("DELETE", "/v1/upstreams/a", "", Some(Scope::Configure)),
         ("GET", "/v1/policies", "", Some(Scope::Read)),
         ("GET", "/v1/policies/default", "", Some(Scope::Read)),
         ("GET", "/v1/clients/a/limits", "", Some(Scope::Read)),
