@@ -47,7 +47,7 @@ pub(super) struct Judged {
     /// The client offers to change the protocol.
     pub(super) upgrade: bool,
     /// HTTP/1.1 in origin form, a method whose reply has its body, nothing about the connection, no
-    /// expectation: a request that [`super::in_one_piece::plain`] may read.
+    /// expectation: a request that [`super::Plain`] may read.
     pub(super) simple: bool,
 }
 
