@@ -41,6 +41,7 @@ mod remote;
 mod rows;
 mod service;
 mod snapshot;
+mod spare;
 mod statements;
 
 pub use configuration::{ChangeStats, Configuration, MAX_TOGETHER, MAX_WAITING};

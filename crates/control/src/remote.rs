@@ -12,8 +12,8 @@
 //!
 //! A follower holds one connection, listens, and also asks unprompted ([`crate::follow`]), so that a
 //! lost notification, or a proxy that passes none on, costs a second and not the change. A
-//! change or a look at the audit log opens a connection of its own: they are rare, and 50 nodes
-//! would otherwise hold 100 idle ones.
+//! change or a look at the audit log takes the connection of the one before, or opens its own
+//! ([`crate::spare`]).
 //!
 //! When the database is away, what is known stays in force, a change is [`Error::Unavailable`], and
 //! the follower connects again (fault 24: after a random part of a growing pause). A process that
@@ -37,6 +37,7 @@ use crate::follow::{self, Contact};
 use crate::link::{in_time, open};
 use crate::rows;
 use crate::snapshot::{History, Snapshot, publish};
+use crate::spare::Spare;
 
 /// A database that other nodes change too.
 #[derive(Debug)]
@@ -44,9 +45,10 @@ pub(crate) struct Remote {
     place: Place,
     runtime: Handle,
     contact: Arc<Contact>,
+    spare: Arc<Spare>,
     /// The revision in this node's copy; 0 without one.
     kept: Arc<AtomicU64>,
-    tasks: [AbortHandle; 2],
+    tasks: [AbortHandle; 3],
 }
 
 impl Remote {
@@ -82,8 +84,14 @@ impl Remote {
         let kept = Arc::new(AtomicU64::new(saved.as_ref().map_or(0, |saved| saved.revision().0)));
         let following = follow::follow(place.clone(), newest.clone(), Arc::clone(&contact));
         let keeping = keep(copy, saved, newest.subscribe(), Arc::clone(&kept));
-        let tasks = [runtime.spawn(following).abort_handle(), runtime.spawn(keeping).abort_handle()];
-        Ok((Self { place, runtime: runtime.clone(), contact, kept, tasks }, newest))
+        let spare = Arc::new(Spare::default());
+        let closing = Arc::clone(&spare);
+        let tasks = [
+            runtime.spawn(following).abort_handle(),
+            runtime.spawn(keeping).abort_handle(),
+            runtime.spawn(async move { closing.close_unused().await }).abort_handle(),
+        ];
+        Ok((Self { place, runtime: runtime.clone(), contact, spare, kept, tasks }, newest))
     }
 
     /// Whether the follower is connected.
@@ -107,7 +115,7 @@ impl Remote {
     /// [`Error::Unavailable`], [`Error::Late`] or [`Error::Corrupt`].
     pub(crate) fn catch_up(&self, newest: &watch::Sender<Arc<Snapshot>>) -> Result<(), Error> {
         let known = newest.borrow().clone();
-        let later = self.run(async |client| rows::later(&client, &known).await)?;
+        let later = self.run(async |client| rows::later(client, &known).await)?;
         if let Some(later) = later {
             publish(newest, known.revision(), later);
         }
@@ -126,8 +134,7 @@ impl Remote {
         accepted: &[Accepted],
         audit_rows: u64,
     ) -> Result<History, Error> {
-        let outcome =
-            self.run(async |mut client| rows::commit(&mut client, base, accepted, audit_rows).await);
+        let outcome = self.run(async |client| rows::commit(client, base, accepted, audit_rows).await);
         outcome.map_err(|error| match error {
             // It may have been committed a moment before it was cut.
             Error::Late => Error::Unknown { reason: Error::Late.to_string() },
@@ -140,7 +147,7 @@ impl Remote {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Corrupt`].
     pub(crate) fn audit(&self, after: Revision, limit: usize) -> Result<Vec<AuditRow>, Error> {
-        self.run(async |client| rows::audit(&client, after, limit).await)
+        self.run(async |client| rows::audit(client, after, limit).await)
     }
 
     /// Oldest and newest revision of the audit log.
@@ -148,16 +155,36 @@ impl Remote {
     /// # Errors
     /// [`Error::Unavailable`].
     pub(crate) fn revisions(&self) -> Result<Option<(Revision, Revision)>, Error> {
-        self.run(async |client| rows::revisions(&client).await)
+        self.run(async |client| rows::revisions(client).await)
     }
 
-    /// Runs an operation on a connection of its own, within [`crate::OPERATION`].
-    fn run<T>(&self, operation: impl AsyncFnOnce(Session) -> Result<T, Error>) -> Result<T, Error> {
+    /// Runs an operation within [`crate::OPERATION`], on a connection that nobody else uses. It runs
+    /// twice where the first connection was an old one and turned out to be broken.
+    fn run<T>(&self, operation: impl AsyncFn(&mut Session) -> Result<T, Error>) -> Result<T, Error> {
         let whole = async {
-            let client = open(&self.place, || {}).await?;
-            operation(client).await
+            if let Some(session) = self.spare.take() {
+                match self.run_on(session, &operation).await {
+                    // The server may have restarted since. Nothing was written.
+                    Err(Error::Unavailable { .. }) => {}
+                    outcome => return outcome,
+                }
+            }
+            self.run_on(open(&self.place, || {}).await?, &operation).await
         };
         self.runtime.block_on(in_time(whole))
+    }
+
+    /// Runs an operation, and keeps the connection if it is still good.
+    async fn run_on<T>(
+        &self,
+        mut session: Session,
+        operation: &impl AsyncFn(&mut Session) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let outcome = operation(&mut session).await;
+        if matches!(outcome, Ok(_) | Err(Error::Moved { .. })) {
+            self.spare.keep(session);
+        }
+        outcome
     }
 }
 

@@ -198,6 +198,31 @@ fn fault_42_the_longest_chain_that_is_accepted_can_be_served() {
     assert!(stream.conn.peer_certificates().unwrap().len() > 50);
 }
 
+/// A client that authenticates itself is told the names of the authorities, in one message of bounded size.
+#[test]
+fn fault_42_authorities_whose_names_no_handshake_can_hold_are_refused() {
+    let certificates = Certificates::make();
+    let pair = certificates.issue("in-force");
+    let unit = "/OU=a unit with a name that is about as long as X.520 lets it be";
+    let long = fs::read_to_string(certificates.other_authority(&unit.repeat(10))).unwrap();
+    let own = fs::read_to_string(certificates.authority()).unwrap();
+    let file = certificates.authority().with_file_name("authorities.pem");
+    let tls = |times| {
+        write(&file, format!("{own}{}", long.repeat(times)).as_bytes());
+        Tls::load(server(&pair, Some(&file)))
+    };
+
+    let error = tls(100).unwrap_err();
+    assert_eq!((error.file, &error.path), (TlsFile::ClientCa, &file), "{error}");
+    assert!(matches!(error.fault, TlsFault::TooLongToShow(65_001..)), "{error}");
+
+    let most = (1..100).rev().find_map(|times| tls(times).ok()).unwrap();
+    let server = TestServer::start(Options { tls: Some(most), ..Options::default() });
+    let mut stream =
+        connect(server.address, &client(&certificates, Some(&certificates.issue("client")), &[]));
+    assert!(request(&mut stream, "/").unwrap().starts_with("HTTP/1.1 200"));
+}
+
 #[test]
 fn fault_42_a_bad_pair_is_refused_and_the_old_one_serves_on() {
     for (refused, (words, file, spoil, is_expected)) in CASES.iter().enumerate() {

@@ -85,6 +85,20 @@ impl Certificates {
         self.sign(&format!("{name}.pem"), &format!("{name}.key"), -1)
     }
 
+    /// The certificate of another authority with this subject, as openssl writes it: `/CN=other`. In PEM.
+    ///
+    /// # Panics
+    /// If openssl refuses it.
+    #[must_use]
+    pub fn other_authority(&self, subject: &str) -> PathBuf {
+        let made = self.path("other-authority.pem");
+        let (file, key) = (self.text("other-authority.pem"), self.text("other-authority.key"));
+        openssl(
+            &[&NEW[..], &["-subj", subject, "-x509", "-days", "1", "-keyout", &key, "-out", &file]].concat(),
+        );
+        made
+    }
+
     /// The authority's certificate, in PEM.
     #[must_use]
     pub fn authority(&self) -> PathBuf {
