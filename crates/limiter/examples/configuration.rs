@@ -105,7 +105,7 @@ fn among_overrides(
     let alone = Deciding::start(&engine, count)?;
     let start = monotonic();
     while start.elapsed() < PERIOD {
-        runtime.block_on(tokio::time::sleep(PERIOD / 100));
+        runtime.block_on(async { tokio::time::sleep(PERIOD / 100).await });
     }
     let alone = alone.p99()?;
     let beside = Deciding::start(&engine, count)?;

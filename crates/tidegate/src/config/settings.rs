@@ -312,7 +312,7 @@ settings! {
     /// Bounds on what clients may take.
     limits: Limits {
         /// Most connections at once, over all listeners. Each listener has a tenth of them for itself. Beyond them, `/livez`, `/readyz` and `/metrics` are answered on up to 64 more, and anything else there with 503.
-        connections: u32 = "10000", 1..=1_000_000;
+        connections: u32 = "15000", 1..=1_000_000;
         /// Largest request body.
         body_bytes: Bytes = "1 MiB", Bytes(1 << 10)..=Bytes(1 << 30);
         /// Most memory for request bodies that are being read and replies that are being sent, and for the commands and replies of Redis clients, over all connections, beyond the 64 KiB that each connection always has. What does not fit is answered 503, or with an error to Redis clients.
