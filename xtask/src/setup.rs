@@ -39,6 +39,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("faketime", "faketime"),
     ("promtool", "prometheus"),
     ("go", "golang-go"),
+    ("zstdcat", "zstd"),
 ];
 
 /// Installs everything that `make test` needs.

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-judge", 2),
     ("tidegate-store", 2),
     ("tidegate-control", 2),
+    ("tidegate-log", 2),
     ("tidegate-net", 2),
     ("tidegate-upstream", 2),
     ("tidegate-testkit", 1),

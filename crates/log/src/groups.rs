@@ -1,0 +1,149 @@
+//! How far groups of readers have come: a small file each, replaced as a whole.
+//!
+//! A group that reads, works and then commits sees every line at least once: what it did not commit it
+//! sees again. An offset that was committed is never given to another line, even if the files that had the
+//! lines are lost.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::GroupError;
+use crate::files::{Files, UNFINISHED, read_small, replace};
+use crate::recovery::Finding;
+
+const ENDING: &str = ".json";
+const MAX_NAME: usize = 64;
+/// A longer file is damaged: 65,536 partitions in 30 bytes each.
+const MAX_BYTES: usize = 2 << 20;
+
+type Offsets = BTreeMap<u16, u64>;
+
+pub(crate) struct Groups {
+    folder: PathBuf,
+    files: Arc<dyn Files>,
+    limit: usize,
+    offsets: Mutex<BTreeMap<String, Offsets>>,
+}
+
+impl Groups {
+    /// Reads what was committed. A file that is no such thing is reported and left.
+    pub(crate) fn open(
+        folder: PathBuf,
+        files: Arc<dyn Files>,
+        limit: usize,
+        findings: &mut Vec<Finding>,
+    ) -> io::Result<Self> {
+        files.create_folder(&folder)?;
+        let mut offsets = BTreeMap::new();
+        for entry in files.list(&folder)? {
+            let path = folder.join(&entry.name);
+            if entry.name.ends_with(UNFINISHED) {
+                drop(files.remove(&path));
+                continue;
+            }
+            let name = entry.name.strip_suffix(ENDING).filter(|name| fits(name));
+            match (name, load(&*files, &path)) {
+                (Some(name), Some(group)) if offsets.len() < limit => {
+                    offsets.insert(name.to_owned(), group);
+                }
+                _ => findings.push(Finding::Group { file: path }),
+            }
+        }
+        Ok(Self { folder, files, limit, offsets: Mutex::new(offsets) })
+    }
+
+    fn offsets(&self) -> MutexGuard<'_, BTreeMap<String, Offsets>> {
+        self.offsets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn committed(&self, group: &str, partition: u16) -> Option<u64> {
+        self.offsets().get(group)?.get(&partition).copied()
+    }
+
+    /// The furthest that any group has come in a partition.
+    pub(crate) fn furthest(&self, partition: u16) -> u64 {
+        self.offsets().values().filter_map(|group| group.get(&partition)).copied().max().unwrap_or(0)
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<String, BTreeMap<u16, u64>> {
+        self.offsets().clone()
+    }
+
+    /// Returns when the offset is durable. Two commits follow one another; the later one counts.
+    pub(crate) fn commit(&self, group: &str, partition: u16, offset: u64) -> Result<(), GroupError> {
+        if !fits(group) {
+            return Err(GroupError::Name);
+        }
+        let mut offsets = self.offsets();
+        if !offsets.contains_key(group) && offsets.len() >= self.limit {
+            return Err(GroupError::TooMany(self.limit));
+        }
+        let mut changed = offsets.get(group).cloned().unwrap_or_default();
+        if changed.insert(partition, offset) == Some(offset) {
+            return Ok(());
+        }
+        replace(&*self.files, &self.path(group), text(&changed).as_bytes())?;
+        offsets.insert(group.to_owned(), changed);
+        Ok(())
+    }
+
+    /// Forgets a group; whether there was one.
+    pub(crate) fn remove(&self, group: &str) -> Result<bool, GroupError> {
+        if !fits(group) {
+            return Err(GroupError::Name);
+        }
+        let mut offsets = self.offsets();
+        if !offsets.contains_key(group) {
+            return Ok(false);
+        }
+        self.files.remove(&self.path(group))?;
+        self.files.sync_folder(&self.folder)?;
+        offsets.remove(group);
+        Ok(true)
+    }
+
+    fn path(&self, group: &str) -> PathBuf {
+        self.folder.join(format!("{group}{ENDING}"))
+    }
+}
+
+/// Whether a name of a group is a name of a file, too.
+fn fits(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len())
+        && !name.starts_with('.')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+fn text(offsets: &Offsets) -> String {
+    let members: Vec<String> =
+        offsets.iter().map(|(partition, offset)| format!("\"{partition}\":{offset}")).collect();
+    format!("{{{}}}\n", members.join(","))
+}
+
+fn load(files: &dyn Files, path: &Path) -> Option<Offsets> {
+    serde_json::from_slice(&read_small(files, path, MAX_BYTES).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_leaves_the_folder_is_refused() {
+        for name in ["", ".", "..", ".hidden", "a/b", "a\\b", "a b", "ä", &"a".repeat(65)] {
+            assert!(!fits(name), "{name}");
+        }
+        for name in ["a", "forwarder-1", "team.alerts", &"a".repeat(64)] {
+            assert!(fits(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn offsets_are_read_as_they_are_written() {
+        let offsets = Offsets::from([(0, 12), (7, u64::MAX)]);
+        assert_eq!(text(&offsets), "{\"0\":12,\"7\":18446744073709551615}\n");
+        assert_eq!(serde_json::from_str::<Offsets>(&text(&offsets)).unwrap(), offsets);
+    }
+}

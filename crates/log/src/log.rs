@@ -1,0 +1,334 @@
+//! A log as its callers see it, and how it starts and ends.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::error::{AppendError, GroupError, OpenError, ReadError};
+use crate::files::Files;
+use crate::groups::Groups;
+use crate::inspect::{Look, inspect};
+use crate::layout::check_partitions;
+use crate::partition::{Bounds, LEAST_DISK_BYTES, PARTS_OF_DISK, Partition};
+use crate::queue::{Appended, Lines};
+use crate::reader::{ReadLines, Scan, Scanned, read, scan};
+use crate::recovery::{Finding, Mending, Recovery, bound_quarantine};
+use crate::sealer;
+use crate::segment::Seals;
+use crate::settings::{Clock, Describe, Description, Durability, MAX_LINE_BYTES, Settings};
+use crate::statistics::{Statistics, count};
+use crate::writer::Writer;
+
+const LOCK: &str = "lock";
+const GROUPS: &str = "groups";
+const QUARANTINE: &str = "quarantine";
+/// What the quarantine holds where nothing bounds the log.
+const QUARANTINE_BYTES: u64 = 1 << 30;
+/// A smaller queue holds hardly a batch.
+const LEAST_QUEUE_BYTES: usize = 64 << 10;
+
+/// An open log. Dropping it closes it.
+pub struct Log {
+    partitions: Vec<Arc<Partition>>,
+    groups: Groups,
+    describe: Arc<dyn Describe>,
+    seals: Arc<Seals>,
+    writers: Mutex<Vec<JoinHandle<()>>>,
+    sealer: Mutex<Option<JoinHandle<()>>>,
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("partitions", &self.partitions.len()).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Opens the log in a folder, or makes one. Whatever the files in it are, the log starts: what is damaged
+    /// is set aside and told in the [`Recovery`]. Blocks while segments without an index are read.
+    ///
+    /// # Errors
+    /// What an operator has to mend.
+    pub fn open(
+        settings: Settings,
+        describe: Arc<dyn Describe>,
+        files: Arc<dyn Files>,
+        clock: Clock,
+    ) -> Result<(Self, Recovery), OpenError> {
+        check(&settings)?;
+        let folder = settings.folder.clone();
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| OpenError::Folder { path, error }
+        };
+        files.create_folder(&folder).map_err(at(&folder))?;
+        let lock = files.lock(&folder.join(LOCK)).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => OpenError::InUse(folder.clone()),
+            _ => OpenError::Folder { path: folder.join(LOCK), error },
+        })?;
+        let mut recovery = Recovery::default();
+        check_partitions(&*files, &settings, &mut recovery).map_err(at(&folder))??;
+        let groups = folder.join(GROUPS);
+        let groups =
+            Groups::open(groups.clone(), Arc::clone(&files), settings.max_groups, &mut recovery.findings)
+                .map_err(at(&groups))?;
+        let bounds = Bounds::new(&settings);
+        let quarantine = folder.join(QUARANTINE);
+        let mut partitions = Vec::new();
+        for number in 0..settings.partitions {
+            let folder = folder.join(number.to_string());
+            files.create_folder(&folder).map_err(at(&folder))?;
+            let look = Look { files: &*files, describe: &*describe, everything: false };
+            let inspection = inspect(look, &folder).map_err(at(&folder))?;
+            let mending = Mending {
+                files: &*files,
+                folder: &folder,
+                quarantine: &quarantine,
+                number,
+                recovery: &mut recovery,
+            };
+            let shelf = mending.mend(inspection, groups.furthest(number));
+            let partition = Partition::new(folder, Arc::clone(&files), clock, bounds.clone(), shelf);
+            partition.retain(0);
+            partitions.push(Arc::new(partition));
+        }
+        let room = settings.retain_bytes.map_or(QUARANTINE_BYTES, |all| all / PARTS_OF_DISK);
+        if let Err(error) = bound_quarantine(&*files, &quarantine, room) {
+            recovery.findings.push(Finding::NotMended { file: quarantine, error: error.to_string() });
+        }
+        if let Some(first) = partitions.first() {
+            count(&first.counters.quarantined_files, recovery.quarantined_files);
+            count(&first.counters.quarantined_bytes, recovery.quarantined_bytes);
+        }
+        let log = Self::start(partitions, groups, describe, lock).map_err(at(&folder))?;
+        Ok((log, recovery))
+    }
+
+    fn start(
+        partitions: Vec<Arc<Partition>>,
+        groups: Groups,
+        describe: Arc<dyn Describe>,
+        lock: Box<dyn Send + Sync>,
+    ) -> io::Result<Self> {
+        let seals = Arc::new(Seals::default());
+        let log = Self {
+            partitions,
+            groups,
+            describe,
+            seals: Arc::clone(&seals),
+            writers: Mutex::default(),
+            sealer: Mutex::default(),
+            _lock: lock,
+        };
+        for (number, partition) in log.partitions.iter().enumerate() {
+            let writer = Writer::new(Arc::clone(partition), Arc::clone(&seals));
+            let thread =
+                thread::Builder::new().name(format!("log-writer-{number}")).spawn(|| writer.run())?;
+            log.writers.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        }
+        let partitions = log.partitions.clone();
+        seals.raise();
+        let sealer = thread::Builder::new().name("log-sealer".to_owned());
+        let sealer = sealer.spawn(move || sealer::run(&partitions, &seals))?;
+        *log.sealer.lock().unwrap_or_else(PoisonError::into_inner) = Some(sealer);
+        Ok(log)
+    }
+
+    /// How many partitions there are.
+    #[must_use]
+    pub fn partitions(&self) -> u16 {
+        // Invariant: made from as many.
+        u16::try_from(self.partitions.len()).unwrap_or(u16::MAX)
+    }
+
+    fn partition(&self, number: u16) -> Option<&Arc<Partition>> {
+        self.partitions.get(usize::from(number))
+    }
+
+    /// Appends whole lines. They are queued by the call itself; the answer comes when as much is done as
+    /// `durability` asks for. Dropping the answer does not take the lines back.
+    pub fn append(
+        &self,
+        partition: u16,
+        lines: Lines,
+        durability: Durability,
+    ) -> impl Future<Output = Result<Appended, AppendError>> + Send + use<> {
+        let offered = self.offer(partition, lines, durability);
+        async move {
+            match offered? {
+                None => Ok(Appended { first_offset: None, durability: Durability::Memory }),
+                Some(outcome) => outcome.await.unwrap_or(Err(AppendError::Closing)),
+            }
+        }
+    }
+
+    fn offer(
+        &self,
+        number: u16,
+        lines: Lines,
+        durability: Durability,
+    ) -> Result<Option<tokio::sync::oneshot::Receiver<Result<Appended, AppendError>>>, AppendError> {
+        let partition = self.partition(number).ok_or(AppendError::NoPartition(number))?;
+        fit(&lines, partition.bounds.batch_bytes)?;
+        let counters = &partition.counters;
+        partition.queue.offer(lines, durability).inspect_err(|error| match error {
+            AppendError::Full { .. } => count(&counters.refused_full, 1),
+            AppendError::ShareExceeded { .. } => count(&counters.refused_share, 1),
+            _ => {}
+        })
+    }
+
+    /// Reads lines from an offset on, at most so many lines and bytes, from one segment. Reads files, so it
+    /// belongs on a thread that may block.
+    ///
+    /// # Errors
+    /// When there are no such lines, or their file cannot be read.
+    pub fn read(
+        &self,
+        partition: u16,
+        from_offset: u64,
+        max_lines: u64,
+        max_bytes: usize,
+    ) -> Result<ReadLines, ReadError> {
+        let found = self.partition(partition).ok_or(ReadError::NoPartition(partition))?;
+        read(found, from_offset, max_lines, max_bytes)
+    }
+
+    /// The offsets kept: from the oldest line to the next one to come.
+    #[must_use]
+    pub fn offsets(&self, partition: u16) -> Option<Range<u64>> {
+        Some(self.partition(partition)?.shelf().range())
+    }
+
+    /// Returns when the partition has a line at `offset`; at once for a partition that is not there.
+    pub fn wait_past(&self, partition: u16, offset: u64) -> impl Future<Output = ()> + Send + use<> {
+        let end = self.partition(partition).map(|partition| partition.end.subscribe());
+        async move {
+            if let Some(mut end) = end {
+                // An error says that the log was dropped.
+                drop(end.wait_for(|next| *next > offset).await);
+            }
+        }
+    }
+
+    /// Keeps how far a group has come: the offset of the next line that it wants. Blocks until that is
+    /// durable.
+    ///
+    /// # Errors
+    /// When the offset does not exist, or cannot be kept.
+    pub fn commit(&self, group: &str, partition: u16, offset: u64) -> Result<(), GroupError> {
+        let found = self.partition(partition).ok_or(GroupError::NoPartition(partition))?;
+        let next = found.shelf().next;
+        if offset > next {
+            return Err(GroupError::Beyond { next });
+        }
+        self.groups.commit(group, partition, offset)
+    }
+
+    /// How far a group has come; `None` if it never committed.
+    #[must_use]
+    pub fn committed(&self, group: &str, partition: u16) -> Option<u64> {
+        self.groups.committed(group, partition)
+    }
+
+    /// All groups with their offsets by partition.
+    #[must_use]
+    pub fn groups(&self) -> BTreeMap<String, BTreeMap<u16, u64>> {
+        self.groups.all()
+    }
+
+    /// Forgets a group; whether there was one.
+    ///
+    /// # Errors
+    /// When its file cannot be removed.
+    pub fn remove_group(&self, group: &str) -> Result<bool, GroupError> {
+        self.groups.remove(group)
+    }
+
+    /// Hands out the lines that have a name and a time, partition by partition, in the order of their
+    /// offsets. Segments and blocks that the index rules out are not read. Reads files, so it belongs on a
+    /// thread that may block.
+    ///
+    /// # Errors
+    /// When a segment cannot be read.
+    pub fn scan(
+        &self,
+        wanted: &Scan<'_>,
+        mut each: impl FnMut(&[u8], &Description<'_>) -> ControlFlow<()>,
+    ) -> Result<Scanned, ReadError> {
+        let mut scanned = Scanned::default();
+        for partition in &self.partitions {
+            if scan(partition, &*self.describe, wanted, &mut scanned, &mut each)?.is_break() {
+                return Ok(scanned);
+            }
+        }
+        Ok(Scanned { complete: true, ..scanned })
+    }
+
+    /// What the log has done, and what it has.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics { partitions: self.partitions.iter().map(|partition| partition.statistics()).collect() }
+    }
+
+    /// Takes no more lines, writes those that wait, and returns when they are on the disk.
+    pub fn close(&self) {
+        for partition in &self.partitions {
+            partition.queue.close();
+        }
+        for writer in self.writers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // A writer that panicked has said so.
+            drop(writer.join());
+        }
+        self.seals.close();
+        if let Some(sealer) = self.sealer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            drop(sealer.join());
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Whether lines are as their facts say, and not too many.
+fn fit(lines: &Lines, limit: usize) -> Result<(), AppendError> {
+    let bytes = lines.bytes.len();
+    if bytes > limit {
+        return Err(AppendError::TooLarge { bytes, limit });
+    }
+    let longest = lines.facts.iter().map(|fact| fact.bytes as usize).max().unwrap_or(0);
+    if longest > MAX_LINE_BYTES {
+        return Err(AppendError::TooLarge { bytes: longest, limit: MAX_LINE_BYTES });
+    }
+    let described: u64 = lines.facts.iter().map(|fact| u64::from(fact.bytes)).sum();
+    let shortest = lines.facts.iter().map(|fact| fact.bytes).min();
+    if described != bytes as u64
+        || shortest.is_none_or(|bytes| bytes == 0)
+        || lines.bytes.last() != Some(&b'\n')
+    {
+        return Err(AppendError::Misdescribed);
+    }
+    Ok(())
+}
+
+fn check(settings: &Settings) -> Result<(), OpenError> {
+    if settings.partitions == 0 {
+        return Err(OpenError::Settings("a log has at least one partition"));
+    }
+    if settings.queue_bytes < LEAST_QUEUE_BYTES {
+        return Err(OpenError::Settings("a partition's queue has at least 64 KiB"));
+    }
+    let least = LEAST_DISK_BYTES * u64::from(settings.partitions);
+    if settings.retain_bytes.is_some_and(|bytes| bytes < least) {
+        return Err(OpenError::Settings("retention leaves each partition at least 1 MiB"));
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! What a partition's writer, its readers and the sealer share.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tokio::sync::watch;
+
+use crate::files::{Files, read_small};
+use crate::index::{Index, MAX_INDEX_BYTES};
+use crate::queue::Queue;
+use crate::segment::{INDEX, Segment, Shelf, file_name};
+use crate::settings::{Clock, Settings};
+use crate::statistics::{Counters, PartitionStatistics, count};
+
+/// Indexes of sealed segments that stay in memory.
+const CACHED_INDEXES: usize = 4;
+
+pub(crate) struct Partition {
+    pub(crate) folder: PathBuf,
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) clock: Clock,
+    pub(crate) queue: Queue,
+    pub(crate) bounds: Bounds,
+    pub(crate) counters: Counters,
+    /// The next offset, for those who wait for lines.
+    pub(crate) end: watch::Sender<u64>,
+    shelf: RwLock<Shelf>,
+    cache: Mutex<VecDeque<(u64, Arc<Index>)>>,
+}
+
+/// A partition's part of the settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) settings: Settings,
+    pub(crate) segment_bytes: u64,
+    /// What segments and indexes may take; what the sealer writes beside them is kept free.
+    pub(crate) disk_bytes: u64,
+    /// At once to the disk.
+    pub(crate) flush_bytes: usize,
+    /// In one batch.
+    pub(crate) batch_bytes: usize,
+}
+
+/// At most this much goes to the disk before those who wait for it are answered.
+const FLUSH_BYTES: u64 = 4 << 20;
+/// Part of a partition's share of the disk that no segment exceeds; as much again is kept free for the
+/// sealer, and as much may lie in quarantine.
+pub(crate) const PARTS_OF_DISK: u64 = 8;
+/// The smallest share of the disk that a partition works with.
+pub(crate) const LEAST_DISK_BYTES: u64 = 1 << 20;
+
+impl Bounds {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let share = settings.retain_bytes.map_or(u64::MAX, |all| all / u64::from(settings.partitions.max(1)));
+        let part = share / PARTS_OF_DISK;
+        let flush = FLUSH_BYTES.min(part);
+        let batch = part.min(settings.queue_bytes as u64 / 2);
+        Self {
+            segment_bytes: settings.segment_bytes.clamp(1, part.min(1 << 30)),
+            disk_bytes: share - 2 * part,
+            flush_bytes: usize::try_from(flush).unwrap_or(usize::MAX),
+            batch_bytes: usize::try_from(batch).unwrap_or(usize::MAX),
+            settings: settings.clone(),
+        }
+    }
+}
+
+impl Partition {
+    pub(crate) fn new(
+        folder: PathBuf,
+        files: Arc<dyn Files>,
+        clock: Clock,
+        bounds: Bounds,
+        shelf: Shelf,
+    ) -> Self {
+        Self {
+            folder,
+            files,
+            clock,
+            queue: Queue::new(bounds.settings.queue_bytes),
+            bounds,
+            counters: Counters::default(),
+            end: watch::Sender::new(shelf.next),
+            shelf: RwLock::new(shelf),
+            cache: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn shelf(&self) -> RwLockReadGuard<'_, Shelf> {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn change_shelf(&self) -> RwLockWriteGuard<'_, Shelf> {
+        self.shelf.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The index of a sealed segment; `None` if its file is gone or damaged.
+    pub(crate) fn index_of(&self, segment: &Segment) -> Option<Arc<Index>> {
+        if let Some(index) = &segment.index {
+            return Some(Arc::clone(index));
+        }
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |index: &Index| index.packed == segment.packed && index.bytes() == segment.bytes;
+        let cached = cache.iter().find(|(first, index)| *first == segment.first && fits(index));
+        if let Some((_, index)) = cached {
+            return Some(Arc::clone(index));
+        }
+        drop(cache);
+        let path = self.folder.join(file_name(segment.first, INDEX));
+        let content = read_small(&*self.files, &path, MAX_INDEX_BYTES).ok()?;
+        let index = Arc::new(Index::decode(&content).filter(fits)?);
+        cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() == CACHED_INDEXES {
+            cache.pop_front();
+        }
+        cache.push_back((segment.first, Arc::clone(&index)));
+        Some(index)
+    }
+
+    /// Removes a segment's files, the data first: an index without its segment is nothing.
+    pub(crate) fn remove_files(&self, segment: &Segment) -> std::io::Result<()> {
+        self.files.remove(&segment.path(&self.folder))?;
+        let index = self.folder.join(file_name(segment.first, INDEX));
+        match self.files.remove(&index) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the oldest segments until the partition has room for `more` bytes, and those that are too old.
+    pub(crate) fn retain(&self, more: u64) {
+        let oldest_allowed = self.bounds.settings.retain_age.map(|age| {
+            (self.clock.wall_ms)().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
+        });
+        loop {
+            let oldest = {
+                let shelf = self.shelf();
+                let Some(oldest) = shelf.sealed.first() else { return };
+                if shelf.sealed.len() == 1 && shelf.active.as_ref().is_none_or(|active| active.bytes == 0) {
+                    // It alone says which offsets were given.
+                    return;
+                }
+                let full = shelf.disk_bytes().saturating_add(more) > self.bounds.disk_bytes;
+                let old = oldest_allowed.is_some_and(|allowed| oldest.modified_ms < allowed);
+                if !full && !old {
+                    return;
+                }
+                Arc::clone(oldest)
+            };
+            if let Err(error) = self.remove_files(&oldest)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(segment = %oldest.path(&self.folder).display(), %error, "a segment past its retention cannot be removed");
+                return;
+            }
+            // The sealer may have put another form in its place meanwhile; that one goes the next time round.
+            let mut shelf = self.change_shelf();
+            if shelf.sealed.first().is_some_and(|first| Arc::ptr_eq(first, &oldest)) {
+                shelf.sealed.remove(0);
+                count(&self.counters.removed_segments, 1);
+            }
+        }
+    }
+
+    pub(crate) fn statistics(&self) -> PartitionStatistics {
+        let (queue_bytes, troubled) = self.queue.fill();
+        let shelf = self.shelf();
+        PartitionStatistics {
+            queue_bytes: queue_bytes as u64,
+            queue_limit_bytes: self.queue.limit() as u64,
+            troubled,
+            segments: (shelf.sealed.len() + usize::from(shelf.active.is_some())) as u64,
+            disk_bytes: shelf.disk_bytes(),
+            oldest_offset: shelf.range().start,
+            next_offset: shelf.range().end,
+            ..self.counters.read()
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Opening what an earlier process left: what is damaged is set aside and reported, and the rest serves.
+//!
+//! Nothing that is found in the files stops a start. Bytes that are no whole lines are copied to
+//! `quarantine/` before they are cut off, so that a person can still look at them. Offsets are never given
+//! twice: where lines were lost there is a gap, which readers are told of.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::files::{Files, read_full, write_all};
+use crate::inspect::{Inspected, Inspection};
+use crate::segment::{Segment, Shelf, file_name};
+
+/// What was found in the folder of a log that is worth a person's look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The end of a segment is not whole lines.
+    Torn {
+        /// The segment.
+        file: PathBuf,
+        /// Where the whole lines end.
+        from: u64,
+        /// Bytes after that.
+        bytes: u64,
+        /// Line ends among them.
+        line_ends: u64,
+        /// Where these bytes were put; `None` if they are where they were.
+        kept_in: Option<PathBuf>,
+    },
+    /// Offsets without lines.
+    Gap {
+        /// The segment after it.
+        file: PathBuf,
+        /// The first offset missing.
+        from: u64,
+        /// The next offset that is there.
+        to: u64,
+    },
+    /// Lines of an earlier segment have the offsets of this one. They are hidden by it.
+    Overlap {
+        /// The later segment.
+        file: PathBuf,
+        /// How many.
+        lines: u64,
+    },
+    /// The index did not fit its segment.
+    StaleIndex {
+        /// The segment.
+        file: PathBuf,
+        /// Whole lines in it.
+        lines: u64,
+    },
+    /// There is an index without its segment, whose lines are lost.
+    OnlyIndex {
+        /// The index.
+        file: PathBuf,
+    },
+    /// A segment was compressed and its plain form not yet removed. One is kept.
+    TwoForms {
+        /// The plain form.
+        file: PathBuf,
+    },
+    /// A segment that the disk does not give back.
+    Unreadable {
+        /// The segment.
+        file: PathBuf,
+        /// What the system says.
+        error: String,
+    },
+    /// Something that is not the log's. It is left alone.
+    Foreign {
+        /// What.
+        file: PathBuf,
+    },
+    /// A group's offsets cannot be read, or there are more groups than configured. The group begins at the
+    /// oldest line.
+    Group {
+        /// Its file.
+        file: PathBuf,
+    },
+    /// The file that says how many partitions there are was missing or damaged.
+    Layout {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Something could not be mended now. The log works without it.
+    NotMended {
+        /// What.
+        file: PathBuf,
+        /// What the system says.
+        error: String,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Torn { file, from, bytes, line_ends, kept_in } => {
+                write!(
+                    f,
+                    "{}: from byte {from} on these are not whole lines: {bytes} bytes, {line_ends} line ends",
+                    file.display()
+                )?;
+                match kept_in {
+                    Some(kept) => write!(f, "; moved to {}", kept.display()),
+                    None => f.write_str("; left where they are, and not read"),
+                }
+            }
+            Self::Gap { file, from, to } => {
+                write!(f, "{}: the lines before it, {from} to {}, are missing", file.display(), to - 1)
+            }
+            Self::Overlap { file, lines } => write!(
+                f,
+                "{}: {lines} lines before it have the same offsets; those of this file are read",
+                file.display()
+            ),
+            Self::StaleIndex { file, lines } => {
+                write!(
+                    f,
+                    "{}: its index does not fit and is made again from its {lines} lines",
+                    file.display()
+                )
+            }
+            Self::OnlyIndex { file } => {
+                write!(f, "{}: the segment of this index is missing", file.display())
+            }
+            Self::TwoForms { file } => {
+                write!(f, "{}: it is also there compressed; the form with more lines is kept", file.display())
+            }
+            Self::Unreadable { file, error } => write!(f, "{}: it cannot be read: {error}", file.display()),
+            Self::Foreign { file } => write!(f, "{}: not a file of this log; left alone", file.display()),
+            Self::Group { file } => {
+                write!(f, "{}: not a group's offsets; the group begins at the oldest line", file.display())
+            }
+            Self::Layout { file } => {
+                write!(f, "{}: missing or damaged; written again from the settings", file.display())
+            }
+            Self::NotMended { file, error } => {
+                write!(f, "{}: could not be mended, and is done without: {error}", file.display())
+            }
+        }
+    }
+}
+
+/// What was found when a log was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Lines there, of all partitions.
+    pub lines: u64,
+    /// Segments there, of all partitions.
+    pub segments: u64,
+    /// Segments that were read in full, because no index fitted.
+    pub segments_read: u64,
+    /// Files put into quarantine.
+    pub quarantined_files: u64,
+    /// Bytes in these files.
+    pub quarantined_bytes: u64,
+    /// What a person should know.
+    pub findings: Vec<Finding>,
+}
+
+/// Mends a partition.
+pub(crate) struct Mending<'a> {
+    pub(crate) files: &'a dyn Files,
+    pub(crate) folder: &'a Path,
+    pub(crate) quarantine: &'a Path,
+    pub(crate) number: u16,
+    pub(crate) recovery: &'a mut Recovery,
+}
+
+impl Mending<'_> {
+    /// Sets aside what is damaged and makes the shelf; `committed` is the furthest offset that was read.
+    pub(crate) fn mend(mut self, inspection: Inspection, committed: u64) -> Shelf {
+        let Inspection { segments, useless, unreadable, beyond, findings, .. } = inspection;
+        self.recovery.findings.extend(findings);
+        let mut next = committed.max(beyond);
+        for file in useless {
+            if let Err(error) = self.files.remove(&file) {
+                self.not_mended(file, &error);
+            }
+        }
+        for (file, after) in unreadable {
+            next = next.max(after);
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if let Err(error) = self.move_whole(&file, &name, 0) {
+                self.not_mended(file, &error);
+            }
+        }
+        let mut sealed: Vec<Segment> = Vec::new();
+        for segment in segments {
+            let segment = self.segment(segment);
+            if let Some(last) = sealed.last_mut() {
+                last.lines = last.lines.min(segment.first - last.first);
+            }
+            if segment.lines > 0 {
+                sealed.push(segment);
+            }
+        }
+        next = next.max(sealed.last().map_or(0, Segment::end));
+        self.recovery.lines += sealed.iter().map(|segment| segment.lines).sum::<u64>();
+        self.recovery.segments += sealed.len() as u64;
+        Shelf { sealed: sealed.into_iter().map(Arc::new).collect(), active: None, next }
+    }
+
+    fn segment(&mut self, found: Inspected) -> Segment {
+        self.recovery.segments_read += u64::from(!found.indexed);
+        let whole = found.index.bytes();
+        let mut suspect = false;
+        if whole < found.bytes {
+            let set_aside = self.set_aside(&found, whole);
+            suspect = set_aside.is_err();
+            self.note(&found.path, set_aside);
+        }
+        if !found.indexed && whole > 0 && !suspect {
+            // What readers are about to see must not go away with the next power loss.
+            if let Err(error) = self.files.reopen(&found.path).and_then(|mut file| file.sync()) {
+                suspect = true;
+                self.not_mended(found.path.clone(), &error);
+            }
+        }
+        Segment {
+            first: found.first,
+            lines: found.index.lines(),
+            packed: found.packed,
+            bytes: whole,
+            index_bytes: found.index.encoded_len(),
+            times: found.index.times(),
+            modified_ms: found.modified_ms,
+            index: (!found.indexed).then(|| Arc::new(found.index)),
+            suspect,
+        }
+    }
+
+    fn note(&mut self, file: &Path, set_aside: io::Result<PathBuf>) {
+        match set_aside {
+            Ok(kept) => {
+                let torn = self.recovery.findings.iter_mut().rev().find_map(|finding| match finding {
+                    Finding::Torn { file: torn, kept_in, .. } if torn == file => Some(kept_in),
+                    _ => None,
+                });
+                if let Some(kept_in) = torn {
+                    *kept_in = Some(kept);
+                }
+            }
+            Err(error) => self.not_mended(file.to_owned(), &error),
+        }
+    }
+
+    fn not_mended(&mut self, file: PathBuf, error: &io::Error) {
+        self.recovery.findings.push(Finding::NotMended { file, error: error.to_string() });
+    }
+
+    /// Moves what follows the whole lines of a segment to the quarantine.
+    fn set_aside(&mut self, found: &Inspected, whole: u64) -> io::Result<PathBuf> {
+        let ending = if found.packed { ".zst-tail" } else { ".tail" };
+        let name = format!("{}-{whole}{ending}", file_name(found.first, ""));
+        if whole == 0 {
+            return self.move_whole(&found.path, &name, found.bytes);
+        }
+        let kept = self.place(&name)?;
+        let from = self.files.open(&found.path)?;
+        let mut to = self.files.create(&kept)?;
+        let mut piece = vec![0; 1 << 20];
+        let mut at = whole;
+        loop {
+            let read = read_full(&*from, &mut piece, at)?;
+            if read == 0 {
+                break;
+            }
+            write_all(&mut *to, std::iter::once(&piece[..read]))?;
+            at += read as u64;
+        }
+        to.sync()?;
+        self.files.sync_folder(self.quarantine)?;
+        let mut file = self.files.reopen(&found.path)?;
+        file.cut(whole)?;
+        file.sync()?;
+        self.count(at - whole);
+        Ok(kept)
+    }
+
+    fn move_whole(&mut self, file: &Path, name: &str, bytes: u64) -> io::Result<PathBuf> {
+        let kept = self.place(name)?;
+        self.files.rename(file, &kept)?;
+        self.files.sync_folder(self.quarantine)?;
+        self.files.sync_folder(self.folder)?;
+        self.count(bytes);
+        Ok(kept)
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.recovery.quarantined_files += 1;
+        self.recovery.quarantined_bytes += bytes;
+    }
+
+    /// A name in the quarantine that nothing has yet.
+    fn place(&self, name: &str) -> io::Result<PathBuf> {
+        self.files.create_folder(self.quarantine)?;
+        let taken = self.files.list(self.quarantine)?;
+        let number = self.number;
+        let names = (0..=taken.len()).map(|copy| match copy {
+            0 => format!("{number}-{name}"),
+            copy => format!("{number}-{name}.{copy}"),
+        });
+        let mut free = names.filter(|name| !taken.iter().any(|entry| entry.name == *name));
+        // Invariant: one more name than there are files.
+        Ok(self.quarantine.join(free.next().unwrap_or_default()))
+    }
+}
+
+/// Keeps the quarantine within `bytes`: the oldest files go first.
+pub(crate) fn bound_quarantine(files: &dyn Files, quarantine: &Path, bytes: u64) -> io::Result<()> {
+    let mut entries = match files.list(quarantine) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    entries.retain(|entry| !entry.folder);
+    entries.sort_by(|a, b| (b.modified_ms, &b.name).cmp(&(a.modified_ms, &a.name)));
+    let mut total: u64 = 0;
+    for entry in entries {
+        total = total.saturating_add(entry.bytes);
+        if total > bytes {
+            tracing::warn!(file = entry.name, "removed from the quarantine, which is full");
+            files.remove(&quarantine.join(&entry.name))?;
+        }
+    }
+    Ok(())
+}

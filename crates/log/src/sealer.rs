@@ -1,0 +1,173 @@
+//! The sealer: one thread of low priority that gives sealed segments their index file and compresses them.
+//!
+//! ```text
+//!   x.jsonl                                  sealed, its index in memory
+//!   x.jsonl  x.index                         a start trusts it without reading it
+//!   x.jsonl  x.index    x.jsonl.zst.unfinished
+//!   x.jsonl  x.index    x.jsonl.zst          renamed when it was synced
+//!            x.index'   x.jsonl.zst          the new index, and the plain file removed
+//! ```
+//!
+//! A crash at any line leaves at least one whole form; `recovery.rs` picks it. What cannot be done now, as
+//! on a full disk, is done later: nothing depends on it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::CParameter;
+
+use crate::files::{Readable, read_full, replace, unfinished, write_all};
+use crate::index::{Block, Index, checksum};
+use crate::partition::Partition;
+use crate::segment::{INDEX, PACKED, Seals, Segment, file_name};
+
+/// When it looks again after it could not do something.
+const RETRY: Duration = Duration::from_secs(60);
+/// Fast: it keeps up with a disk of a few hundred MB/s on one core, and lines of JSON shrink to a tenth.
+const LEVEL: i32 = 1;
+/// How much it gives way to other threads.
+const NICENESS: i32 = 10;
+
+/// Works until the log closes, then writes the indexes that are missing.
+pub(crate) fn run(partitions: &[Arc<Partition>], seals: &Seals) {
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        tracing::debug!(%error, "segments are compressed at the usual priority");
+    }
+    loop {
+        let again = seals.wait(RETRY);
+        for partition in partitions {
+            if let Err(error) = pass(partition, seals) {
+                tracing::warn!(folder = %partition.folder.display(), %error, "a sealed segment stays as it is for now");
+            }
+        }
+        if !again {
+            return;
+        }
+    }
+}
+
+fn pass(partition: &Partition, seals: &Seals) -> io::Result<()> {
+    while let Some(segment) = find(partition, |segment| segment.index.is_some()) {
+        write_index(partition, &segment)?;
+    }
+    while partition.bounds.settings.compress && !seals.is_closing() {
+        let Some(segment) = find(partition, |segment| !segment.packed && segment.index.is_none()) else {
+            break;
+        };
+        if !pack(partition, &segment, seals)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn find(partition: &Partition, wanted: impl Fn(&Segment) -> bool) -> Option<Arc<Segment>> {
+    let shelf = partition.shelf();
+    shelf.sealed.iter().find(|segment| !segment.suspect && wanted(segment)).map(Arc::clone)
+}
+
+fn write_index(partition: &Partition, segment: &Segment) -> io::Result<()> {
+    let Some(index) = &segment.index else { return Ok(()) };
+    let path = partition.folder.join(file_name(segment.first, INDEX));
+    // What will be compressed gets the checksums of zstd's frames.
+    let index = match segment.packed || partition.bounds.settings.compress {
+        true => Index::clone(index),
+        false => with_checksums(partition, segment, index)?,
+    };
+    replace(&*partition.files, &path, &index.encode())?;
+    let written = Segment { index: None, ..again(segment) };
+    if !partition.change_shelf().exchange(written) {
+        partition.files.remove(&path)?;
+    }
+    Ok(())
+}
+
+fn with_checksums(partition: &Partition, segment: &Segment, index: &Index) -> io::Result<Index> {
+    let file = partition.files.open(&segment.path(&partition.folder))?;
+    let mut blocks = Vec::with_capacity(index.blocks.len());
+    let mut content = Vec::new();
+    for block in &index.blocks {
+        read_block(&*file, block, &mut content)?;
+        blocks.push(Arc::new(Block { checksum: Some(checksum(&content)), ..Block::clone(block) }));
+    }
+    Ok(Index { packed: false, blocks })
+}
+
+fn read_block(file: &dyn Readable, block: &Block, content: &mut Vec<u8>) -> io::Result<()> {
+    content.resize(block.bytes as usize, 0);
+    let read = read_full(file, content, block.start)?;
+    let whole = block.is_of(&content[..read]);
+    whole.then_some(()).ok_or_else(|| io::Error::other("it is not as its index says"))
+}
+
+fn again(segment: &Segment) -> Segment {
+    Segment { index: segment.index.clone(), ..*segment }
+}
+
+/// Compresses a segment; `false` if the log is closing.
+fn pack(partition: &Partition, segment: &Segment, seals: &Seals) -> io::Result<bool> {
+    let files = &*partition.files;
+    let Some(index) = partition.index_of(segment) else {
+        return Err(io::Error::other("its index is gone; a start makes it again"));
+    };
+    let path = partition.folder.join(file_name(segment.first, PACKED));
+    let packed = match write_packed(partition, segment, &index, &path, seals) {
+        Ok(Some(packed)) => packed,
+        stopped => {
+            // It is in the way of nothing: a start removes it, too.
+            drop(files.remove(&unfinished(&path)));
+            return stopped.map(|_| false);
+        }
+    };
+    files.rename(&unfinished(&path), &path)?;
+    files.sync_folder(&partition.folder)?;
+    let index_path = partition.folder.join(file_name(segment.first, INDEX));
+    replace(files, &index_path, &packed.encode())?;
+    let now = Segment {
+        packed: true,
+        bytes: packed.bytes(),
+        index_bytes: packed.encoded_len(),
+        index: None,
+        ..again(segment)
+    };
+    if partition.change_shelf().exchange(now) {
+        files.remove(&segment.path(&partition.folder))?;
+    } else {
+        files.remove(&path)?;
+        files.remove(&index_path)?;
+    }
+    Ok(true)
+}
+
+fn write_packed(
+    partition: &Partition,
+    segment: &Segment,
+    index: &Index,
+    path: &Path,
+    seals: &Seals,
+) -> io::Result<Option<Index>> {
+    let plain = partition.files.open(&segment.path(&partition.folder))?;
+    let mut out = partition.files.create(&unfinished(path))?;
+    let mut compressor = Compressor::new(LEVEL)?;
+    compressor.set_parameter(CParameter::ChecksumFlag(true))?;
+    let mut blocks = Vec::with_capacity(index.blocks.len());
+    let mut content = Vec::new();
+    let mut start = 0;
+    for block in &index.blocks {
+        if seals.is_closing() {
+            return Ok(None);
+        }
+        read_block(&*plain, block, &mut content)?;
+        let frame = compressor.compress(&content)?;
+        write_all(&mut *out, std::iter::once(&*frame))?;
+        // Invariant: a frame is hardly longer than its block, which is far below 2^32.
+        let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        blocks.push(Arc::new(Block { start, bytes, checksum: None, ..Block::clone(block) }));
+        start += u64::from(bytes);
+    }
+    out.sync()?;
+    Ok(Some(Index { packed: true, blocks }))
+}

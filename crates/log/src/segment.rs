@@ -1,0 +1,169 @@
+//! The segments of a partition: their names, and the shelf on which readers find them.
+//!
+//! ```text
+//!   writer ---- seals ----> shelf: [sealed][sealed][sealed][active]  <---- readers look up, then read
+//!   sealer ---- packs ----/  ^--- retention takes the oldest              files without any lock
+//! ```
+//!
+//! The shelf is locked for look-ups in memory only, never while a file is read or written.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use crate::index::{Block, Index, Times};
+
+/// The name of a plain segment ends so, that of a compressed one, and that of an index.
+pub(crate) const PLAIN: &str = ".jsonl";
+pub(crate) const PACKED: &str = ".jsonl.zst";
+pub(crate) const INDEX: &str = ".index";
+
+/// Twenty digits, so that names sort as offsets do.
+pub(crate) fn file_name(first: u64, ending: &str) -> String {
+    format!("{first:020}{ending}")
+}
+
+/// The offset in a name with this ending.
+pub(crate) fn offset_in(name: &str, ending: &str) -> Option<u64> {
+    let digits = name.strip_suffix(ending)?;
+    (digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| digits.parse().ok())
+        .flatten()
+}
+
+/// A segment that is not written to any more.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) first: u64,
+    /// Lines that count: those of the next segment's offsets do not.
+    pub(crate) lines: u64,
+    pub(crate) packed: bool,
+    pub(crate) bytes: u64,
+    pub(crate) index_bytes: u64,
+    pub(crate) times: Times,
+    pub(crate) modified_ms: i64,
+    /// The index until it has its file; afterwards it is read when it is needed.
+    pub(crate) index: Option<Arc<Index>>,
+    /// It could not be synced, so it stays as it is and gets no index file: the next start reads all of it.
+    pub(crate) suspect: bool,
+}
+
+impl Segment {
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.lines
+    }
+
+    pub(crate) fn path(&self, folder: &Path) -> PathBuf {
+        folder.join(file_name(self.first, if self.packed { PACKED } else { PLAIN }))
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.bytes + self.index_bytes
+    }
+}
+
+/// What readers see of the segment that is being written.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    pub(crate) first: u64,
+    pub(crate) blocks: Vec<Arc<Block>>,
+    /// The block under way, up to the last acknowledged line.
+    pub(crate) open: Option<Block>,
+    pub(crate) bytes: u64,
+    pub(crate) times: Times,
+}
+
+impl Active {
+    pub(crate) fn new(first: u64) -> Self {
+        Self { first, blocks: Vec::new(), open: None, bytes: 0, times: Times::NONE }
+    }
+}
+
+/// The segments of a partition, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    pub(crate) sealed: Vec<Arc<Segment>>,
+    pub(crate) active: Option<Active>,
+    /// The offset of the next line.
+    pub(crate) next: u64,
+}
+
+/// Where a reader finds some lines.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In a sealed segment.
+    Sealed(Arc<Segment>),
+    /// In the active segment, in these blocks; its first offset.
+    Active(u64, Vec<Arc<Block>>),
+}
+
+impl Shelf {
+    /// The offsets kept: from the oldest line to the next one.
+    pub(crate) fn range(&self) -> Range<u64> {
+        let first_sealed = self.sealed.first().map(|segment| segment.first);
+        let first = first_sealed.or(self.active.as_ref().map(|active| active.first)).unwrap_or(self.next);
+        first.min(self.next)..self.next
+    }
+
+    /// The segment that has the line at `offset`, or else the first one after it.
+    pub(crate) fn find(&self, offset: u64) -> Option<Place> {
+        let at = self.sealed.partition_point(|segment| segment.end() <= offset);
+        if let Some(segment) = self.sealed.get(at) {
+            return Some(Place::Sealed(Arc::clone(segment)));
+        }
+        let active = self.active.as_ref()?;
+        let relative = offset.saturating_sub(active.first);
+        let before = |block: &Block| block.first + u64::from(block.lines) <= relative;
+        let after = active.blocks.partition_point(|block| before(block));
+        let mut blocks = active.blocks[after..].to_vec();
+        blocks.extend(active.open.clone().filter(|open| !before(open)).map(Arc::new));
+        (!blocks.is_empty()).then_some(Place::Active(active.first, blocks))
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let sealed: u64 = self.sealed.iter().map(|segment| segment.disk_bytes()).sum();
+        sealed + self.active.as_ref().map_or(0, |active| active.bytes)
+    }
+
+    /// Puts a changed segment in the place of the one with its first offset; `false` if that one has gone.
+    pub(crate) fn exchange(&mut self, segment: Segment) -> bool {
+        let found = self.sealed.binary_search_by_key(&segment.first, |sealed| sealed.first);
+        let Ok(at) = found else { return false };
+        self.sealed[at] = Arc::new(segment);
+        true
+    }
+}
+
+/// Work for the sealer: a condition that the writer raises and the sealer awaits.
+#[derive(Debug, Default)]
+pub(crate) struct Seals {
+    state: std::sync::Mutex<(bool, bool)>,
+    changed: std::sync::Condvar,
+    closing: OnceLock<()>,
+}
+
+impl Seals {
+    pub(crate) fn raise(&self) {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0 = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).1 = true;
+        self.closing.get_or_init(|| ());
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.get().is_some()
+    }
+
+    /// Waits for work, for the end, or for `wait`; whether to go on.
+    pub(crate) fn wait(&self, wait: std::time::Duration) -> bool {
+        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(state, wait, |state| !state.0 && !state.1);
+        let mut state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        state.0 = false;
+        !state.1
+    }
+}

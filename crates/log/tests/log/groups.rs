@@ -1,0 +1,64 @@
+//! Readers that die, and what their groups remember.
+
+use tidegate_log::{Durability, GroupError, Settings};
+
+use crate::support::{append, line, open, small};
+
+/// A reader that dies between reading and committing is followed by one that reads the same lines.
+#[test]
+fn fault_70_a_reader_that_dies_before_it_commits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, _) = open(small(folder.path()));
+    append(&log, 0..10, Durability::Fsync).unwrap();
+    let read = |log: &tidegate_log::Log| {
+        let from = log.committed("alerts", 0).unwrap_or(0);
+        log.read(0, from, 4, 10_000).unwrap()
+    };
+    assert_eq!(read(&log).next_offset, 4);
+    log.commit("alerts", 0, 4).unwrap();
+    assert_eq!(read(&log).lines, (4..8).map(line).collect::<String>());
+    drop(log);
+    let (log, _) = open(small(folder.path()));
+    assert_eq!(read(&log).lines, (4..8).map(line).collect::<String>(), "not committed, so read again");
+    log.commit("alerts", 0, 8).unwrap();
+    assert_eq!(read(&log).lines, (8..10).map(line).collect::<String>());
+}
+
+#[test]
+fn groups_are_bounded_and_forgotten_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, _) = open(Settings { max_groups: 2, ..small(folder.path()) });
+    append(&log, 0..10, Durability::Fsync).unwrap();
+    log.commit("a", 0, 1).unwrap();
+    log.commit("b", 0, 2).unwrap();
+    log.commit("a", 0, 3).unwrap();
+    assert!(matches!(log.commit("c", 0, 1), Err(GroupError::TooMany(2))));
+    assert!(matches!(log.commit("../a", 0, 1), Err(GroupError::Name)));
+    assert!(matches!(log.commit("a", 0, 11), Err(GroupError::Beyond { next: 10 })));
+    assert!(matches!(log.commit("a", 1, 1), Err(GroupError::NoPartition(1))));
+    assert!(log.remove_group("b").unwrap());
+    assert!(!log.remove_group("b").unwrap());
+    log.commit("c", 0, 1).unwrap();
+    drop(log);
+    let (log, recovery) = open(small(folder.path()));
+    assert_eq!((log.committed("a", 0), log.committed("b", 0)), (Some(3), None));
+    assert_eq!(log.groups().len(), 2);
+    assert_eq!(recovery.findings, []);
+}
+
+/// Lines that a group has read are lost; others do not get their offsets, or the group would not see them.
+#[test]
+fn offsets_that_a_group_committed_are_not_given_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, _) = open(Settings { compress: false, ..small(folder.path()) });
+    append(&log, 0..10, Durability::Fsync).unwrap();
+    log.commit("alerts", 0, 10).unwrap();
+    drop(log);
+    for ending in ["jsonl", "index"] {
+        std::fs::remove_file(folder.path().join(format!("0/00000000000000000000.{ending}"))).unwrap();
+    }
+    let (log, _) = open(small(folder.path()));
+    let appended = append(&log, [10], Durability::Fsync).unwrap();
+    assert_eq!(appended.first_offset, Some(10));
+    assert_eq!(log.read(0, 10, 10, 10_000).unwrap().lines, line(10));
+}

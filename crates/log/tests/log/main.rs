@@ -1,0 +1,14 @@
+//! The log on the real disk and on one that fails.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
+
+mod appending;
+mod crashes;
+mod damage;
+mod disk;
+mod failing;
+mod groups;
+mod kill;
+mod packing;
+mod retention;
+mod support;

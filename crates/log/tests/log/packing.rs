@@ -1,0 +1,79 @@
+//! Compressed segments: any tool reads them, and a crash in the middle leaves one whole form.
+
+use std::fs;
+use std::process::Command;
+
+use tidegate_log::{Durability, Settings};
+
+use crate::support::{all, append, files, line, open, small, until};
+
+#[test]
+fn sealed_segments_are_compressed_and_read_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, _) = open(small(folder.path()));
+    for batch in 0..20 {
+        append(&log, batch * 50..batch * 50 + 50, Durability::Fsync).unwrap();
+    }
+    until("all but the active segment are compressed", || files(folder.path(), ".jsonl").len() == 1);
+    let expected: Vec<(u64, u64)> = (0..1_000).map(|id| (id, id)).collect();
+    assert_eq!(all(&log), expected);
+    let statistics = &log.statistics().partitions[0];
+    assert!(statistics.disk_bytes < statistics.bytes / 2, "{statistics:?}");
+    drop(log);
+
+    let (log, recovery) = open(small(folder.path()));
+    assert_eq!((all(&log), recovery.segments_read), (expected, 0));
+    drop(log);
+    let mut text = Vec::new();
+    for name in files(folder.path(), "") {
+        let path = folder.path().join("0").join(&name);
+        match name.rsplit('.').next() {
+            Some("zst") => text.extend(Command::new("zstdcat").arg(path).output().unwrap().stdout),
+            Some("jsonl") => text.extend(fs::read(path).unwrap()),
+            _ => {}
+        }
+    }
+    assert_eq!(String::from_utf8(text).unwrap(), (0..1_000).map(line).collect::<String>());
+}
+
+/// A state's name, and the endings and contents of its files.
+type State<'a> = (&'a str, &'a [(&'a str, &'a [u8])]);
+
+/// The states that a crash of the sealer can leave, one after the other.
+#[test]
+fn a_crash_while_compressing_leaves_a_whole_form() {
+    let plain = tempfile::tempdir().unwrap();
+    let (log, _) = open(Settings { compress: false, ..small(plain.path()) });
+    for batch in 0..3 {
+        append(&log, batch * 100..batch * 100 + 100, Durability::Fsync).unwrap();
+    }
+    drop(log);
+    let name = |ending| format!("0/00000000000000000000{ending}");
+    let plain_form = fs::read(plain.path().join(name(".jsonl"))).unwrap();
+    let plain_index = fs::read(plain.path().join(name(".index"))).unwrap();
+    let (log, _) = open(small(plain.path()));
+    until("the first segment is compressed", || !plain.path().join(name(".jsonl")).exists());
+    drop(log);
+    let packed_form = fs::read(plain.path().join(name(".jsonl.zst"))).unwrap();
+    let packed_index = fs::read(plain.path().join(name(".index"))).unwrap();
+
+    let half = &packed_form[..packed_form.len() / 2];
+    let states: [State<'_>; 4] = [
+        ("unfinished", &[(".jsonl", &plain_form), (".index", &plain_index), (".jsonl.zst.unfinished", half)]),
+        ("renamed", &[(".jsonl", &plain_form), (".index", &plain_index), (".jsonl.zst", &packed_form)]),
+        ("indexed", &[(".jsonl", &plain_form), (".index", &packed_index), (".jsonl.zst", &packed_form)]),
+        ("finished", &[(".index", &packed_index), (".jsonl.zst", &packed_form)]),
+    ];
+    for (state, forms) in states {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("0")).unwrap();
+        for (ending, content) in forms {
+            fs::write(folder.path().join(name(ending)), content).unwrap();
+        }
+        let (log, recovery) = open(Settings { compress: false, ..small(folder.path()) });
+        assert_eq!(all(&log), (0..100).map(|id| (id, id)).collect::<Vec<_>>(), "{state}");
+        assert_eq!(recovery.quarantined_files, 0, "{state}");
+        assert_eq!(files(folder.path(), "unfinished").len(), 0, "{state}");
+        assert_eq!(files(folder.path(), ".jsonl").len() + files(folder.path(), ".zst").len(), 1, "{state}");
+    }
+}
