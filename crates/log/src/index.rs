@@ -115,7 +115,7 @@ impl Index {
     /// How long the file will be.
     pub(crate) fn encoded_len(&self) -> u64 {
         let names = self.blocks.iter().map(|block| block.names.as_ref().map_or(0, |names| names.len()));
-        (MAGIC.len() + 5 + 8 + names.map(|names| 54 + 4 * names).sum::<usize>()) as u64
+        (MAGIC.len() + 5 + 8 + names.map(|names| 50 + 4 * names).sum::<usize>()) as u64
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
