@@ -1,6 +1,7 @@
-//! Health, metrics and the pages an operator looks at.
+//! The admin API, health, metrics and the pages an operator looks at.
 //!
 //! ```text
+//!   api      ── /v1/policies, /v1/clients, /v1/audit, ... ── control::Configuration, traits of the binary
 //!   Operator ── /livez, /readyz ── Readiness ── net::drain
 //!           └── /metrics ── Metrics ── collectors: servers, process, configuration, lifecycle,
 //!                                      and what the binary registers for the other services
@@ -10,6 +11,7 @@
 //! collector that reads them when somebody scrapes. A request therefore costs what its own
 //! counters cost.
 
+pub mod api;
 mod build;
 mod certificates;
 mod configuration;

@@ -53,7 +53,7 @@ struct Made {
 
 /// From the parts that are newest to the change that is wanted, if any. Called again when another node's
 /// change came first.
-type Edit = Box<dyn Fn(&Parts) -> Result<Option<Change>, ChangeError> + Send>;
+pub type Edit = Box<dyn Fn(&Parts) -> Result<Option<Change>, ChangeError> + Send>;
 
 /// What is in force of all services, and the way to change it. Clones share it.
 #[derive(Clone, Debug)]

@@ -44,14 +44,14 @@ mod snapshot;
 mod spare;
 mod statements;
 
-pub use configuration::{ChangeStats, Configuration, MAX_TOGETHER, MAX_WAITING};
+pub use configuration::{ChangeStats, Configuration, Edit, MAX_TOGETHER, MAX_WAITING};
 pub use control::{Control, Draft, Usage};
 pub use copy::COPY_FILE;
 pub use database::{DATABASE_FILE, LOCK_FILE};
 pub use difference::difference;
 pub use document::{Action, Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
 pub use error::{ChangeError, CopyError, Error};
-pub use service::{Layers, Parts, Service, Services, SetAside};
+pub use service::{Layers, Origin, Parts, Service, Services, SetAside};
 pub use snapshot::{Limits, Snapshot};
 pub use tidegate_postgres::{Place, UrlError};
 

@@ -44,6 +44,38 @@ pub struct SetAside {
     pub mistakes: Vec<Mistake>,
 }
 
+/// Where a document in force comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Part of the program.
+    BuiltIn,
+    /// The configuration file.
+    File,
+    /// The control store, at this revision.
+    Stored(Revision),
+}
+
+impl Origin {
+    /// The word for it in the API.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::BuiltIn => "built-in",
+            Self::File => "file",
+            Self::Stored(_) => "stored",
+        }
+    }
+
+    /// The revision that a document was stored at; 0 if it is not stored.
+    #[must_use]
+    pub fn revision(self) -> Revision {
+        match self {
+            Self::Stored(revision) => revision,
+            Self::BuiltIn | Self::File => Revision(0),
+        }
+    }
+}
+
 /// A service with documents.
 pub trait Service: Send + Sync + 'static {
     /// The kinds that are its own.
@@ -72,6 +104,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// The document in force of one of its kinds under this name, wherever it comes from.
     fn document(&self, set: &Self::Set, kind: Kind, name: &str) -> Option<Value>;
+
+    /// Where that document comes from.
+    fn origin(&self, set: &Self::Set, kind: Kind, name: &str) -> Option<Origin>;
 
     /// The names of the documents in force of one of its kinds, in the service's own order.
     fn names(&self, set: &Self::Set, kind: Kind) -> Vec<Arc<str>>;
@@ -166,10 +201,17 @@ impl Parts {
         service.document(set, kind, name)
     }
 
+    /// Where the document in force of this kind and name comes from.
+    #[must_use]
+    pub fn origin(&self, kind: Kind, name: &str) -> Option<Origin> {
+        let (service, set) = self.parts().find(|(service, _)| service.kinds().contains(&kind))?;
+        service.origin(set, kind, name)
+    }
+
     /// Whether there is one.
     #[must_use]
     pub fn has(&self, kind: Kind, name: &str) -> bool {
-        self.document(kind, name).is_some()
+        self.origin(kind, name).is_some()
     }
 
     /// The names of the documents in force of this kind, in its service's order.
@@ -280,6 +322,7 @@ pub(crate) trait AnyService: Send + Sync {
     fn objections(&self, last: &AnySet, next: &AnySet, change: Option<&Change>) -> Vec<Mistake>;
     fn dangling(&self, set: &AnySet, parts: &Parts) -> Vec<Mistake>;
     fn document(&self, set: &AnySet, kind: Kind, name: &str) -> Option<Value>;
+    fn origin(&self, set: &AnySet, kind: Kind, name: &str) -> Option<Origin>;
     fn names(&self, set: &AnySet, kind: Kind) -> Vec<Arc<str>>;
     fn set_aside(&self, set: &AnySet) -> Vec<SetAside>;
     fn set_aside_count(&self, set: &AnySet) -> usize;
@@ -310,6 +353,10 @@ impl<S: Service> AnyService for S {
 
     fn document(&self, set: &AnySet, kind: Kind, name: &str) -> Option<Value> {
         Service::document(self, own::<S>(set), kind, name)
+    }
+
+    fn origin(&self, set: &AnySet, kind: Kind, name: &str) -> Option<Origin> {
+        Service::origin(self, own::<S>(set), kind, name)
     }
 
     fn names(&self, set: &AnySet, kind: Kind) -> Vec<Arc<str>> {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tidegate_algorithms::policy::Mistake;
 use tidegate_algorithms::time::Wall;
 use tidegate_control::{
-    Author, Change, ChangeError, Configuration, Control, Error, Kind, Layers, Limits, Parts, Revision,
-    Service, Services, SetAside, Snapshot,
+    Author, Change, ChangeError, Configuration, Control, Error, Kind, Layers, Limits, Origin, Parts,
+    Revision, Service, Services, SetAside, Snapshot,
 };
 
 const POLICY: Kind = Kind::new("policy");
@@ -74,6 +74,10 @@ impl Service for Policies {
         set.0.documents.get(name).cloned()
     }
 
+    fn origin(&self, set: &Self::Set, _kind: Kind, name: &str) -> Option<Origin> {
+        set.0.documents.contains_key(name).then_some(Origin::File)
+    }
+
     fn names(&self, set: &Self::Set, _kind: Kind) -> Vec<Arc<str>> {
         set.0.documents.keys().map(|name| Arc::from(name.as_str())).collect()
     }
@@ -124,6 +128,10 @@ impl Service for Routes {
 
     fn document(&self, set: &Self::Set, _kind: Kind, name: &str) -> Option<Value> {
         set.0.documents.get(name).cloned()
+    }
+
+    fn origin(&self, set: &Self::Set, _kind: Kind, name: &str) -> Option<Origin> {
+        set.0.documents.contains_key(name).then_some(Origin::File)
     }
 
     fn names(&self, set: &Self::Set, _kind: Kind) -> Vec<Arc<str>> {

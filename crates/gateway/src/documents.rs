@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Change, Kind, Parts, Service, SetAside, Snapshot};
+use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
 use self::entry::{Documented, Entry, aside, merge};
 use crate::config::{Action, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
@@ -218,12 +218,15 @@ impl RoutingTable {
         Self { layer, upstreams, routes, set_aside, places, listed }
     }
 
-    fn document(&self, kind: Kind, name: &str) -> Option<&Arc<Value>> {
+    fn document(&self, kind: Kind, name: &str) -> Option<(&Arc<Value>, Origin)> {
+        fn found<T>(entry: &Entry<T>) -> (&Arc<Value>, Origin) {
+            (&entry.document, entry.revision.map_or(Origin::File, Origin::Stored))
+        }
         let [upstreams, routes] = &self.places;
         if kind == ROUTE {
-            return routes.get(name).map(|place| &self.routes[*place].document);
+            return routes.get(name).map(|place| found(&self.routes[*place]));
         }
-        upstreams.get(name).map(|place| &self.upstreams[*place].document)
+        upstreams.get(name).map(|place| found(&self.upstreams[*place]))
     }
 }
 
@@ -281,7 +284,11 @@ impl Service for Routes {
     }
 
     fn document(&self, set: &Routing, kind: Kind, name: &str) -> Option<Value> {
-        set.table.document(kind, name).map(|document| Value::clone(document))
+        set.table.document(kind, name).map(|(document, _)| Value::clone(document))
+    }
+
+    fn origin(&self, set: &Routing, kind: Kind, name: &str) -> Option<Origin> {
+        set.table.document(kind, name).map(|(_, origin)| origin)
     }
 
     fn names(&self, set: &Routing, kind: Kind) -> Vec<Arc<str>> {

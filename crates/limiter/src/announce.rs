@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_algorithms::policy::Policy;
-use tidegate_control::{Revision, difference};
+use tidegate_control::{Origin, Revision, difference};
 
-use crate::policy_set::{FileLayer, Origin, PolicySet};
+use crate::policy_set::{FileLayer, PolicySet};
 
 /// Most lines about one change of the configuration; what is left is counted.
 const MAX_LINES: usize = 32;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_algorithms::policy::Mistake;
-use tidegate_control::{Change, Kind, Service, SetAside, Snapshot};
+use tidegate_control::{Change, Kind, Origin, Service, SetAside, Snapshot};
 
 use crate::announce;
 use crate::engine::Engine;
@@ -53,6 +53,13 @@ impl Service for Policies {
             return set.policy(name).map(|in_force| in_force.policy.document());
         }
         set.documents().get(kind, name).and_then(|document| serde_json::from_str(&document.body).ok())
+    }
+
+    fn origin(&self, set: &PolicySet, kind: Kind, name: &str) -> Option<Origin> {
+        if kind == POLICY {
+            return set.policy(name).map(|in_force| in_force.origin);
+        }
+        set.documents().get(kind, name).map(|document| Origin::Stored(document.revision))
     }
 
     fn names(&self, set: &PolicySet, kind: Kind) -> Vec<Arc<str>> {

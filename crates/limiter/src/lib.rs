@@ -10,11 +10,11 @@
 
 pub mod ad_hoc;
 mod announce;
-pub mod credential;
 pub mod decision;
 pub mod documents;
 pub mod engine;
 pub mod error;
+pub mod explain;
 pub mod grpc;
 pub mod http;
 pub mod nearest;
@@ -22,5 +22,6 @@ pub mod no_match;
 pub mod policy_set;
 pub mod resp;
 pub mod routed;
+pub mod simple;
 pub mod sources;
 pub mod tally;

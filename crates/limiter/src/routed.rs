@@ -95,7 +95,7 @@ impl Engine {
         let attributes = Attributes::new(&pairs);
         let decision =
             self.decide_under(policies, &Ask { attributes, cost: 1, peek: true, can_release: false }).await?;
-        Ok(crate::http::explained(self, &set, &attributes, &decision, policies))
+        Ok(crate::explain::of_policies(self, &set, &attributes, &decision, policies))
     }
 }
 

@@ -23,14 +23,15 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-upstream", 2),
     ("tidegate-testkit", 1),
     ("tidegate-postgres", 1),
-    ("tidegate-limiter", 3),
-    ("tidegate-gateway", 3),
-    ("tidegate-edge", 3),
-    ("tidegate-intake", 3),
-    ("tidegate-admin", 3),
-    ("tidegate-tester", 3),
-    ("tidegate", 4),
-    ("xtask", 5),
+    ("tidegate-access", 3),
+    ("tidegate-limiter", 4),
+    ("tidegate-gateway", 4),
+    ("tidegate-edge", 4),
+    ("tidegate-intake", 4),
+    ("tidegate-admin", 4),
+    ("tidegate-tester", 4),
+    ("tidegate", 5),
+    ("xtask", 6),
 ];
 
 /// What the pure crates may use, and what only their tests may use.

@@ -16,7 +16,7 @@
 //! On the wire every answer is a 200, with gRPC's code behind it; it is counted under the status that
 //! means the code. Streams are counted when they begin.
 //!
-//! Rate limits need a token where [`crate::credential`] demands one, as metadata `authorization: Bearer ...`;
+//! Rate limits need a token where [`tidegate_access::tokens`] demands one, as metadata `authorization: Bearer ...`;
 //! health and reflection need none, because probes have none.
 //!
 //! Deliberately absent: compression (refused with UNIMPLEMENTED, as the protocol has it), and
@@ -33,12 +33,12 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, header};
+use tidegate_access::tokens::{Scope, TokensInForce, bearer};
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
 use tidegate_wire::rls::{self, MAX_MESSAGE_BYTES};
 
-use crate::credential::{Scope, TokensInForce, bearer};
 use crate::engine::Engine;
 use descriptors::Descriptors;
 use rate_limit::{Caller, RateLimits};

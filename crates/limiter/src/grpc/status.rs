@@ -1,9 +1,9 @@
 //! How a call ends without an answer: gRPC's code, words, and the class under which it is counted.
 
+use tidegate_access::tokens::Denial;
 use tidegate_net::http::BodyError;
 use tidegate_wire::rls::FrameError;
 
-use crate::credential::Denial;
 use crate::error::AskError;
 
 /// Why a call has no answer, as a code of gRPC and words.

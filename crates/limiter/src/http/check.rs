@@ -24,6 +24,7 @@
 use std::borrow::Cow;
 
 use http::request::Parts;
+use tidegate_access::schema::Problems;
 use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source, Sources};
 use tidegate_net::http::Peer;
 use tidegate_wire::path::normal_form;
@@ -32,8 +33,7 @@ use tidegate_wire::problem::{self, Problem};
 use super::Shared;
 use super::proxied::{Proxied, client_address};
 use super::quota::describe;
-use super::reply::{self, Refusal, Reply, Stated, refuse};
-use super::schema::Problems;
+use super::reply::{Refusal, Reply, Stated, no_content};
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::error::AskError;
@@ -61,7 +61,7 @@ type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
 pub(super) async fn check(shared: &Shared, head: &Parts, peer: &Peer) -> Reply {
     match decide(shared, head, peer).await {
         Ok(decision) => reply_to(shared, &decision),
-        Err(refusal) => refuse(refusal),
+        Err(refusal) => refusal.reply(),
     }
 }
 
@@ -162,21 +162,19 @@ fn query<'q>(text: &'q str, sources: &Sources) -> Result<Vec<Parameter<'q>>, Sou
 
 fn reply_to(shared: &Shared, decision: &Decision) -> Reply {
     let mut reply = if decision.allowed {
-        reply::no_content()
+        no_content()
     } else if decision.no_match() {
-        reply::problem(&Problem::new(
-            403,
-            "Forbidden",
-            "no policy applies to the request, and on_no_match is \"deny\"",
-        ))
+        let detail = "no policy applies to the request, and on_no_match is \"deny\"";
+        Refusal(Problem::new(403, "Forbidden", detail)).reply()
     } else {
         let denied = decision.parts.iter().filter(|part| !part.verdict.allowed);
         let policies: Vec<String> = denied.map(|part| part.policy.to_string()).collect();
-        reply::problem(&Problem {
+        let denial = Problem {
             kind: problem::Type::QuotaExceeded,
             violated_policies: policies,
             ..Problem::new(429, "Quota Exceeded", "the quota of a policy is used up")
-        })
+        };
+        Refusal(denial).reply()
     };
     describe(shared, decision, reply.headers_mut());
     reply

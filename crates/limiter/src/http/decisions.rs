@@ -10,6 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use http::request::Parts;
 use serde::Serialize;
+use tidegate_access::schema::Problems;
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
 use tidegate_store::Degraded;
 use tidegate_wire::bodies::{AttributesBody, DecisionBodies, DecisionBody, read, read_decisions};
@@ -19,8 +20,7 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::permits::{permit_fits, permit_text};
 use super::quota::describe;
-use super::reply::{JsonBytes, Refusal, Reply, Stated, expect_json, json, refuse};
-use super::schema::Problems;
+use super::reply::{JsonBytes, Refusal, Reply, Stated, expect_json, json};
 use crate::decision::{Decision, Part};
 use crate::engine::Ask;
 use crate::error::AskError;
@@ -68,7 +68,7 @@ pub(super) struct DecisionReply {
 
 /// One policy's part.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct PartReply {
+pub struct PartReply {
     /// Its name.
     #[schema(value_type = String)]
     policy: Arc<str>,
@@ -128,7 +128,7 @@ pub(super) struct RefundReply {
 pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
     match answer(shared, head, body).await {
         Ok(reply) => reply,
-        Err(refusal) => refuse(refusal),
+        Err(refusal) => refusal.reply(),
     }
 }
 
@@ -244,7 +244,7 @@ impl DecisionReply {
 }
 
 impl PartReply {
-    pub(super) fn new(part: &Part) -> Self {
+    pub(crate) fn new(part: &Part) -> Self {
         Self {
             policy: part.policy.clone(),
             mode: part.mode,

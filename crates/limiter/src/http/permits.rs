@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use serde::Serialize;
+use tidegate_access::schema::Problems;
 use tidegate_algorithms::limit::PermitId;
 use tidegate_algorithms::policy::Attributes;
 use tidegate_wire::bodies::{AttributesBody, DecisionBody};
@@ -21,7 +22,6 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::decisions::{DecisionReply, decide_one, millis, pairs, read_one};
 use super::reply::{JsonBytes, Refusal};
-use super::schema::Problems;
 use crate::decision::Decision;
 use crate::engine::HeldPermit;
 use crate::error::{AskError, MAX_PERMIT_BYTES};
@@ -57,7 +57,7 @@ pub(super) async fn acquire(
         .iter()
         .any(|in_force| in_force.is_concurrent() && in_force.policy.applies_to(&attributes));
     if !limited {
-        return Err(Refusal::NotFound("concurrency policy that applies to these attributes".to_owned()));
+        return Err(Refusal::not_found("concurrency policy that applies to these attributes"));
     }
     let decision = decide_one(&shared, &body).await?;
     Ok(Json(DecisionReply::new(&shared, &decision, &body.attributes)))
@@ -171,10 +171,8 @@ struct Parsed {
 
 impl Parsed {
     fn of(text: &str) -> Result<Self, Refusal> {
-        Self::read(text).ok_or_else(|| Refusal::Field {
-            place: "/permit".to_owned(),
-            problem: "is not a permit".to_owned(),
-            accepted: "the text that a decision handed out",
+        Self::read(text).ok_or_else(|| {
+            Refusal::field("/permit", "is not a permit", "the text that a decision handed out")
         })
     }
 
@@ -210,5 +208,5 @@ impl Parsed {
 }
 
 fn not_held() -> Refusal {
-    Refusal::NotFound("such permit: it was released or its lease ended".to_owned())
+    Refusal::not_found("such permit: it was released or its lease ended")
 }

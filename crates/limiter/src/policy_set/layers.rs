@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tidegate_algorithms::policy::{MAX_MISTAKES, MatchIndex, Mistake, Policy, Quota, parse, parse_quota};
-use tidegate_control::{Change, Document, Kind, Snapshot};
+use tidegate_control::{Change, Document, Kind, Origin, Snapshot};
 
 use super::{
-    Base, FileLayer, InForce, MAX_POLICIES, OVERRIDE, Origin, Overrides, POLICY, PolicySet, Rejection,
-    Rejections,
+    Base, FileLayer, InForce, MAX_POLICIES, OVERRIDE, Overrides, POLICY, PolicySet, Rejection, Rejections,
 };
 use crate::tally::Tallies;
 

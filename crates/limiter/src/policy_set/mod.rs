@@ -33,9 +33,9 @@ use std::sync::Arc;
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 use serde_json::Value;
 use tidegate_algorithms::policy::{
-    Algorithm, Attributes, MAX_VALUE_BYTES, MatchIndex, Mistake, Policy, Quota, SourceForm, Sources,
+    Algorithm, Attributes, MatchIndex, Mistake, Policy, Quota, SourceForm, Sources,
 };
-use tidegate_control::{Kind, Revision, Snapshot};
+use tidegate_control::{Kind, Origin, Revision, Snapshot};
 
 use crate::tally::{Tallies, Tally};
 
@@ -111,17 +111,6 @@ impl AttributeSources {
             _ => &mut self.check,
         }
     }
-}
-
-/// Where a policy comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Part of the program.
-    BuiltIn,
-    /// The configuration file.
-    File,
-    /// The control store, at this revision.
-    Stored(Revision),
 }
 
 /// A policy in force.
@@ -329,10 +318,4 @@ impl PolicySet {
     pub(crate) fn count_in(&self, tallies: &Tallies) {
         tallies.adopt(self.base.policies.iter().map(|in_force| (&in_force.policy.name, &in_force.tally)));
     }
-}
-
-/// Whether `text` can be a client's name.
-#[must_use]
-pub fn is_client_id(text: &str) -> bool {
-    (1..=MAX_VALUE_BYTES).contains(&text.len())
 }

@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use tidegate_access::tokens::TokensInForce;
 use tidegate_net::accept::{Gate, Held};
 use tidegate_net::buffers::Charge;
 use tidegate_net::clock::monotonic;
@@ -39,7 +40,6 @@ use tokio::time::timeout;
 use super::batch::Batch;
 use super::session::{Answered, Outcome, Session, Shared};
 use super::wait::{Event, READ_BYTES, Waits};
-use crate::credential::TokensInForce;
 use crate::engine::Engine;
 
 /// Bytes of replies after which they are written before the pipeline ends.

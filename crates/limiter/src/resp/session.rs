@@ -7,6 +7,7 @@ mod transaction;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use tidegate_access::tokens::{Credential, Denial, Scope, TokensInForce};
 use tidegate_net::stats::Route;
 use tidegate_store::guard::Guard;
 use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
@@ -15,7 +16,6 @@ use super::batch::Batch;
 use super::commands::{self, Kind, Spec};
 use super::throttle::{Dialect, ThrottleError};
 use crate::ad_hoc::AdHoc;
-use crate::credential::{Credential, Denial, Scope, TokensInForce};
 use crate::engine::Engine;
 use transaction::Transaction;
 

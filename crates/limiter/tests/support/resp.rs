@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_limiter::credential::{Credential, Scope, TokensInForce};
+use tidegate_access::tokens::{Credential, Scope, TokensInForce};
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::resp::{RespConfig, Server, TEMPLATES};

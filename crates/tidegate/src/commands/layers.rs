@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate_control::{Control, Place, Snapshot};
-use tidegate_limiter::policy_set::{Origin, PolicySet};
+use tidegate_control::{Control, Origin, Place, Snapshot};
+use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
 
 use crate::config::{Config, Settings};

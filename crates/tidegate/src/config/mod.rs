@@ -35,9 +35,9 @@ mod tokens;
 mod value;
 pub mod watch;
 
+use tidegate_access::tokens::Credential;
 use tidegate_control::Layers;
 use tidegate_gateway::documents::{GatewayLayer, Routes};
-use tidegate_limiter::credential::Credential;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
 

@@ -5,7 +5,7 @@
 //! in the message: the likeliest mistake is to have written the token itself.
 
 use serde_json::{Value as Json, json};
-use tidegate_limiter::credential::{Credential, MAX_TOKENS, Scope, Tokens};
+use tidegate_access::tokens::{Credential, MAX_TOKENS, Scope, Tokens};
 
 use super::Settings;
 use super::document::Document;

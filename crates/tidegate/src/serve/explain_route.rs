@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use serde_json::Value;
+use tidegate_admin::api::{ExplainRoute, NoExplanation};
 use tidegate_gateway::explain::Question;
-use tidegate_limiter::http::{ExplainRoute, NoExplanation};
 
 use super::proxies::ServedGateway;
 
 const ACCEPTED: &str = "host, path, method, client_ip, header.NAME, each once but the last";
 
-/// The gateway, as the decision API asks it.
+/// The gateway, as the admin API asks it.
 #[derive(Debug)]
 pub(super) struct ExplainedRoutes(pub(super) Arc<ServedGateway>);
 

@@ -10,11 +10,13 @@
 //! `build` does everything that can fail, so that a process either starts whole or says why not;
 //! sockets are bound by then, which is how tests run the same app on port 0.
 
+mod apis;
 mod counters;
 mod error;
 mod explain_route;
 mod gateway;
 mod inherited;
+mod limits;
 mod memory;
 mod operator;
 mod protocols;
@@ -37,7 +39,6 @@ use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot
 use tidegate_gateway::documents::Routes as GatewayRoutes;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::http::{Api, ApiSettings, Service, TrustedOrigins};
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
@@ -51,15 +52,15 @@ use tidegate_net::runtime::{Cores, Pulse, available_cores};
 use tidegate_net::stats::Stats;
 
 use crate::config::{Access, Bytes, Config, Listener, Secured, Settings, load_tls};
+use apis::Apis;
 pub use counters::{Snapshots, lease_config};
 pub use error::StartError;
-use explain_route::ExplainedRoutes;
 pub use gateway::GatewayApp;
 use inherited::Inherited;
 pub use memory::memory_warning;
 pub use protocols::Addresses;
 use protocols::{Guards, Protocols, tls_of};
-use proxies::{Proxies, ServedGateway};
+use proxies::Proxies;
 pub use reload::apply;
 pub use rotation::rotate;
 use routes::Routes;
@@ -116,10 +117,10 @@ impl App {
         let services = services.with(GatewayRoutes::new(gateway.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
         let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
-        let api = Api::new(engine.clone(), configuration.clone(), api_settings(settings, &tokens, &gateway));
+        let apis = Apis::new(settings, &engine, &configuration, &gateway, &tokens);
 
         let drain = Drain::new();
-        let stats = Arc::new(Stats::new(cores.count(), routes::TEMPLATES));
+        let stats = Arc::new(Stats::new(cores.count(), &apis.names()));
         let status = ConfigurationStatus::new();
         let gate = gate(settings, &drain, &stats);
         let http_permits = permits_of_a_listener(&gate).with_operation(OPERATION_CONNECTIONS);
@@ -136,10 +137,8 @@ impl App {
             &tls,
             status.clone(),
         );
-        let max_body_bytes = whole(settings.limits.body_bytes);
-        let decisions = Service::new(api.clone(), routes::FIRST_DECISION_ROUTE, max_body_bytes);
         let http_gate = Gate { permits: http_permits, ..gate };
-        let server = Server::new(Routes::new(decisions, operator), http_config(settings), http_gate);
+        let server = Server::new(apis.serve(settings, operator), http_config(settings), http_gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
         let addresses = protocols.addresses(listeners.address());
         let gateway_addresses = proxies.addresses();
@@ -286,22 +285,6 @@ fn counted(http: Arc<Stats>, protocols: &Protocols, proxies: &Proxies) -> Server
     match proxies.stats() {
         Some(stats) => servers.with(Listener::Gateway(0).server(), stats),
         None => servers,
-    }
-}
-
-/// What the decision API needs to know beside the engine.
-fn api_settings(settings: &Settings, tokens: &ListenerTokens, gateway: &Arc<ServedGateway>) -> ApiSettings {
-    let http = &settings.http;
-    ApiSettings {
-        tokens: tokens.http.clone(),
-        origins: TrustedOrigins {
-            hosts: http.allowed_hosts.iter().map(ToString::to_string).collect(),
-            cors: http.cors_origins.iter().map(ToString::to_string).collect(),
-        },
-        trusted_hops: usize::try_from(http.trusted_proxy_hops).unwrap_or(usize::MAX),
-        proxy_headers: http.proxy_headers.into(),
-        legacy_headers: http.legacy_headers,
-        routes: Some(Arc::new(ExplainedRoutes(Arc::clone(gateway)))),
     }
 }
 

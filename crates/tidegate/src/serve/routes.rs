@@ -1,54 +1,49 @@
-//! Which service answers which path on the HTTP listener.
+//! Which service answers which path on an HTTP listener.
+
+use std::sync::Arc;
 
 use http::{HeaderValue, Request};
+use tidegate_access::routes::ApiRoutes;
 use tidegate_admin::{Operator, TEMPLATES as OPERATOR_TEMPLATES};
-use tidegate_limiter::http::{Service, TEMPLATES as DECISION_TEMPLATES};
+use tidegate_limiter::http::Service;
 use tidegate_net::http::{Answered, Handle, Peer, Plain, Reply, RequestBody, Unwritten};
 use tidegate_net::stats::Route;
 
 use super::trace::{TRACEPARENT, log};
 
-/// Where the decision API's templates begin in [`TEMPLATES`].
-pub(super) const FIRST_DECISION_ROUTE: u8 = 1;
+/// Where the API's templates begin among a listener's names.
+pub(super) const FIRST_API_ROUTE: u8 = 1;
 
-/// Where the operator's templates begin in [`TEMPLATES`].
-const FIRST_OPERATOR_ROUTE: usize = 1 + DECISION_TEMPLATES.len();
+/// Every route template that a listener's metrics may use; the first is for everything else.
+pub(super) fn names(api: &ApiRoutes) -> Vec<&'static str> {
+    [&["other"][..], api.templates(), &OPERATOR_TEMPLATES].concat()
+}
 
-/// Every route template that metrics may use; the first is for everything else.
-pub(super) const TEMPLATES: &[&str] = &{
-    let mut templates = ["other"; FIRST_OPERATOR_ROUTE + OPERATOR_TEMPLATES.len()];
-    let mut index = 0;
-    while index < DECISION_TEMPLATES.len() {
-        templates[1 + index] = DECISION_TEMPLATES[index];
-        index += 1;
-    }
-    index = 0;
-    while index < OPERATOR_TEMPLATES.len() {
-        templates[FIRST_OPERATOR_ROUTE + index] = OPERATOR_TEMPLATES[index];
-        index += 1;
-    }
-    templates
-};
-
-/// The services behind the HTTP listener.
+/// The services behind an HTTP listener.
 #[derive(Debug)]
 pub(super) struct Routes {
-    decisions: Service,
-    operator: Operator,
+    api: Service,
+    operator: Arc<Operator>,
+    names: Vec<&'static str>,
 }
 
 impl Routes {
-    pub(super) fn new(decisions: Service, operator: Operator) -> Self {
-        Self { decisions, operator }
+    /// `names` are those of the API's routes, by [`names`].
+    pub(super) fn new(api: Service, operator: Arc<Operator>, names: Vec<&'static str>) -> Self {
+        Self { api, operator, names }
     }
 
     async fn answer(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         if let Some((index, response)) = self.operator.answer(&request) {
-            let route = FIRST_OPERATOR_ROUTE + usize::from(index);
+            let route = self.names.len() - OPERATOR_TEMPLATES.len() + usize::from(index);
             // Invariant: there are fewer templates than a byte counts.
             return Reply::new(Route::new(u8::try_from(route).unwrap_or_default()), response);
         }
-        self.decisions.answer(request, peer).await
+        self.api.answer(request, peer).await
+    }
+
+    fn template(&self, route: Route) -> &'static str {
+        self.names.get(route.index()).copied().unwrap_or("other")
     }
 }
 
@@ -58,7 +53,7 @@ impl Handle for Routes {
         let parent = request.headers().get(TRACEPARENT).cloned();
         let reply = self.answer(request, peer).await;
         let parent = || parent.as_ref().map(HeaderValue::as_bytes);
-        log(method.as_str(), parent, reply.response.status(), template(reply.route), peer);
+        log(method.as_str(), parent, reply.response.status(), self.template(reply.route), peer);
         reply
     }
 
@@ -66,15 +61,11 @@ impl Handle for Routes {
         OPERATOR_TEMPLATES.contains(&path)
     }
 
-    /// The operator's pages are not asked for: they are not the ones that are answered so.
+    /// Of the API's requests only: the operator's pages go through [`Handle::handle`].
     fn answer_at_once(&self, request: &Plain<'_>, peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
-        let answered = self.decisions.answer_at_once(request, reply)?;
+        let answered = self.api.answer_at_once(request, reply)?;
         let parent = || request.field(TRACEPARENT);
-        log(request.method(), parent, answered.status(), template(answered.route()), peer);
+        log(request.method(), parent, answered.status(), self.template(answered.route()), peer);
         Some(answered)
     }
-}
-
-fn template(route: Route) -> &'static str {
-    TEMPLATES[route.index() % TEMPLATES.len()]
 }

@@ -1,6 +1,6 @@
 //! The tokens in force at each listener.
 
-use tidegate_limiter::credential::TokensInForce;
+use tidegate_access::tokens::TokensInForce;
 
 use crate::config::Access;
 

@@ -1,6 +1,8 @@
-//! `GET /v1/explain/route?host=...&path=...&client_ip=...`: which way would a request take, and why?
+//! `/v1/explain?client_id=...`: why would this request be denied? `/v1/explain/route?host=...&path=...`: which
+//! way would it take, and why?
 //!
-//! The gateway answers it, as a value from the binary; here are its address, its rights and its document.
+//! The decision service and the gateway answer, as values from the binary; here are the addresses, the rights
+//! and the documents.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -9,10 +11,10 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use serde_json::Value;
+use tidegate_access::refusal::Refusal;
+use tidegate_access::schema::Problems;
 
 use super::Shared;
-use super::reply::Refusal;
-use super::schema::Problems;
 
 /// Who explains routes.
 pub trait ExplainRoute: Debug + Send + Sync {
@@ -32,6 +34,36 @@ pub struct NoExplanation {
     pub problem: String,
     /// What would be right.
     pub accepted: &'static str,
+}
+
+/// Says what each policy would do to a request, and why. Charges nothing.
+#[utoipa::path(
+    get, path = "/v1/explain", tag = "decisions",
+    params(
+        ("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too", example = "user123"),
+        ("cost" = Option<u64>, Query, maximum = 1_000_000_000, description = "units, 1 if absent"),
+    ),
+    responses(
+        (status = 200, description = "What would happen.", body = ref("#/components/schemas/Explanation"),
+            example = json!({"allowed": true, "revision": 7, "policies": [{"policy": {"name": "default", "limit": 100, "window_seconds": 60}, "origin": "built-in", "applies": true}]})),
+        Problems,
+    )
+)]
+pub(super) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Refusal> {
+    let query = query.unwrap_or_default();
+    let mut attributes: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+    let mut cost = 1;
+    if let Some(at) = attributes.iter().position(|(name, _)| name == "cost") {
+        let (_, text) = attributes.remove(at);
+        let accepted = "a whole number from 0 to 1000000000";
+        cost = text.parse().map_err(|_| Refusal::field("/cost", format!("is {text:?}"), accepted))?;
+    }
+    let pairs: Vec<(&str, &[u8])> =
+        attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
+    shared.limits.explain(&pairs, cost).await.map(Json).map_err(Refusal)
 }
 
 /// Says which route a request would take and why not the others, what its limits would say, and which server would
@@ -54,15 +86,13 @@ pub(super) async fn explain_route(
     State(shared): State<Arc<Shared>>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
-    let Some(routes) = &shared.settings.routes else {
-        return Err(Refusal::NotFound("route in this process".to_owned()));
+    let Some(routes) = &shared.routes else {
+        return Err(Refusal::not_found("route in this process"));
     };
     let query = query.unwrap_or_default();
     let parameters: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let explained = routes.explain(&parameters).await;
-    explained.map(Json).map_err(|NoExplanation { parameter, problem, accepted }| Refusal::Field {
-        place: format!("/{parameter}"),
-        problem,
-        accepted,
+    explained.map(Json).map_err(|NoExplanation { parameter, problem, accepted }| {
+        Refusal::field(format!("/{parameter}"), problem, accepted)
     })
 }

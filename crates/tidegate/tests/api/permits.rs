@@ -1,14 +1,12 @@
 //! Permits that can always be given back, and doors that hand out none.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use serde_json::{Value, json};
-use support::{Running, start_with};
 use tidegate_algorithms::limit::PermitId;
 use tidegate_algorithms::policy::{Attributes, parse};
 use tidegate_limiter::engine::{Ask, Demand, HeldPermit};
 use tidegate_limiter::policy_set::FileLayer;
+
+use crate::support::{Running, start_with};
 
 fn start(documents: &[Value]) -> Running {
     let policies = documents.iter().map(|document| parse(document, "").unwrap()).collect();

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
+use tidegate_access::schema::Problems;
 use tidegate_control::Kind;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::reply::Refusal;
-use super::schema::Problems;
 
 /// What is configured and not in force.
 #[derive(Debug, Serialize, ToSchema)]
@@ -75,8 +74,8 @@ struct HiddenPolicy {
         Problems,
     )
 )]
-pub(super) async fn set_aside(State(shared): State<Arc<Shared>>) -> Result<Json<NotInForce>, Refusal> {
-    let (parts, set) = (shared.configuration.parts(), shared.engine.set());
+pub(super) async fn set_aside(State(shared): State<Arc<Shared>>) -> Json<NotInForce> {
+    let parts = shared.configuration.parts();
     let set_aside = parts.set_aside().into_iter().map(|document| SetAsideDocument {
         kind: document.kind,
         name: document.name,
@@ -89,14 +88,13 @@ pub(super) async fn set_aside(State(shared): State<Arc<Shared>>) -> Result<Json<
         revision: document.revision.0,
         recorded: document.recorded,
     });
-    let hidden = set.hidden().map(|(policy, revision)| HiddenPolicy {
-        name: policy.name.to_string(),
-        stored_revision: revision.0,
-    });
-    Ok(Json(NotInForce {
-        revision: set.revision().0,
+    let hidden = shared.limits.hidden_policies().into_iter();
+    let hidden = hidden
+        .map(|(policy, revision)| HiddenPolicy { name: policy.to_string(), stored_revision: revision.0 });
+    Json(NotInForce {
+        revision: parts.documents().revision().0,
         set_aside: set_aside.collect(),
         altered: altered.collect(),
         hidden: hidden.collect(),
-    }))
+    })
 }

@@ -1,22 +1,22 @@
 //! Who may do what over HTTP: tokens and their scopes, requests of other sites' pages, CORS.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::json;
-use support::{Answer, Running, start, start_guarded};
-use tidegate_limiter::credential::{Credential, Scope, Tokens, TokensInForce};
-use tidegate_limiter::http::{TEMPLATES, TrustedOrigins};
-use tidegate_limiter::policy_set::FileLayer;
+use tidegate_access::openapi;
+use tidegate_access::origins::TrustedOrigins;
+use tidegate_access::tokens::{Credential, Scope};
+use tidegate_admin::api::TEMPLATES as ADMIN_TEMPLATES;
+use tidegate_limiter::http::TEMPLATES;
+
+use crate::support::{Answer, Running, Setup, start};
 
 const ASK: &str = r#"{"client_id":"a","resource":"r"}"#;
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 /// A token for each scope, called like it.
-fn one_token_a_scope() -> Tokens {
+fn one_token_a_scope() -> Vec<Credential> {
     Scope::ALL.into_iter().map(|scope| Credential::new(scope.word(), [scope], &secret(scope))).collect()
 }
 
@@ -24,17 +24,14 @@ fn secret(scope: Scope) -> String {
     format!("the-secret-to-{}", scope.word())
 }
 
-fn guarded(tokens: Tokens) -> (Running, TokensInForce) {
-    let tokens = TokensInForce::new(tokens);
-    (
-        start_guarded(
-            tempfile::tempdir().unwrap(),
-            FileLayer::default(),
-            tokens.clone(),
-            TrustedOrigins::default(),
-        ),
-        tokens,
-    )
+fn guarded(tokens: Vec<Credential>) -> Running {
+    Setup { tokens, ..Setup::default() }.start()
+}
+
+fn trusting(hosts: &[&str], cors: &[&str]) -> Running {
+    let owned = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect();
+    let origins = TrustedOrigins { hosts: owned(hosts), cors: owned(cors) };
+    Setup { origins, ..Setup::default() }.start()
 }
 
 /// Every route of the API, with a request that it would take.
@@ -87,7 +84,7 @@ fn send(service: &Running, (method, path, body): (&str, &str, &str), fields: &[(
 
 #[test]
 fn fault_45_each_route_takes_the_token_of_its_scope_and_no_other() {
-    let (service, _) = guarded(one_token_a_scope());
+    let service = guarded(one_token_a_scope());
     for (method, path, body, needed) in requests() {
         let none = send(&service, (method, path, body), &[]).status;
         let wrong =
@@ -111,7 +108,7 @@ fn fault_45_each_route_takes_the_token_of_its_scope_and_no_other() {
 #[test]
 fn every_route_is_among_those_whose_scope_is_tested() {
     let tested: Vec<String> = requests().iter().map(|(_, path, ..)| (*path).to_owned()).collect();
-    for template in TEMPLATES {
+    for template in TEMPLATES.into_iter().chain(ADMIN_TEMPLATES).chain([openapi::PATH]) {
         let (before, after) = template.split_once('{').unwrap_or((template, ""));
         let after = after.split_once('}').map_or("", |(_, rest)| rest);
         let fits = |path: &String| {
@@ -124,20 +121,19 @@ fn every_route_is_among_those_whose_scope_is_tested() {
 
 #[test]
 fn a_replaced_token_is_good_no_longer_from_the_next_request_on() {
-    let (service, tokens) =
-        guarded([Credential::new("old", [Scope::Decide], "the-old-secret-16")].into_iter().collect());
+    let service = guarded(vec![Credential::new("old", [Scope::Decide], "the-old-secret-16")]);
     let ask = |secret: &str| {
         send(&service, ("POST", "/api/v1/ratelimit", ASK), &[("authorization", &format!("Bearer {secret}"))])
             .status
     };
     assert_eq!((ask("the-old-secret-16"), ask("the-new-secret-16")), (200, 401));
-    tokens.replace([Credential::new("new", [Scope::Decide], "the-new-secret-16")].into_iter().collect());
+    service.reload_tokens([Credential::new("new", [Scope::Decide], "the-new-secret-16")]);
     assert_eq!((ask("the-old-secret-16"), ask("the-new-secret-16")), (401, 200));
 }
 
 #[test]
 fn the_audit_log_names_the_token() {
-    let (service, _) = guarded(one_token_a_scope());
+    let service = guarded(one_token_a_scope());
     let with = |scope| format!("Bearer {}", secret(scope));
     let numbers = r#"{"window_seconds":60,"request_per_window":5}"#;
     let changed =
@@ -185,12 +181,7 @@ fn fault_51_a_page_whose_name_was_rebound_to_loopback_reads_and_changes_nothing(
 
 #[test]
 fn a_host_of_the_list_is_as_good_as_loopback() {
-    let origins = TrustedOrigins {
-        hosts: vec!["limits.example".to_owned()],
-        cors: vec!["https://console.example".to_owned()],
-    };
-    let service =
-        start_guarded(tempfile::tempdir().unwrap(), FileLayer::default(), TokensInForce::default(), origins);
+    let service = trusting(&["limits.example"], &["https://console.example"]);
     let read = ("GET", "/v1/policies", "");
     assert_eq!(from_page(&service, read, "limits.example", "http://limits.example"), 200);
     assert_eq!(from_page(&service, read, "limits.example:8443", "https://console.example"), 200);
@@ -200,9 +191,7 @@ fn a_host_of_the_list_is_as_good_as_loopback() {
 
 #[test]
 fn pages_of_listed_origins_may_ask_and_others_may_not() {
-    let origins = TrustedOrigins { hosts: Vec::new(), cors: vec!["https://shop.example".to_owned()] };
-    let service =
-        start_guarded(tempfile::tempdir().unwrap(), FileLayer::default(), TokensInForce::default(), origins);
+    let service = trusting(&[], &["https://shop.example"]);
     let preflight = |origin: &str| {
         let fields = [
             ("origin", origin),

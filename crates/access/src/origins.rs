@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{Method, Response, Uri};
 
-use super::reply::{self, Refusal};
+use crate::reply;
 
 /// What a page may send beyond the fields that every page may.
 const CORS_REQUEST_FIELDS: HeaderValue =
@@ -32,6 +32,17 @@ const CORS_REPLY_FIELDS: HeaderValue = HeaderValue::from_static(
 /// Seconds for which a browser may remember a preflight's answer.
 const CORS_MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
+/// A request that a page of another site may have sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForeignPage {
+    /// The host that it names is not this machine's.
+    #[error("the host is {0:?}")]
+    Host(String),
+    /// The origin that it names is not trusted.
+    #[error("the origin is {0:?}")]
+    Origin(String),
+}
+
 /// The hosts and origins that are trusted beside this machine's own. All in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedOrigins {
@@ -43,20 +54,23 @@ pub struct TrustedOrigins {
 
 impl TrustedOrigins {
     /// Refuses what a page of another site may have sent.
-    pub(super) fn expect_local(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// If its host or its origin is not trusted.
+    pub fn expect_local(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ForeignPage> {
         let fields = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
         let in_target = uri.authority().map(|authority| authority.as_str().as_bytes());
         let mut named = in_target.into_iter().chain(fields).peekable();
         if named.peek().is_none() {
-            return Err(Refusal::ForeignHost("(none)".to_owned()));
+            return Err(ForeignPage::Host("(none)".to_owned()));
         }
         let hosts: Vec<&[u8]> = named.collect();
         if let Some(foreign) = hosts.iter().find(|host| !self.is_trusted_host(host)) {
-            return Err(Refusal::ForeignHost(foreign.escape_ascii().to_string()));
+            return Err(ForeignPage::Host(foreign.escape_ascii().to_string()));
         }
         let mut origins = headers.get_all(ORIGIN).iter().map(HeaderValue::as_bytes);
         match origins.find(|origin| !self.lists(origin) && !hosts.iter().all(|host| is_own(origin, host))) {
-            Some(foreign) => Err(Refusal::ForeignOrigin(foreign.escape_ascii().to_string())),
+            Some(foreign) => Err(ForeignPage::Origin(foreign.escape_ascii().to_string())),
             None => Ok(()),
         }
     }
@@ -82,13 +96,14 @@ impl TrustedOrigins {
     }
 
     /// Whether a reply must say which origin may read it.
-    pub(super) fn concerns(&self, origin: Option<&[u8]>) -> bool {
+    #[must_use]
+    pub fn concerns(&self, origin: Option<&[u8]>) -> bool {
         !self.cors.is_empty() && origin.is_some()
     }
 
     /// The answer to a listed origin's question whether it may send a request; `None`: it is no such
     /// question.
-    pub(super) fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
+    pub(crate) fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
         let asks = head.method == Method::OPTIONS
             && head.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
         if !asks || !head.headers.get(ORIGIN).is_some_and(|origin| self.lists(origin.as_bytes())) {
@@ -103,7 +118,7 @@ impl TrustedOrigins {
     }
 
     /// What the reply to a request needs so that the page that sent it may read it.
-    pub(super) fn permission(&self, head: &Parts) -> Permission {
+    pub(crate) fn permission(&self, head: &Parts) -> Permission {
         if self.cors.is_empty() {
             return Permission::default();
         }
@@ -117,7 +132,7 @@ impl TrustedOrigins {
 
 /// What CORS adds to a reply.
 #[derive(Debug, Default)]
-pub(super) struct Permission {
+pub(crate) struct Permission {
     /// Who may read it.
     origin: Option<HeaderValue>,
     /// Whether a cache may keep it for this origin only.
@@ -126,7 +141,7 @@ pub(super) struct Permission {
 
 impl Permission {
     /// Adds it.
-    pub(super) fn put<B>(self, response: &mut Response<B>) {
+    pub(crate) fn put<B>(self, response: &mut Response<B>) {
         let fields = response.headers_mut();
         if self.varies {
             fields.append(VARY, HeaderValue::from_name(HeaderName::from_static("origin")));

@@ -1,12 +1,10 @@
 //! Reset of what a client has used, the clients with numbers of their own, and those nearest to a limit.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use serde_json::{Value, json};
-use support::{Running, start_with};
 use tidegate_algorithms::policy::parse;
 use tidegate_limiter::policy_set::FileLayer;
+
+use crate::support::{Running, start_with};
 
 fn start() -> Running {
     let documents = [

@@ -1,12 +1,9 @@
 //! A decision that is answered at once, from buffer to buffer, reads like one that took the long way.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use support::{Running, start};
+use crate::support::{Running, start};
 
 /// One request with a body, in one piece.
 fn post(fields: &str, body: &str) -> String {

@@ -1,65 +1,31 @@
-//! `/openapi.json`: the OpenAPI 3.1 document, generated from the handlers and their types.
+//! `/openapi.json`: the OpenAPI 3.1 document of a listener, made of what each service describes.
 //!
 //! What holds for every operation is said here and not beside each: the scope that it needs, and that
 //! what may be absent is never `null`. A copy is kept in `docs/openapi.json`, so that a change of the
 //! interface is a change in review.
 
-use std::sync::LazyLock;
+use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
+use axum::routing::get;
 use bytes::Bytes;
 use http::{Method, Response};
 use serde_json::{Value, json};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::auth::needed;
-use super::{
-    check, classic, clients, decisions, documents, explain, explain_route, permits, policies, reply,
-    set_aside, usage,
-};
+use crate::guard::{Guard, needed};
+use crate::reply;
+use crate::routes::ApiRoutes;
+
+/// The path of the document.
+pub const PATH: &str = "/openapi.json";
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Tidegate", description = "Rate-limit decisions, permits, routes, and the configuration behind them."),
-    paths(
-        classic::health,
-        classic::rate_limit,
-        classic::configure,
-        classic::configure_client,
-        classic::client_config,
-        classic::delete_client_config,
-        decisions::decide,
-        decisions::refund,
-        check::check,
-        explain::explain,
-        explain_route::explain_route,
-        permits::acquire,
-        permits::renew,
-        permits::release,
-        policies::list,
-        policies::read_policy,
-        policies::put,
-        policies::delete,
-        documents::list_routes,
-        documents::read_route,
-        documents::put_route,
-        documents::delete_route,
-        documents::list_upstreams,
-        documents::read_upstream,
-        documents::put_upstream,
-        documents::delete_upstream,
-        policies::audit,
-        set_aside::set_aside,
-        policies::denied_clients,
-        clients::list,
-        clients::read,
-        clients::put,
-        clients::delete,
-        usage::reset,
-        usage::nearest,
-    ),
-    components(schemas(super::schema::ProblemSchema)),
+    components(schemas(crate::schema::ProblemSchema)),
     modifiers(&TokenScheme)
 )]
 struct Document;
@@ -77,14 +43,25 @@ impl Modify for TokenScheme {
 /// The name of the one way to say who one is.
 const TOKEN: &str = "token";
 
-/// The document's bytes: it never changes.
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+/// The document of what these services describe, each with `paths` and `components`.
+#[must_use]
+pub fn document(services: impl IntoIterator<Item = Value>) -> Bytes {
     // Invariant, here and below: the document is made of maps with strings as keys, which always serialise.
     let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    for mut service in services {
+        merge(&mut document["paths"], service["paths"].take());
+        merge(&mut document["components"]["schemas"], service["components"]["schemas"].take());
+    }
     state_scopes(&mut document);
     deny_null(&mut document);
     Bytes::from(serde_json::to_vec(&document).unwrap_or_default())
-});
+}
+
+fn merge(into: &mut Value, more: Value) {
+    if let (Some(into), Value::Object(more)) = (into.as_object_mut(), more) {
+        into.extend(more);
+    }
+}
 
 /// Says of each operation which scope it needs, from the table that decides it.
 fn state_scopes(document: &mut Value) {
@@ -139,14 +116,15 @@ fn deny_null_here(schema: &mut Value) {
     }
 }
 
-/// `GET /openapi.json`
-pub(super) async fn document() -> Response<Body> {
-    reply::bytes(200, bytes()).map(Body::from)
+/// The route of the document. All its replies share the bytes.
+#[must_use]
+pub fn routes(document: Bytes, guard: &Arc<Guard>) -> ApiRoutes {
+    let page = move || std::future::ready(page(&document));
+    ApiRoutes::new(Router::new().route(PATH, get(page)), &[PATH], guard)
 }
 
-/// The document, of which all replies share the bytes.
-fn bytes() -> Bytes {
-    DOCUMENT.clone()
+fn page(document: &Bytes) -> Response<Body> {
+    reply::bytes(200, document.clone()).map(Body::from)
 }
 
 #[cfg(test)]
@@ -154,10 +132,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fault_60_all_replies_share_the_bytes_of_the_document() {
-        let document: Value = serde_json::from_slice(&bytes()).unwrap();
-        assert!(document["openapi"].as_str().unwrap().starts_with("3.1."));
-        assert_eq!(bytes().as_ptr(), bytes().as_ptr());
-        assert!(!bytes().is_unique());
+    fn a_document_has_the_paths_and_schemas_of_all_services() {
+        let part = |name: &str| json!({"paths": {format!("/{name}"): {"get": {}}}, "components": {"schemas": {name: {}}}});
+        let document = document([part("a"), part("b")]);
+        let read: Value = serde_json::from_slice(&document).unwrap();
+        assert!(read["openapi"].as_str().unwrap().starts_with("3.1."));
+        for name in ["a", "b"] {
+            assert!(read["paths"][format!("/{name}")]["get"]["security"].is_array(), "{read}");
+            assert!(read["components"]["schemas"][name].is_object(), "{read}");
+        }
+        assert!(read["components"]["schemas"]["Problem"].is_object(), "{read}");
+    }
+
+    #[tokio::test]
+    async fn fault_60_all_replies_share_the_bytes_of_the_document() {
+        let document = Bytes::from(b"{}".to_vec());
+        for _ in 0..2 {
+            let body = axum::body::to_bytes(page(&document).into_body(), usize::MAX).await.unwrap();
+            assert_eq!(body.as_ptr(), document.as_ptr());
+        }
     }
 }

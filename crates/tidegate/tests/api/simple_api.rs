@@ -1,11 +1,9 @@
 //! The simple API, exactly as its clients know it.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use serde_json::json;
-use support::{start, start_with};
 use tidegate_limiter::policy_set::FileLayer;
+
+use crate::support::{start, start_with};
 
 const ASK: &str = r#"{"client_id":"user123","resource":"api_call"}"#;
 

@@ -3,52 +3,54 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Map, Value};
 use tidegate_algorithms::policy::{Algorithm, Mode, OnStoreFailure};
-use utoipa::{IntoResponses, ToSchema};
+use utoipa::ToSchema;
 
-/// What any operation may answer instead of its own reply.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "it describes replies in the OpenAPI document")]
-pub(super) enum Problems {
-    /// The request is wrong, or may not do this. Nothing was charged or changed.
-    #[response(status = "4XX", content_type = "application/problem+json")]
-    Refused(ProblemSchema),
-    /// The store or the disk gave no answer. Try again.
-    #[response(status = "5XX", content_type = "application/problem+json")]
-    Failed(ProblemSchema),
+/// The policies in force.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes documents::Listed in the OpenAPI document")]
+pub(super) struct PolicyList {
+    /// Revision of the stored configuration.
+    revision: u64,
+    /// In the order in which they are checked.
+    policies: Vec<ListedPolicy>,
 }
 
-/// A problem document (RFC 9457).
+/// One policy in a list.
 #[derive(ToSchema)]
-#[schema(as = Problem)]
-#[expect(dead_code, reason = "it describes wire::problem::Problem in the OpenAPI document")]
-pub(super) struct ProblemSchema {
-    /// Its kind, a URI.
-    r#type: String,
-    /// The kind's or the status's title.
-    title: String,
-    /// The HTTP status.
-    status: u16,
-    /// One sentence on this occurrence.
-    detail: String,
-    /// Mistakes in what was sent.
-    errors: Option<Vec<FieldErrorSchema>>,
-    /// Names of the policies that denied.
-    #[schema(rename = "violated-policies")]
-    violated_policies: Option<Vec<String>>,
+#[expect(dead_code, reason = "it describes documents::ListedDocument in the OpenAPI document")]
+pub(super) struct ListedPolicy {
+    /// `built-in`, `file` or `stored`.
+    origin: String,
+    /// Its entity tag.
+    etag: String,
+    /// Its document.
+    #[schema(value_type = Object)]
+    policy: Value,
 }
 
-/// One mistake.
+/// Documents in force.
 #[derive(ToSchema)]
-#[schema(as = FieldError)]
-#[expect(dead_code, reason = "it describes wire::problem::FieldError in the OpenAPI document")]
-pub(super) struct FieldErrorSchema {
-    /// Where, as a JSON pointer.
-    pointer: String,
-    /// What is wrong.
-    detail: String,
-    /// What would be right.
-    accepted: Option<String>,
+#[expect(dead_code, reason = "it describes documents::Listed in the OpenAPI document")]
+pub(super) struct DocumentList {
+    /// Revision of the stored configuration.
+    revision: u64,
+    /// The file's in its order, then the stored ones by name.
+    documents: Vec<ListedDocument>,
+}
+
+/// One document in a list.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes documents::ListedDocument in the OpenAPI document")]
+pub(super) struct ListedDocument {
+    /// `file` or `stored`.
+    origin: String,
+    /// Its entity tag.
+    etag: String,
+    /// The document.
+    #[schema(value_type = Object)]
+    document: Value,
 }
 
 /// A policy as it is put; the bounds are those of `docs/algorithms.md`.
@@ -127,4 +129,4 @@ pub(super) enum NotSchema {
 /// A client's own numbers, by policy name.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes algorithms::policy::parse_quota in the OpenAPI document")]
-pub(super) struct ClientLimits(BTreeMap<String, serde_json::Map<String, serde_json::Value>>);
+pub(super) struct ClientLimits(BTreeMap<String, Map<String, Value>>);

@@ -1,4 +1,4 @@
-//! What clients have used: reset of one client's counters, and who is nearest to a limit.
+//! What clients have used: reset of one client's counters, who is nearest to a limit, and who was denied.
 //!
 //! A reset touches only policies that are keyed on the client. One that is keyed on more (a path, say) needs
 //! that too, as further query parameters; without them it is named in the reply and left alone.
@@ -9,17 +9,19 @@ use axum::extract::{Path, RawQuery, State};
 use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::json;
-use tidegate_algorithms::policy::Attributes;
-use tidegate_control::{Author, Change, Kind};
-use tidegate_net::clock;
+use tidegate_access::guard::Actor;
+use tidegate_access::refusal::Refusal;
+use tidegate_access::schema::Problems;
+use tidegate_control::{Change, Kind};
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::auth::Actor;
-use super::classic::client_id;
-use super::reply::Refusal;
-use super::schema::Problems;
-use crate::policy_set::CLIENT_ID;
+use super::changes::{author, refusal};
+use super::limits::{Denied, Near, Resettable, Usage};
+use super::query::client_id;
+
+/// The attribute that clients go by.
+const CLIENT_ID: &str = "client_id";
 
 /// What the audit log calls a client's counters.
 const USAGE: Kind = Kind::new("usage");
@@ -60,6 +62,17 @@ pub(super) struct NearLimit {
     seen_ms_ago: u64,
 }
 
+/// A client in the list of the most denied.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DeniedClient {
+    /// Its `client_id`; bytes that are not text are replaced.
+    client_id: String,
+    /// Denials, at most.
+    denied: u64,
+    /// By how much `denied` may be too high.
+    error: u64,
+}
+
 /// Lets a client start anew under one policy or all.
 #[utoipa::path(
     operation_id = "reset_client_usage", delete, path = "/v1/clients/{client_id}/usage", tag = "decisions",
@@ -86,23 +99,19 @@ pub(super) async fn reset(
     // The first of a name counts, so that the path's client cannot be another in the query.
     let known = parameters.iter().map(|(name, value)| (&**name, value.as_bytes()));
     let pairs: Vec<(&str, &[u8])> = std::iter::once((CLIENT_ID, client.as_bytes())).chain(known).collect();
-    let attributes = Attributes::new(&pairs);
-    let outcome = shared.engine.resettable(&attributes, named.as_deref())?;
-    if let (true, Some(named)) = (outcome.is_empty(), &named) {
-        return Err(Refusal::NotFound(format!("policy {named:?} that is keyed on {CLIENT_ID}")));
+    let usage = Usage { attributes: &pairs, policy: named.as_deref() };
+    let Resettable { reset, not_reset } = shared.limits.resettable(&usage).map_err(Refusal)?;
+    if let (true, true, Some(named)) = (reset.is_empty(), not_reset.is_empty(), usage.policy) {
+        return Err(Refusal::not_found(format_args!("policy {named:?} that is keyed on {CLIENT_ID}")));
     }
-    if !outcome.reset.is_empty() {
+    if !reset.is_empty() {
         // Recorded first: what is reset is then never without its line in the audit log.
-        let what = json!({ "policies": outcome.reset }).to_string();
-        let author = Author { actor: actor.name().to_owned(), at: clock::wall() };
-        shared.configuration.change(Change::record_removal(USAGE, client, what), author).await?;
-        shared.engine.reset(&attributes, named.as_deref()).await?;
+        let record = Change::record_removal(USAGE, client, json!({ "policies": reset }).to_string());
+        shared.configuration.change(record, author(&actor)).await.map_err(refusal)?;
+        shared.limits.reset(&usage).await.map_err(Refusal)?;
     }
-    let not_reset = outcome.not_reset.into_iter();
-    Ok(Json(ResetReply {
-        reset: outcome.reset,
-        not_reset: not_reset.map(|(policy, because_of)| NotReset { policy, because_of }).collect(),
-    }))
+    let not_reset = not_reset.into_iter().map(|(policy, because_of)| NotReset { policy, because_of });
+    Ok(Json(ResetReply { reset, not_reset: not_reset.collect() }))
 }
 
 /// Lists the clients that are nearest to a limit.
@@ -114,14 +123,25 @@ pub(super) async fn reset(
         Problems,
     )
 )]
-pub(super) async fn nearest(State(shared): State<Arc<Shared>>) -> Result<Json<Vec<NearLimit>>, Refusal> {
-    let now = shared.engine.clock().tick();
-    let near = shared.engine.nearest_clients().list(now).into_iter().map(|near| NearLimit {
-        client_id: String::from_utf8_lossy(&near.client).into_owned(),
-        policy: near.policy,
-        limit: near.limit,
-        remaining: near.remaining,
-        seen_ms_ago: now.since(near.seen) / 1_000_000,
+pub(super) async fn nearest(State(shared): State<Arc<Shared>>) -> Json<Vec<NearLimit>> {
+    let near = shared.limits.nearest_clients().into_iter().map(|near| {
+        let Near { client_id, policy, limit, remaining, seen_ms_ago } = near;
+        NearLimit { client_id, policy, limit, remaining, seen_ms_ago }
     });
-    Ok(Json(near.collect()))
+    Json(near.collect())
+}
+
+/// Lists the clients that were denied most often.
+#[utoipa::path(
+    operation_id = "denied_clients", get, path = "/v1/denied-clients", tag = "decisions",
+    responses(
+        (status = 200, description = "The heaviest first.", body = Vec<DeniedClient>,
+            example = json!([{"client_id": "user123", "denied": 420, "error": 0}])),
+        Problems,
+    )
+)]
+pub(super) async fn denied(State(shared): State<Arc<Shared>>) -> Json<Vec<DeniedClient>> {
+    let denied = shared.limits.denied_clients().into_iter();
+    let denied = denied.map(|Denied { client_id, denied, error }| DeniedClient { client_id, denied, error });
+    Json(denied.collect())
 }

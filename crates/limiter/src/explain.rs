@@ -1,12 +1,10 @@
-//! `GET /v1/explain?client_id=...`: why would this request be denied?
+//! Why would this request be denied?
 //!
 //! Every policy in force, in order: whether it applies and if not, because of which attribute;
 //! under which numbers and whose; and what it would say to the request now. Nothing is spent.
 
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::{RawQuery, State};
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_algorithms::limit::Limit;
@@ -15,17 +13,15 @@ use tidegate_store::lease::Bounds;
 use tidegate_store::{Counters, Degraded};
 use utoipa::ToSchema;
 
-use super::Shared;
-use super::decisions::PartReply;
-use super::reply::{Refusal, Stated};
-use super::schema::Problems;
 use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
-use crate::policy_set::{Origin, PolicySet};
+use crate::error::AskError;
+use crate::http::PartReply;
+use crate::policy_set::PolicySet;
 
 /// What would happen to a request, and why.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Explanation {
+pub struct Explanation {
     /// Whether it would be allowed.
     allowed: bool,
     /// True where no policy applies, so that `on_no_match` in the configuration would decide.
@@ -83,42 +79,17 @@ struct LeaseExplanation {
     stranded: u64,
 }
 
-/// Says what each policy would do to a request, and why. Charges nothing.
-#[utoipa::path(
-    get, path = "/v1/explain", tag = "decisions",
-    params(
-        ("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too", example = "user123"),
-        ("cost" = Option<u64>, Query, maximum = 1_000_000_000, description = "units, 1 if absent"),
-    ),
-    responses(
-        (status = 200, description = "What would happen.", body = Explanation,
-            example = json!({"allowed": true, "revision": 7, "policies": [{"policy": {"name": "default", "limit": 100, "window_seconds": 60}, "origin": "built-in", "applies": true}]})),
-        Problems,
-    )
-)]
-pub(super) async fn explain(
-    State(shared): State<Arc<Shared>>,
-    RawQuery(query): RawQuery,
-) -> Result<Json<Explanation>, Refusal> {
-    let query = query.unwrap_or_default();
-    let mut attributes: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
-    let mut cost = 1;
-    if let Some(at) = attributes.iter().position(|(name, _)| name == "cost") {
-        let (_, text) = attributes.remove(at);
-        cost = text.parse().map_err(|_| Refusal::Field {
-            place: "/cost".to_owned(),
-            problem: format!("is {text:?}"),
-            accepted: "a whole number from 0 to 1000000000",
-        })?;
+impl Engine {
+    /// What would become of a request of `cost` units. Charges nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub async fn explain(&self, attributes: Attributes<'_>, cost: u64) -> Result<Explanation, AskError> {
+        let set = self.set();
+        let decision = self.decide(&Ask { attributes, cost, peek: true, can_release: true }).await?;
+        let indices = 0..set.policies().len();
+        Ok(explanation(self, &set, &attributes, &decision, indices))
     }
-    let pairs: Vec<(&str, &[u8])> =
-        attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
-    let attributes = Attributes::new(&pairs);
-    let set = shared.engine.set();
-    let ask = Ask { attributes, cost, peek: true, can_release: true };
-    let decision = shared.engine.decide(&ask).await.map_err(Stated::Flat.refusal())?;
-    let indices = 0..set.policies().len();
-    Ok(Json(explanation(&shared.engine, &set, &attributes, &decision, indices)))
 }
 
 /// What the engine says of routed requests, for [`crate::routed`].
@@ -149,7 +120,7 @@ fn explanation(
         let part = decision.parts.iter().find(|part| part.policy == policy.name);
         PolicyExplanation {
             policy: policy.document(),
-            origin: origin_word(in_force.origin),
+            origin: in_force.origin.word(),
             applies: because_of.is_none(),
             because_of,
             own_limits: own.then(|| serde_json::to_value(&quota.spec).unwrap_or_default()),
@@ -171,13 +142,4 @@ fn lease(counters: &Counters, limit: &Limit) -> Option<LeaseExplanation> {
     let Bounds { units, lifetime, over_admission, stranded, .. } = leases.bounds(limit);
     let nodes = leases.config().instances;
     Some(LeaseExplanation { nodes, units, lifetime_ms: lifetime / 1_000_000, over_admission, stranded })
-}
-
-/// The word for where a policy comes from.
-pub(super) fn origin_word(origin: Origin) -> &'static str {
-    match origin {
-        Origin::BuiltIn => "built-in",
-        Origin::File => "file",
-        Origin::Stored(_) => "stored",
-    }
 }

@@ -14,7 +14,7 @@
 //! | `refund`, `read`, `configure` | as soon as there is any token |
 //!
 //! So a process without tokens is open, which is why configuration is then for loopback only
-//! (`http/origin.rs`) and public listeners are refused at the start. A deployment that guards only its
+//! ([`crate::origins`]) and public listeners are refused at the start. A deployment that guards only its
 //! configuration keeps its decisions open. No scope includes another.
 //!
 //! Secrets are compared by their SHA-256 digests, in constant time and with every token of the list, so

@@ -1,13 +1,10 @@
 //! Where attributes come from, and what a client cannot change about it.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use serde_json::{Value, json};
-use support::{Answer, Running, start, start_as, start_with};
 use tidegate_algorithms::policy::{parse, parse_sources};
-use tidegate_limiter::no_match::OnNoMatch;
 use tidegate_limiter::policy_set::{AttributeSources, FileLayer};
+
+use crate::support::{Answer, Running, Setup, start, start_with};
 
 /// A service with these policies and these sources for `/v1/check`.
 fn file(policies: &[Value], sources: &Value) -> FileLayer {
@@ -145,7 +142,8 @@ fn fault_58_a_request_that_no_policy_applies_to_is_said_so_and_counted() {
 #[test]
 fn fault_58_on_no_match_deny_denies_what_no_policy_applies_to() {
     let service =
-        start_as(tempfile::tempdir().unwrap(), file(&[once("client_id")], &json!({})), None, OnNoMatch::Deny);
+        Setup { file: file(&[once("client_id")], &json!({})), on_no_match: "deny", ..Setup::default() }
+            .start();
     let simple = service.post("/api/v1/ratelimit", r#"{"client_id":"a","resource":"r"}"#);
     assert_eq!((simple.status, &simple.body), (200, &json!({"allowed": false, "no_match": true})));
     let checked = check(&service, "", &[("x-original-uri", "/free")]);

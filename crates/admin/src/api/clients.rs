@@ -1,6 +1,5 @@
 //! `/v1/clients` and `/v1/clients/{client_id}/limits`: clients' own numbers, by policy.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, RawQuery, State};
@@ -8,17 +7,20 @@ use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tidegate_access::guard::Actor;
+use tidegate_access::refusal::Refusal;
+use tidegate_access::reply::JsonBytes;
+use tidegate_access::schema::Problems;
 use tidegate_control::Change;
 use tidegate_wire::bodies::{UniqueJson, read as read_body};
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::auth::Actor;
-use super::classic::client_id;
-use super::policies::{Tagged, change_document, number_refusal, parameter, tagged};
-use super::reply::{JsonBytes, Refusal};
-use super::schema::{ClientLimits, Problems};
-use crate::policy_set::OVERRIDE;
+use super::changes::{Tagged, etag, tagged};
+use super::documents::OVERRIDE;
+use super::limits::OwnLimits;
+use super::query::{self, client_id};
+use super::schema::ClientLimits;
 
 /// Most clients in one page.
 const MAX_PAGE: usize = 1_000;
@@ -56,24 +58,12 @@ pub(super) async fn list(
     let query = query.unwrap_or_default();
     let after = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "after");
     let after = after.map_or_else(String::new, |(_, text)| text.into_owned());
-    let limit = parameter(&query, "limit", 100)?;
-    let limit = usize::try_from(limit).ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
-    let limit = limit.ok_or_else(|| number_refusal("limit", &query))?;
-    let set = shared.engine.set();
-    let mut page: BTreeMap<&str, ListedClient> = BTreeMap::new();
-    let listed = |client: &str| ListedClient { client_id: client.to_owned(), limits: Map::new(), etag: None };
-    for (client, policy, numbers) in set.file().overrides.iter().filter(|(client, ..)| **client > *after) {
-        let entry = page.entry(client).or_insert_with(|| listed(client));
-        entry.limits.insert(policy.clone(), numbers.clone());
-    }
-    for document in set.documents().after(OVERRIDE, &after).take(limit) {
-        let entry = page.entry(&document.name).or_insert_with(|| listed(&document.name));
-        // Invariant: only documents that parse are stored.
-        let stored: Map<String, Value> = serde_json::from_str(&document.body).unwrap_or_default();
-        entry.limits.extend(stored);
-        entry.etag = Some(format!("\"{}\"", document.revision));
-    }
-    Ok(Json(page.into_values().take(limit).collect()))
+    let limit = query::page(&query, MAX_PAGE)?;
+    let page = shared.limits.clients(&after, limit).into_iter().map(|own| {
+        let OwnLimits { client_id, limits, stored_at } = own;
+        ListedClient { client_id, limits, etag: stored_at.map(etag) }
+    });
+    Ok(Json(page.collect()))
 }
 
 /// Reads a client's own limits, by policy.
@@ -91,9 +81,10 @@ pub(super) async fn read(
     Path(client): Path<String>,
 ) -> Result<Tagged<Value>, Refusal> {
     let client = client_id(&client)?;
-    let set = shared.engine.set();
-    let stored = set.documents().get(OVERRIDE, client);
-    let document = stored.ok_or_else(|| Refusal::NotFound(format!("limit of client {client:?} alone")))?;
+    let parts = shared.configuration.parts();
+    let stored = parts.documents().get(OVERRIDE, client);
+    let missing = || Refusal::not_found(format_args!("limit of client {client:?} alone"));
+    let document = stored.ok_or_else(missing)?;
     // Invariant: only documents that parse are stored.
     Ok(tagged(document.revision, serde_json::from_str(&document.body).unwrap_or_default()))
 }
@@ -120,7 +111,7 @@ pub(super) async fn put(
     let client = client_id(&client)?;
     let UniqueJson(document) = read_body(&body)?;
     let change = Change::put(OVERRIDE, client, document.to_string());
-    let revision = change_document(&shared, &actor, change, &headers).await?;
+    let revision = shared.change(&actor, change, &headers).await?;
     Ok(tagged(revision, document))
 }
 
@@ -140,6 +131,6 @@ pub(super) async fn delete(
     Path(client): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let client = client_id(&client)?;
-    change_document(&shared, &actor, Change::delete(OVERRIDE, client), &headers).await?;
+    shared.change(&actor, Change::delete(OVERRIDE, client), &headers).await?;
     Ok(StatusCode::NO_CONTENT)
 }

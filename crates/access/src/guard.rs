@@ -1,0 +1,107 @@
+//! What a route needs, and who has it.
+//!
+//! One place says which scope a request needs, and it is asked before the route is: a route that is not
+//! named here needs `read` or, unless it is a GET, `configure`. So a new route is closed until someone
+//! opens it.
+//!
+//! Without tokens everything is open, except that the configuration then answers only requests that a
+//! page of another site cannot have made: see [`crate::origins`].
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, State};
+use axum::middleware::Next;
+use axum::response::IntoResponse;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+
+use crate::origins::TrustedOrigins;
+use crate::refusal::Refusal;
+use crate::tokens::{Scope, TokensInForce, bearer};
+
+/// Who asks, for the audit log: a token's name, or `local` where none is demanded.
+#[derive(Clone, Debug)]
+pub struct Actor(Arc<str>);
+
+impl Actor {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What a request to the route with this template needs; `None`: nothing.
+#[must_use]
+pub fn needed(template: &str, method: &Method) -> Option<Scope> {
+    match template {
+        "/api/v1/health" | "/openapi.json" => None,
+        "/api/v1/ratelimit" | "/v1/decisions" | "/v1/check" => Some(Scope::Decide),
+        "/v1/permits" | "/v1/permits/{permit}" | "/v1/permits/{permit}/renew" => Some(Scope::Decide),
+        "/v1/refunds" => Some(Scope::Refund),
+        _ if *method == Method::GET || *method == Method::HEAD => Some(Scope::Read),
+        _ => Some(Scope::Configure),
+    }
+}
+
+/// What stands before the HTTP API.
+#[derive(Debug, Default)]
+pub struct Guard {
+    /// Who may do what. A public bind without tokens is refused where settings are checked.
+    pub tokens: TokensInForce,
+    /// Which hosts and origins are trusted beside this machine's own.
+    pub origins: TrustedOrigins,
+}
+
+impl Guard {
+    /// Lets a request through that may do `scope`; who makes it.
+    ///
+    /// # Errors
+    /// When its token does not have the scope; without tokens, when another site's page may have sent it.
+    pub fn admit(&self, scope: Scope, uri: &Uri, headers: &HeaderMap) -> Result<Actor, Refusal> {
+        let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let tokens = self.tokens.load();
+        let actor = match tokens.admit(scope, given.and_then(bearer)) {
+            Ok(Some(token)) => token.name().into(),
+            Ok(None) => {
+                if matches!(scope, Scope::Read | Scope::Configure) {
+                    self.origins.expect_local(uri, headers)?;
+                }
+                "local".into()
+            }
+            Err(denial) => return Err(denial.into()),
+        };
+        Ok(Actor(actor))
+    }
+
+    /// Whether the bearer may ask for a decision.
+    #[must_use]
+    pub fn may_decide(&self, authorization: Option<&[u8]>) -> bool {
+        let tokens = self.tokens.load();
+        tokens.admit(Scope::Decide, authorization.and_then(bearer)).is_ok()
+    }
+}
+
+/// Lets a request to a route through that may have it, with who makes it. Leaves the matched template
+/// on the reply, where [`crate::routes::Api`] finds it.
+pub(crate) async fn admit(
+    State(guard): State<Arc<Guard>>,
+    path: MatchedPath,
+    mut request: axum::extract::Request,
+    next: Next,
+) -> Response<Body> {
+    let admitted = needed(path.as_str(), request.method())
+        .map(|scope| guard.admit(scope, request.uri(), request.headers()));
+    let mut reply = match admitted.transpose() {
+        Err(refusal) => refusal.into_response(),
+        Ok(actor) => {
+            if let Some(actor) = actor {
+                request.extensions_mut().insert(actor);
+            }
+            next.run(request).await
+        }
+    };
+    reply.extensions_mut().insert(path);
+    reply
+}

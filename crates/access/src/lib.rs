@@ -1,0 +1,23 @@
+//! Who may do what, and what the HTTP APIs of several services have in common around their handlers.
+//!
+//! ```text
+//!                 HTTP                                            gRPC, RESP
+//!   origins: another site's page?  ── 403                             |
+//!   guard:   which scope, whose token? ── tokens <────────────────────'
+//!      |               `── 401, 403 (refusal)
+//!   routes:  body read within its bound ──> handler of limiter, admin ──> reply
+//! ```
+//!
+//! The services stand on this crate and never on one another: each brings its routes as
+//! [`routes::ApiRoutes`], and the binary puts those of one listener together.
+//!
+//! Deliberately absent: what a route does, and where tokens come from (the configuration).
+
+pub mod guard;
+pub mod openapi;
+pub mod origins;
+pub mod refusal;
+pub mod reply;
+pub mod routes;
+pub mod schema;
+pub mod tokens;

@@ -1,0 +1,333 @@
+//! Documents of the configuration as resources: `/v1/policies`, `/v1/routes`, `/v1/upstreams`.
+//!
+//! What a document means, and whether it may be changed, its service says through the configuration
+//! ([`tidegate_control::Configuration`]); here it is JSON with a name, and all kinds are one resource. The origin in
+//! a list says which layer a document in force comes from.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::routing::get;
+use http::{HeaderMap, StatusCode};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Value, json};
+use tidegate_access::guard::Actor;
+use tidegate_access::refusal::Refusal;
+use tidegate_access::reply::JsonBytes;
+use tidegate_control::{Change, ChangeError, Edit, Kind, Origin, Parts, Revision};
+
+use super::Shared;
+use super::changes::{Tagged, etag, named, precondition, tagged};
+
+/// Documents that are policies.
+pub(super) const POLICY: Kind = Kind::new("policy");
+
+/// Documents that are clients' own limits, which are a resource of another shape.
+pub(super) const OVERRIDE: Kind = Kind::new("override");
+
+/// A kind of documents as a resource.
+#[derive(Debug)]
+pub(super) struct Resource {
+    kind: Kind,
+    /// Its place.
+    path: &'static str,
+    /// The place of one document.
+    item_path: &'static str,
+    /// The names of the list, and of a document in it.
+    fields: [&'static str; 2],
+    /// What the OpenAPI document says of it.
+    words: fn() -> Words,
+}
+
+/// What the OpenAPI document says of a resource.
+struct Words {
+    tag: &'static str,
+    /// `a policy`, `policies`.
+    one: &'static str,
+    many: &'static str,
+    /// Schemas of the list and of the document that is put.
+    list: &'static str,
+    sent: Value,
+    order: &'static str,
+    put: &'static str,
+    delete: &'static str,
+    deleted: &'static str,
+    examples: Examples,
+}
+
+struct Examples {
+    listed: Value,
+    read: Value,
+    sent: Value,
+    put: Value,
+}
+
+/// Every kind that is one.
+pub(super) static RESOURCES: [Resource; 3] = [
+    Resource {
+        kind: POLICY,
+        path: "/v1/policies",
+        item_path: "/v1/policies/{name}",
+        fields: ["policies", "policy"],
+        words: policies,
+    },
+    Resource {
+        kind: Kind::new("route"),
+        path: "/v1/routes",
+        item_path: "/v1/routes/{name}",
+        fields: ["documents", "document"],
+        words: routes,
+    },
+    Resource {
+        kind: Kind::new("upstream"),
+        path: "/v1/upstreams",
+        item_path: "/v1/upstreams/{name}",
+        fields: ["documents", "document"],
+        words: upstreams,
+    },
+];
+
+/// Adds the routes of all of them.
+pub(super) fn route(router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
+    RESOURCES.iter().fold(router, |router, resource| {
+        let one = get(read).put(put).delete(delete).route_layer(Extension(resource));
+        router.route(resource.path, get(list).route_layer(Extension(resource))).route(resource.item_path, one)
+    })
+}
+
+/// A kind's documents in force.
+struct Listed {
+    resource: &'static Resource,
+    revision: Revision,
+    documents: Vec<ListedDocument>,
+}
+
+struct ListedDocument {
+    field: &'static str,
+    origin: Origin,
+    document: Value,
+}
+
+impl Serialize for Listed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_map(Some(2))?;
+        list.serialize_entry("revision", &self.revision.0)?;
+        list.serialize_entry(self.resource.fields[0], &self.documents)?;
+        list.end()
+    }
+}
+
+impl Serialize for ListedDocument {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut document = serializer.serialize_map(Some(3))?;
+        document.serialize_entry("origin", self.origin.word())?;
+        document.serialize_entry("etag", &etag(self.origin.revision()))?;
+        document.serialize_entry(self.field, &self.document)?;
+        document.end()
+    }
+}
+
+fn in_force(parts: &Parts, kind: Kind, name: &str) -> Option<(Value, Origin)> {
+    Some((parts.document(kind, name)?, parts.origin(kind, name)?))
+}
+
+async fn list(
+    State(shared): State<Arc<Shared>>,
+    Extension(resource): Extension<&'static Resource>,
+) -> Tagged<Listed> {
+    let parts = shared.configuration.parts();
+    let names = parts.names(resource.kind);
+    let documents = names.iter().filter_map(|name| {
+        let (document, origin) = in_force(&parts, resource.kind, name)?;
+        Some(ListedDocument { field: resource.fields[1], origin, document })
+    });
+    let revision = parts.documents().revision();
+    tagged(revision, Listed { resource, revision, documents: documents.collect() })
+}
+
+async fn read(
+    State(shared): State<Arc<Shared>>,
+    Extension(resource): Extension<&'static Resource>,
+    Path(name): Path<String>,
+) -> Result<Tagged<Value>, Refusal> {
+    let found = in_force(&shared.configuration.parts(), resource.kind, &name);
+    let missing = || Refusal::not_found(format_args!("{} {name:?}", resource.kind));
+    let (document, origin) = found.ok_or_else(missing)?;
+    Ok(tagged(origin.revision(), document))
+}
+
+async fn put(
+    State(shared): State<Arc<Shared>>,
+    Extension(resource): Extension<&'static Resource>,
+    Extension(actor): Extension<Actor>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    JsonBytes(body): JsonBytes,
+) -> Result<Tagged<Value>, Refusal> {
+    let document = named(&body, &name)?;
+    let change = Change::put(resource.kind, name.as_str(), document.to_string());
+    let revision = shared.change(&actor, change, &headers).await?;
+    let in_force = shared.configuration.parts().document(resource.kind, &name);
+    Ok(tagged(revision, in_force.unwrap_or(document)))
+}
+
+async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Extension(resource): Extension<&'static Resource>,
+    Extension(actor): Extension<Actor>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    let kind = resource.kind;
+    let delete = Change::delete(kind, name.as_str()).when(precondition(&headers)?);
+    let wanted = name.clone();
+    let edit: Edit = Box::new(move |parts| {
+        if parts.documents().get(kind, &wanted).is_none() && parts.has(kind, &wanted) {
+            return Err(ChangeError::DeclaredInFile { kind, name: wanted.clone() });
+        }
+        Ok(Some(delete.clone()))
+    });
+    shared.edit(&actor, (kind, &name), edit, str::to_owned).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What the OpenAPI document says of all of them.
+pub(super) fn described() -> Value {
+    let mut paths = serde_json::Map::new();
+    for resource in &RESOURCES {
+        let words = (resource.words)();
+        let name = resource.kind.as_str();
+        let path_of = json!({"name": "name", "in": "path", "required": true, "schema": {"type": "string"},
+            "description": format!("the {name}'s name"), "example": words.examples.read["name"]});
+        let tag = json!({"name": "if-match", "in": "header", "required": false, "schema": {"type": "string"},
+            "description": "change only this version, \"0\" what is not stored", "example": "\"7\""});
+        let etag =
+            json!({"etag": {"description": "the version, for if-match", "schema": {"type": "string"}}});
+        let object = json!({"type": "object"});
+        let operation = |verb: &str, what: &str, summary: String, parameters: &[&Value], success: Value| {
+            let mut operation = json!({"operationId": format!("{verb}_{what}"), "tags": [words.tag],
+                "summary": summary, "responses": problems()});
+            if !parameters.is_empty() {
+                operation["parameters"] = json!(parameters);
+            }
+            let (status, success) = if verb == "delete" { ("204", success) } else { ("200", success) };
+            operation["responses"][status] = success;
+            operation
+        };
+        let list = json!({"description": words.order, "content": {"application/json": {
+            "schema": {"$ref": format!("#/components/schemas/{}", words.list)},
+            "example": words.examples.listed}}});
+        let document = |description: &str, example: &Value| {
+            json!({"description": description, "headers": etag,
+                "content": {"application/json": {"schema": object, "example": example}}})
+        };
+        let many = words.many;
+        let listing = operation("list", many, format!("Lists the {many} in force."), &[], list);
+        let read = document("Its document.", &words.examples.read);
+        let reading = operation("get", name, format!("Reads {} in force.", words.one), &[&path_of], read);
+        let put = document("It is stored and in force.", &words.examples.put);
+        let mut putting = operation("put", name, words.put.to_owned(), &[&path_of, &tag], put);
+        putting["requestBody"] = words.sent;
+        putting["requestBody"]["required"] = true.into();
+        putting["requestBody"]["content"]["application/json"]["example"] = words.examples.sent;
+        let deleted = json!({"description": words.deleted});
+        let deleting = operation("delete", name, words.delete.to_owned(), &[&path_of, &tag], deleted);
+        paths.insert(resource.path.to_owned(), json!({ "get": listing }));
+        paths.insert(
+            resource.item_path.to_owned(),
+            json!({"get": reading, "put": putting, "delete": deleting}),
+        );
+    }
+    json!({ "paths": paths })
+}
+
+/// What any operation may answer instead of its own reply.
+fn problems() -> Value {
+    let problem = |description: &str| {
+        json!({"description": description, "content": {"application/problem+json": {
+            "schema": {"$ref": "#/components/schemas/Problem"}}}})
+    };
+    json!({
+        "4XX": problem("The request is wrong, or may not do this. Nothing was charged or changed."),
+        "5XX": problem("The store or the disk gave no answer. Try again."),
+    })
+}
+
+/// A document without a schema of its own: the keys of the file's table.
+fn keys_of(table: &str) -> Value {
+    json!({"description": format!("The keys of [[{table}]] in the file."),
+        "content": {"application/json": {"schema": {"type": "object"}}}})
+}
+
+fn policies() -> Words {
+    let small = json!({"name": "api", "limit": 100, "window_seconds": 60});
+    Words {
+        tag: "configuration",
+        one: "a policy",
+        many: "policies",
+        list: "PolicyList",
+        sent: json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/PolicyDocument"}}}}),
+        order: "In the order in which they are checked.",
+        put: "Creates or replaces a policy.",
+        delete: "Deletes a stored policy.",
+        deleted: "it is gone; a policy of the file or the built-in one of the same name is in force again",
+        examples: Examples {
+            listed: json!({"revision": 7, "policies": [{"origin": "stored", "etag": "\"7\"", "policy": small}]}),
+            sent: json!({"algorithm": "token_bucket", "limit": 100, "window_seconds": 60, "burst": 20,
+                "key": ["client_id"], "match": {"path": "/v1/*"}}),
+            put: small.clone(),
+            read: small,
+        },
+    }
+}
+
+fn routes() -> Words {
+    let small = json!({"name": "app", "upstream": "app"});
+    let shop = json!({"host": "shop.example", "path": "/api/*", "upstream": "app"});
+    let (mut sent, mut put) = (shop.clone(), shop);
+    sent["policies"] = json!(["per-client"]);
+    put["name"] = json!("app");
+    Words {
+        tag: "gateway",
+        one: "a route",
+        many: "routes",
+        list: "DocumentList",
+        sent: keys_of("route"),
+        order: "The file's, then the stored ones.",
+        put: "Creates or replaces a route, in force when this is answered.",
+        delete: "Deletes a stored route.",
+        deleted: "it is gone; a route of the file of the same name is in force again",
+        examples: Examples {
+            listed: json!({"revision": 7, "documents": [{"origin": "stored", "etag": "\"7\"", "document": small}]}),
+            read: small,
+            sent,
+            put,
+        },
+    }
+}
+
+fn upstreams() -> Words {
+    let small = json!({"name": "app", "servers": ["http://127.0.0.1:3000"]});
+    let sent = json!({"servers": ["http://127.0.0.1:3000", "http://127.0.0.1:3001"]});
+    let mut put = sent.clone();
+    put["name"] = json!("app");
+    Words {
+        tag: "gateway",
+        one: "an upstream",
+        many: "upstreams",
+        list: "DocumentList",
+        sent: keys_of("upstream"),
+        order: "The file's, then the stored ones.",
+        put: "Creates or replaces an upstream, in force when this is answered.",
+        delete: "Deletes a stored upstream, which no route may name any more.",
+        deleted: "it is gone; an upstream of the file of the same name is in force again",
+        examples: Examples {
+            listed: json!({"revision": 7, "documents": [{"origin": "file", "etag": "\"0\"", "document": small}]}),
+            read: small,
+            sent,
+            put,
+        },
+    }
+}

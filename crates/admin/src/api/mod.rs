@@ -1,0 +1,124 @@
+//! The admin API: the configuration as resources, who is near a limit, and why a request would be denied.
+//!
+//! ```text
+//!   request ── access: guard, routes ──> a file per resource ──> control::Configuration   documents, changes
+//!                                                           `──> Limits, ExplainRoute     values of the binary
+//! ```
+//!
+//! It shares a listener with the decision API or has its own (`admin.listen`). It knows no other service:
+//! what it shows and changes of one comes as a value of a trait ([`Limits`], [`ExplainRoute`]).
+
+mod audit;
+mod changes;
+mod clients;
+mod documents;
+mod explain;
+mod limits;
+mod query;
+mod schema;
+mod set_aside;
+mod simple;
+mod usage;
+
+use std::sync::Arc;
+
+use axum::Router;
+use serde_json::Value;
+use tidegate_access::guard::Guard;
+use tidegate_access::routes::ApiRoutes;
+use tidegate_control::Configuration;
+use utoipa::OpenApi;
+
+pub use explain::{ExplainRoute, NoExplanation};
+pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usage};
+
+/// What the routes share.
+#[derive(Debug)]
+struct Shared {
+    configuration: Configuration,
+    limits: Arc<dyn Limits>,
+    routes: Option<Arc<dyn ExplainRoute>>,
+}
+
+/// Every route's template: the label values that metrics may use.
+pub const TEMPLATES: [&str; 18] = [
+    "/api/v1/configure",
+    "/api/v1/configure-client",
+    "/api/v1/client-config/{client_id}",
+    "/v1/explain",
+    "/v1/explain/route",
+    "/v1/policies",
+    "/v1/policies/{name}",
+    "/v1/routes",
+    "/v1/routes/{name}",
+    "/v1/upstreams",
+    "/v1/upstreams/{name}",
+    "/v1/clients/{client_id}/limits",
+    "/v1/audit",
+    "/v1/set-aside",
+    "/v1/denied-clients",
+    "/v1/nearest-clients",
+    "/v1/clients",
+    "/v1/clients/{client_id}/usage",
+];
+
+/// The routes of the admin API over `configuration`, each of which may be had as `guard` says. `routes` explains
+/// routes, if this process has any.
+#[must_use]
+pub fn routes(
+    guard: &Arc<Guard>,
+    configuration: Configuration,
+    limits: Arc<dyn Limits>,
+    routes: Option<Arc<dyn ExplainRoute>>,
+) -> ApiRoutes {
+    let shared = Arc::new(Shared { configuration, limits, routes });
+    ApiRoutes::new(router(shared), &TEMPLATES, guard)
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    use axum::routing::{delete, get, post};
+    let client_config = get(simple::client_config).delete(simple::delete_client_config);
+    let router = Router::new()
+        .route("/api/v1/configure", post(simple::configure))
+        .route("/api/v1/configure-client", post(simple::configure_client))
+        .route("/api/v1/client-config/{client_id}", client_config)
+        .route("/v1/explain", get(explain::explain))
+        .route("/v1/explain/route", get(explain::explain_route))
+        .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
+        .route("/v1/audit", get(audit::audit))
+        .route("/v1/set-aside", get(set_aside::set_aside))
+        .route("/v1/denied-clients", get(usage::denied))
+        .route("/v1/nearest-clients", get(usage::nearest))
+        .route("/v1/clients", get(clients::list))
+        .route("/v1/clients/{client_id}/usage", delete(usage::reset));
+    documents::route(router).with_state(shared)
+}
+
+/// What the OpenAPI document says of the admin API: of its documents, and of the rest.
+#[must_use]
+pub fn described() -> [Value; 2] {
+    #[derive(OpenApi)]
+    #[openapi(
+        paths(
+            simple::configure,
+            simple::configure_client,
+            simple::client_config,
+            simple::delete_client_config,
+            explain::explain,
+            explain::explain_route,
+            audit::audit,
+            set_aside::set_aside,
+            usage::denied,
+            usage::nearest,
+            usage::reset,
+            clients::list,
+            clients::read,
+            clients::put,
+            clients::delete,
+        ),
+        components(schemas(schema::PolicyList, schema::DocumentList, schema::PolicyDocument))
+    )]
+    struct Document;
+    // Invariant: a document is made of maps with strings as keys, which always serialise.
+    [documents::described(), serde_json::to_value(Document::openapi()).unwrap_or_default()]
+}
