@@ -12,7 +12,7 @@ use memchr::{memchr, memchr_iter};
 use zstd::zstd_safe::find_frame_compressed_size;
 
 use crate::files::{Entry, Files, Readable, UNFINISHED, read_full, read_small};
-use crate::index::{Block, Index, Indexer, MAX_BLOCK_BYTES, MAX_INDEX_BYTES};
+use crate::index::{Block, Index, Indexer, MAX_BLOCK_BYTES, MAX_INDEX_BYTES, Times};
 use crate::recovery::Finding;
 use crate::segment::{INDEX, PACKED, PLAIN, offset_in};
 use crate::settings::{Describe, Fact, MAX_LINE_BYTES, NameDigest};
@@ -23,12 +23,16 @@ pub(crate) struct Inspected {
     pub(crate) path: PathBuf,
     pub(crate) first: u64,
     pub(crate) packed: bool,
-    /// The file's length; the index ends where the whole lines do.
+    /// The file's length, and how much of it is whole lines.
     pub(crate) bytes: u64,
+    pub(crate) whole_bytes: u64,
+    pub(crate) lines: u64,
+    pub(crate) times: Times,
     pub(crate) modified_ms: i64,
-    pub(crate) index: Index,
-    /// The index is that of the file beside it, so it needs none.
-    pub(crate) indexed: bool,
+    pub(crate) index_bytes: u64,
+    /// The index that has to be written; `None` if the file beside it is that. Only these are kept, because
+    /// the indexes of a large log are large.
+    pub(crate) index: Option<Index>,
 }
 
 /// A partition's folder as it was found.
@@ -119,7 +123,7 @@ impl Inspection {
             self.findings.push(Finding::TwoForms { file: found[0].path.clone() });
         }
         // The one with more lines; of equals, the one that its index fits.
-        found.sort_by_key(|segment| (segment.index.lines(), segment.indexed));
+        found.sort_by_key(|segment| (segment.lines, segment.index.is_none()));
         let best = found.pop();
         self.useless.extend(found.into_iter().map(|segment| segment.path));
         let Some(best) = best else {
@@ -138,10 +142,10 @@ impl Inspection {
             self.useless.extend(index_path);
             return Ok(());
         }
-        if !best.indexed && index_path.is_some() {
-            self.findings.push(Finding::StaleIndex { file: best.path.clone(), lines: best.index.lines() });
+        if best.index.is_some() && index_path.is_some() {
+            self.findings.push(Finding::StaleIndex { file: best.path.clone(), lines: best.lines });
         }
-        if best.index.bytes() < best.bytes {
+        if best.whole_bytes < best.bytes {
             self.findings.push(torn(look.files, &best)?);
         }
         self.order(&best);
@@ -151,7 +155,7 @@ impl Inspection {
 
     /// Reports what is between a segment and those before it.
     fn order(&mut self, segment: &Inspected) {
-        let Some(end) = self.segments.last().map(|last| last.first + last.index.lines()) else { return };
+        let Some(end) = self.segments.last().map(|last| last.first + last.lines) else { return };
         if segment.first > end {
             self.findings.push(Finding::Gap { file: segment.path.clone(), from: end, to: segment.first });
         } else if segment.first < end {
@@ -162,7 +166,7 @@ impl Inspection {
 }
 
 fn torn(files: &dyn Files, segment: &Inspected) -> io::Result<Finding> {
-    let from = segment.index.bytes();
+    let from = segment.whole_bytes;
     let mut line_ends = 0;
     let file = files.open(&segment.path)?;
     let mut window = Window::new(&*file, from);
@@ -188,23 +192,27 @@ fn segment(
     index: Option<&Index>,
 ) -> io::Result<Inspected> {
     let fitting = index.filter(|index| index.packed == packed && index.bytes() == entry.bytes);
-    let inspected = |index: Index, indexed| Inspected {
+    let inspected = |index: &Index| Inspected {
         path: path.clone(),
         first,
         packed,
         bytes: entry.bytes,
+        whole_bytes: index.bytes(),
+        lines: index.lines(),
+        times: index.times(),
         modified_ms: entry.modified_ms,
-        index,
-        indexed,
+        index_bytes: index.encoded_len(),
+        index: None,
     };
     if let (Some(index), false) = (fitting, look.everything) {
-        return Ok(inspected(index.clone(), true));
+        return Ok(inspected(index));
     }
     let file = look.files.open(&path)?;
     let blocks = if packed { packed_blocks(look, &*file) } else { plain_blocks(look, &*file) }?;
     let made = Index { packed, blocks };
+    let found = inspected(&made);
     let indexed = fitting.is_some_and(|index| agrees(index, &made, &*file));
-    Ok(inspected(made, indexed))
+    Ok(Inspected { index: (!indexed).then_some(made), ..found })
 }
 
 /// Whether an index is that of the lines read, and its checksums those of the file.

@@ -103,10 +103,10 @@ pub fn verify(folder: &Path, describe: &dyn Describe, files: &dyn Files) -> io::
         let look = Look { files, describe, everything: true };
         let Inspection { segments, findings, .. } = inspect(look, &folder.join(number.to_string()))?;
         let first = segments.first().map_or(0, |segment| segment.first);
-        let end = segments.last().map_or(0, |segment| segment.first + segment.index.lines());
+        let end = segments.last().map_or(0, |segment| segment.first + segment.lines);
         verification.partitions.push(VerifiedPartition {
             segments: segments.len() as u64,
-            lines: segments.iter().map(|segment| segment.index.lines()).sum(),
+            lines: segments.iter().map(|segment| segment.lines).sum(),
             bytes: segments.iter().map(|segment| segment.bytes).sum(),
             offsets: first..end,
         });

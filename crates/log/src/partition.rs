@@ -151,7 +151,10 @@ impl Partition {
             if let Err(error) = self.remove_files(&oldest)
                 && error.kind() != std::io::ErrorKind::NotFound
             {
-                tracing::warn!(segment = %oldest.path(&self.folder).display(), %error, "a segment past its retention cannot be removed");
+                if more == 0 {
+                    // Asked so now and then only, and not with each flush.
+                    tracing::warn!(segment = %oldest.path(&self.folder).display(), %error, "a segment past its retention cannot be removed");
+                }
                 return;
             }
             // The sealer may have put another form in its place meanwhile; that one goes the next time round.

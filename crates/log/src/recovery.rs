@@ -205,15 +205,15 @@ impl Mending<'_> {
     }
 
     fn segment(&mut self, found: Inspected) -> Segment {
-        self.recovery.segments_read += u64::from(!found.indexed);
-        let whole = found.index.bytes();
+        self.recovery.segments_read += u64::from(found.index.is_some());
+        let whole = found.whole_bytes;
         let mut suspect = false;
         if whole < found.bytes {
             let set_aside = self.set_aside(&found, whole);
             suspect = set_aside.is_err();
             self.note(&found.path, set_aside);
         }
-        if !found.indexed && whole > 0 && !suspect {
+        if found.index.is_some() && whole > 0 && !suspect {
             // What readers are about to see must not go away with the next power loss.
             if let Err(error) = self.files.reopen(&found.path).and_then(|mut file| file.sync()) {
                 suspect = true;
@@ -222,13 +222,13 @@ impl Mending<'_> {
         }
         Segment {
             first: found.first,
-            lines: found.index.lines(),
+            lines: found.lines,
             packed: found.packed,
             bytes: whole,
-            index_bytes: found.index.encoded_len(),
-            times: found.index.times(),
+            index_bytes: found.index_bytes,
+            times: found.times,
             modified_ms: found.modified_ms,
-            index: (!found.indexed).then(|| Arc::new(found.index)),
+            index: found.index.map(Arc::new),
             suspect,
         }
     }

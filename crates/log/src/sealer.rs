@@ -57,8 +57,15 @@ fn pass(partition: &Partition, seals: &Seals) -> io::Result<()> {
         let Some(segment) = find(partition, |segment| !segment.packed && segment.index.is_none()) else {
             break;
         };
-        if !pack(partition, &segment, seals)? {
-            break;
+        match pack(partition, &segment, seals) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let path = segment.path(&partition.folder);
+                tracing::error!(segment = %path.display(), %error, "a damaged segment stays as it is");
+                partition.change_shelf().exchange(Segment { suspect: true, ..again(&segment) });
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -100,7 +107,12 @@ fn read_block(file: &dyn Readable, block: &Block, content: &mut Vec<u8>) -> io::
     content.resize(block.bytes as usize, 0);
     let read = read_full(file, content, block.start)?;
     let whole = block.is_of(&content[..read]);
-    whole.then_some(()).ok_or_else(|| io::Error::other("it is not as its index says"))
+    whole.then_some(()).ok_or_else(|| damaged("it is not as its index says"))
+}
+
+/// The segment's own fault, which another attempt does not mend.
+fn damaged(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 fn again(segment: &Segment) -> Segment {
@@ -111,7 +123,7 @@ fn again(segment: &Segment) -> Segment {
 fn pack(partition: &Partition, segment: &Segment, seals: &Seals) -> io::Result<bool> {
     let files = &*partition.files;
     let Some(index) = partition.index_of(segment) else {
-        return Err(io::Error::other("its index is gone; a start makes it again"));
+        return Err(damaged("its index is gone; a start makes it again"));
     };
     let path = partition.folder.join(file_name(segment.first, PACKED));
     let packed = match write_packed(partition, segment, &index, &path, seals) {

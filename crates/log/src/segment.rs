@@ -44,7 +44,8 @@ pub(crate) struct Segment {
     pub(crate) modified_ms: i64,
     /// The index until it has its file; afterwards it is read when it is needed.
     pub(crate) index: Option<Arc<Index>>,
-    /// It could not be synced, so it stays as it is and gets no index file: the next start reads all of it.
+    /// The disk failed under it or damaged it, so it stays as it is. One that could not be synced gets no index
+    /// file: the next start reads all of it.
     pub(crate) suspect: bool,
 }
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use tidegate_log::{Durability, Settings};
+use tidegate_log::{Durability, RealFiles, Settings, verify};
 
-use crate::support::{all, append, files, line, open, small, until};
+use crate::support::{Numbered, all, append, files, line, open, small, until};
 
 #[test]
 fn sealed_segments_are_compressed_and_read_the_same() {
@@ -76,4 +76,32 @@ fn a_crash_while_compressing_leaves_a_whole_form() {
         assert_eq!(files(folder.path(), "unfinished").len(), 0, "{state}");
         assert_eq!(files(folder.path(), ".jsonl").len() + files(folder.path(), ".zst").len(), 1, "{state}");
     }
+}
+
+/// A bit that changed on the disk costs its block, says so, and holds back nothing else.
+#[test]
+fn a_damaged_segment_stays_as_it_is_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = Settings { compress: false, ..small(folder.path()) };
+    let (log, _) = open(plain);
+    for batch in 0..3 {
+        append(&log, batch * 100..batch * 100 + 100, Durability::Fsync).unwrap();
+    }
+    drop(log);
+    let segment = folder.path().join("0/00000000000000000000.jsonl");
+    let mut content = fs::read(&segment).unwrap();
+    content[300] ^= 1;
+    fs::write(&segment, content).unwrap();
+    let (log, _) = open(small(folder.path()));
+    until("the others are compressed", || files(folder.path(), ".jsonl").len() == 1);
+    assert_eq!(files(folder.path(), ".jsonl"), ["00000000000000000000.jsonl"]);
+    assert_eq!(files(folder.path(), ".zst").len(), 2);
+    let read = log.read(0, 10, 5, 10_000).unwrap();
+    assert_eq!((read.count, read.next_offset, read.missing), (0, 100, Some(10..100)));
+    assert_eq!(all(&log), (100..300).map(|id| (id, id)).collect::<Vec<_>>());
+    assert!(log.statistics().partitions[0].damaged_blocks > 0);
+    drop(log);
+    let found = verify(folder.path(), &Numbered, &RealFiles).unwrap().findings;
+    let said = found.iter().any(|finding| finding.to_string().starts_with(segment.to_str().unwrap()));
+    assert!(said, "{found:?}");
 }
