@@ -57,6 +57,8 @@ type PolicyPart struct {
 	// RetryAfterMS is absent if the same request fits, or never will.
 	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
 	ResetMS      int64  `json:"reset_ms"`
+	// Concurrent says that it limits requests at one time: any release may end a denial before its wait is over.
+	Concurrent bool `json:"concurrent,omitempty"`
 }
 
 // Source says who answered.

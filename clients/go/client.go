@@ -2,6 +2,7 @@ package tidegate
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,7 +15,8 @@ const Version = "0.1.0"
 
 // Client asks one Tidegate service. It is safe for use by many goroutines; make one and keep it.
 type Client struct {
-	base      *url.URL
+	// base is the service's address as text, without a slash at its end.
+	base      string
 	options   Options
 	transport http.RoundTripper
 	breaker   *breaker
@@ -44,14 +46,14 @@ func New(change ...func(*Options)) (*Client, error) {
 		return nil, err
 	}
 	client := &Client{
-		base: base, options: options, transport: options.Transport,
+		base: base.String(), options: options, transport: options.Transport,
 		breaker:  &breaker{failures: options.BreakerFailures, pause: options.BreakerOpen},
 		denials:  newDenials(options.DenialCache, options.DenialCacheTime),
 		fallback: newFallback(options.OnFailure, options.Fallback),
 		places:   make(chan struct{}, options.MaxConnections),
 	}
 	if client.transport == nil {
-		client.transport = newTransport(options.MaxConnections)
+		client.transport = newTransport(options.MaxConnections, options.TLS)
 	}
 	if options.Batch {
 		client.batch = &batcher{client: client}
@@ -202,7 +204,7 @@ func (client *Client) Explain(ctx context.Context, attributes Attributes, option
 }
 
 // simple is a call that decides nothing.
-func (client *Client) simple(ctx context.Context, operation, method, path string, body, reply any) error {
+func (client *Client) simple(ctx context.Context, operation, method, path string, body any, reply json.Unmarshaler) error {
 	started := time.Now()
 	ctx, cancel := client.bounded(ctx)
 	defer cancel()

@@ -93,7 +93,7 @@ func (cache *denials) asked() uint64 {
 // concurrency limit (any release ends it) is not kept.
 func (cache *denials) remember(request *Request, decision *Decision, asked uint64, now time.Time) {
 	wait, waits := decision.RetryAfter()
-	if cache.entries == 0 || !request.spends() || !waits || decision.Degraded != "" || decision.isConcurrency() {
+	if cache.entries == 0 || !request.spends() || !waits || decision.Degraded != "" || decision.endsWithRelease() {
 		return
 	}
 	key := canonical(request.Attributes)
@@ -150,7 +150,9 @@ func ceilMS(wait time.Duration) int64 {
 	return int64((wait + time.Millisecond - 1) / time.Millisecond)
 }
 
-// isConcurrency says whether a concurrency limit speaks for the decision.
-func (decision *Decision) isConcurrency() bool {
-	return strings.Contains(decision.RateLimitPolicy, `qu="concurrent-requests"`)
+// endsWithRelease says whether a concurrency limit denied: any release may end that.
+func (decision *Decision) endsWithRelease() bool {
+	return slices.ContainsFunc(decision.Policies, func(part PolicyPart) bool {
+		return part.Concurrent && !part.Allowed && part.Mode == "enforce"
+	})
 }

@@ -2,6 +2,7 @@ package tidegate
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -51,7 +52,9 @@ type Options struct {
 	// Propagate may add header fields, such as traceparent, to a request. A batch has no one context, so it is
 	// not called for batches.
 	Propagate func(context.Context, http.Header)
-	// Transport carries the requests. Nil: the client's own, which keeps connections.
+	// TLS is for an authority or a certificate of your own. Nil: what the system trusts.
+	TLS *tls.Config
+	// Transport carries the requests instead of the client's own, which keeps connections: nil. It brings its own TLS.
 	Transport http.RoundTripper
 }
 
@@ -93,7 +96,7 @@ func (options *Options) address() (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tidegate: URL: %w", err)
 	}
-	if base.Scheme != "http" && base.Scheme != "https" || base.Hostname() == "" || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+	if base.Scheme != "http" && base.Scheme != "https" || base.Hostname() == "" || base.User != nil || base.ForceQuery || base.RawQuery != "" || base.Fragment != "" {
 		return nil, fmt.Errorf("tidegate: URL is %q; http://127.0.0.1:4000 would do", base.Redacted())
 	}
 	return base, nil
@@ -105,6 +108,8 @@ func (options *Options) check() error {
 	switch {
 	case strings.TrimFunc(options.Token, printable) != "":
 		return errors.New("tidegate: Token has characters that a header field cannot have")
+	case options.TLS != nil && options.Transport != nil:
+		return errors.New("tidegate: TLS is for the client's own transport, and Transport is another")
 	case options.Deadline < time.Millisecond || options.Deadline > maxDeadline:
 		return fmt.Errorf("tidegate: Deadline is %v; 1 ms to %v are accepted", options.Deadline, maxDeadline)
 	case options.DenialCache < 0 || options.DenialCache > maxEntries:

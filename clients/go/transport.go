@@ -3,24 +3,27 @@ package tidegate
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 )
 
 // newTransport keeps as many connections as there may be calls. It takes no proxy from the environment: the
 // service is near, and its deadline short.
-func newTransport(connections int) *http.Transport {
+func newTransport(connections int, config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{KeepAlive: 15 * time.Second}
 	return &http.Transport{
 		DialContext:            dialer.DialContext,
 		MaxConnsPerHost:        connections,
 		MaxIdleConnsPerHost:    connections,
 		IdleConnTimeout:        30 * time.Second,
+		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    5 * time.Second,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -29,7 +32,7 @@ func newTransport(connections int) *http.Transport {
 
 // call asks the server once, if the breaker admits it, and tells the breaker how it ended. ctx carries the
 // deadline. The error is an *InvalidRequestError or an *UnavailableError.
-func (client *Client) call(ctx context.Context, method, path string, body, reply any) error {
+func (client *Client) call(ctx context.Context, method, path string, body any, reply json.Unmarshaler) error {
 	if client.closed.Load() {
 		return failed(FailedCancelled, errClosed)
 	}
@@ -59,7 +62,7 @@ func judged(status int, err error) outcome {
 }
 
 // exchange sends one request and reads its reply. The status is 0 if none came.
-func (client *Client) exchange(ctx context.Context, method, path string, body, reply any) (int, error) {
+func (client *Client) exchange(ctx context.Context, method, path string, body any, reply json.Unmarshaler) (int, error) {
 	if err := client.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -100,13 +103,12 @@ func (client *Client) enter(ctx context.Context) error {
 }
 
 func (client *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
-	target := client.base.JoinPath()
-	relative, err := target.Parse(client.base.EscapedPath() + path)
+	target, err := url.Parse(client.base + path)
 	if err != nil {
 		return nil, err
 	}
 	request := (&http.Request{
-		Method: method, URL: relative, Host: relative.Host,
+		Method: method, URL: target, Host: target.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"User-Agent": {"tidegate-go/" + Version}},
 	}).WithContext(ctx)
@@ -129,8 +131,9 @@ func (client *Client) request(ctx context.Context, method, path string, body any
 	return request, nil
 }
 
-// understand makes of a reply its value, or says why it is none.
-func understand(response *http.Response, text []byte, reply any) error {
+// understand makes of a reply its value, or says why it is none. The value reads its own text: [json.Unmarshal] would
+// go through it twice more before.
+func understand(response *http.Response, text []byte, reply json.Unmarshaler) error {
 	status := response.StatusCode
 	switch {
 	case len(text) > maxReplyBytes:
@@ -138,7 +141,7 @@ func understand(response *http.Response, text []byte, reply any) error {
 	case status == http.StatusNoContent && reply == nil:
 		return nil
 	case status == http.StatusOK && reply != nil:
-		if err := json.Unmarshal(text, reply); err != nil {
+		if err := reply.UnmarshalJSON(text); err != nil {
 			return failed(FailedReply, err)
 		}
 		if decision, is := reply.(*Decision); is {

@@ -28,7 +28,9 @@ mkdir "$scratch/app" "$scratch/app/node_modules"
 ln -s "$scratch/package" "$scratch/app/node_modules/tidegate"
 cp "$here/calls.mjs" "$scratch/app/"
 
-(cd "$root/clients/go" && go build -o "$scratch/go" ./internal/bench)
+go=$root/.tools/go/bin/go
+[ -x "$go" ] || go=go
+(cd "$root/clients/go" && "$go" build -o "$scratch/go" ./internal/bench)
 (cd "$root/clients/java" && mvn --batch-mode --quiet --projects client test-compile) >&2
 java() {
     built=$root/target/clients/java/tidegate-client

@@ -13,6 +13,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::chore::{find, run};
+use crate::go;
 
 /// The linter of the Go clients; Go takes it through its module proxy.
 const STATICCHECK: &str = "honnef.co/go/tools/cmd/staticcheck@v0.8.2";
@@ -144,9 +145,6 @@ fn test_javascript(root: &Path) -> anyhow::Result<()> {
 
 /// Calls `step` with a command of Go for each module below `clients/go`.
 fn for_each_go_module(root: &Path, step: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    if find("go").is_none() {
-        bail!("Go is not installed");
-    }
     let mut folders = vec![root.join("clients/go")];
     while let Some(folder) = folders.pop() {
         if folder.join("go.mod").is_file() {
@@ -163,13 +161,14 @@ fn for_each_go_module(root: &Path, step: impl Fn(&Path) -> anyhow::Result<()>) -
 }
 
 fn lint_go(root: &Path) -> anyhow::Result<()> {
-    let unformatted = crate::chore::capture(Command::new("gofmt").arg("-l").arg(root.join("clients/go")))?;
+    let unformatted =
+        crate::chore::capture(go::program(root, "gofmt").arg("-l").arg(root.join("clients/go")))?;
     if !unformatted.trim().is_empty() {
         bail!("not formatted: gofmt -w {}", unformatted.trim().replace('\n', " "));
     }
     for_each_go_module(root, |folder| {
-        run(Command::new("go").args(["vet", "./..."]).current_dir(folder))?;
-        run(Command::new("go").args(["run", STATICCHECK, "./..."]).current_dir(folder))
+        run(go::program(root, "go").args(["vet", "./..."]).current_dir(folder))?;
+        run(go::program(root, "go").args(["run", STATICCHECK, "./..."]).current_dir(folder))
     })
 }
 
@@ -177,7 +176,7 @@ fn test_go(root: &Path) -> anyhow::Result<()> {
     for_each_go_module(root, |folder| {
         // What was tested before is tested again: Go does not see that the binary or the document has changed.
         let test = ["test", "-count=1", "./..."];
-        run(Command::new("go").args(test).env("TIDEGATE_BIN", binary(root)).current_dir(folder))
+        run(go::program(root, "go").args(test).env("TIDEGATE_BIN", binary(root)).current_dir(folder))
     })
 }
 

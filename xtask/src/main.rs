@@ -7,11 +7,13 @@ mod chore;
 mod clients;
 mod dist;
 mod fuzz;
+mod go;
 mod markdown;
 mod pauses;
 mod setup;
 mod source;
 mod tidy;
+mod traefik;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

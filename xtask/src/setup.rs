@@ -4,7 +4,8 @@
 //! missing. From PyPI: outside attackers and what checks the Python client, into `.venv`, at the
 //! versions of `xtask/requirements.txt`. From npm: what makes a client of the OpenAPI document and
 //! checks the JavaScript one, into `.npm`, at the versions of `xtask/npm/package-lock.json`.
-//! From the Go module proxy: h2spec, into `.tools`, at the versions of `xtask/h2spec/go.mod`.
+//! From the Go module proxy: h2spec, into `.tools`, at the versions of `xtask/h2spec/go.mod`; Traefik
+//! (`traefik.rs`); and Go itself where Debian's is too old (`go.rs`).
 //! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.
 //! Nothing else of the machine changes. Without root and without sudo it says what to install.
 
@@ -14,6 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 
 use crate::chore::{cargo, find, run};
+use crate::{go, traefik};
 
 /// Version of cargo-deny that the checks are written for.
 const CARGO_DENY: &str = "0.20.2";
@@ -52,7 +54,9 @@ pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
     packages(programs.chain((!has_venv).then_some("python3-venv")))?;
     python_packages(root)?;
     npm_packages(root)?;
+    go::setup(root)?;
     h2spec(root)?;
+    traefik::traefik(root)?;
     cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
 }
 
@@ -150,7 +154,7 @@ fn h2spec(root: &Path) -> anyhow::Result<()> {
     }
     let package = "github.com/summerwind/h2spec/cmd/h2spec";
     let build = ["build", "-trimpath", "-buildvcs=false", "-o"];
-    run(Command::new("go").args(build).arg(&program).arg(package).current_dir(&folder))?;
+    run(go::program(root, "go").args(build).arg(&program).arg(package).current_dir(&folder))?;
     std::fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())
 }
 

@@ -59,7 +59,9 @@ export class Denials {
   keep(question: Question, decision: Decision, asked: number, now: number): void {
     const wait = decision.retryAfterMs;
     if (decision.allowed || !wait || this.most < 1 || question.peek || question.cost === 0) return;
-    if (decision.degraded || decision.rateLimitPolicy?.includes('qu="concurrent-requests"')) return;
+    if (decision.degraded) return;
+    // What a concurrency limit denied, any release may end.
+    if (decision.policies.some((part) => part.concurrent && !part.allowed && part.mode === "enforce")) return;
     // It may have been decided before the units came back.
     if (asked <= this.#forgot) return;
     const ends = now + wait;

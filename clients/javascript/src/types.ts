@@ -33,6 +33,8 @@ export interface Part {
   remaining: number;
   resetMs: number;
   retryAfterMs?: number;
+  /** It limits requests at one time: any release may end a denial before its wait is over. */
+  concurrent?: boolean;
 }
 
 /** What the server says of a request. */
@@ -177,6 +179,7 @@ const PART: Model = [
   one("remaining", "number", true),
   one("reset_ms", "number", true),
   one("retry_after_ms", "number"),
+  one("concurrent", "boolean"),
 ];
 export const DECISION: Model = [
   one("allowed", "boolean", true),

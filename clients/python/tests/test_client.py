@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import ssl
-import statistics
 import subprocess
 import threading
 import time
@@ -29,8 +28,9 @@ from tidegate.otel import metrics
 
 WHO = {"client_id": "u", "resource": "ten"}
 DEADLINE_MS = 50.0
-# What a machine that is busy with other things may add to most calls; `make bench` shows a quiet one.
-SLACK_MS = 50.0
+# How much later than a sleep of the same length the 99th percentile may be.
+LATE_MS = 5.0
+ROUNDS = 20
 
 
 @pytest.fixture
@@ -49,18 +49,37 @@ def times(count: int, call: Callable[[], object]) -> list[float]:
     return found
 
 
-def in_time(took: list[float]) -> None:
-    # The median and not the p99: one pause of the machine is not the client's.
-    assert statistics.median(took) <= DEADLINE_MS + SLACK_MS, sorted(took)
-    # And none is as late as the server's silence, which has no end.
-    assert max(took) < 10_000
+def p99(took: list[float]) -> float:
+    return sorted(took)[len(took) * 99 // 100]
+
+
+def in_time(calls: Callable[[], list[float]]) -> None:
+    """Beside the calls a thread only sleeps for as long: it says how late this machine is by itself.
+
+    One that pauses threads makes some rounds of the calls later; one good round is the proof.
+    """
+    said = []
+    for _ in range(ROUNDS):
+        slept: list[float] = []
+        sleeper = threading.Thread(
+            target=lambda slept=slept: slept.extend(times(20, lambda: time.sleep(DEADLINE_MS / 1000)))
+        )
+        sleeper.start()
+        took = calls()
+        sleeper.join()
+        # None is as late as the server's silence, which has no end.
+        assert max(took) < 10_000
+        said.append(f"p99 {p99(took):.1f} ms; of sleeping for as long {p99(slept):.1f} ms")
+        if p99(took) <= p99(slept) + LATE_MS:
+            return
+    raise AssertionError(said)
 
 
 @pytest.mark.parametrize("fault", ["drip", "slow", "full", "endless", "endless_header"])
 def test_fault_75_faulty_servers_cost_no_more_than_the_deadline(fault: str) -> None:
     with faulty(fault) as url, Client(url, deadline_ms=DEADLINE_MS, breaker_failures=1_000_000) as client:
         assert client.allow(WHO).degraded == "open"
-        in_time(times(20, lambda: client.allow(WHO)))
+        in_time(lambda: times(20, lambda: client.allow(WHO)))
 
 
 def test_fault_75_a_frozen_server_costs_no_more_than_the_deadline(own: Server) -> None:
@@ -68,7 +87,7 @@ def test_fault_75_a_frozen_server_costs_no_more_than_the_deadline(own: Server) -
     with Client(own.url, **options) as client:
         until(lambda: client.allow(WHO, peek=True).source == "server")
         own.freeze()
-        in_time(times(40, lambda: client.allow(WHO)))
+        in_time(lambda: times(40, lambda: client.allow(WHO)))
     with asyncio.Runner() as runner:
         other = AsyncClient(own.url, **options)
 
@@ -80,27 +99,37 @@ def test_fault_75_a_frozen_server_costs_no_more_than_the_deadline(own: Server) -
                 assert (await other.allow(WHO)).failure == "timeout"
                 took.append((time.perf_counter() - began) * 1000)
 
-            for _ in range(10):
-                await asyncio.gather(*(one() for _ in range(20)))
-            await other.close()
+            for _ in range(5):
+                await asyncio.gather(*(one() for _ in range(8)))
             return took
 
-        in_time(runner.run(together()))
+        in_time(lambda: runner.run(together()))
+        runner.run(other.close())
 
 
 def test_more_threads_than_connections_wait_within_their_deadline(own: Server) -> None:
     client = Client(own.url, token=TOKEN, max_connections=2, breaker_failures=1_000_000)
     own.freeze()
-    took: list[float] = []
-    run = [
-        threading.Thread(target=lambda: took.extend(times(3, lambda: client.allow(WHO)))) for _ in range(16)
-    ]
-    for thread in run:
+
+    def together() -> list[float]:
+        took: list[float] = []
+        run = [
+            threading.Thread(target=lambda: took.extend(times(3, lambda: client.allow(WHO))))
+            for _ in range(8)
+        ]
+        for thread in run:
+            thread.start()
+        for thread in run:
+            thread.join()
+        return took
+
+    in_time(together)
+    holding = [threading.Thread(target=lambda: client.allow(WHO, deadline_ms=1_000)) for _ in range(2)]
+    for thread in holding:
         thread.start()
-    for thread in run:
+    until(lambda: client.allow(WHO).failure == "timeout" and client.stats().connections_full > 0)
+    for thread in holding:
         thread.join()
-    in_time(took)
-    assert client.stats().connections_full > 0
     own.thaw()
     until(lambda: client.allow(WHO, peek=True).source == "server")
 

@@ -44,6 +44,14 @@ fn every_default_is_accepted_and_shown_as_written() {
 }
 
 #[test]
+fn variables_that_only_clients_and_their_tests_read_are_no_typing_mistakes() {
+    let names = ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_BIN", "TIDEGATE_CLIENTS"];
+    let environment = environment(&names.map(|name| (name, "x")));
+    let loaded = load(None, &environment, &flags(&[])).expect("no setting is given");
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+}
+
+#[test]
 fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     let text = "http.listen = '127.0.0.1:1'\ngrpc.listen = '127.0.0.1:2'\nresp.listen = '127.0.0.1:3'";
     let file = File { name: "t.toml", bytes: text.as_bytes() };

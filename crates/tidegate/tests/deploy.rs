@@ -1,5 +1,5 @@
-//! The examples of `deploy/` do what they say: a real nginx and a real Caddy ask the built binary, which
-//! accepts the environment of the units and the compose files.
+//! The examples of `deploy/` do what they say: a real nginx, a real Caddy and Traefik's own code ask the built binary,
+//! which accepts the environment of the units and the compose files.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod support;
@@ -85,19 +85,51 @@ impl Caddy {
             .replace("127.0.0.1:4000", tidegate)
             .replace("\n:8080 {", &format!("\nhttp://{front} {{"))
             .replace("127.0.0.1:3000", &application);
-        // The log says on standard output when everything listens.
-        let text = format!(
-            "{{\nadmin off\nlog {{\noutput stdout\n}}\n}}\n{example}\n\
-             http://{application} {{\nrespond application\n}}\n"
-        );
-        let config = folder.join("Caddyfile");
-        std::fs::write(&config, text).unwrap();
-        let mut command = Command::new("caddy");
-        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&config);
-        for home in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
-            command.env(home, folder);
+        let sites = format!("{example}\nhttp://{application} {{\nrespond application\n}}\n");
+        Self { front, _server: caddy(folder, &sites) }
+    }
+}
+
+/// Starts a Caddy with these sites.
+fn caddy(folder: &Path, sites: &str) -> Server {
+    let config = folder.join("Caddyfile");
+    // The log says on standard output when everything listens.
+    std::fs::write(&config, format!("{{\nadmin off\nlog {{\noutput stdout\n}}\n}}\n{sites}")).unwrap();
+    let mut command = Command::new("caddy");
+    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&config);
+    for home in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+        command.env(home, folder);
+    }
+    Server::start(&mut command, "serving initial configuration")
+}
+
+/// A running Traefik and an application behind it, killed when dropped.
+struct Traefik {
+    front: String,
+    _servers: [Server; 2],
+}
+
+impl Traefik {
+    /// `deploy/traefik.yaml` with our addresses in place of its own.
+    fn start(folder: &Path, tidegate: &str) -> Self {
+        let free = || format!("127.0.0.1:{}", tidegate_testkit::free_port());
+        let (front, application) = (free(), free());
+        let example = deployed("traefik.yaml");
+        for own in ["http://127.0.0.1:4000/v1/check", "http://127.0.0.1:3000\""] {
+            assert!(example.contains(own), "{own} is not in the example");
         }
-        Self { front, _server: Server::start(&mut command, "serving initial configuration") }
+        let example = example.replace("127.0.0.1:4000", tidegate).replace("127.0.0.1:3000", &application);
+        let file = folder.join("traefik.yaml");
+        std::fs::write(&file, example).unwrap();
+        // The application passes the fields on, as the example says that it may.
+        let passing =
+            ["RateLimit", "RateLimit-Policy"].map(|name| format!("header {name} {{header.{name}}}\n"));
+        let behind =
+            caddy(folder, &format!("http://{application} {{\n{}respond application\n}}\n", passing.concat()));
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/bin/traefik-file");
+        assert!(program.exists(), "{} is not there: run `make setup`", program.display());
+        let server = Server::start(Command::new(program).arg(&front).arg(&file), "the file is in force");
+        Self { front, _servers: [behind, server] }
     }
 }
 
@@ -161,7 +193,7 @@ fn a_client_cannot_talk_its_way_out_of_a_limit(front: &str) {
     };
     assert_eq!(pay("/pay", &[]), 200);
     assert_eq!(pay("/pay", &[]), 429);
-    let attacks: [&[(&str, &[u8])]; 9] = [
+    let attacks: [&[(&str, &[u8])]; 11] = [
         &[("x-original-uri", b"/free")],
         &[("x-forwarded-uri", b"/free")],
         &[("x-original-uri", b"/free"), ("x-forwarded-uri", b"/free")],
@@ -171,6 +203,9 @@ fn a_client_cannot_talk_its_way_out_of_a_limit(front: &str) {
         &[("x-forwarded-for", b"9.9.9.9"), ("x-forwarded-for", b"8.8.8.8,\xff")],
         &[("x-real-ip", b"9.9.9.9"), ("forwarded", b"for=9.9.9.9")],
         &[("x-api-key", b"")],
+        // A field that is named here is for the next hop alone, unless it is the proxy's own word.
+        &[("connection", b"x-forwarded-uri, x-forwarded-method, x-forwarded-for")],
+        &[("connection", b"x-original-uri, x-original-method")],
     ];
     for attack in attacks {
         assert_eq!(pay("/pay", attack), 429, "{attack:?}");
@@ -207,6 +242,18 @@ fn fault_59_caddy_lets_through_what_tidegate_lets_through() {
     drop(tidegate);
     let unasked = agent().get(format!("http://{}/page", caddy.front)).call().unwrap();
     assert_eq!(unasked.status(), 502, "nobody gets through when nobody decides");
+}
+
+#[test]
+fn fault_59_traefik_lets_through_what_tidegate_lets_through() {
+    let tidegate = behind_a_proxy("forwarded");
+    let folder = tempfile::tempdir().unwrap();
+    let traefik = Traefik::start(folder.path(), &tidegate.http.to_string());
+    a_proxy_carries_the_limit_to_its_client(&traefik.front);
+    a_client_cannot_talk_its_way_out_of_a_limit(&traefik.front);
+    drop(tidegate);
+    let unasked = agent().get(format!("http://{}/page", traefik.front)).call().unwrap();
+    assert_eq!(unasked.status(), 500, "nobody gets through when nobody decides");
 }
 
 /// A file of `deploy/`.

@@ -71,7 +71,7 @@ func (server *Server) run(listen string) {
 	server.t.Helper()
 	server.command = exec.Command(binary(), "serve", "--config", server.config, "--data-dir", server.data,
 		"--http-listen", listen, "--grpc-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0")
-	server.URL = begin(server.t, server.command, regexp.MustCompile(`http://127\.0\.0\.1:\d+`))
+	server.URL = begin(server.t, server.command, regexp.MustCompile(`https?://127\.0\.0\.1:\d+`))
 }
 
 // Freeze stops the process where it is, and returns when all of its threads stand still.

@@ -60,7 +60,10 @@ class Denials:
         wait = decision.retry_after_ms
         if decision.allowed or not wait or not self._most or request.peek or request.cost == 0:
             return
-        if decision.degraded is not None or 'qu="concurrent-requests"' in (decision.rate_limit_policy or ""):
+        # What a concurrency limit denied, any release may end.
+        if decision.degraded is not None or any(
+            part.concurrent and not part.allowed and part.mode == "enforce" for part in decision.policies
+        ):
             return
         ends = now + wait / 1000
         key = key_of(request.attributes)

@@ -64,6 +64,7 @@ class Part:
     remaining: int
     reset_ms: int
     retry_after_ms: int | None = None
+    concurrent: bool | None = None
 
 
 @dataclass(slots=True)

@@ -86,6 +86,9 @@ pub struct PartReply {
     retry_after_ms: Option<u64>,
     /// Milliseconds until the whole quota is back.
     reset_ms: u64,
+    /// True where it limits requests at one time: then any release may end a denial before its wait is over.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    concurrent: bool,
 }
 
 /// One answer, or one per item of a batch.
@@ -253,6 +256,7 @@ impl PartReply {
             remaining: part.verdict.remaining,
             retry_after_ms: wait_ms(part),
             reset_ms: millis(part.verdict.reset),
+            concurrent: part.concurrent,
         }
     }
 }

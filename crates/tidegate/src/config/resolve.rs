@@ -21,6 +21,10 @@ const PREFIX: &str = "TIDEGATE_";
 pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
 /// What clients of the service send, so it is no setting of the service.
 pub const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
+/// What is no setting and no typing mistake either. The last three are read by the client libraries, for where the
+/// service is, and by their tests, for the binary and for their folder.
+const NO_SETTINGS: [&str; 5] =
+    [FILE_VARIABLE, TOKEN_VARIABLE, "TIDEGATE_URL", "TIDEGATE_BIN", "TIDEGATE_CLIENTS"];
 
 /// The variables of the environment that start with `TIDEGATE_`. An empty one counts as unset.
 #[derive(Clone, Debug, Default)]
@@ -40,10 +44,8 @@ impl Environment {
     #[must_use]
     pub fn strangers(&self) -> Vec<String> {
         let known: Vec<_> = TABLE.iter().map(Setting::environment_name).collect();
-        let strange = self
-            .values
-            .keys()
-            .filter(|name| *name != FILE_VARIABLE && *name != TOKEN_VARIABLE && !known.contains(name));
+        let strange =
+            self.values.keys().filter(|name| !NO_SETTINGS.contains(&name.as_str()) && !known.contains(name));
         let said = |name: &String| match nearest(name, known.iter().map(String::as_str)) {
             Some(meant) => format!("environment {name} names no setting; did you mean {meant}?"),
             None => format!("environment {name} names no setting"),

@@ -14,7 +14,29 @@ import java.util.concurrent.CompletableFuture;
  * neighbours'.
  */
 final class Batcher {
-  private record Waiting(Request request, long deadline, CompletableFuture<Decision> answer) {}
+  /** A call that waits. Its deadline ends what it waits for, if nobody has a later one. */
+  private static final class Waiting extends CompletableFuture<Decision> {
+    final Request request;
+    final long deadline;
+    volatile CompletableFuture<?> asked;
+
+    Waiting(Request request, long deadline) {
+      this.request = request;
+      this.deadline = deadline;
+    }
+
+    @Override
+    public boolean completeExceptionally(Throwable error) {
+      // First of all, so that the breaker knows it before the caller.
+      CompletableFuture<?> last = asked;
+      if (last != null
+          && error instanceof UnavailableException late
+          && late.failure() == Failure.TIMEOUT) {
+        last.completeExceptionally(error);
+      }
+      return super.completeExceptionally(error);
+    }
+  }
 
   private final Core core;
   private final ArrayDeque<Waiting> waiting = new ArrayDeque<>();
@@ -25,14 +47,14 @@ final class Batcher {
   }
 
   CompletableFuture<Decision> ask(Request request, long deadline) {
-    CompletableFuture<Decision> answer = new CompletableFuture<>();
+    Waiting answer = new Waiting(request, deadline);
     synchronized (this) {
       if (waiting.size() >= Places.MAX_WAITING) {
         return CompletableFuture.failedFuture(
             new UnavailableException(
                 Failure.TIMEOUT, "too many calls wait for a batch", null, false));
       }
-      waiting.add(new Waiting(request, deadline, answer));
+      waiting.add(answer);
       if (running) {
         return answer;
       }
@@ -46,7 +68,7 @@ final class Batcher {
     List<Waiting> calls = new ArrayList<>();
     while (calls.size() < Core.MAX_BATCH && !waiting.isEmpty()) {
       Waiting call = waiting.poll();
-      if (!call.answer.isDone()) {
+      if (!call.isDone()) {
         calls.add(call);
       }
     }
@@ -61,11 +83,16 @@ final class Batcher {
     }
     long last =
         calls.stream()
-            .mapToLong(Waiting::deadline)
+            .mapToLong(call -> call.deadline)
             .reduce((one, other) -> one - other > 0 ? one : other)
             .orElseThrow();
     CompletableFuture<List<Decision>> replies =
-        core.decideTogether(calls.stream().map(Waiting::request).toList());
+        core.decideTogether(calls.stream().map(call -> call.request).toList());
+    for (Waiting call : calls) {
+      if (call.deadline == last) {
+        call.asked = replies;
+      }
+    }
     core.endAt(replies, last);
     // On another thread, so that a queue of short batches is no recursion.
     replies.whenCompleteAsync((decisions, error) -> settle(calls, decisions, error), core.executor);
@@ -76,13 +103,14 @@ final class Batcher {
     for (int index = 0; index < calls.size(); index++) {
       Waiting call = calls.get(index);
       if (error == null) {
-        call.answer.complete(decisions.get(index));
+        call.complete(decisions.get(index));
       } else if (refused && calls.size() > 1) {
         CompletableFuture<Decision> alone = core.decideOne(call.request);
+        call.asked = alone;
         core.endAt(alone, call.deadline);
-        alone.whenComplete((decision, wrong) -> Core.pass(call.answer, decision, wrong));
+        alone.whenComplete((decision, wrong) -> Core.pass(call, decision, wrong));
       } else {
-        call.answer.completeExceptionally(Core.cause(error));
+        call.completeExceptionally(Core.cause(error));
       }
     }
     send();

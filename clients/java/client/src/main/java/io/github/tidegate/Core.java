@@ -12,8 +12,6 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.ScheduledFuture;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -44,7 +42,7 @@ final class Core {
   final Places places;
   final Batcher batcher;
   final ThreadPoolExecutor executor;
-  private final ScheduledThreadPoolExecutor timer;
+  private final Alarms alarms;
 
   /** Closes connections whose call has ended, so that no other call waits for that. */
   private final ThreadPoolExecutor closing;
@@ -72,8 +70,7 @@ final class Core {
         };
     executor = pool(THREADS, threads);
     closing = pool(1, threads);
-    timer = new ScheduledThreadPoolExecutor(1, threads);
-    timer.setRemoveOnCancelPolicy(true);
+    alarms = new Alarms(threads);
     http =
         options
             .http
@@ -164,16 +161,22 @@ final class Core {
       Thread.currentThread().interrupt();
       throw interrupted(interrupted);
     }
-    Alarm alarm = null;
     try {
-      alarm = new Alarm(timer, end);
+      return sent(call, request, new Interruption(alarms, end));
+    } finally {
+      places.leave();
+    }
+  }
+
+  private Reply sent(Call<?> call, HttpRequest request, Interruption late) {
+    try {
       call.sent = true;
       HttpResponse<byte[]> response = http.send(request, new BoundedBody());
-      alarm.stop();
+      late.stop();
       call.status = response.statusCode();
       return new Reply(response.statusCode(), response.headers(), response.body());
     } catch (IOException | InterruptedException | RuntimeException error) {
-      if (alarm != null && alarm.stop()) {
+      if (late.stop()) {
         throw timeout();
       }
       if (error instanceof InterruptedException) {
@@ -181,8 +184,6 @@ final class Core {
         throw interrupted(error);
       }
       throw broken(error);
-    } finally {
-      places.leave();
     }
   }
 
@@ -226,12 +227,8 @@ final class Core {
   /** Asks one to {@link #MAX_BATCH} requests in one call. */
   CompletableFuture<List<Decision>> decideTogether(List<Request> requests) {
     if (requests.size() == 1) {
-      CompletableFuture<Decision> one = decideOne(requests.get(0));
-      CompletableFuture<List<Decision>> list = new CompletableFuture<>();
-      one.whenComplete(
-          (decision, error) -> pass(list, decision == null ? null : List.of(decision), error));
-      list.whenComplete((decision, error) -> end(one, error));
-      return list;
+      return call(
+          question(requests.get(0)), (document, reply) -> List.of(described(document, reply)));
     }
     StringBuilder body = new StringBuilder(128 * requests.size());
     char before = '[';
@@ -411,18 +408,8 @@ final class Core {
     if (call.isDone()) {
       return;
     }
-    ScheduledFuture<?> alarm;
-    try {
-      alarm =
-          timer.schedule(
-              () -> executor.execute(() -> late(call)),
-              deadline - System.nanoTime(),
-              TimeUnit.NANOSECONDS);
-    } catch (java.util.concurrent.RejectedExecutionException error) {
-      late(call);
-      return;
-    }
-    call.whenComplete((result, error) -> alarm.cancel(false));
+    Alarms.Alarm alarm = alarms.set(deadline, () -> executor.execute(() -> late(call)));
+    call.whenComplete((result, error) -> alarms.cancel(alarm));
   }
 
   /** Ends a call whose deadline has come. */
@@ -447,7 +434,7 @@ final class Core {
 
   void close() {
     closed = true;
-    timer.shutdownNow();
+    alarms.close();
     executor.shutdown();
     closing.shutdown();
   }

@@ -141,8 +141,9 @@ public record Decision(
         Optional.empty());
   }
 
-  /** Whether a concurrency limit speaks for it, as far as its fields say. */
-  boolean isConcurrency() {
-    return rateLimitPolicy.orElse("").contains("qu=\"concurrent-requests\"");
+  /** Whether a concurrency limit denied: any release may end that. */
+  boolean endsWithRelease() {
+    return policies.stream()
+        .anyMatch(part -> part.concurrent() && !part.allowed() && part.enforced());
   }
 }

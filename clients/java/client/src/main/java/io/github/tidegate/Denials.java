@@ -67,7 +67,7 @@ final class Denials {
         || decision.allowed()
         || decision.retryAfterMs().isEmpty()
         || decision.degraded().isPresent()
-        || decision.isConcurrency()) {
+        || decision.endsWithRelease()) {
       return;
     }
     int characters = 0;

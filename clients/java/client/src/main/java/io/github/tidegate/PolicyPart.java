@@ -13,6 +13,8 @@ import java.util.OptionalLong;
  * @param retryAfterMs milliseconds until the same request would fit; absent if it does or never
  *     will
  * @param resetMs milliseconds until the whole quota is back
+ * @param concurrent whether it limits requests at one time: any release may end a denial before its
+ *     wait is over
  */
 public record PolicyPart(
     String policy,
@@ -21,7 +23,8 @@ public record PolicyPart(
     long limit,
     long remaining,
     OptionalLong retryAfterMs,
-    long resetMs) {
+    long resetMs,
+    boolean concurrent) {
 
   /** Whether it can deny. */
   public boolean enforced() {
@@ -36,6 +39,7 @@ public record PolicyPart(
         members.needNumber("limit"),
         members.needNumber("remaining"),
         members.number("retry_after_ms"),
-        members.needNumber("reset_ms"));
+        members.needNumber("reset_ms"),
+        members.flag("concurrent"));
   }
 }

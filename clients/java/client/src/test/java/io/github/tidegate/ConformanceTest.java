@@ -183,6 +183,7 @@ class ConformanceTest {
     fields.put("allowed", part.allowed());
     fields.put("limit", part.limit());
     fields.put("remaining", part.remaining());
+    fields.put("concurrent", part.concurrent());
     return fields;
   }
 

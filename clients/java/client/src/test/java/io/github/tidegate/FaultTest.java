@@ -152,6 +152,40 @@ class FaultTest {
   }
 
   @Test
+  void fault75TheBreakerKnowsHowACallEndedBeforeItsCaller() {
+    Consumer<Options> each = options -> options.breakerFailures(3).breakerOpen(Duration.ofHours(1));
+    for (boolean batch : new boolean[] {false, true}) {
+      try (Tidegate client = client(each.andThen(options -> options.batch(batch)))) {
+        server.freeze();
+        for (int call = 1; call <= 3; call++) {
+          Decision decision =
+              call == 2 ? client.allowAsync(request(0)).join() : client.allow(request(0));
+          assertEquals(Failure.TIMEOUT, decision.failure().orElseThrow());
+          assertEquals(call == 3, client.stats().breakerOpen(), "batch " + batch + ", " + call);
+        }
+      } finally {
+        server.thaw();
+      }
+    }
+  }
+
+  @Test
+  void aClientThatIsClosedLeavesNoCallWaiting() throws Exception {
+    Tidegate client = client(options -> options.deadline(Duration.ofMillis(500)));
+    server.freeze();
+    try {
+      CompletableFuture<Decision> waits =
+          CompletableFuture.supplyAsync(() -> client.allow(request(0)));
+      CompletableFuture<Decision> future = client.allowAsync(request(1));
+      client.close();
+      assertEquals(Decision.Source.FALLBACK, waits.get(1, TimeUnit.MINUTES).source());
+      assertEquals(Decision.Source.FALLBACK, future.get(1, TimeUnit.MINUTES).source());
+    } finally {
+      server.thaw();
+    }
+  }
+
+  @Test
   void aCallerWhoGivesUpSaysNothingAboutTheServer() {
     try (Tidegate client =
         client(options -> options.breakerFailures(1).deadline(Duration.ofMinutes(1)))) {

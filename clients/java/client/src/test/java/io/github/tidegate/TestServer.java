@@ -88,7 +88,7 @@ public final class TestServer implements AutoCloseable {
     List<String> words = new ArrayList<>(List.of(binary, "serve", "--config", config.toString()));
     words.addAll(List.of("--data-dir", folder.toString(), "--http-listen", listen));
     words.addAll(List.of("--grpc-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0"));
-    begin(words, Pattern.compile("(http://127\\.0\\.0\\.1:\\d+)"), "");
+    begin(words, Pattern.compile("(https?://127\\.0\\.0\\.1:\\d+)"), "");
   }
 
   private void begin(List<String> words, Pattern address, String before) {

@@ -1,21 +1,19 @@
 package io.github.tidegate;
 
-import java.util.concurrent.Future;
-import java.util.concurrent.ScheduledExecutorService;
-import java.util.concurrent.TimeUnit;
-
 /**
- * Interrupts a thread at its deadline, and only while it waits for what the alarm is for: no
- * interruption of the alarm's is left when it has been stopped, and no one else's is lost by it.
+ * Interrupts a thread at its deadline, and only while it waits for what this is for: no
+ * interruption of its own is left when it has been stopped, and nobody else's is lost by it.
  */
-final class Alarm {
-  private final Future<?> scheduled;
+final class Interruption {
+  private final Alarms alarms;
+  private final Alarms.Alarm set;
   private Thread waiting = Thread.currentThread();
   private boolean rang;
 
   /** Sets an alarm for this thread at a time of System.nanoTime. */
-  Alarm(ScheduledExecutorService timer, long end) {
-    scheduled = timer.schedule(this::ring, end - System.nanoTime(), TimeUnit.NANOSECONDS);
+  Interruption(Alarms alarms, long end) {
+    this.alarms = alarms;
+    set = alarms.set(end, this::ring);
   }
 
   private synchronized void ring() {
@@ -33,7 +31,7 @@ final class Alarm {
     synchronized (this) {
       waiting = null;
     }
-    scheduled.cancel(false);
+    alarms.cancel(set);
     if (rang) {
       Thread.interrupted();
     }
