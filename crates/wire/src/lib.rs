@@ -3,6 +3,7 @@
 pub mod bodies;
 pub mod envoy_limits;
 pub mod http1;
+pub mod metrics;
 mod object;
 pub mod path;
 pub mod problem;

@@ -1,0 +1,105 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn read(text: &[u8]) -> (Vec<Value>, Counts) {
+    let mut writer = LineWriter::new("c", 0, usize::MAX);
+    let counts = read_points(text, Precision::Nanoseconds, &mut writer).unwrap();
+    let lines = String::from_utf8(writer.finish().bytes).unwrap();
+    (lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), counts)
+}
+
+fn error(line: &str) -> String {
+    let (lines, counts) = read(format!("a b=1\n{line}\n").as_bytes());
+    assert_eq!((lines.len(), counts.rejected, counts.fields), (1, 1, 1), "{line}");
+    let (place, error) = counts.error.unwrap();
+    assert_eq!(place, 2);
+    error.to_string()
+}
+
+#[test]
+fn fields_become_lines() {
+    let (lines, counts) = read(
+        b"# a comment\n\ncpu,host=a\\ b,re\\,g=\\x usage=81.5,idle=18i,up=true,name=\"x \\\" y\",n=3u 1795420800000000000\r\nload value=-.5e1\n",
+    );
+    assert_eq!(counts, Counts { fields: 5, texts: 1, ..Counts::default() });
+    let tags = json!({"host": "a b", "re,g": "\\x"});
+    let expected = [
+        ("cpu.usage", 81.5, &tags),
+        ("cpu.idle", 18.0, &tags),
+        ("cpu.up", 1.0, &tags),
+        ("cpu.n", 3.0, &tags),
+        ("load", -5.0, &json!({})),
+    ];
+    for (line, (name, value, tags)) in lines.iter().zip(expected) {
+        assert_eq!((&line["name"], &line["value"], &line["tags"]), (&json!(name), &json!(value), tags));
+    }
+    assert_eq!(lines[0]["timestamp"], "2026-11-23T08:00:00.000Z");
+    assert_eq!(lines[4]["timestamp"], "1970-01-01T00:00:00.000Z");
+}
+
+#[test]
+fn timestamps_have_the_unit_that_the_request_names() {
+    for (word, millis) in [
+        ("ns", 0),
+        ("n", 0),
+        ("us", 1),
+        ("u", 1),
+        ("ms", 1_795),
+        ("s", 1_795_000),
+        ("m", 107_700_000),
+        ("h", 6_462_000_000),
+    ] {
+        assert_eq!(Precision::of_word(word).unwrap().millis(1_795), millis, "{word}");
+    }
+    assert_eq!(Precision::of_word("d"), None);
+    assert_eq!(Precision::Nanoseconds.millis(-1), -1);
+}
+
+#[test]
+fn a_bad_line_is_left_out_whole_and_named() {
+    for (line, expected) in [
+        (",host=a b=1", "the measurement is missing"),
+        ("cpu", "a field is missing: measurement,tag=value field=1 timestamp"),
+        ("cpu ", "a field is missing: measurement,tag=value field=1 timestamp"),
+        ("cpu,host b=1", "a tag has no value"),
+        ("cpu b", "a field is missing: measurement,tag=value field=1 timestamp"),
+        ("cpu b=", "a field's value is no number, boolean or text"),
+        ("cpu b=NaN", "a field's value is no number, boolean or text"),
+        ("cpu b=1x", "a field's value is no number, boolean or text"),
+        ("cpu b=1.5i", "a field's value is no number, boolean or text"),
+        ("cpu b=1e400", "the value is not finite"),
+        ("cpu c=2,b=\"text", "a text has no end"),
+        ("cpu c=2,b=\"text\"x", "there is something behind a text"),
+        ("cpu c=2,=1", "a field has no name"),
+        ("cpu b=1 1.5", "the timestamp is no integer"),
+        ("cpu b=1 1 1", "the timestamp is no integer"),
+        ("cpu,a=1,a=2 b=1", "a tag is given twice"),
+    ] {
+        assert_eq!(error(line), expected, "{line}");
+    }
+    let (_, counts) = read(b"cpu\xff b=1");
+    assert_eq!(counts.error, Some((1, PointError::NotText)));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), at in 0_usize..40) {
+        let mut body = b"cpu,host=a\\ b usage=81.5,name=\"x \\\" y\" 1795".to_vec();
+        body.splice(at..(at + 2).min(body.len()), bytes.iter().copied());
+        for body in [&body, &bytes] {
+            let (lines, counts) = read(body);
+            prop_assert_eq!(lines.len(), counts.fields);
+        }
+    }
+
+    #[test]
+    fn a_number_is_kept_to_the_last_digit(value in any::<f64>().prop_filter("refused", |value| value.is_finite())) {
+        let mut writer = LineWriter::new("c", 0, usize::MAX);
+        read_points(format!("a value={value:?}").as_bytes(), Precision::Nanoseconds, &mut writer).unwrap();
+        let line = String::from_utf8(writer.finish().bytes).unwrap();
+        let digits = line.split_once("\"value\":").unwrap().1.split_once(',').unwrap().0;
+        prop_assert_eq!(digits.parse::<f64>().unwrap(), value);
+    }
+}

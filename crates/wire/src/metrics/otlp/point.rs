@@ -1,0 +1,168 @@
+//! A point of any kind, and writing its lines.
+
+use super::attributes::Attributes;
+use super::{Fields, Malformed};
+use crate::metrics::protobuf::FieldValue;
+use crate::metrics::{Kind, LineWriter, Metric, MetricError};
+
+/// The flag of a point that says that there is no value.
+const NO_RECORDED_VALUE: u64 = 1;
+/// Most buckets or quantiles of a point; more is as malformed as a cut message.
+const MAX_PARTS: usize = 10_000;
+
+/// What a point says. The numbers of fields differ between kinds.
+#[derive(Debug, Default)]
+pub(super) struct Point<'a> {
+    attributes: Attributes<'a>,
+    resource: Option<&'a Attributes<'a>>,
+    millis: Option<i64>,
+    pub(super) value: Option<f64>,
+    pub(super) count: u64,
+    pub(super) sum: Option<f64>,
+    pub(super) min: Option<f64>,
+    pub(super) max: Option<f64>,
+    pub(super) buckets: Vec<u64>,
+    pub(super) bounds: Vec<f64>,
+    pub(super) quantiles: Vec<(f64, f64)>,
+    pub(super) exemplars: usize,
+    pub(super) has_no_value: bool,
+}
+
+impl<'a> Point<'a> {
+    pub(super) fn read(
+        message: &'a [u8],
+        kind: Kind,
+        resource: &'a Attributes<'a>,
+    ) -> Result<Self, Malformed> {
+        let mut point = Self { resource: Some(resource), ..Self::default() };
+        for field in Fields::of(message) {
+            let (number, value) = field?;
+            if number == 3 {
+                let FieldValue::Fixed64(nanos) = value else { return Err(Malformed) };
+                point.millis = (nanos > 0).then(|| i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX));
+                continue;
+            }
+            match kind {
+                Kind::Gauge | Kind::Counter => point.read_number(number, value)?,
+                Kind::Histogram => point.read_histogram(number, value)?,
+                Kind::Summary => point.read_summary(number, value)?,
+            }
+        }
+        Ok(point)
+    }
+
+    fn read_number(&mut self, number: u64, value: FieldValue<'a>) -> Result<(), Malformed> {
+        match number {
+            4 => self.value = Some(value.double()?),
+            5 => self.exemplars += 1,
+            6 => self.value = Some(integer(fixed(value)?.cast_signed())),
+            7 => self.attributes.add(value.bytes()?)?,
+            8 => self.read_flags(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_histogram(&mut self, number: u64, value: FieldValue<'a>) -> Result<(), Malformed> {
+        match number {
+            4 => self.count = fixed(value)?,
+            5 => self.sum = Some(value.double()?),
+            6 => fixed_numbers(value, &mut self.buckets, |bits| bits)?,
+            7 => fixed_numbers(value, &mut self.bounds, f64::from_bits)?,
+            8 => self.exemplars += 1,
+            9 => self.attributes.add(value.bytes()?)?,
+            10 => self.read_flags(value)?,
+            11 => self.min = Some(value.double()?),
+            12 => self.max = Some(value.double()?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_summary(&mut self, number: u64, value: FieldValue<'a>) -> Result<(), Malformed> {
+        match number {
+            4 => self.count = fixed(value)?,
+            5 => self.sum = Some(value.double()?),
+            6 => {
+                let (mut quantile, mut at) = (0.0, 0.0);
+                for field in Fields::of(value.bytes()?) {
+                    match field? {
+                        (1, field) => quantile = field.double()?,
+                        (2, field) => at = field.double()?,
+                        _ => {}
+                    }
+                }
+                push(&mut self.quantiles, (quantile, at))?;
+            }
+            7 => self.attributes.add(value.bytes()?)?,
+            8 => self.read_flags(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_flags(&mut self, value: FieldValue<'_>) -> Result<(), Malformed> {
+        self.has_no_value = value.unsigned()? & NO_RECORDED_VALUE != 0;
+        Ok(())
+    }
+
+    /// Writes a line with the point's tags, and `more`.
+    pub(super) fn write<'m, T>(
+        &'m self,
+        writer: &mut LineWriter,
+        name: &str,
+        kind: Kind,
+        value: f64,
+        more: T,
+    ) -> Result<(), MetricError>
+    where
+        T: IntoIterator<Item = (&'m str, &'m str), IntoIter: Clone>,
+    {
+        let more = more.into_iter();
+        let resource = self.resource.into_iter().flat_map(Attributes::iter);
+        let resource = resource.filter(|(name, _)| !self.attributes.has(name));
+        let own = resource.chain(self.attributes.iter());
+        let tags: Vec<(&str, &str)> = own
+            .filter(|(name, _)| more.clone().all(|(other, _)| other != *name))
+            .chain(more.clone())
+            .collect();
+        let tags = tags.iter().copied();
+        writer.write(&Metric { name, value, kind, millis: self.millis, tags })
+    }
+}
+
+/// A number of a packed or single field of 64 bits.
+fn fixed_numbers<T>(
+    value: FieldValue<'_>,
+    numbers: &mut Vec<T>,
+    read: fn(u64) -> T,
+) -> Result<(), Malformed> {
+    match value {
+        FieldValue::Fixed64(bits) => push(numbers, read(bits)),
+        FieldValue::Bytes(bytes) => {
+            let (chunks, rest) = bytes.as_chunks::<8>();
+            if !rest.is_empty() {
+                return Err(Malformed);
+            }
+            chunks.iter().try_for_each(|chunk| push(numbers, read(u64::from_le_bytes(*chunk))))
+        }
+        FieldValue::Varint(_) | FieldValue::Fixed32(_) => Err(Malformed),
+    }
+}
+
+fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), Malformed> {
+    if list.len() == MAX_PARTS {
+        return Err(Malformed);
+    }
+    list.push(item);
+    Ok(())
+}
+
+fn fixed(value: FieldValue<'_>) -> Result<u64, Malformed> {
+    if let FieldValue::Fixed64(number) = value { Ok(number) } else { Err(Malformed) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a line's number is a float")]
+fn integer(number: i64) -> f64 {
+    number as f64
+}
