@@ -11,7 +11,7 @@ server=
 trap 'kill -CONT $server 2>/dev/null && kill $server && wait $server || :; rm -rf "$scratch"' EXIT INT TERM
 mkfifo "$scratch/said"
 "$tidegate" serve --config "$here/tidegate.toml" --data-dir "$scratch/data" --http-listen 127.0.0.1:0 \
-    --grpc-listen 127.0.0.1:0 --resp-listen 127.0.0.1:0 --log-level warn >"$scratch/said" &
+    --grpc-listen 127.0.0.1:0 --resp-listen 127.0.0.1:0 --intake-listen off --log-level warn >"$scratch/said" &
 server=$!
 exec 3<"$scratch/said"
 url=

@@ -56,6 +56,7 @@ class Server:
             [
                 *(BINARY, "serve", "--config", str(self._config), "--data-dir", f"{self._scratch.name}/data"),
                 *("--http-listen", f"127.0.0.1:{self.port}", "--grpc-listen", free, "--resp-listen", free),
+                *("--intake-listen", "off"),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -10,12 +10,12 @@
 //!
 //! | scope | is demanded |
 //! |---|---|
-//! | `decide` | as soon as a token has it |
+//! | `decide`, `ingest` | as soon as a token has it |
 //! | `refund`, `read`, `configure` | as soon as there is any token |
 //!
 //! So a process without tokens is open, which is why configuration is then for loopback only
 //! ([`crate::origins`]) and public listeners are refused at the start. A deployment that guards only its
-//! configuration keeps its decisions open. No scope includes another.
+//! configuration keeps its decisions and its intake open. No scope includes another.
 //!
 //! Secrets are compared by their SHA-256 digests, in constant time and with every token of the list, so
 //! neither a matching prefix nor the place in the list shows in the time it takes (fault 46).
@@ -37,15 +37,17 @@ pub enum Scope {
     Decide,
     /// Give units back.
     Refund,
-    /// Read the configuration, explanations and the audit log.
+    /// Read the configuration, explanations, the audit log and metrics.
     Read,
     /// Change the configuration.
     Configure,
+    /// Send metrics to the intake.
+    Ingest,
 }
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Decide, Self::Refund, Self::Read, Self::Configure];
+    pub const ALL: [Self; 5] = [Self::Decide, Self::Refund, Self::Read, Self::Configure, Self::Ingest];
 
     /// The word for it in configuration and messages.
     #[must_use]
@@ -55,6 +57,7 @@ impl Scope {
             Self::Refund => "refund",
             Self::Read => "read",
             Self::Configure => "configure",
+            Self::Ingest => "ingest",
         }
     }
 
@@ -143,7 +146,7 @@ impl FromIterator<Credential> for Tokens {
     fn from_iter<I: IntoIterator<Item = Credential>>(credentials: I) -> Self {
         let credentials: Vec<_> = credentials.into_iter().collect();
         let demanded = Scope::ALL.into_iter().filter(|scope| match scope {
-            Scope::Decide => credentials.iter().any(|it| it.scopes.contains(Scope::Decide)),
+            Scope::Decide | Scope::Ingest => credentials.iter().any(|it| it.scopes.contains(*scope)),
             Scope::Refund | Scope::Read | Scope::Configure => !credentials.is_empty(),
         });
         Self { demanded: demanded.collect(), credentials }
@@ -258,9 +261,10 @@ mod tests {
     fn a_scope_is_demanded_as_the_table_says() {
         let configure_only: Tokens = [token("a", &[Scope::Configure])].into_iter().collect();
         let demanded = Scope::ALL.map(|scope| configure_only.demands(scope));
-        assert_eq!(demanded, [false, true, true, true]);
-        let deciders: Tokens = [token("a", &[Scope::Decide])].into_iter().collect();
-        assert!(Scope::ALL.iter().all(|scope| deciders.demands(*scope)));
+        assert_eq!(demanded, [false, true, true, true, false]);
+        let senders: Tokens =
+            [token("a", &[Scope::Decide]), token("b", &[Scope::Ingest])].into_iter().collect();
+        assert!(Scope::ALL.iter().all(|scope| senders.demands(*scope)));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tidegate::commands::{
     explain::Explain,
     gateway::GatewayCommand,
     import::Import,
+    intake::IntakeCommand,
     load::{self, Load},
     plan::Plan,
     saturate::Saturate,
@@ -47,6 +48,8 @@ enum Command {
     Gateway(GatewayCommand),
     #[command(subcommand)]
     Import(Import),
+    #[command(subcommand)]
+    Intake(IntakeCommand),
     Saturate(Box<Saturate>),
     Load(Box<Load>),
     Stub(Box<StubCommand>),
@@ -85,6 +88,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Explain(explain) => explain.run(&mut out),
         Command::Gateway(gateway) => gateway.run(&mut out),
         Command::Import(import) => import.run(&mut out),
+        Command::Intake(intake) => intake.run(&mut out),
         Command::Saturate(saturate) => return saturate.run(&mut out),
         Command::Load(load) => return load.run(&mut out),
         Command::Stub(stub) => return stub.run(&mut out),

@@ -77,7 +77,7 @@ fn the_gateway_of_the_readme_limits_fails_over_breaks_and_recovers() {
     };
     let file = with_free_ports(block_after("gateway.toml of crates/tidegate/tests/readme.rs -->"));
     assert_eq!(file.lines().count(), 12);
-    let others = "export TIDEGATE_HTTP_LISTEN=127.0.0.1:0 TIDEGATE_GRPC_LISTEN=127.0.0.1:0 TIDEGATE_RESP_LISTEN=127.0.0.1:0";
+    let others = "export TIDEGATE_HTTP_LISTEN=127.0.0.1:0 TIDEGATE_GRPC_LISTEN=127.0.0.1:0 TIDEGATE_RESP_LISTEN=127.0.0.1:0 TIDEGATE_INTAKE_LISTEN=127.0.0.1:0";
     let script = with_free_ports(block_after("tests/readme.rs: gateway -->"));
     let ran = shell(&format!("{others}\ncat > gateway.toml <<'END'\n{file}END\n{script}"));
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
@@ -95,6 +95,26 @@ fn the_gateway_of_the_readme_limits_fails_over_breaks_and_recovers() {
         format!("{before}{stated}\n")
     });
     assert_eq!(normal.collect::<String>(), block_after("It prints:"), "{said}");
+}
+
+#[test]
+fn what_the_intake_of_the_readme_has_acknowledged_is_there_after_a_kill() {
+    let port = tidegate_testkit::free_port().to_string();
+    let script = block_after("tests/readme.rs: intake -->").replace("4002", &port);
+    let script = script
+        .replace("tidegate serve", &format!("TIDEGATE_INTAKE_LISTEN=127.0.0.1:{port} tidegate serve"))
+        .replace("tidegate intake tail", &format!("tidegate intake tail --server http://127.0.0.1:{port}"));
+    let others = "export TIDEGATE_HTTP_LISTEN=127.0.0.1:0 TIDEGATE_GRPC_LISTEN=127.0.0.1:0 TIDEGATE_RESP_LISTEN=127.0.0.1:0";
+    let ran = shell(&format!("{others}\n{script}"));
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let shown = block_after("It prints, with the present time:");
+    let time = said.split_once("\"timestamp\":\"").unwrap().1.split_once('"').unwrap().0.to_owned();
+    assert_eq!(
+        said.replace(&time, "2026-11-23T08:00:00.000Z"),
+        shown,
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
 }
 
 #[test]

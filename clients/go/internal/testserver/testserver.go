@@ -70,7 +70,7 @@ func StartWith(t testing.TB, text string) *Server {
 func (server *Server) run(listen string) {
 	server.t.Helper()
 	server.command = exec.Command(binary(), "serve", "--config", server.config, "--data-dir", server.data,
-		"--http-listen", listen, "--grpc-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0")
+		"--http-listen", listen, "--grpc-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--intake-listen", "off")
 	server.URL = begin(server.t, server.command, regexp.MustCompile(`https?://127\.0\.0\.1:\d+`))
 }
 

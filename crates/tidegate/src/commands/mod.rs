@@ -9,6 +9,7 @@ pub mod explain;
 mod files;
 pub mod gateway;
 pub mod import;
+pub mod intake;
 mod interleave;
 mod layers;
 pub mod load;

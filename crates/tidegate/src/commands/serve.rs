@@ -127,13 +127,16 @@ async fn drain(app: App, mut stops: Stops) -> ExitCode {
 
 /// What listens where, and something to try.
 fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
-    let Addresses { http, grpc, resp } = app.addresses();
+    let Addresses { http, grpc, resp, intake } = app.addresses();
     let s = |listener| if app.tls().iter().any(|it| it.listener == listener) { "s" } else { "" };
     let http = format!("http{}://{http}", s(Listener::Http));
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  decision API   {http}   (OpenAPI: {http}/openapi.json)")?;
     writeln!(out, "  gRPC           grpc{}://{grpc}   (Envoy's rate-limit service)", s(Listener::Grpc))?;
     writeln!(out, "  RESP           redis{}://{resp}   (CL.THROTTLE, THROTTLE)", s(Listener::Resp))?;
+    if let Some(intake) = intake {
+        writeln!(out, "  intake         http{}://{intake}   (metrics: POST /metrics)", s(Listener::Intake))?;
+    }
     for (place, address) in app.gateway_addresses().iter().enumerate() {
         let scheme = format!("http{}", s(Listener::Gateway(place)));
         writeln!(out, "  gateway        {scheme}://{address}")?;

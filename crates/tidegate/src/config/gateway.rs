@@ -123,10 +123,11 @@ fn listeners(checker: &mut Checker<'_>, settings: &Settings) -> (Vec<GatewayList
         ("http.listen", settings.http.listen),
         ("grpc.listen", settings.grpc.listen),
         ("resp.listen", settings.resp.listen),
-        ("intake.listen", settings.intake.listen),
     ]
+    .into_iter()
+    .chain(settings.intake.listen.map(|address| ("intake.listen", address)))
     .map(|(path, address)| (address, path.to_owned()))
-    .into();
+    .collect();
     for (index, value) in list.iter().enumerate().take(MAX_LISTENERS) {
         let pointer = format!("/{TABLE}/{LISTENERS}/{index}");
         match listener(value, &pointer, &mut taken) {

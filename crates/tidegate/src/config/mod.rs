@@ -22,6 +22,7 @@ mod document;
 mod explain;
 mod flags;
 mod gateway;
+mod intake;
 mod list;
 mod mistake;
 mod policies;
@@ -44,6 +45,7 @@ use tidegate_limiter::policy_set::FileLayer;
 pub use choices::{OnNoMatch, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
 pub use gateway::GatewayListener;
+pub use intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
 pub use list::{Host, WebOrigin};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
@@ -150,7 +152,7 @@ fn cross_checks(settings: &Settings, tokens: &[Credential], resolver: &mut Resol
     // A secret that was given and is wrong is a mistake of its own.
     let given = |path: &str| resolver.origin(path) != Origin::Default;
     let open = unguarded(settings, &Access::new(settings, tokens));
-    let open: Vec<_> = open.into_iter().filter(|listener| !given(listener.secret)).collect();
+    let open: Vec<_> = open.into_iter().filter(|listener| !listener.secret.is_some_and(given)).collect();
     let mut refuse = |path: &str, problem: String, accepted: &str| {
         let origin = resolver.origin(path);
         let (path, accepted) = (path.to_owned(), accepted.to_owned());
@@ -164,8 +166,9 @@ fn cross_checks(settings: &Settings, tokens: &[Credential], resolver: &mut Resol
         ("http.listen", settings.http.listen),
         ("grpc.listen", settings.grpc.listen),
         ("resp.listen", settings.resp.listen),
-        ("intake.listen", settings.intake.listen),
     ];
+    let intake = settings.intake.listen.map(|address| ("intake.listen", address));
+    let listeners: Vec<_> = listeners.into_iter().chain(intake).collect();
     for (index, (path, address)) in listeners.iter().enumerate() {
         let taken = listeners[..index].iter().find(|(_, other)| other == address && address.port() != 0);
         if let Some((first, _)) = taken {

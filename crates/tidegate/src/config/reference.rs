@@ -136,7 +136,7 @@ scope is for, and how a token is sent. Up to 64.
 ```toml
 [[token]]
 name = \"checkout\"              # what the audit log says; not \"admin\", \"default\", \"grpc\" or \"local\"
-scopes = [\"decide\", \"refund\"]  # and \"read\", \"configure\"
+scopes = [\"decide\", \"refund\"]  # and \"read\", \"configure\", \"ingest\"
 sha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"
 ```
 ";

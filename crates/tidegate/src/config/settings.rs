@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use super::choices::{OnNoMatch, ProxyHeaders};
+use super::intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
 use super::list::{Host, WebOrigin};
 use super::resolve::Resolver;
 use super::secret::{Place, Secret, Store};
@@ -272,10 +273,36 @@ settings! {
         trusted_proxy_hops: u32 = "0", 0..=16;
     }
 
-    /// The metrics intake, which is not part of this version.
+    /// The metrics intake.
     intake: Intake {
-        /// Reserved for the intake's listener: nothing listens there yet.
-        listen: SocketAddr = "127.0.0.1:4002", ();
+        /// Address of the intake's listener; `"off"` or an empty text: there is none. A public address needs a `[[token]]` with the scope `ingest`, or `intake.tls_client_ca`.
+        listen: Option<SocketAddr> = "127.0.0.1:4002", ();
+        /// How safe a batch is when it is acknowledged, unless its request asks for something else: `memory` is in the queue to the disk, `written` is given to the operating system, `fsync` is on the disk.
+        acknowledge: Acknowledge = "fsync", ();
+        /// Most metrics of a batch of JSON.
+        batch_metrics: u32 = "1000", 1..=100_000;
+        /// Largest request body, as it comes and without its compression.
+        body_bytes: Bytes = "4 MiB", Bytes(1 << 10)..=Bytes(1 << 30);
+        /// Header field that names the client of a request without a token. Without one, and in requests that lack it, the client is the address.
+        client_header: Option<FieldName> = "", ();
+        /// Policies that limit each client. They can look at `client_id`, `ip` and `resource`, which is `metrics`. None: nothing limits it.
+        policies: Vec<PolicyName> = "", ();
+        /// What a batch costs under these policies: 1, or 1 for each metric.
+        cost: IntakeCost = "batches", ();
+        /// Partitions of the log; a client's lines are all in one. It cannot be changed while the log has lines.
+        partitions: u32 = "1", 1..=64;
+        /// Size at which a segment of the log ends and the next begins.
+        segment_bytes: Bytes = "64 MiB", Bytes(1 << 16)..=Bytes(1 << 40);
+        /// Age at which a segment ends.
+        segment_age: Duration = "1h", seconds(1)..=seconds(86_400 * 30);
+        /// Most disk that the log takes, over all partitions; the oldest segments go first.
+        retain_bytes: Bytes = "2 GiB", Bytes(1 << 20)..=Bytes(1 << 50);
+        /// Age at which lines go.
+        retain_age: Duration = "7d", seconds(60)..=seconds(86_400 * 3_650);
+        /// Most bytes of lines that wait for the disk. What does not fit is answered 503; a client that has more than its share there, 429.
+        queue_bytes: Bytes = "64 MiB", Bytes(1 << 20)..=Bytes(1 << 40);
+    }
+    tls {
     }
 
     /// Who may change the configuration.

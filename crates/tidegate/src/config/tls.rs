@@ -25,13 +25,15 @@ pub enum Listener {
     Grpc,
     /// The Redis protocol.
     Resp,
+    /// The metrics intake.
+    Intake,
     /// The gateway, at this place among its listeners.
     Gateway(usize),
 }
 
 impl Listener {
     /// Those whose settings stand in the table of settings.
-    const OF_SETTINGS: [Self; 3] = [Self::Http, Self::Grpc, Self::Resp];
+    const OF_SETTINGS: [Self; 4] = [Self::Http, Self::Grpc, Self::Resp, Self::Intake];
 
     /// All of them.
     fn all(config: &Config) -> impl Iterator<Item = Self> {
@@ -45,6 +47,7 @@ impl Listener {
             Self::Http => "api",
             Self::Grpc => "grpc",
             Self::Resp => "resp",
+            Self::Intake => "intake",
             Self::Gateway(_) => "gateway",
         }
     }
@@ -64,6 +67,7 @@ impl Listener {
             Self::Http => format!("http.{setting}"),
             Self::Grpc => format!("grpc.{setting}"),
             Self::Resp => format!("resp.{setting}"),
+            Self::Intake => format!("intake.{setting}"),
             Self::Gateway(place) => format!("gateway.listener[{place}].{setting}"),
         }
     }
@@ -74,6 +78,7 @@ impl Listener {
             Self::Http => settings.http.tls.files(),
             Self::Grpc => settings.grpc.tls.files(),
             Self::Resp => settings.resp.tls.files(),
+            Self::Intake => settings.intake.tls.files(),
             Self::Gateway(_) => [&None, &None, &None],
         }
     }
@@ -90,7 +95,7 @@ impl Listener {
 
     const fn protocols(self) -> &'static [&'static [u8]] {
         match self {
-            Self::Http | Self::Gateway(_) => tls::HTTP,
+            Self::Http | Self::Intake | Self::Gateway(_) => tls::HTTP,
             Self::Grpc => tls::GRPC,
             Self::Resp => &[],
         }

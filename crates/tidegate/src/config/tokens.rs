@@ -11,13 +11,14 @@ use super::Settings;
 use super::document::Document;
 use super::mistake::{Found, MAX_MISTAKES, Mistake, path};
 use super::secret::Secret;
+use super::settings::TlsSettings;
 use super::value::shown;
 
 /// Names that the settings' tokens have, and who needed none.
 const TAKEN: [&str; 4] = ["admin", "default", "grpc", "local"];
 const FIELDS: [&str; 3] = ["name", "scopes", "sha256"];
 const NAME: &str = "1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter, and no other token's";
-const SCOPES: &str = "a list of some of \"decide\", \"refund\", \"read\", \"configure\"";
+const SCOPES: &str = "a list of some of \"decide\", \"refund\", \"read\", \"configure\", \"ingest\"";
 const DIGEST: &str = "64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum";
 const MAX_NAME_BYTES: usize = 64;
 
@@ -27,6 +28,7 @@ pub(crate) struct Access {
     pub(crate) http: Tokens,
     pub(crate) grpc: Tokens,
     pub(crate) resp: Tokens,
+    pub(crate) intake: Tokens,
 }
 
 impl Access {
@@ -40,7 +42,8 @@ impl Access {
         let grpc = own("grpc", &[Scope::Decide], &settings.grpc.token);
         let resp = own("default", &[Scope::Decide], &settings.resp.password);
         let with = |own| tokens.iter().cloned().chain(own).collect();
-        Self { http: with(admin), grpc: with(grpc), resp: with(resp) }
+        let intake = with(admin.clone());
+        Self { http: with(admin), grpc: with(grpc), resp: with(resp), intake }
     }
 }
 
@@ -49,48 +52,52 @@ impl Access {
 pub(crate) struct Unguarded {
     /// The setting of its address.
     pub(crate) path: &'static str,
-    /// The setting of its own secret.
-    pub(crate) secret: &'static str,
+    /// The setting of its own secret, if it has one.
+    pub(crate) secret: Option<&'static str>,
     address: std::net::SocketAddr,
 }
 
 impl Unguarded {
     pub(crate) fn problem(&self) -> String {
-        format!("is {}, which others can reach, and there is no {}", self.address, self.secret)
+        let missing = self.secret.unwrap_or("[[token]] with the scope \"ingest\"");
+        format!("is {}, which others can reach, and there is no {missing}", self.address)
     }
 
     pub(crate) fn accepted(&self) -> String {
-        let instead = match self.path {
-            "http.listen" => "any [[token]]",
-            _ => "a [[token]] with the scope \"decide\", or a tls_client_ca",
+        let beside = match (self.path, self.secret) {
+            ("http.listen", Some(secret)) => format!("{secret} beside it, any [[token]]"),
+            (_, Some(secret)) => {
+                format!("{secret} beside it, a [[token]] with the scope \"decide\", or a tls_client_ca")
+            }
+            (_, None) => "such a [[token]] beside it, or a tls_client_ca".to_owned(),
         };
-        format!("a loopback address; or {} beside it, {instead}", self.secret)
+        format!("a loopback address; or {beside}")
     }
 }
 
 /// The listeners of `settings` that would be left to everybody who reaches them. On HTTP that is the
 /// configuration; decisions there may be left open on purpose.
 pub(crate) fn unguarded(settings: &Settings, access: &Access) -> Vec<Unguarded> {
-    let Settings { http, grpc, resp, .. } = settings;
-    let listeners = [
-        ("http.listen", "admin.token", http.listen, access.http.demands(Scope::Configure)),
-        (
-            "grpc.listen",
-            "grpc.token",
-            grpc.listen,
-            access.grpc.demands(Scope::Decide) || grpc.tls.client_ca.is_some(),
-        ),
-        (
-            "resp.listen",
-            "resp.password",
-            resp.listen,
-            access.resp.demands(Scope::Decide) || resp.tls.client_ca.is_some(),
-        ),
+    let Settings { http, grpc, resp, intake, .. } = settings;
+    let is_guarded =
+        |tokens: &Tokens, scope, tls: &TlsSettings| tokens.demands(scope) || tls.client_ca.is_some();
+    let [http_guarded, grpc_guarded, resp_guarded, intake_guarded] = [
+        access.http.demands(Scope::Configure),
+        is_guarded(&access.grpc, Scope::Decide, &grpc.tls),
+        is_guarded(&access.resp, Scope::Decide, &resp.tls),
+        is_guarded(&access.intake, Scope::Ingest, &intake.tls),
     ];
-    let open = listeners
-        .into_iter()
-        .filter(|(_, _, address, guarded)| !guarded && !address.ip().to_canonical().is_loopback());
-    open.map(|(path, secret, address, _)| Unguarded { path, secret, address }).collect()
+    let listeners = [
+        ("http.listen", Some("admin.token"), Some(http.listen), http_guarded),
+        ("grpc.listen", Some("grpc.token"), Some(grpc.listen), grpc_guarded),
+        ("resp.listen", Some("resp.password"), Some(resp.listen), resp_guarded),
+        ("intake.listen", None, intake.listen, intake_guarded),
+    ];
+    let open = listeners.into_iter().filter_map(|(path, secret, address, is_guarded)| {
+        let address = address.filter(|address| !is_guarded && !address.ip().to_canonical().is_loopback())?;
+        Some(Unguarded { path, secret, address })
+    });
+    open.collect()
 }
 
 /// Checks the list. Mistakes are added to `found`. An entry with a mistake is in the result all the same if

@@ -25,6 +25,9 @@ pub enum StartError {
     /// The configuration database, here or in PostgreSQL.
     #[error("{}", no_configuration(.0))]
     Control(#[from] tidegate_control::Error),
+    /// The intake's log.
+    #[error("the intake's log cannot be used: {0}")]
+    Log(#[from] tidegate_log::OpenError),
     /// A socket that the service manager passed on.
     #[error(transparent)]
     Inherited(#[from] InheritError),
@@ -46,7 +49,7 @@ pub enum StartError {
 fn elsewhere(error: &ListenError) -> &'static str {
     match error {
         ListenError::AddressInUse { .. } => {
-            " (stop it, or choose: --http-listen, --grpc-listen, --resp-listen; a gateway.listener in the file)"
+            " (stop it, or choose: --http-listen, --grpc-listen, --resp-listen, --intake-listen; a gateway.listener in the file)"
         }
         _ => "",
     }

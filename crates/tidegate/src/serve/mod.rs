@@ -16,6 +16,8 @@ mod error;
 mod explain_route;
 mod gateway;
 mod inherited;
+mod intake;
+mod intake_metrics;
 mod limits;
 mod memory;
 mod operator;
@@ -41,6 +43,7 @@ use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
+use tidegate_log::Log;
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
@@ -57,6 +60,7 @@ pub use counters::{Snapshots, lease_config};
 pub use error::StartError;
 pub use gateway::GatewayApp;
 use inherited::Inherited;
+use intake::Ingestion;
 pub use memory::memory_warning;
 pub use protocols::Addresses;
 use protocols::{Guards, Protocols, tls_of};
@@ -82,7 +86,8 @@ pub struct App {
     tokens: ListenerTokens,
     tls: Vec<Secured>,
     http: Option<(Server<Routes>, Listeners)>,
-    others: Option<(Protocols, Proxies)>,
+    others: Option<(Protocols, Proxies, Option<Ingestion>)>,
+    log: Option<Arc<Log>>,
     addresses: Addresses,
     gateway_addresses: Vec<SocketAddr>,
 }
@@ -127,20 +132,22 @@ impl App {
         let guards = Guards { tls: &tls, tokens: &tokens };
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         let proxies = Proxies::bind(config, &gateway, workers, &gate, &tls, &mut inherited)?;
+        let ingestion = Ingestion::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         inherited.is_used_up()?;
-        let servers = counted(stats, &protocols, &proxies);
+        let servers = counted(stats, &protocols, &proxies, ingestion.as_ref());
         let operator = operator::operator(
             (engine.clone(), gateway),
             configuration.clone(),
             (drain.clone(), gate.buffers.clone()),
             servers,
-            &tls,
+            (&tls, ingestion.as_ref()),
             status.clone(),
         );
         let http_gate = Gate { permits: http_permits, ..gate };
         let server = Server::new(apis.serve(settings, operator), http_config(settings), http_gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
-        let addresses = protocols.addresses(listeners.address());
+        let intake_address = ingestion.as_ref().map(Ingestion::address);
+        let addresses = protocols.addresses(listeners.address(), intake_address);
         let gateway_addresses = proxies.addresses();
         Ok(Self {
             cores,
@@ -153,7 +160,8 @@ impl App {
             tokens,
             tls,
             http: Some((server, listeners)),
-            others: Some((protocols, proxies)),
+            log: ingestion.as_ref().map(Ingestion::log),
+            others: Some((protocols, proxies, ingestion)),
             addresses,
             gateway_addresses,
         })
@@ -224,9 +232,13 @@ impl App {
         if let Some((server, listeners)) = self.http.take() {
             server.start(&self.cores, listeners);
         }
-        if let Some((protocols, proxies)) = self.others.take() {
+        if let Some((protocols, proxies, ingestion)) = self.others.take() {
             protocols.start(&self.cores);
             proxies.start(&self.cores);
+            if let Some(ingestion) = ingestion {
+                ingestion.announce_unknown_policies();
+                ingestion.start(&self.cores);
+            }
         }
         let configuration = self.configuration.clone();
         self.cores.spawn_on(0, async move { configuration.follow().await });
@@ -240,8 +252,11 @@ impl App {
         // At once, since a lease that has lapsed cannot be returned.
         let (drained, ()) = tokio::join!(self.drain.run(self.drain_timing), counters.drain(clock.now()));
         counters.drain(clock.now()).await;
-        // Both block, and nothing else runs any more.
+        // All of these block, and nothing else runs any more.
         self.cores.stop();
+        if let Some(log) = &self.log {
+            log.close();
+        }
         if let Some(snapshots) = &self.snapshots {
             snapshots.save(&self.engine);
         }
@@ -280,10 +295,19 @@ fn gate(settings: &Settings, drain: &Drain, stats: &Arc<Stats>) -> Gate {
 }
 
 /// What all servers count.
-fn counted(http: Arc<Stats>, protocols: &Protocols, proxies: &Proxies) -> Servers {
+fn counted(
+    http: Arc<Stats>,
+    protocols: &Protocols,
+    proxies: &Proxies,
+    ingestion: Option<&Ingestion>,
+) -> Servers {
     let servers = protocols.counted(Servers::default().with(Listener::Http.server(), http));
-    match proxies.stats() {
+    let servers = match proxies.stats() {
         Some(stats) => servers.with(Listener::Gateway(0).server(), stats),
+        None => servers,
+    };
+    match ingestion {
+        Some(ingestion) => servers.with(Listener::Intake.server(), ingestion.stats()),
         None => servers,
     }
 }

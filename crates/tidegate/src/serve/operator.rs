@@ -18,6 +18,7 @@ use tidegate_store::guard::{Guard, GuardStats};
 use tidegate_store::lease::LeaseStats;
 use tidegate_store::{Counters, memory};
 
+use super::intake::Ingestion;
 use super::proxies::ServedGateway;
 use super::upstream_metrics::UpstreamMetrics;
 use crate::config::Secured;
@@ -28,7 +29,7 @@ pub(super) fn operator(
     configuration: Configuration,
     (drain, buffers): (Drain, Buffers),
     servers: Servers,
-    tls: &[Secured],
+    (tls, ingestion): (&[Secured], Option<&Ingestion>),
     status: ConfigurationStatus,
 ) -> Operator {
     let mut metrics = Metrics::new();
@@ -46,6 +47,9 @@ pub(super) fn operator(
     metrics.register(Stored { configuration: configuration.clone() });
     metrics.register(Store { engine: Arc::clone(&engine) });
     metrics.register(UpstreamMetrics(gateway));
+    if let Some(ingestion) = ingestion {
+        ingestion.register(&mut metrics);
+    }
     Operator::new(readiness(drain, engine, configuration), metrics)
 }
 

@@ -37,6 +37,8 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     /// The Redis protocol.
     pub resp: SocketAddr,
+    /// The metrics intake, if there is one.
+    pub intake: Option<SocketAddr>,
 }
 
 /// What guards the listeners.
@@ -88,9 +90,9 @@ impl Protocols {
             .with_resp(Listener::Resp.server(), self.resp_stats.clone())
     }
 
-    /// Where everything listens, HTTP at `http`.
-    pub(super) fn addresses(&self, http: SocketAddr) -> Addresses {
-        Addresses { http, grpc: self.grpc.1.address(), resp: self.resp.1.address() }
+    /// Where everything listens, HTTP at `http` and the intake at `intake`.
+    pub(super) fn addresses(&self, http: SocketAddr, intake: Option<SocketAddr>) -> Addresses {
+        Addresses { http, grpc: self.grpc.1.address(), resp: self.resp.1.address(), intake }
     }
 
     /// Begins to serve.

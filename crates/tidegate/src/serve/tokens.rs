@@ -10,18 +10,20 @@ pub struct ListenerTokens {
     pub(super) http: TokensInForce,
     pub(super) grpc: TokensInForce,
     pub(super) resp: TokensInForce,
+    pub(super) intake: TokensInForce,
 }
 
 impl ListenerTokens {
-    pub(super) fn new(Access { http, grpc, resp }: Access) -> Self {
-        let [http, grpc, resp] = [http, grpc, resp].map(TokensInForce::new);
-        Self { http, grpc, resp }
+    pub(super) fn new(Access { http, grpc, resp, intake }: Access) -> Self {
+        let [http, grpc, resp, intake] = [http, grpc, resp, intake].map(TokensInForce::new);
+        Self { http, grpc, resp, intake }
     }
 
     /// Puts others in force, for every request from now on.
-    pub(super) fn replace(&self, Access { http, grpc, resp }: Access) {
+    pub(super) fn replace(&self, Access { http, grpc, resp, intake }: Access) {
         self.http.replace(http);
         self.grpc.replace(grpc);
         self.resp.replace(resp);
+        self.intake.replace(intake);
     }
 }

@@ -197,6 +197,7 @@ fn the_configuration_follows_a_store_in_postgres_and_says_so_when_there_is_none(
     let nobody = tidegate_testkit::free_port();
     let mut serve = crate::support::binary();
     serve.arg("serve").current_dir(folder.path()).env("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0");
+    serve.env("TIDEGATE_INTAKE_LISTEN", "off");
     serve.env("TIDEGATE_CONTROL", format!("postgres://u:canary@127.0.0.1:{nobody}/d"));
     let output = serve.output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();

@@ -130,6 +130,7 @@ fn a_url_that_cannot_be_used_is_refused_at_start_without_being_shown() {
         let folder = tempfile::tempdir().unwrap();
         let mut serve = crate::support::binary();
         serve.arg("serve").current_dir(folder.path()).env("TIDEGATE_STORE", url);
+        serve.env("TIDEGATE_INTAKE_LISTEN", "off");
         serve.env("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0").env("TIDEGATE_CONTROL", "local");
         let output = serve.output().unwrap();
         let text = [output.stdout, output.stderr].concat();

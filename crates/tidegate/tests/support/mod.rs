@@ -18,6 +18,8 @@ pub struct Tidegate {
     pub http: SocketAddr,
     pub grpc: SocketAddr,
     pub resp: SocketAddr,
+    /// The intake, unless it is off.
+    pub intake: Option<SocketAddr>,
     /// The gateway's listeners, in the file's order.
     pub gateway: Vec<SocketAddr>,
     pub data: tempfile::TempDir,
@@ -62,7 +64,9 @@ impl Tidegate {
 
     /// Runs `command`, which must become `tidegate serve`, in `data`.
     pub fn spawn(data: tempfile::TempDir, mut command: Command, environment: &[(&str, &str)]) -> Self {
-        command.env("TIDEGATE_GRPC_LISTEN", "127.0.0.1:0").env("TIDEGATE_RESP_LISTEN", "127.0.0.1:0");
+        for listener in ["GRPC", "RESP", "INTAKE"] {
+            command.env(format!("TIDEGATE_{listener}_LISTEN"), "127.0.0.1:0");
+        }
         command.current_dir(data.path()).envs(environment.iter().copied());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -80,6 +84,7 @@ impl Tidegate {
             url.split_once("://").unwrap().1.parse().unwrap()
         };
         let (http, grpc, resp) = (address("decision API"), address("gRPC"), address("RESP"));
+        let intake = said.lines().any(|line| line.starts_with("  intake ")).then(|| address("  intake "));
         let gateway = said.lines().filter_map(|line| line.trim().strip_prefix("gateway "));
         let gateway = gateway.map(|url| url.split_once("://").unwrap().1.parse().unwrap()).collect();
         let stdout = std::thread::spawn(move || {
@@ -93,7 +98,7 @@ impl Tidegate {
             errors.read_to_string(&mut text).unwrap();
             text
         });
-        Self { http, grpc, resp, gateway, data, child, stdout: Some(stdout), stderr: Some(stderr) }
+        Self { http, grpc, resp, intake, gateway, data, child, stdout: Some(stdout), stderr: Some(stderr) }
     }
 
     pub fn pid(&self) -> u32 {

@@ -18,8 +18,7 @@
 //! Points without a value, exemplars, and attributes of bytes are left out; the first two are counted. A point is
 //! kept with all its lines or not at all.
 //!
-//! Follows opentelemetry-proto 1.x, `opentelemetry/proto/metrics/v1/metrics.proto`, and the mapping of JSON in
-//! `docs/specification.md` there.
+//! Follows <https://github.com/open-telemetry/opentelemetry-proto>, version 1, and its mapping of JSON.
 
 mod attributes;
 mod json;

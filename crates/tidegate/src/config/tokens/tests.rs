@@ -52,6 +52,22 @@ fn fault_45_every_public_listener_needs_a_credential_that_guards_it() {
 }
 
 #[test]
+fn fault_45_a_public_intake_needs_a_token_that_may_send_metrics() {
+    let public = "intake.listen = '0.0.0.0:1'\n";
+    let refused = mistakes(public);
+    assert!(
+        refused.starts_with("t.toml:1:17: intake.listen: is 0.0.0.0:1, which others can reach"),
+        "{refused}"
+    );
+    assert_eq!(refused.lines().count(), 1, "{refused}");
+    assert!(load_file(&format!("{public}{}", token("a", "['decide', 'read']"))).is_err());
+    load_file(&format!("{public}{}", token("a", "['ingest']"))).expect("a token for metrics guards it");
+    let files = ["certificate", "key", "client_ca"].map(|file| format!("intake.tls_{file} = 'x'\n")).concat();
+    load_file(&format!("{public}{files}")).expect("client certificates guard it");
+    load_file("intake.listen = 'off'").expect("what does not listen needs nothing");
+}
+
+#[test]
 fn tokens_are_checked_and_what_was_written_for_a_digest_is_not_repeated() {
     let good =
         load_file(&(token("a", "['decide', 'refund']") + &token("b", "['read']"))).expect("both are good");
@@ -65,13 +81,13 @@ fn tokens_are_checked_and_what_was_written_for_a_digest_is_not_repeated() {
     assert_snapshot!(mistakes(&text), @r#"
     t.toml:6:8: token[1].name: is "a" (accepted: 1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter, and no other token's)
     t.toml:10:8: token[2].name: is "admin" (accepted: 1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter, and no other token's)
-    t.toml:11:10: token[2].scopes: is "read" (accepted: a list of some of "decide", "refund", "read", "configure")
+    t.toml:11:10: token[2].scopes: is "read" (accepted: a list of some of "decide", "refund", "read", "configure", "ingest")
     t.toml:14:8: token[3].name: is "B" (accepted: 1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter, and no other token's)
-    t.toml:15:10: token[3].scopes: is "[\"decide\",\"everything\"]" (accepted: a list of some of "decide", "refund", "read", "configure")
+    t.toml:15:10: token[3].scopes: is "[\"decide\",\"everything\"]" (accepted: a list of some of "decide", "refund", "read", "configure", "ingest")
     t.toml:16:10: token[3].sha256: is not acceptable (18 characters) (accepted: 64 hexadecimal digits: printf %s "$TOKEN" | sha256sum)
     t.toml:17:9: token[3].token: is not a known key (accepted: name, scopes, sha256)
     t.toml:18:1: token[4].name: is missing (accepted: 1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter, and no other token's)
-    t.toml:19:10: token[4].scopes: is "[]" (accepted: a list of some of "decide", "refund", "read", "configure")
+    t.toml:19:10: token[4].scopes: is "[]" (accepted: a list of some of "decide", "refund", "read", "configure", "ingest")
     t.toml:20:10: token[4].sha256: is missing, or no string (accepted: 64 hexadecimal digits: printf %s "$TOKEN" | sha256sum)
     "#);
 }

@@ -1,3 +1,5 @@
+//! Points of the line protocol: what becomes of good, bad and hostile ones.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

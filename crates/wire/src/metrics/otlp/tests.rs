@@ -1,3 +1,6 @@
+//! Requests of OpenTelemetry: what becomes of good, bad and hostile ones. JSON is turned into protobuf on the way, so
+//! both are tested.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! Requests of remote write: what becomes of good, bad and hostile ones.
+
 use proptest::prelude::*;
 use prost::Message;
 use serde_json::Value;

@@ -1,0 +1,208 @@
+//! What every protocol does with a request: who sends it, what it carries, and keeping its lines.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts as Head;
+use http::uri::Authority;
+use http::{HeaderMap, Response, header};
+use tidegate_log::{self as log, Durability, Log, NameDigest};
+use tidegate_net::clock::wall;
+use tidegate_net::drain::Drain;
+use tidegate_net::http::{Body, Peer, RequestBody};
+use tidegate_wire::metrics::{LineWriter, Lines};
+
+use crate::access::{Access, Right};
+use crate::body::Encoding;
+use crate::client::{Client, secret};
+use crate::counters::{Counters, Protocol};
+use crate::limits::{LimitedBatch, Limits};
+use crate::read::Readers;
+use crate::refusal::Refusal;
+use crate::settings::IntakeSettings;
+
+/// Bytes of lines that a batch may make, for each byte that a body may have.
+const LINES_PER_BODY: usize = 4;
+
+/// Answers with the intake's numbers as Prometheus reads them, in the form that the request's fields ask for.
+pub type Page = Box<dyn Fn(&HeaderMap) -> Response<Body> + Send + Sync>;
+
+/// What an intake is made of.
+pub struct Parts<L> {
+    /// Where its lines go.
+    pub log: Arc<Log>,
+    /// How it behaves.
+    pub settings: IntakeSettings,
+    /// Who may do what.
+    pub access: Arc<dyn Access>,
+    /// How much.
+    pub limits: L,
+    /// What it counts.
+    pub counters: Arc<Counters>,
+    /// Its page of numbers.
+    pub page: Page,
+    /// The lifecycle of its process.
+    pub drain: Drain,
+}
+
+/// An intake; every protocol stands on it.
+pub struct Intake<L> {
+    pub(crate) parts: Parts<L>,
+    pub(crate) readers: Readers,
+}
+
+impl<L> fmt::Debug for Intake<L> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Intake").field("settings", &self.parts.settings).finish_non_exhaustive()
+    }
+}
+
+/// A batch that was kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// How many lines.
+    pub(crate) lines: usize,
+    /// How safe they are.
+    pub(crate) durability: Durability,
+}
+
+impl<L: Limits> Intake<L> {
+    /// An intake.
+    #[must_use]
+    pub fn new(parts: Parts<L>) -> Self {
+        Self { parts, readers: Readers::default() }
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.parts.counters
+    }
+
+    /// Its limiter.
+    #[must_use]
+    pub fn limits(&self) -> &L {
+        &self.parts.limits
+    }
+
+    /// Its log.
+    #[must_use]
+    pub fn log(&self) -> &Arc<Log> {
+        &self.parts.log
+    }
+
+    /// Lets a request in, and says whose it is.
+    pub(crate) fn admit(&self, head: &Head, peer: &Peer, right: Right) -> Result<Client, Refusal> {
+        let Parts { access, settings, .. } = &self.parts;
+        let token = access.admit(right, secret(head).as_deref())?;
+        if token.is_none() && is_from_a_page(head, peer, right) {
+            return Err(Refusal::Foreign);
+        }
+        Ok(Client::of(token, settings.client_field.as_ref(), head, peer.address.ip()))
+    }
+
+    /// The body of a request, without its compression.
+    pub(crate) async fn body(&self, head: &Head, body: RequestBody) -> Result<Bytes, Refusal> {
+        let limit = self.parts.settings.body_bytes;
+        let encoding = Encoding::of(&head.headers)?;
+        let body = body.bytes(limit).await?;
+        Ok(encoding.decode(body, limit)?)
+    }
+
+    /// How safe a request wants its lines: `?ack=`, the field `tidegate-ack`, or as it is configured.
+    pub(crate) fn wanted(&self, head: &Head) -> Result<Durability, Refusal> {
+        let query = form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
+        let mut stated = query.filter(|(name, _)| name == "ack").map(|(_, value)| value.into_owned());
+        let field =
+            || head.headers.get(ACK).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let Some(word) = stated.next().or_else(field) else { return Ok(self.parts.settings.acknowledge) };
+        let unknown = || Refusal::Malformed("ack must be memory, written or fsync".to_owned());
+        durability_of_word(&word).ok_or_else(unknown)
+    }
+
+    /// A writer for the lines of `client`, whose request has just come.
+    pub(crate) fn writer(&self, client: &Client) -> LineWriter {
+        LineWriter::new(&client.name, millis(), LINES_PER_BODY * self.parts.settings.body_bytes)
+    }
+
+    /// Charges the client for `lines` and keeps them.
+    pub(crate) async fn keep(
+        &self,
+        protocol: Protocol,
+        client: &Client,
+        lines: Lines,
+        wanted: Durability,
+    ) -> Result<Kept, Refusal> {
+        let Parts { log, limits, counters, .. } = &self.parts;
+        let count = lines.facts.len();
+        if count == 0 {
+            counters.count_batch(protocol, 0);
+            return Ok(Kept { lines: 0, durability: wanted });
+        }
+        let batch = LimitedBatch { client: &client.name, address: client.address, metrics: count as u64 };
+        let ruling = limits.charge(&batch).await;
+        if let Some(denial) = ruling.denial {
+            return Err(Refusal::Denied(denial, Box::new(ruling.fields)));
+        }
+        let key = client.key();
+        // Invariant: the rest is less than the number of partitions, which 16 bits hold.
+        let partition = u16::try_from(key % u64::from(log.partitions().max(1))).unwrap_or_default();
+        let appended = log.append(partition, for_log(lines, key), wanted).await?;
+        counters.count_batch(protocol, count);
+        Ok(Kept { lines: count, durability: appended.durability })
+    }
+}
+
+/// Whether a page of some site may have sent a request that carries no token. Browsers say so of whatever changes
+/// something (`Origin`). A page whose name was bound to this machine's address can read without saying so, but
+/// only under that name, and not over TLS.
+fn is_from_a_page(head: &Head, peer: &Peer, right: Right) -> bool {
+    let is_address = || {
+        let host = head.headers.get(header::HOST).map(|host| host.as_bytes());
+        let host = host.or_else(|| head.uri.authority().map(|host| host.as_str().as_bytes()));
+        let authority = host.and_then(|host| std::str::from_utf8(host).ok()?.parse::<Authority>().ok());
+        authority.is_some_and(|authority| {
+            let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+            host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
+        })
+    };
+    head.headers.contains_key(header::ORIGIN) || (right == Right::Read && !peer.is_tls && !is_address())
+}
+
+/// The field in which a request asks for safety, and a reply says what it got.
+pub(crate) const ACK: http::HeaderName = http::HeaderName::from_static("tidegate-ack");
+
+fn durability_of_word(word: &str) -> Option<Durability> {
+    let all = [Durability::Memory, Durability::Written, Durability::Fsync];
+    all.into_iter().find(|durability| durability.word() == word)
+}
+
+/// Lines as the log takes them, against the share of this client.
+fn for_log(lines: Lines, client: u64) -> log::Lines {
+    let fact = |fact| log::Fact {
+        name: NameDigest::of(&lines.name(fact)),
+        // Invariant: the bounds of a metric bound its line far below this.
+        bytes: u32::try_from(fact.length).unwrap_or(u32::MAX),
+        ms: fact.millis,
+    };
+    let facts = lines.facts.iter().map(fact).collect();
+    log::Lines { bytes: lines.bytes.into(), facts, client }
+}
+
+/// The civil time in Unix milliseconds.
+fn millis() -> i64 {
+    i64::try_from(wall().0 / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// How the log understands this crate's lines.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MetricLines;
+
+impl log::Describe for MetricLines {
+    fn describe<'line>(&self, line: &'line [u8]) -> Option<log::Description<'line>> {
+        let described = tidegate_wire::metrics::describe(line)?;
+        Some(log::Description { name: described.name, ms: described.millis })
+    }
+}

@@ -1,0 +1,30 @@
+//! The metrics intake: metrics in, acknowledged only when they are safe.
+//!
+//! ```text
+//!   request ── access: whose it is ── body: bounded, decompressed ── a decoder of `wire` ──> lines
+//!                                                                                             │
+//!     reply <── as safe as was asked for ── log ── queue ── one writer ── disk <── limits: may the client? ─┘
+//! ```
+//!
+//! A request is decoded between two waits, on its connection's core: what it takes beyond its own bytes is gone
+//! before the next one is looked at. What waits for the disk is the log's queue, which has a bound.
+//!
+//! The crate knows neither tokens nor policies: they come as values of [`access::Access`] and [`limits::Limits`].
+
+pub mod access;
+mod batch;
+mod body;
+mod client;
+pub mod counters;
+mod influx;
+mod intake;
+pub mod limits;
+mod otlp;
+mod read;
+mod refusal;
+mod remote_write;
+mod service;
+pub mod settings;
+
+pub use intake::{Intake, MetricLines, Page, Parts};
+pub use service::{IntakeService, TEMPLATES};

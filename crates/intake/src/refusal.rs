@@ -1,0 +1,227 @@
+//! Why a request is not done, and how it is told: one place from cause to status.
+//!
+//! | status | cause | worth another try |
+//! |---|---|---|
+//! | 400 | what was sent is not a batch | no |
+//! | 401, 403 | no token, or one without the scope | no |
+//! | 408 | the body did not come in time | yes |
+//! | 413 | too many bytes, with or without their compression | no |
+//! | 415 | another media type or compression | no |
+//! | 429 | a limit of the client is used up, or its share of the queue is | after `Retry-After` |
+//! | 503 | the queue is full, or the batch could not be written | after `Retry-After` |
+//! | 507 | the disk is full | after `Retry-After` |
+//!
+//! Nothing of what was refused is kept, but for one case that no server can rule out: a batch whose write or flush
+//! failed may be found on the disk all the same, after a restart.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use thiserror::Error;
+use tidegate_log::{AppendError, GroupError, ReadError};
+use tidegate_net::http::BodyError;
+use tidegate_wire::metrics::BatchError;
+use tidegate_wire::metrics::line_protocol::TooLong;
+use tidegate_wire::metrics::otlp::{ExportError, JsonError};
+use tidegate_wire::metrics::remote_write::RequestError;
+
+use crate::access::AccessError;
+use crate::body::EncodingError;
+use crate::counters::Reason;
+use crate::limits::Denial;
+
+/// Why a request is not done.
+#[derive(Debug, Error)]
+pub(crate) enum Refusal {
+    /// The batch is not acceptable.
+    #[error("{}", batch(.0))]
+    Batch(#[from] BatchError),
+    /// A request of remote write is not.
+    #[error(transparent)]
+    Samples(#[from] RequestError),
+    /// A request of OpenTelemetry is not.
+    #[error(transparent)]
+    Points(#[from] ExportError),
+    /// One in JSON is not.
+    #[error(transparent)]
+    PointsJson(#[from] JsonError),
+    /// The lines of a request in line protocol are too many.
+    #[error(transparent)]
+    Lines(#[from] TooLong),
+    /// Something else of the request is not.
+    #[error("{0}")]
+    Malformed(String),
+    /// It is of another media type than is read here.
+    #[error("{0}")]
+    MediaType(&'static str),
+    /// Its token is missing, or has not the scope.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// It carries no token, and a browser's page may have sent it.
+    #[error("without a token, no page of a browser may do this, and reading needs an address as host")]
+    Foreign,
+    /// Its compression is unknown, malformed or hides too much.
+    #[error(transparent)]
+    Encoding(#[from] EncodingError),
+    /// Its body did not come.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// The client's limits deny it.
+    #[error("{}", .0)]
+    Denied(Denial, Box<HeaderMap>),
+    /// The lines cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A group's offset cannot be kept.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// There are as many streams as there may be.
+    #[error("there are as many streams of events as there may be")]
+    TooManyStreams,
+    /// The process ends.
+    #[error("this process is ending")]
+    NoReader,
+    /// The log does not take it.
+    #[error("{}", append(.0))]
+    Append(#[from] AppendError),
+}
+
+fn batch(error: &BatchError) -> String {
+    match error {
+        BatchError::Empty => error.to_string(),
+        BatchError::Metric(_) => format!("Invalid metric: {error}"),
+        _ => format!("Invalid batch: {error}"),
+    }
+}
+
+fn append(error: &AppendError) -> String {
+    match error {
+        AppendError::Full { .. } => "Server overloaded, try again later".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+impl Refusal {
+    /// The status that says it.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            _ if self.is_too_long() => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Points(_) | Self::PointsJson(_) | Self::Lines(_) => StatusCode::BAD_REQUEST,
+            Self::Batch(_)
+            | Self::Samples(_)
+            | Self::Malformed(_)
+            | Self::Encoding(EncodingError::Malformed(_)) => StatusCode::BAD_REQUEST,
+            Self::Denied(Denial::Invalid(_), _) | Self::Group(GroupError::Name) => StatusCode::BAD_REQUEST,
+            Self::MediaType(_) | Self::Encoding(EncodingError::Unknown) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Access(AccessError::Unknown) => StatusCode::UNAUTHORIZED,
+            Self::Access(AccessError::Missing(_)) | Self::Foreign => StatusCode::FORBIDDEN,
+            Self::Encoding(EncodingError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(error) => error.status(),
+            Self::Denied(Denial::Quota, _) | Self::Append(AppendError::ShareExceeded { .. }) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Append(AppendError::DiskFull) => StatusCode::INSUFFICIENT_STORAGE,
+            Self::Append(AppendError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Append(AppendError::Misdescribed | AppendError::NoPartition(_)) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            Self::Read(ReadError::NoPartition(_)) | Self::Group(GroupError::NoPartition(_)) => {
+                StatusCode::NOT_FOUND
+            }
+            Self::Read(ReadError::Gone { .. }) => StatusCode::GONE,
+            Self::Read(ReadError::Beyond { .. }) | Self::Group(GroupError::Beyond { .. }) => {
+                StatusCode::RANGE_NOT_SATISFIABLE
+            }
+            Self::Group(GroupError::TooMany(_)) => StatusCode::CONFLICT,
+            Self::Read(_) | Self::Group(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Denied(Denial::NoAnswer(_), _)
+            | Self::Append(_)
+            | Self::TooManyStreams
+            | Self::NoReader => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// Whether the request's lines, or its objects, are too many.
+    fn is_too_long(&self) -> bool {
+        matches!(
+            self,
+            Self::Batch(BatchError::TooLong(_))
+                | Self::Samples(RequestError::TooLong(_))
+                | Self::Points(ExportError::TooLong(_))
+                | Self::PointsJson(JsonError::TooMany)
+                | Self::Lines(_)
+        )
+    }
+
+    /// What it counts as.
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            _ if self.is_too_long() => Reason::TooLarge,
+            Self::Points(_) | Self::PointsJson(_) | Self::Lines(_) => Reason::Invalid,
+            Self::Batch(_) | Self::Samples(_) | Self::Malformed(_) | Self::MediaType(_) => Reason::Invalid,
+            Self::Encoding(EncodingError::TooLarge(_)) | Self::Body(BodyError::TooLarge { .. }) => {
+                Reason::TooLarge
+            }
+            Self::Encoding(_) | Self::Denied(Denial::Invalid(_), _) => Reason::Invalid,
+            Self::Access(_) | Self::Foreign => Reason::Unauthorized,
+            Self::Body(BodyError::NoRoom) | Self::Denied(Denial::NoAnswer(_), _) => Reason::Unavailable,
+            Self::Body(_) => Reason::Incomplete,
+            Self::Denied(Denial::Quota, _) => Reason::Limited,
+            Self::Append(AppendError::Full { .. }) => Reason::Full,
+            Self::Append(AppendError::ShareExceeded { .. }) => Reason::Share,
+            Self::Append(AppendError::DiskFull) => Reason::DiskFull,
+            Self::Append(AppendError::TooLarge { .. }) => Reason::TooLarge,
+            Self::Append(AppendError::Closing) => Reason::Unavailable,
+            Self::Append(_) => Reason::WriteFailed,
+            Self::Read(_) | Self::Group(_) => Reason::Unread,
+            Self::TooManyStreams | Self::NoReader => Reason::Unavailable,
+        }
+    }
+
+    /// Whether the request's body may not have been read to its end.
+    pub(crate) fn is_before_the_body(&self) -> bool {
+        !matches!(
+            self,
+            Self::Batch(_)
+                | Self::Samples(_)
+                | Self::Points(_)
+                | Self::PointsJson(_)
+                | Self::Lines(_)
+                | Self::Denied(..)
+                | Self::Append(_)
+                | Self::Read(_)
+                | Self::Group(_)
+        )
+    }
+
+    /// The fields that go with it.
+    pub(crate) fn fields(&self) -> HeaderMap {
+        let mut fields = match self {
+            Self::Denied(_, fields) => (**fields).clone(),
+            _ => HeaderMap::new(),
+        };
+        if matches!(self, Self::Access(AccessError::Unknown)) {
+            fields.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(wait) = self.wait() {
+            fields.entry(header::RETRY_AFTER).or_insert_with(|| HeaderValue::from(whole_seconds(wait)));
+        }
+        fields
+    }
+
+    /// How long to wait before another try, where one is worth it.
+    fn wait(&self) -> Option<Duration> {
+        match self {
+            Self::Append(AppendError::Full { retry_after } | AppendError::ShareExceeded { retry_after }) => {
+                Some(*retry_after)
+            }
+            _ if [429, 503, 507].contains(&self.status().as_u16()) => Some(Duration::from_secs(1)),
+            _ => None,
+        }
+    }
+}
+
+/// At least one, and never too few.
+fn whole_seconds(wait: Duration) -> u64 {
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
+}

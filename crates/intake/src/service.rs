@@ -1,0 +1,162 @@
+//! Which request is answered by what, and how a refusal is told in each protocol.
+//!
+//! | path | method | does |
+//! |---|---|---|
+//! | `/metrics` | POST | keeps a batch of JSON |
+//! | | GET | the intake's own numbers: as JSON, or as Prometheus asks for them |
+//! | `/health` | GET | says that the process takes metrics |
+//! | `/api/v1/write` | POST | keeps samples of Prometheus remote write |
+//! | `/v1/metrics` | POST | keeps points of OpenTelemetry, in protobuf or JSON |
+//! | `/opentelemetry.proto.collector.metrics.v1.MetricsService/Export` | POST | the same over gRPC |
+//! | `/api/v2/write`, `/write` | POST | keeps points of InfluxDB's line protocol |
+//! | `/v1/intake/read` | GET | lines from an offset on, as a reply or as a stream of events |
+//! | `/v1/intake/commit` | POST | notes how far a group of readers has come |
+
+use std::sync::Arc;
+
+use http::request::Parts as Head;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use serde_json::json;
+use tidegate_net::drain::Stage;
+use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::stats::Route;
+use tidegate_wire::problem::{MEDIA_TYPE, Problem};
+
+use crate::batch;
+use crate::influx;
+use crate::intake::Intake;
+use crate::limits::Limits;
+use crate::otlp;
+use crate::refusal::Refusal;
+use crate::remote_write;
+
+/// Every route template that metrics may use; the first is for everything else.
+pub const TEMPLATES: &[&str] =
+    &["other", "/metrics", "/health", READ, COMMIT, REMOTE_WRITE, OTLP, OTLP_CALL, INFLUX_2, INFLUX_1];
+
+const READ: &str = "/v1/intake/read";
+const REMOTE_WRITE: &str = "/api/v1/write";
+const OTLP: &str = "/v1/metrics";
+const OTLP_CALL: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+const INFLUX_2: &str = "/api/v2/write";
+const INFLUX_1: &str = "/write";
+const COMMIT: &str = "/v1/intake/commit";
+
+/// The intake behind the server of [`tidegate_net::http`]; clones share it.
+#[derive(Debug)]
+pub struct IntakeService<L>(pub Arc<Intake<L>>);
+
+impl<L> Clone for IntakeService<L> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<L: Limits> Handle for IntakeService<L> {
+    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
+        let index = TEMPLATES.iter().skip(1).position(|known| *known == path).map_or(0, |place| place + 1);
+        let route = Route::new(u8::try_from(index).unwrap_or_default());
+        let intake = &self.0;
+        match (path, &head.method) {
+            ("/metrics", &Method::POST) => {
+                let done = intake.take_batch(&head, body, peer).await;
+                intake.reply(route, done, batch::refused)
+            }
+            ("/metrics", &Method::GET) => Reply::new(route, intake.numbers(&head)),
+            ("/health", &Method::GET) => Reply::new(route, intake.health()),
+            (REMOTE_WRITE, &Method::POST) => {
+                let done = intake.take_remote_write(&head, body, peer).await;
+                intake.reply(route, done, remote_write::refused)
+            }
+            (INFLUX_2 | INFLUX_1, &Method::POST) => {
+                intake.reply(route, intake.take_points(&head, body, peer).await, influx::refused)
+            }
+            (OTLP, &Method::POST) => {
+                let done = intake.take_otlp(&head, body, peer).await;
+                intake.reply(route, done, |refusal| otlp::refused(&head, refusal))
+            }
+            (OTLP_CALL, &Method::POST) => {
+                let done = intake.take_otlp_call(&head, body, peer).await;
+                let status = done.as_ref().err().map(|refusal| refusal.status().as_u16());
+                let reply = intake.reply(route, done, otlp::refused_call);
+                // On the wire it is a 200, which says nothing in metrics.
+                match status {
+                    Some(status) => reply.counted_as(status),
+                    None => reply,
+                }
+            }
+            (READ, &Method::GET) => intake.reply(route, intake.read(&head, peer).await, problem),
+            (COMMIT, &Method::POST) => intake.reply(route, intake.commit(&head, peer).await, problem),
+            ("/metrics", _) => Reply::new(route, wrong_method("GET, POST")).last(),
+            ("/health" | READ, _) => Reply::new(route, wrong_method("GET")).last(),
+            (COMMIT | REMOTE_WRITE | OTLP | OTLP_CALL | INFLUX_2 | INFLUX_1, _) => {
+                Reply::new(route, wrong_method("POST")).last()
+            }
+            _ => Reply::new(route, refuse(StatusCode::NOT_FOUND, "there is nothing at this path")).last(),
+        }
+    }
+}
+
+impl<L: Limits> Intake<L> {
+    /// The reply to what was done, or `told` of why it was not.
+    fn reply(
+        &self,
+        route: Route,
+        done: Result<Response<Body>, Refusal>,
+        told: impl FnOnce(&Refusal) -> Response<Body>,
+    ) -> Reply {
+        let refusal = match done {
+            Ok(response) => return Reply::new(route, response),
+            Err(refusal) => refusal,
+        };
+        self.parts.counters.count_refusal(refusal.reason());
+        let reply = Reply::new(route, told(&refusal));
+        if refusal.is_before_the_body() { reply.last() } else { reply }
+    }
+
+    fn health(&self) -> Response<Body> {
+        let is_ready = self.parts.drain.stage() == Stage::Ready;
+        let status = if is_ready { "healthy" } else { "draining" };
+        let body = json!({ "status": status, "service": "ingestion" }).to_string();
+        let mut response = batch::json(body.into_bytes());
+        if !is_ready {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        response
+    }
+
+    fn numbers(&self, head: &Head) -> Response<Body> {
+        let accepted = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let wants_text = accepted
+            .flat_map(|value| value.split(','))
+            .filter_map(|range| range.split(';').next())
+            .any(|range| ["text/plain", "application/openmetrics-text"].contains(&range.trim()));
+        if wants_text {
+            return (self.parts.page)(&head.headers);
+        }
+        batch::json(self.parts.counters.to_json().to_string().into_bytes())
+    }
+}
+
+fn wrong_method(allowed: &'static str) -> Response<Body> {
+    let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "this path does not answer this method");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// A refusal as a problem document.
+fn problem(refusal: &Refusal) -> Response<Body> {
+    let mut response = refuse(refusal.status(), &refusal.to_string());
+    response.headers_mut().extend(refusal.fields());
+    response
+}
+
+fn refuse(status: StatusCode, reason: &str) -> Response<Body> {
+    let title = status.canonical_reason().unwrap_or_default();
+    let mut response = Response::new(Body::from(Problem::new(status.as_u16(), title, reason).to_json()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    response
+}

@@ -1,0 +1,17 @@
+//! How an intake behaves.
+
+use http::HeaderName;
+use tidegate_log::Durability;
+
+/// The settings of an intake.
+#[derive(Clone, Debug)]
+pub struct IntakeSettings {
+    /// What a reply to a batch promises, unless the request says otherwise.
+    pub acknowledge: Durability,
+    /// Most metrics of a batch.
+    pub batch_metrics: usize,
+    /// Most bytes of a body, as it comes and as it is without its compression.
+    pub body_bytes: usize,
+    /// The header field that names the client, where no token does.
+    pub client_field: Option<HeaderName>,
+}

@@ -1,0 +1,217 @@
+//! An intake in this process, on a log in a scratch folder, and clients that speak HTTP or bytes.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_intake::access::{Access, Open};
+use tidegate_intake::counters::Counters;
+use tidegate_intake::limits::{Limits, Unlimited};
+use tidegate_intake::settings::IntakeSettings;
+use tidegate_intake::{Intake, IntakeService, MetricLines, Parts, TEMPLATES};
+use tidegate_log::{Clock, Durability, Log, RealFiles};
+use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
+use tidegate_net::clock::{monotonic, wall};
+use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
+use tidegate_net::http::{Body, HttpConfig, Server};
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::runtime::Cores;
+use tidegate_net::stats::Stats;
+
+/// Longer than anything here should take; a test that waits this long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a test's intake is like.
+pub struct Setup<L> {
+    pub settings: IntakeSettings,
+    pub log: Box<dyn Fn(&mut tidegate_log::Settings)>,
+    pub access: Arc<dyn Access>,
+    pub limits: L,
+    pub connections: usize,
+}
+
+impl Default for Setup<Unlimited> {
+    fn default() -> Self {
+        Self::limited(Unlimited)
+    }
+}
+
+impl<L: Limits> Setup<L> {
+    pub fn limited(limits: L) -> Self {
+        let settings = IntakeSettings {
+            acknowledge: Durability::Fsync,
+            batch_metrics: 1_000,
+            body_bytes: 1 << 20,
+            client_field: None,
+        };
+        Self { settings, log: Box::new(|_| {}), access: Arc::new(Open), limits, connections: 10_000 }
+    }
+}
+
+/// A running intake.
+pub struct TestIntake<L: Limits> {
+    pub address: SocketAddr,
+    pub intake: Arc<Intake<L>>,
+    pub drain: Drain,
+    pub folder: Arc<tempfile::TempDir>,
+    cores: Option<Cores>,
+}
+
+pub fn start() -> TestIntake<Unlimited> {
+    TestIntake::start(Setup::default())
+}
+
+impl<L: Limits> TestIntake<L> {
+    pub fn start(setup: Setup<L>) -> Self {
+        Self::start_in(Arc::new(tempfile::tempdir().unwrap()), setup)
+    }
+
+    pub fn start_in(folder: Arc<tempfile::TempDir>, setup: Setup<L>) -> Self {
+        let count = NonZeroUsize::new(2).unwrap();
+        let cores = Cores::start(count).unwrap();
+        let mut settings = tidegate_log::Settings::new(folder.path());
+        (setup.log)(&mut settings);
+        let clock = Clock { monotonic, wall_ms: || i64::try_from(wall().0 / 1_000_000).unwrap() };
+        let (log, _recovery) =
+            Log::open(settings, Arc::new(MetricLines), Arc::new(RealFiles), clock).unwrap();
+        let drain = Drain::new();
+        let stats = Arc::new(Stats::new(2, TEMPLATES));
+        let permits = Permits::new(setup.connections);
+        let gate = Gate { permits, buffers: Buffers::new(256 << 20), drain: drain.clone(), stats };
+        let intake = Arc::new(Intake::new(Parts {
+            log: Arc::new(log),
+            settings: setup.settings,
+            access: setup.access,
+            limits: setup.limits,
+            counters: Arc::new(Counters::default()),
+            page: Box::new(|_| http::Response::new(Body::from("the page"))),
+            drain: drain.clone(),
+        }));
+        let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
+        let address = listeners.address();
+        Server::new(IntakeService(Arc::clone(&intake)), HttpConfig::default(), gate).start(&cores, listeners);
+        drain.advance(Stage::Ready);
+        Self { address, intake, drain, folder, cores: Some(cores) }
+    }
+
+    /// Ends it as SIGTERM does.
+    pub fn drain(&self) -> Drained {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let drained = runtime.block_on(self.drain.run(DrainTiming::default()));
+        self.intake.log().close();
+        drained
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Sends a batch, and reads the reply.
+    pub fn post(&self, path: &str, body: &[u8]) -> Answer {
+        self.send(path, &[("content-type", "application/json")], body)
+    }
+
+    pub fn send(&self, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut request = agent().post(self.url(path));
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        Answer::of(request.send(body).unwrap())
+    }
+
+    pub fn get(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let mut request = agent().get(self.url(path));
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        Answer::of(request.call().unwrap())
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends bytes on a connection of their own, and reads to its end.
+    pub fn exchange(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        let mut reply = Vec::new();
+        // A reset ends it as well.
+        drop(stream.read_to_end(&mut reply));
+        String::from_utf8_lossy(&reply).into_owned()
+    }
+
+    /// The lines on the disk, of all partitions' open segments.
+    pub fn lines(&self) -> Vec<Value> {
+        let mut files = Vec::new();
+        for partition in 0.. {
+            let Ok(entries) = std::fs::read_dir(self.folder.path().join(partition.to_string())) else {
+                break;
+            };
+            files.extend(entries.map(|entry| entry.unwrap().path()));
+        }
+        files.retain(|path: &PathBuf| path.extension().is_some_and(|ending| ending == "jsonl"));
+        files.sort();
+        let texts = files.iter().map(|path| std::fs::read_to_string(path).unwrap());
+        texts.collect::<String>().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl<L: Limits> Drop for TestIntake<L> {
+    fn drop(&mut self) {
+        self.drain.advance(Stage::Stopped);
+        if let Some(cores) = self.cores.take() {
+            cores.stop();
+        }
+        self.intake.log().close();
+    }
+}
+
+/// A reply.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub fields: http::HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    fn of(mut reply: http::Response<ureq::Body>) -> Self {
+        let body = reply.body_mut().read_to_vec().unwrap();
+        Self { status: reply.status().as_u16(), fields: reply.headers().clone(), body }
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+pub fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+    config.build().into()
+}
+
+/// A batch of so many metrics.
+pub fn batch(count: usize) -> Vec<u8> {
+    let metric = |number| serde_json::json!({"name": format!("metric.{number}"), "value": number});
+    let metrics: Vec<Value> = (0..count).map(metric).collect();
+    serde_json::json!({ "metrics": metrics }).to_string().into_bytes()
+}

@@ -1,0 +1,153 @@
+//! The types of the intake's settings.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde_json::{Value as Json, json};
+
+use super::list::Item;
+use super::value::{TomlType, Value, choice};
+
+choice! {
+    /// How safe a batch is when it is acknowledged.
+    Acknowledge {
+        /// In the queue to the disk.
+        Memory = "memory",
+        /// Given to the operating system.
+        Written = "written",
+        /// On the disk.
+        Fsync = "fsync",
+    }
+}
+
+choice! {
+    /// What a batch costs under the intake's policies.
+    IntakeCost {
+        /// 1.
+        Batches = "batches",
+        /// 1 for each metric.
+        Metrics = "metrics",
+    }
+}
+
+impl From<Acknowledge> for tidegate_log::Durability {
+    fn from(acknowledge: Acknowledge) -> Self {
+        match acknowledge {
+            Acknowledge::Memory => Self::Memory,
+            Acknowledge::Written => Self::Written,
+            Acknowledge::Fsync => Self::Fsync,
+        }
+    }
+}
+
+/// The word for a listener that there is not. An empty variable of the environment counts as unset.
+const OFF: &str = "off";
+
+/// The address of a listener that may be left out.
+impl Value for Option<SocketAddr> {
+    type Range = ();
+    const TYPES: &'static [TomlType] = &[TomlType::String];
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        if text.is_empty() || text == OFF { Some(None) } else { text.parse().ok().map(Some) }
+    }
+
+    fn accepted((): &()) -> String {
+        format!("{}, or \"off\"", SocketAddr::accepted(&()))
+    }
+
+    fn schema((): &()) -> Json {
+        SocketAddr::schema(&())
+    }
+
+    fn show(&self) -> String {
+        self.map_or_else(|| OFF.to_owned(), |address| address.to_string())
+    }
+}
+
+/// The name of a header field, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldName(http::HeaderName);
+
+impl FieldName {
+    /// The name as requests have it.
+    #[must_use]
+    pub fn name(&self) -> &http::HeaderName {
+        &self.0
+    }
+}
+
+/// Fields that say who somebody is and prove it: they are no names.
+const SECRET_FIELDS: [http::HeaderName; 3] =
+    [http::header::AUTHORIZATION, http::header::PROXY_AUTHORIZATION, http::header::COOKIE];
+
+impl Value for Option<FieldName> {
+    type Range = ();
+    const TYPES: &'static [TomlType] = &[TomlType::String];
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        if text.is_empty() {
+            return Some(None);
+        }
+        let name: http::HeaderName = text.parse().ok()?;
+        (!SECRET_FIELDS.contains(&name)).then(|| Some(FieldName(name)))
+    }
+
+    fn accepted((): &()) -> String {
+        "the name of a header field, as in \"x-client\", that holds no secret".to_owned()
+    }
+
+    fn schema((): &()) -> Json {
+        json!({ "type": "string" })
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "(none)".to_owned(), |field| field.0.to_string())
+    }
+}
+
+/// The name of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyName(String);
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Item for PolicyName {
+    const ACCEPTED: &'static str = "names of policies, as in \"per-client\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_can_be_left_out() {
+        for (text, expected) in [
+            ("127.0.0.1:4002", Some(Some("127.0.0.1:4002"))),
+            ("off", Some(None)),
+            ("", Some(None)),
+            ("4002", None),
+            ("none", None),
+        ] {
+            let expected = expected.map(|address| address.map(|it| it.parse().unwrap()));
+            assert_eq!(<Option<SocketAddr> as Value>::parse(text, &()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn fault_52_a_field_with_a_secret_names_no_client() {
+        let parse = |text| <Option<FieldName> as Value>::parse(text, &());
+        assert_eq!(parse("X-Client").map(|name| name.show()).as_deref(), Some("x-client"));
+        for other in ["authorization", "Cookie", "a b", "\u{e9}"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The intake's numbers, as the metrics page has them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_admin::{Families, Family};
+use tidegate_intake::counters::{Counters, Leftover, Protocol, Reason};
+use tidegate_log::{FLUSH_BOUNDS_US, Log, PartitionStatistics};
+
+/// What came in and what was refused.
+pub(super) struct IntakeMetrics(pub(super) Arc<Counters>);
+
+impl Family for IntakeMetrics {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Self(counters) = self;
+        let help = "Batches that were acknowledged";
+        families.counters("tidegate_intake_batches", help, |series| {
+            Protocol::ALL
+                .into_iter()
+                .try_for_each(|it| series(&[("protocol", it.label())], counters.batches(it)))
+        })?;
+        let help = "Metrics of batches that were acknowledged";
+        families.counters("tidegate_intake_metrics", help, |series| {
+            Protocol::ALL
+                .into_iter()
+                .try_for_each(|it| series(&[("protocol", it.label())], counters.metrics(it)))
+        })?;
+        let help = "Metrics that were not acceptable, in batches of which others were kept";
+        families.counter("tidegate_intake_rejected_metrics", help, counters.rejected())?;
+        let help = "What came and no line can hold";
+        families.counters("tidegate_intake_left_out", help, |series| {
+            Leftover::ALL
+                .into_iter()
+                .try_for_each(|it| series(&[("what", it.label())], counters.leftovers(it)))
+        })?;
+        let help = "Requests that were refused";
+        families.counters("tidegate_intake_refused", help, |series| {
+            Reason::ALL.into_iter().try_for_each(|it| series(&[("reason", it.label())], counters.refused(it)))
+        })
+    }
+}
+
+/// How the log fares, partition by partition.
+pub(super) struct LogMetrics(pub(super) Arc<Log>);
+
+/// A number of a partition, under a name.
+type Number = (&'static str, &'static str, fn(&PartitionStatistics) -> u64);
+
+const GAUGES: &[Number] = &[
+    ("tidegate_log_queue_bytes", "Bytes that wait for the disk or are being written", |it| it.queue_bytes),
+    ("tidegate_log_queue_max_bytes", "Most bytes of these", |it| it.queue_limit_bytes),
+    ("tidegate_log_troubled", "1 while the disk refuses lines", |it| u64::from(it.troubled)),
+    ("tidegate_log_segments", "Segments, the one that is written to included", |it| it.segments),
+    ("tidegate_log_disk_bytes", "Bytes that segments and their indexes take", |it| it.disk_bytes),
+    ("tidegate_log_oldest_offset", "The oldest line that is kept", |it| it.oldest_offset),
+    ("tidegate_log_next_offset", "The offset of the next line", |it| it.next_offset),
+];
+
+const COUNTERS: &[Number] = &[
+    ("tidegate_log_lines", "Lines written", |it| it.lines),
+    ("tidegate_log_bytes", "Bytes of lines written", |it| it.bytes),
+    ("tidegate_log_failed_writes", "Flushes that the disk refused", |it| it.failed_writes),
+    ("tidegate_log_suspect_files", "Files given up because they could not be synced", |it| it.suspect_files),
+    ("tidegate_log_lost_lines", "Lines acknowledged in memory that the disk refused", |it| it.lost_lines),
+    ("tidegate_log_quarantined_files", "Damaged files set aside at the start", |it| it.quarantined_files),
+    ("tidegate_log_quarantined_bytes", "Bytes of these", |it| it.quarantined_bytes),
+    ("tidegate_log_removed_segments", "Segments that retention removed", |it| it.removed_segments),
+    ("tidegate_log_damaged_blocks", "Blocks that could not be read back", |it| it.damaged_blocks),
+];
+
+impl Family for LogMetrics {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let partitions = self.0.statistics().partitions;
+        let numbered: Vec<(String, &PartitionStatistics)> =
+            partitions.iter().enumerate().map(|(number, it)| (number.to_string(), it)).collect();
+        for (name, help, read) in GAUGES {
+            families.gauges(name, help, |series| {
+                numbered.iter().try_for_each(|(number, it)| series(&[("partition", number)], read(it)))
+            })?;
+        }
+        for (name, help, read) in COUNTERS {
+            families.counters(name, help, |series| {
+                numbered.iter().try_for_each(|(number, it)| series(&[("partition", number)], read(it)))
+            })?;
+        }
+        families.histograms("tidegate_log_flush_seconds", "Time that flushes took", |series| {
+            numbered.iter().try_for_each(|(number, it)| {
+                let bounds = FLUSH_BOUNDS_US.iter().map(|us| micros(*us)).chain([f64::INFINITY]);
+                let buckets: Vec<(f64, u64)> = bounds.zip(it.flushes).collect();
+                series(&[("partition", number)], micros(it.flush_us), &buckets)
+            })
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a time shown to people")]
+fn micros(us: u64) -> f64 {
+    us as f64 / 1e6
+}

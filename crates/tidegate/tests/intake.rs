@@ -1,0 +1,155 @@
+//! The intake in the built binary, as its clients and operators meet it.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::{Tidegate, agent, binary};
+
+const BATCH: &str = r#"{"metrics":[{"name":"cpu.usage","value":81.5,"tags":{"host":"a"}}]}"#;
+const ON_FREE_PORTS: [(&str, &str); 1] = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+
+fn url(service: &Tidegate, path: &str) -> String {
+    format!("http://{}{path}", service.intake.unwrap())
+}
+
+fn post(service: &Tidegate, body: &str) -> (u16, Value) {
+    let mut reply = agent().post(url(service, "/metrics")).send(body).unwrap();
+    (reply.status().as_u16(), reply.body_mut().read_json().unwrap_or_default())
+}
+
+/// What `tidegate intake tail` prints.
+fn tail(service: &Tidegate, arguments: &[&str]) -> String {
+    let server = url(service, "");
+    let mut command = binary();
+    let ran = command.args(["intake", "tail", "--server", &server]).args(arguments).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// Stops `service` with a signal and starts again on the same data.
+fn restarted(service: Tidegate, signal: &str) -> Tidegate {
+    service.signal(signal);
+    let folder = tempfile::tempdir().unwrap();
+    let data = service.path().join("tidegate-data");
+    let (saved, ended) = service.wait_keeping_data();
+    assert!(signal == "KILL" || ended.status.success(), "{}", ended.output);
+    fs::rename(&data, folder.path().join("tidegate-data")).unwrap();
+    drop(saved);
+    Tidegate::start_in(folder, &[], &ON_FREE_PORTS)
+}
+
+#[test]
+fn fault_26_what_was_acknowledged_is_there_after_a_kill() {
+    let service = Tidegate::start(&[], &[]);
+    for _ in 0..20 {
+        assert_eq!(post(&service, BATCH), (200, json!({"success": true, "metrics_processed": 1})));
+    }
+    let before = tail(&service, &["-n", "100"]);
+    assert_eq!(before.lines().count(), 20);
+    let again = restarted(service, "KILL");
+    assert_eq!(tail(&again, &["-n", "100"]), before);
+    assert_eq!(tail(&again, &["-n", "3"]).lines().count(), 3);
+    assert_eq!(post(&again, BATCH).0, 200);
+    assert_eq!(tail(&again, &["-n", "100"]).lines().count(), 21);
+}
+
+#[test]
+fn what_was_acknowledged_in_memory_is_there_after_sigterm() {
+    let service = Tidegate::start(&[], &[("TIDEGATE_INTAKE_ACKNOWLEDGE", "memory")]);
+    for _ in 0..20 {
+        assert_eq!(post(&service, BATCH).0, 200);
+    }
+    let again = restarted(service, "TERM");
+    assert_eq!(tail(&again, &["-n", "100"]).lines().count(), 20);
+}
+
+#[test]
+fn sigterm_without_traffic_ends_the_process() {
+    let service = Tidegate::start(&[], &[]);
+    service.signal("TERM");
+    let ended = service.wait();
+    assert!(ended.status.success(), "{}", ended.output);
+}
+
+#[test]
+fn the_intake_can_be_left_out() {
+    let service = Tidegate::start(&[], &[("TIDEGATE_INTAKE_LISTEN", "off")]);
+    assert_eq!(service.intake, None);
+    assert!(!service.path().join("tidegate-data/intake").exists());
+    let mut page = agent().get(service.url("/metrics")).call().unwrap();
+    assert!(!page.body_mut().read_to_string().unwrap().contains("tidegate_intake"));
+}
+
+#[test]
+fn its_numbers_are_on_both_pages_and_promtool_reads_them() {
+    let service = Tidegate::start(&[], &[]);
+    assert_eq!(post(&service, BATCH).0, 200);
+    assert_eq!(post(&service, "{}").0, 400);
+    let pages = [
+        agent().get(service.url("/metrics")).call().unwrap(),
+        agent().get(url(&service, "/metrics")).header("accept", "text/plain").call().unwrap(),
+    ];
+    for mut page in pages {
+        let text = page.body_mut().read_to_string().unwrap();
+        for line in [
+            "tidegate_intake_metrics_total{protocol=\"json\"} 1",
+            "tidegate_intake_refused_total{reason=\"invalid\"} 1",
+            "tidegate_log_lines_total{partition=\"0\"} 1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} in {text}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("page");
+        fs::write(&file, &text).unwrap();
+        let mut checked = Command::new("promtool");
+        checked.args(["check", "metrics"]).stdin(fs::File::open(&file).unwrap());
+        let checked = checked.output().unwrap();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    }
+}
+
+#[test]
+fn policies_that_the_intake_lists_limit_each_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    let text = "intake.policies = ['batches']\nintake.client_header = 'x-client'\n\
+                [[policy]]\nname = 'batches'\nlimit = 2\nwindow_seconds = 3600\n";
+    fs::write(&file, text).unwrap();
+    let service = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+    let send = |client: &str| {
+        let reply = agent().post(url(&service, "/metrics")).header("x-client", client).send(BATCH).unwrap();
+        (reply.status().as_u16(), reply.headers().contains_key("retry-after"))
+    };
+    assert_eq!(
+        [send("a"), send("a"), send("a"), send("b")],
+        [(200, false), (200, false), (429, true), (200, false)]
+    );
+}
+
+#[test]
+fn fault_45_a_public_intake_needs_a_token_and_a_token_is_asked_for() {
+    let refused = binary().arg("serve").env("TIDEGATE_INTAKE_LISTEN", "0.0.0.0:0").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(said.contains("intake.listen") && said.contains("ingest"), "{said}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    // The digest of `canary-7f3a-canary`.
+    let digest =
+        Command::new("sh").args(["-c", "printf %s canary-7f3a-canary | sha256sum"]).output().unwrap();
+    let digest = String::from_utf8_lossy(&digest.stdout)[..64].to_owned();
+    let text = format!("[[token]]\nname = 'agent'\nscopes = ['ingest']\nsha256 = '{digest}'\n");
+    fs::write(&file, text).unwrap();
+    let service = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+    assert_eq!(post(&service, BATCH).0, 401);
+    let bearer = "Bearer canary-7f3a-canary";
+    let reply = agent().post(url(&service, "/metrics")).header("authorization", bearer).send(BATCH).unwrap();
+    assert_eq!(reply.status(), 200);
+    let read = agent().get(url(&service, "/v1/intake/read")).header("authorization", bearer).call().unwrap();
+    assert_eq!(read.status(), 403);
+}
