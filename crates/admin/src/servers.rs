@@ -52,6 +52,7 @@ static RESP: Words = Words {
 pub struct Servers {
     http: Vec<(&'static str, Arc<Stats>)>,
     resp: Vec<(&'static str, Arc<Stats>)>,
+    streams: Vec<(&'static str, Arc<Stats>)>,
 }
 
 impl Servers {
@@ -66,6 +67,13 @@ impl Servers {
     #[must_use]
     pub fn with_resp(mut self, name: &'static str, stats: Arc<Stats>) -> Self {
         self.resp.push((name, stats));
+        self
+    }
+
+    /// Adds a server that has connections and no requests.
+    #[must_use]
+    pub fn with_streams(mut self, name: &'static str, stats: Arc<Stats>) -> Self {
+        self.streams.push((name, stats));
         self
     }
 }
@@ -91,9 +99,9 @@ fn total(route: &RouteTotals) -> u64 {
 
 impl Family for Servers {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let (http, resp) = (read(&self.http), read(&self.resp));
-        connections(families, &[&http, &resp])?;
-        handshakes(families, &[&http, &resp])?;
+        let (http, resp, streams) = (read(&self.http), read(&self.resp), read(&self.streams));
+        connections(families, &[&http, &resp, &streams])?;
+        handshakes(families, &[&http, &resp, &streams])?;
         answers(families, &HTTP, &http)?;
         answers(families, &RESP, &resp)
     }

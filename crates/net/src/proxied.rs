@@ -41,18 +41,34 @@ pub struct NotANetwork;
 
 /// Why a connection does not say whose it is.
 #[derive(Debug, Error)]
-pub(crate) enum Unproxied {
+pub enum Unproxied {
+    /// It comes from somewhere else.
     #[error("the peer is none of the proxies")]
     Untrusted,
+    /// The header took too long.
     #[error("the header did not arrive in time")]
     TooSlow,
+    /// There is none.
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    /// The connection ended before its end.
     #[error("the connection broke off in the header: {0}")]
     Broken(#[from] io::Error),
 }
 
 impl Network {
+    /// An address in it.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many bits its addresses have in common.
+    #[must_use]
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// Whether the address is in it; one of version 4 that is written as one of version 6 is what it is.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -100,7 +116,10 @@ impl Proxied {
 
     /// Reads the header of a connection from `peer`, and no byte behind it: the client's address, or the proxy's
     /// own if the connection is its own.
-    pub(crate) async fn read<S>(&self, stream: &mut S, peer: SocketAddr) -> Result<SocketAddr, Unproxied>
+    ///
+    /// # Errors
+    /// When the peer is no proxy, or no whole header came in time.
+    pub async fn read<S>(&self, stream: &mut S, peer: SocketAddr) -> Result<SocketAddr, Unproxied>
     where
         S: AsyncRead + Unpin,
     {

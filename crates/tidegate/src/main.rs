@@ -11,6 +11,7 @@ use tidegate::commands::{
     compare::Compare,
     config::Config,
     decide::Decide,
+    edge::EdgeCommand,
     explain::Explain,
     gateway::GatewayCommand,
     import::Import,
@@ -43,6 +44,7 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    Edge(EdgeCommand),
     #[command(subcommand)]
     Explain(Explain),
     Gateway(GatewayCommand),
@@ -85,6 +87,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Edge(edge) => edge.run(environment, &mut out),
         Command::Explain(explain) => explain.run(&mut out),
         Command::Gateway(gateway) => gateway.run(&mut out),
         Command::Import(import) => import.run(&mut out),

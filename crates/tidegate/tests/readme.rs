@@ -118,6 +118,28 @@ fn what_the_intake_of_the_readme_has_acknowledged_is_there_after_a_kill() {
 }
 
 #[test]
+fn the_edge_of_the_readme_finds_the_nearest_backend_and_moves_clients_when_it_dies() {
+    let ports = [8080, 3001, 3002, 3003];
+    let ports = ports.map(|port| (port.to_string(), tidegate_testkit::free_port().to_string()));
+    let http = tidegate_testkit::free_port();
+    let with_free_ports = |text: String| {
+        ports.iter().fold(text, |text, (port, free)| text.replace(&format!(":{port}"), &format!(":{free}")))
+    };
+    let file = with_free_ports(block_after("edge.toml of crates/tidegate/tests/readme.rs -->"));
+    let script = with_free_ports(block_after("tests/readme.rs: edge -->"));
+    let script = script.replace("explain edge ", &format!("explain edge --server http://127.0.0.1:{http} "));
+    let others = format!(
+        "export TIDEGATE_HTTP_LISTEN=127.0.0.1:{http} TIDEGATE_GRPC_LISTEN=127.0.0.1:0 \
+         TIDEGATE_RESP_LISTEN=127.0.0.1:0 TIDEGATE_EDGE_API_LISTEN=127.0.0.1:0"
+    );
+    let ran = shell(&format!("{others}\ncat > edge.toml <<'END'\n{file}END\n{script}"));
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let shown = include_str!("../../../README.md").split_once("tests/readme.rs: edge -->").unwrap().1;
+    let shown = shown.split_once("It prints:").unwrap().1.split_once("```text\n").unwrap().1;
+    assert_eq!(said, shown.split_once("```").unwrap().0, "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
 fn redis_cli_is_answered_as_the_readme_says() {
     let service = Tidegate::start(&[], &[]);
     let script = block_after("tests/readme.rs: redis -->").replace("6380", &service.resp.port().to_string());

@@ -193,21 +193,27 @@ impl Backend {
     /// Takes a place, if it has one.
     #[must_use]
     pub fn take_place(self: &Arc<Self>) -> Option<Place> {
-        let limit = self.settings.hard_limit;
+        self.take_place_of(self.settings.hard_limit)
+    }
+
+    /// Takes a place, if it has one of `limit`: for who changes limits while backends stay.
+    #[must_use]
+    pub fn take_place_of(self: &Arc<Self>, limit: u32) -> Option<Place> {
         let taken =
             self.in_flight.fetch_update(Relaxed, Relaxed, |held| (held < limit).then(|| held + 1)).is_ok();
         taken.then(|| Place { backend: Arc::clone(self) })
     }
 
-    pub(crate) fn succeeded(&self, latency: u64, now: Tick, ejection: EjectionSettings) {
+    /// Takes note that it was reached, or answered, in `latency` nanoseconds.
+    pub fn succeeded(&self, latency: u64, now: Tick, ejection: EjectionSettings) {
         self.counts.successes.fetch_add(1, Relaxed);
         let mut seen = self.seen();
         seen.latency.observe(latency, now, DECAY);
         seen.ejection.succeeded(now, ejection);
     }
 
-    /// True if the backend has just been ejected.
-    pub(crate) fn failed(&self, now: Tick, ejection: EjectionSettings, may_eject: bool) -> bool {
+    /// Takes note of a failure. True if the backend has just been ejected, which `may_eject` can forbid.
+    pub fn failed(&self, now: Tick, ejection: EjectionSettings, may_eject: bool) -> bool {
         self.counts.failures.fetch_add(1, Relaxed);
         let mut seen = self.seen();
         let ejected = seen.ejection.failed(now, ejection, may_eject);

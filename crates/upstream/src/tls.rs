@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -85,16 +85,34 @@ impl TlsClient {
         Ok(Self { settings, config: Arc::new(config), name })
     }
 
+    /// The first message of a handshake with `target`: for a check of whether TLS is spoken there.
+    ///
+    /// # Errors
+    /// When the target has no name that could be asked for.
+    pub fn hello(&self, target: &Target) -> io::Result<Vec<u8>> {
+        let config = Arc::clone(&self.config);
+        let mut connection =
+            ClientConnection::new(config, self.name_of(target)?).map_err(io::Error::other)?;
+        let mut hello = Vec::new();
+        connection.write_tls(&mut hello)?;
+        Ok(hello)
+    }
+
+    /// The name that `target` must prove.
+    fn name_of(&self, target: &Target) -> io::Result<ServerName<'static>> {
+        match (&self.name, &target.host) {
+            (Some(name), _) => Ok(name.clone()),
+            (None, Host::Address(address)) => Ok(ServerName::from(*address)),
+            (None, Host::Name(name)) => ServerName::try_from(name.to_string()).map_err(io::Error::other),
+        }
+    }
+
     /// Makes the handshake with `target` on a connection to it.
     ///
     /// # Errors
     /// When the target does not prove its name, or the connection breaks.
     pub async fn handshake(&self, target: &Target, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let name = match (&self.name, &target.host) {
-            (Some(name), _) => name.clone(),
-            (None, Host::Address(address)) => ServerName::from(*address),
-            (None, Host::Name(name)) => ServerName::try_from(name.to_string()).map_err(io::Error::other)?,
-        };
+        let name = self.name_of(target)?;
         TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await
     }
 }

@@ -109,6 +109,44 @@ pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Mal
     }
 }
 
+/// The header that says that a connection is from `client` and was made to `server`. Addresses of different families
+/// are both written as IPv6 ones.
+#[must_use]
+pub fn header(of: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let [client, server] = [client, server].map(|it| SocketAddr::new(it.ip().to_canonical(), it.port()));
+    let v6 = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let ports = [client.port(), server.port()];
+    let mut addresses = Vec::new();
+    let (name, family) = match (client.ip(), server.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            addresses.extend([from, to].iter().flat_map(Ipv4Addr::octets));
+            ("TCP4", 0x11)
+        }
+        (from, to) => {
+            addresses.extend([from, to].into_iter().flat_map(|ip| v6(ip).octets()));
+            ("TCP6", 0x21)
+        }
+    };
+    match of {
+        Version::One if name == "TCP4" => {
+            format!("PROXY TCP4 {} {} {} {}\r\n", client.ip(), server.ip(), ports[0], ports[1]).into_bytes()
+        }
+        Version::One => {
+            let (from, to) = (v6(client.ip()), v6(server.ip()));
+            format!("PROXY TCP6 {from} {to} {} {}\r\n", ports[0], ports[1]).into_bytes()
+        }
+        Version::Two => {
+            addresses.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+            // Invariant: 12 or 36 bytes.
+            let length = u16::try_from(addresses.len()).unwrap_or(u16::MAX).to_be_bytes();
+            [&SIGNATURE[..], &[0x21, family], &length, &addresses].concat()
+        }
+    }
+}
+
 /// The first port behind the second address, whose place the second port is behind.
 fn source_port<const ADDRESS: usize>(rest: &[u8]) -> Result<u16, Malformed> {
     let (_, ports) = rest.split_first_chunk::<ADDRESS>().ok_or(Malformed)?;
@@ -130,6 +168,29 @@ mod tests {
         ] {
             let read = line(text.as_bytes()).map(|read| read.map(|address| address.to_string()));
             assert_eq!(read, Ok(address.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for (client, server) in [
+            ("192.0.2.1:56324", "192.0.2.2:443"),
+            ("[2001:db8::1]:1", "[::1]:2"),
+            ("192.0.2.1:7", "[2001:db8::2]:8"),
+            ("[::ffff:192.0.2.1]:9", "192.0.2.2:10"),
+        ] {
+            let [from, to] = [client, server].map(|text| text.parse::<SocketAddr>().expect("an address"));
+            let same = |read: Option<SocketAddr>| {
+                let read = read.expect("an address");
+                (read.ip().to_canonical(), read.port()) == (from.ip().to_canonical(), from.port())
+            };
+            let text = header(Version::One, from, to);
+            assert!(text.len() <= MAX_LINE && same(line(&text).expect("a line")), "{client}");
+            let bytes = header(Version::Two, from, to);
+            let (opening, rest) = bytes.split_first_chunk().expect("an opening");
+            assert_eq!(version(opening), Ok(Version::Two));
+            let (fixed, rest) = rest.split_first_chunk().expect("four bytes");
+            assert!(same(binary(*fixed, rest).expect("a header")), "{client}");
         }
     }
 

@@ -86,12 +86,21 @@ pub(super) async fn explain_route(
     State(shared): State<Arc<Shared>>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
-    let Some(routes) = &shared.routes else {
-        return Err(Refusal::not_found("route in this process"));
+    answer(shared.explainers.routes.as_ref(), "route in this process", query).await
+}
+
+/// What `explainer` says, if this process has one.
+pub(super) async fn answer(
+    explainer: Option<&Arc<dyn ExplainRoute>>,
+    missing: &str,
+    query: Option<String>,
+) -> Result<Json<Value>, Refusal> {
+    let Some(explainer) = explainer else {
+        return Err(Refusal::not_found(missing));
     };
     let query = query.unwrap_or_default();
     let parameters: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    let explained = routes.explain(&parameters).await;
+    let explained = explainer.explain(&parameters).await;
     explained.map(Json).map_err(|NoExplanation { parameter, problem, accepted }| {
         Refusal::field(format!("/{parameter}"), problem, accepted)
     })

@@ -13,6 +13,7 @@ mod changes;
 mod clients;
 mod documents;
 mod explain;
+mod explain_edge;
 mod limits;
 mod query;
 mod schema;
@@ -37,16 +38,29 @@ pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usa
 struct Shared {
     configuration: Configuration,
     limits: Arc<dyn Limits>,
-    routes: Option<Arc<dyn ExplainRoute>>,
+    explainers: Explainers,
+}
+
+/// Who explains what this process has, as values of the binary.
+#[derive(Clone, Debug, Default)]
+pub struct Explainers {
+    /// Routes of a gateway.
+    pub routes: Option<Arc<dyn ExplainRoute>>,
+    /// Placements of an edge.
+    pub edge: Option<Arc<dyn ExplainRoute>>,
+    /// The last of them.
+    pub edge_decisions: Option<Arc<dyn ExplainRoute>>,
 }
 
 /// Every route's template: the label values that metrics may use.
-pub const TEMPLATES: [&str; 18] = [
+pub const TEMPLATES: [&str; 20] = [
     "/api/v1/configure",
     "/api/v1/configure-client",
     "/api/v1/client-config/{client_id}",
     "/v1/explain",
     "/v1/explain/route",
+    "/v1/explain/edge",
+    "/v1/edge/decisions",
     "/v1/policies",
     "/v1/policies/{name}",
     "/v1/routes",
@@ -62,16 +76,15 @@ pub const TEMPLATES: [&str; 18] = [
     "/v1/clients/{client_id}/usage",
 ];
 
-/// The routes of the admin API over `configuration`, each of which may be had as `guard` says. `routes` explains
-/// routes, if this process has any.
+/// The routes of the admin API over `configuration`, each of which may be had as `guard` says.
 #[must_use]
 pub fn routes(
     guard: &Arc<Guard>,
     configuration: Configuration,
     limits: Arc<dyn Limits>,
-    routes: Option<Arc<dyn ExplainRoute>>,
+    explainers: Explainers,
 ) -> ApiRoutes {
-    let shared = Arc::new(Shared { configuration, limits, routes });
+    let shared = Arc::new(Shared { configuration, limits, explainers });
     ApiRoutes::new(router(shared), &TEMPLATES, guard)
 }
 
@@ -84,6 +97,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/client-config/{client_id}", client_config)
         .route("/v1/explain", get(explain::explain))
         .route("/v1/explain/route", get(explain::explain_route))
+        .route("/v1/explain/edge", get(explain_edge::explain_edge))
+        .route("/v1/edge/decisions", get(explain_edge::edge_decisions))
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
         .route("/v1/audit", get(audit::audit))
         .route("/v1/set-aside", get(set_aside::set_aside))
@@ -106,6 +121,8 @@ pub fn described() -> [Value; 2] {
             simple::delete_client_config,
             explain::explain,
             explain::explain_route,
+            explain_edge::explain_edge,
+            explain_edge::edge_decisions,
             audit::audit,
             set_aside::set_aside,
             usage::denied,

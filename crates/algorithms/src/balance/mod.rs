@@ -14,6 +14,7 @@
 //!
 //! Deliberately absent: addresses, connections, and counting what is in flight.
 
+pub mod affinity;
 pub mod budget;
 pub mod eligibility;
 pub mod ewma;

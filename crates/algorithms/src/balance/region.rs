@@ -9,9 +9,53 @@
 //!   tier 3   anywhere else
 //! ```
 //!
+//! Backends of equal location and priority form a zone, so that a tier is found once for all of them:
+//!
+//! ```text
+//!   priority 0 ──> tier 0: zones ──> members │ best score below 100? done, for no later tier can beat it
+//!                  tier 1: zones ──> members │ below 200? done ...
+//!   priority 1 ──> ... only if nothing of priority 0 has room
+//! ```
+//!
 //! A backend at its hard limit is never chosen. One at its soft limit has spent what its tier gives
 //! it, and [`Spill`] says whether its clients then go to the next tier. The hard limit is judged
 //! here on a reading; it is kept by reserving a place before connecting, which is not here.
+//!
+//! Rejected: one pass over all backends, which costs the same wherever the client is.
+
+use std::fmt;
+
+/// A country, by its two letters of ISO 3166-1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Country([u8; 2]);
+
+impl Country {
+    /// Reads two letters, in either case. `None`: it is something else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let letters: [u8; 2] = text.as_bytes().try_into().ok()?;
+        letters.iter().all(u8::is_ascii_alphabetic).then(|| Self(letters.map(|it| it.to_ascii_uppercase())))
+    }
+}
+
+impl fmt::Display for Country {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|letter| write!(out, "{}", char::from(*letter)))
+    }
+}
+
+/// A region, by its number among the names of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Region(pub u16);
+
+/// Where somebody is, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// The country.
+    pub country: Option<Country>,
+    /// The region.
+    pub region: Option<Region>,
+}
 
 /// How far a backend is from a client, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,8 +70,45 @@ pub enum Tier {
     Elsewhere = 3,
 }
 
+impl Tier {
+    /// All of them, nearest first.
+    pub const ALL: [Self; 4] = [Self::Country, Self::Region, Self::Node, Self::Elsewhere];
+
+    /// How far `backend` is from `client`, asked at a node in the region `node`. What is not known is
+    /// equal to nothing.
+    #[must_use]
+    pub fn of(client: Location, backend: Location, node: Option<Region>) -> Self {
+        if backend.country.is_some() && backend.country == client.country {
+            Self::Country
+        } else if backend.region.is_some() && backend.region == client.region {
+            Self::Region
+        } else if backend.region.is_some() && backend.region == node {
+            Self::Node
+        } else {
+            Self::Elsewhere
+        }
+    }
+
+    /// Its word in explanations and logs.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Country => "country",
+            Self::Region => "region",
+            Self::Node => "node",
+            Self::Elsewhere => "elsewhere",
+        }
+    }
+
+    /// The score of an idle backend of this tier: no backend of it scores less.
+    fn least_score(self) -> f64 {
+        f64::from(self as u8) * 100.0
+    }
+}
+
 /// When clients of a full tier go to the next one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Spill {
     /// Never: a full tier refuses.
     Never,
@@ -38,13 +119,25 @@ pub enum Spill {
     AtHard,
 }
 
-/// What placement needs to know of one backend.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
-    /// How far it is.
-    pub tier: Tier,
-    /// Its connections.
-    pub connections: u32,
+impl Spill {
+    /// Its word in the configuration.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::AtSoft => "at-soft",
+            Self::AtHard => "at-hard",
+        }
+    }
+}
+
+/// What the configuration says of one backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Where it is.
+    pub location: Location,
+    /// Backends of a higher number are used when none of a lower one has room.
+    pub priority: u16,
     /// Connections that it is meant to have; 0 counts as 1.
     pub soft_limit: u32,
     /// Connections that it may have.
@@ -54,35 +147,140 @@ pub struct Load {
     pub weight: u32,
 }
 
-impl Load {
-    /// The score of a backend, lower is better; `None`: it may not be chosen.
+impl Member {
+    /// What a connection adds to its score, the tier aside.
+    fn cost(&self) -> f64 {
+        1.0 / (f64::from(self.soft_limit.max(1)) * f64::from(self.weight.max(1)))
+    }
+
+    /// Its score at a distance of `tier`, lower is better; `None`: it is at its hard limit.
     #[must_use]
-    pub fn score(&self, spill: Spill) -> Option<f64> {
-        if self.connections >= self.hard_limit {
+    pub fn score(&self, tier: Tier, load: Load, spill: Spill) -> Option<f64> {
+        let Load { connections, factor } = load;
+        if connections >= self.hard_limit {
             return None;
         }
-        let used = f64::from(self.connections) / f64::from(self.soft_limit.max(1));
-        let penalty = if spill == Spill::AtSoft && used >= 1.0 { 1.0 } else { 0.0 };
-        let tier = f64::from(self.tier as u8) + penalty;
-        Some(tier * 100.0 + used / f64::from(self.weight.max(1)))
+        let penalty =
+            if spill == Spill::AtSoft && connections >= self.soft_limit.max(1) { 100.0 } else { 0.0 };
+        Some(tier.least_score() + penalty + f64::from(connections) * self.cost() * factor)
     }
 }
 
-/// The best of `count` backends: the first with the lowest score. `load` gives `None` for those that are
-/// not to be used. `None`: there is none.
-pub fn pick(count: usize, spill: Spill, load: impl Fn(usize) -> Option<Load>) -> Option<usize> {
-    let mut best: Option<(usize, f64)> = None;
-    let mut nearest = Tier::Elsewhere;
-    for index in 0..count {
-        let Some(load) = load(index) else { continue };
-        nearest = nearest.min(load.tier);
-        if let Some(score) = load.score(spill)
-            && best.is_none_or(|(_, lowest)| score < lowest)
-        {
-            best = Some((index, score));
+/// What a backend carries at the moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Its connections.
+    pub connections: u32,
+    /// How many times over they count: 1, and more while it starts slowly.
+    pub factor: f64,
+}
+
+/// The backend that a connection goes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chosen {
+    /// Its position.
+    pub index: usize,
+    /// How far it is.
+    pub tier: Tier,
+    /// Its score, the lowest of all.
+    pub score: f64,
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unplaced {
+    /// None is to be used.
+    None,
+    /// Those that are to be used have no room.
+    Full,
+}
+
+/// The backends of one app, arranged for picking.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    members: Vec<Member>,
+    /// By priority; within it in no order that matters.
+    zones: Vec<Zone>,
+    /// Positions and what a pick reads of each, zone after zone.
+    placed: Vec<(usize, Member)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    priority: u16,
+    location: Location,
+    first: usize,
+    end: usize,
+}
+
+impl Layout {
+    /// Arranges `members`; positions are those in this list.
+    #[must_use]
+    pub fn new(members: Vec<Member>) -> Self {
+        let mut placed: Vec<(usize, Member)> = members.iter().copied().enumerate().collect();
+        // Stable, so that members of a zone stay in their order.
+        placed.sort_by_key(|(_, member)| (member.priority, member.location));
+        let mut zones: Vec<Zone> = Vec::new();
+        for (place, (_, member)) in placed.iter().enumerate() {
+            let (priority, location) = (member.priority, member.location);
+            match zones.last_mut() {
+                Some(zone) if (zone.priority, zone.location) == (priority, location) => zone.end = place + 1,
+                _ => zones.push(Zone { priority, location, first: place, end: place + 1 }),
+            }
         }
+        Self { members, zones, placed }
     }
-    let (index, _) = best?;
-    let stays = spill != Spill::Never || load(index).is_some_and(|chosen| chosen.tier == nearest);
-    stays.then_some(index)
+
+    /// What is known of the backend at `index`.
+    #[must_use]
+    pub fn member(&self, index: usize) -> Option<&Member> {
+        self.members.get(index)
+    }
+
+    /// The best backend for a client: the one with the lowest score, the first of several. `load` is asked for
+    /// each backend that may win, by its position, and gives `None` for those that are not to be used.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn pick(
+        &self,
+        client: Location,
+        node: Option<Region>,
+        spill: Spill,
+        load: impl Fn(usize) -> Option<Load>,
+    ) -> Result<Chosen, Unplaced> {
+        let mut is_any_usable = false;
+        for zones in self.zones.chunk_by(|one, other| one.priority == other.priority) {
+            let mut best: Option<Chosen> = None;
+            for tier in Tier::ALL {
+                if best.is_some_and(|best| best.score < tier.least_score()) {
+                    break;
+                }
+                for zone in zones.iter().filter(|zone| Tier::of(client, zone.location, node) == tier) {
+                    for (index, member) in &self.placed[zone.first..zone.end] {
+                        let Some(load) = load(*index) else { continue };
+                        is_any_usable = true;
+                        let Some(score) = member.score(tier, load, spill) else { continue };
+                        let found = Chosen { index: *index, tier, score };
+                        if best.is_none_or(|best| found.is_better_than(&best)) {
+                            best = Some(found);
+                        }
+                    }
+                }
+                if spill == Spill::Never && is_any_usable {
+                    return best.ok_or(Unplaced::Full);
+                }
+            }
+            if let Some(best) = best {
+                return Ok(best);
+            }
+        }
+        Err(if is_any_usable { Unplaced::Full } else { Unplaced::None })
+    }
+}
+
+impl Chosen {
+    fn is_better_than(&self, other: &Self) -> bool {
+        self.score < other.score || (self.score == other.score && self.index < other.index)
+    }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::budget::Budget;
 use super::eligibility::{Ejection, EjectionSettings, Health, Thresholds, is_panic, may_eject};
 use super::ewma::{DECAY, PeakEwma};
-use super::region::{Load, Spill, Tier};
+use super::region::{Chosen, Country, Layout, Load, Location, Member, Region, Spill, Tier, Unplaced};
 use super::ring::{BOUND, Ring, is_within_bound};
 use super::*;
 use crate::time::{SECOND, Tick};
@@ -208,28 +208,132 @@ fn at_most_half_are_ejected_and_too_few_are_all() {
     assert!(is_panic(0, 1) && is_panic(1, 3) && !is_panic(1, 2) && !is_panic(0, 0));
 }
 
-fn load(tier: Tier, connections: u32) -> Load {
-    Load { tier, connections, soft_limit: 100, hard_limit: 150, weight: 2 }
+const NODE: Region = Region(9);
+
+fn country(letters: &str) -> Country {
+    Country::parse(letters).expect("two letters")
+}
+
+fn client() -> Location {
+    Location { country: Some(country("BR")), region: Some(Region(0)) }
+}
+
+/// A place that is as far from [`client`] as `tier` says.
+fn at(tier: Tier) -> Location {
+    let (country, region) = match tier {
+        Tier::Country => (client().country, None),
+        Tier::Region => (None, client().region),
+        Tier::Node => (None, Some(NODE)),
+        Tier::Elsewhere => (None, Some(Region(5))),
+    };
+    Location { country, region }
+}
+
+fn member(tier: Tier) -> Member {
+    Member { location: at(tier), priority: 0, soft_limit: 100, hard_limit: 150, weight: 2 }
+}
+
+/// A pick among members with so many connections each.
+fn pick(spill: Spill, members: &[(Member, u32)]) -> Result<Chosen, Unplaced> {
+    let layout = Layout::new(members.iter().map(|(member, _)| *member).collect());
+    layout
+        .pick(client(), Some(NODE), spill, |index| Some(Load { connections: members[index].1, factor: 1.0 }))
 }
 
 #[test]
 fn near_backends_win_until_their_limit() {
-    let pick = |spill, loads: &[Load]| region::pick(loads.len(), spill, |index| Some(loads[index]));
-    let near_full = [load(Tier::Elsewhere, 0), load(Tier::Country, 149), load(Tier::Region, 0)];
-    assert_eq!(pick(Spill::AtHard, &near_full), Some(1));
-    assert_eq!(pick(Spill::AtSoft, &near_full), Some(2));
-    let near_gone = [load(Tier::Elsewhere, 0), load(Tier::Country, 150), load(Tier::Region, 0)];
-    assert_eq!(pick(Spill::AtHard, &near_gone), Some(2));
-    assert_eq!(pick(Spill::Never, &near_gone), None);
-    assert_eq!(pick(Spill::AtHard, &[load(Tier::Country, 150)]), None);
-    let equal = [load(Tier::Node, 40), load(Tier::Node, 39), load(Tier::Node, 39)];
-    assert_eq!(pick(Spill::AtHard, &equal), Some(1), "the first of the least loaded");
+    let index = |spill, loads: &[(Tier, u32)]| {
+        let members: Vec<_> = loads.iter().map(|(tier, connections)| (member(*tier), *connections)).collect();
+        pick(spill, &members).map(|chosen| chosen.index)
+    };
+    let near_full = [(Tier::Elsewhere, 0), (Tier::Country, 149), (Tier::Region, 0)];
+    assert_eq!(index(Spill::AtHard, &near_full), Ok(1));
+    assert_eq!(index(Spill::AtSoft, &near_full), Ok(2));
+    let near_gone = [(Tier::Elsewhere, 0), (Tier::Country, 150), (Tier::Region, 0)];
+    assert_eq!(index(Spill::AtHard, &near_gone), Ok(2));
+    assert_eq!(index(Spill::Never, &near_gone), Err(Unplaced::Full));
+    assert_eq!(index(Spill::AtHard, &[(Tier::Country, 150)]), Err(Unplaced::Full));
+    assert_eq!(index(Spill::AtHard, &[]), Err(Unplaced::None));
+    let equal = [(Tier::Node, 40), (Tier::Node, 39), (Tier::Node, 39)];
+    assert_eq!(index(Spill::AtHard, &equal), Ok(1), "the first of the least loaded");
 }
 
 #[test]
 fn scores_are_those_that_the_pages_state() {
-    let scored = |load: Load| load.score(Spill::AtHard).expect("below its hard limit");
-    assert!((scored(load(Tier::Region, 50)) - 100.25).abs() < 1e-9);
-    let zeroes = Load { soft_limit: 0, weight: 0, ..load(Tier::Country, 3) };
-    assert!((scored(zeroes) - 3.0).abs() < 1e-9);
+    let scored = |member: Member, tier, connections| {
+        member.score(tier, Load { connections, factor: 1.0 }, Spill::AtHard).expect("below its hard limit")
+    };
+    assert!((scored(member(Tier::Region), Tier::Region, 50) - 100.25).abs() < 1e-9);
+    let zeroes = Member { soft_limit: 0, weight: 0, ..member(Tier::Country) };
+    assert!((scored(zeroes, Tier::Country, 3) - 3.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_backend_that_starts_slowly_has_a_tenth_of_the_others_connections() {
+    let layout = Layout::new(vec![member(Tier::Node); 2]);
+    let mut connections = [0_u32, 0];
+    for _ in 0..110 {
+        let factors = [1.0 / slow_start::LEAST, 1.0];
+        let load = |index: usize| Some(Load { connections: connections[index], factor: factors[index] });
+        let chosen = layout.pick(client(), Some(NODE), Spill::AtHard, load).expect("there is room");
+        connections[chosen.index] += 1;
+    }
+    assert_eq!(connections, [10, 100]);
+}
+
+#[test]
+fn a_later_priority_is_for_when_the_ones_before_have_no_room() {
+    let backup = Member { priority: 7, ..member(Tier::Country) };
+    let main = member(Tier::Elsewhere);
+    let index = |spill, loads| pick(spill, &[(backup, 0), (main, loads)]).map(|chosen| chosen.index);
+    assert_eq!(index(Spill::AtHard, 149), Ok(1));
+    assert_eq!(index(Spill::AtHard, 150), Ok(0));
+    assert_eq!(index(Spill::Never, 150), Err(Unplaced::Full));
+}
+
+#[test]
+fn what_is_not_known_of_a_place_is_equal_to_nothing() {
+    let nowhere = Location::default();
+    assert_eq!(Tier::of(nowhere, nowhere, None), Tier::Elsewhere);
+    assert_eq!(Tier::of(nowhere, at(Tier::Node), Some(NODE)), Tier::Node);
+    assert_eq!(Country::parse("br"), Some(country("BR")));
+    assert_eq!((Country::parse("bra"), Country::parse("b1"), Country::parse("")), (None, None, None));
+    assert_eq!(country("BR").to_string(), "BR");
+}
+
+/// The best by looking at all of them in turn.
+fn oracle(spill: Spill, members: &[(Member, u32)]) -> Result<usize, Unplaced> {
+    let tier = |member: &Member| Tier::of(client(), member.location, Some(NODE));
+    let first =
+        members.iter().map(|(member, _)| (member.priority, tier(member))).min().ok_or(Unplaced::None)?;
+    let mut best: Option<(u16, f64, usize)> = None;
+    for (index, (member, connections)) in members.iter().enumerate() {
+        if spill == Spill::Never && (member.priority, tier(member)) != first {
+            continue;
+        }
+        let load = Load { connections: *connections, factor: 1.0 };
+        let Some(score) = member.score(tier(member), load, spill) else { continue };
+        if best.is_none_or(|(priority, lowest, _)| (member.priority, score) < (priority, lowest)) {
+            best = Some((member.priority, score, index));
+        }
+    }
+    best.map(|(_, _, index)| index).ok_or(Unplaced::Full)
+}
+
+proptest! {
+    /// Looking at near zones first finds what looking at all backends finds, loads above a whole tier included.
+    #[test]
+    fn zones_hide_no_better_backend(
+        backends in proptest::collection::vec((0usize..4, 0u16..3, 1u32..4, 0u32..400, 1u32..400, 1u32..4), 0..20),
+        spill in prop_oneof![Just(Spill::Never), Just(Spill::AtSoft), Just(Spill::AtHard)],
+    ) {
+        let members: Vec<(Member, u32)> = backends
+            .into_iter()
+            .map(|(tier, priority, soft_limit, connections, hard_limit, weight)| {
+                let location = at(Tier::ALL[tier]);
+                (Member { location, priority, soft_limit, hard_limit, weight }, connections)
+            })
+            .collect();
+        prop_assert_eq!(pick(spill, &members).map(|chosen| chosen.index), oracle(spill, &members));
+    }
 }

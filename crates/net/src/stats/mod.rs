@@ -87,6 +87,12 @@ impl Stats {
         Self { cores, names: names.iter().map(|name| name.as_ref().into()).collect() }
     }
 
+    /// How many cores it has counters for.
+    #[must_use]
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
     /// The counters that core `index` writes; indices wrap around.
     #[must_use]
     pub fn core(&self, index: usize) -> &CoreStats {

@@ -80,16 +80,19 @@ pub(super) struct Place {
 /// Replies, rendered once.
 pub(super) struct Replies {
     plain: Vec<u8>,
-    body_bytes: usize,
+    body: Vec<u8>,
     pieces: usize,
 }
 
 impl Replies {
     pub(super) fn new(options: &Options) -> Self {
-        let body_bytes = options.body_bytes as usize;
+        let body = match &options.body {
+            Some(text) => text.as_bytes().to_vec(),
+            None => vec![b'x'; options.body_bytes as usize],
+        };
         let mut plain = Vec::new();
-        render(200, true, body_bytes, &mut plain);
-        Self { plain, body_bytes, pieces: options.body_pieces.max(1) as usize }
+        render(200, true, &body, &mut plain);
+        Self { plain, body, pieces: options.body_pieces.max(1) as usize }
     }
 
     /// The usual reply, whole.
@@ -99,24 +102,24 @@ impl Replies {
 
     /// A reply with another status or that closes; in pieces, only its head and first piece.
     pub(super) fn first(&self, status: u16, keep_alive: bool, out: &mut Vec<u8>) {
-        render(status, keep_alive, self.body_bytes, out);
+        render(status, keep_alive, &self.body, out);
         let later: usize = (1..self.pieces).map(|index| self.piece(index)).sum();
         out.truncate(out.len() - later);
     }
 
     /// Length of a piece of the body.
     pub(super) fn piece(&self, index: usize) -> usize {
-        self.body_bytes / self.pieces + usize::from(index < self.body_bytes % self.pieces)
+        self.body.len() / self.pieces + usize::from(index < self.body.len() % self.pieces)
     }
 }
 
-/// Appends a reply with a body of so many `x`.
-fn render(status: u16, keep_alive: bool, body: usize, out: &mut Vec<u8>) {
+/// Appends a reply with this body.
+fn render(status: u16, keep_alive: bool, body: &[u8], out: &mut Vec<u8>) {
     let connection = if keep_alive { "" } else { "Connection: close\r\n" };
     // Writing to a Vec cannot fail.
-    write!(out, "HTTP/1.1 {status} Stub\r\nContent-Length: {body}\r\n{connection}\r\n")
+    write!(out, "HTTP/1.1 {status} Stub\r\nContent-Length: {}\r\n{connection}\r\n", body.len())
         .expect("a Vec takes all bytes");
-    out.resize(out.len() + body, b'x');
+    out.extend_from_slice(body);
 }
 
 /// Appends a JSON reply.
@@ -139,7 +142,7 @@ mod tests {
         (options.body_bytes, options.body_pieces) = (10, 4);
         let replies = Replies::new(&options);
         let (mut whole, mut first) = (Vec::new(), Vec::new());
-        render(200, true, 10, &mut whole);
+        render(200, true, &[b'x'; 10], &mut whole);
         replies.first(200, true, &mut first);
         let rest: usize = (1..4).map(|index| replies.piece(index)).sum();
         assert_eq!((first.len() + rest, replies.piece(0)), (whole.len(), 3));

@@ -33,6 +33,8 @@ pub struct Options {
     pub admission: Option<Admission>,
     /// Length of the body.
     pub body_bytes: u32,
+    /// What the body says, which `body_bytes` is the length of; without it, so many `x`.
+    pub body: Option<Box<str>>,
     /// The body is sent in this many pieces...
     pub body_pieces: u32,
     /// ...with this pause between two.
@@ -140,6 +142,7 @@ impl Options {
             leak_bytes: 0,
             admission: None,
             body_bytes: 2,
+            body: None,
             body_pieces: 1,
             body_gap: Duration::ZERO,
             burn: Duration::ZERO,
@@ -151,6 +154,6 @@ impl Options {
     /// Nothing is planted: requests can be answered without looking at any shared state.
     pub(super) fn is_plain(&self) -> bool {
         let plain = Self { threads: self.threads, backlog: self.backlog, ..Self::new(self.listen) };
-        *self == Self { body_bytes: self.body_bytes, ..plain }
+        *self == Self { body_bytes: self.body_bytes, body: self.body.clone(), ..plain }
     }
 }

@@ -49,8 +49,12 @@ impl Check {
                     0 => String::new(),
                     _ => format!(", upstreams: {upstreams}, routes: {routes}"),
                 };
+                let edge = match loaded.config.edge.backends.len() {
+                    0 => String::new(),
+                    backends => format!(", backends: {backends}"),
+                };
                 let file = self.file.display();
-                writeln!(out, "{file}: good (policies: {policies}, overrides: {overrides}{gateway})")?;
+                writeln!(out, "{file}: good (policies: {policies}, overrides: {overrides}{gateway}{edge})")?;
                 write_routes(&loaded.config, out)?;
                 self.samples.describe(&layers.set, loaded.config.settings.on_no_match, out)?;
                 if let Some(leases) = lease_config(&loaded.config.settings) {

@@ -1,6 +1,7 @@
-//! `tidegate explain route`: asks a running gateway which way a request would take, and why.
+//! `tidegate explain`: asks a running service which way a request or a connection would take, and why.
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,6 +23,28 @@ pub enum Explain {
     /// Says which route a request would take and why not the others, what its limits would say, and which server
     /// would get it. Charges and sends nothing.
     Route(ExplainRoute),
+    /// Says which backend of the edge a connection would get, every backend's score, and why that one wins.
+    Edge(ExplainEdge),
+}
+
+/// A connection that is asked about.
+#[derive(Debug, clap::Args)]
+pub struct ExplainEdge {
+    /// Whose it would be.
+    #[arg(long, value_name = "ADDRESS")]
+    client_ip: IpAddr,
+    /// The listener that it would come to; the first one if there are several.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listener: Option<String>,
+    /// The server name that it would ask for by TLS.
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// Print the whole answer, as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4000")]
+    server: String,
 }
 
 /// A request that is asked about.
@@ -36,34 +59,87 @@ pub struct ExplainRoute {
 }
 
 impl Explain {
-    /// Asks, and prints the reply's JSON.
+    /// Asks, and prints the reply.
     ///
     /// # Errors
     /// If `out` cannot be written to.
     pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
-        let Self::Route(ExplainRoute { request, server }) = self;
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
-        let agent = ureq::Agent::new_with_config(config.build());
-        let url = format!("{}/v1/explain/route", server.trim_end_matches('/'));
-        let mut question = agent.get(&url).query_pairs(request);
-        if let Ok(token) = std::env::var(TOKEN_VARIABLE) {
-            question = question.header("authorization", format!("Bearer {token}"));
-        }
-        let answered = question.call().and_then(|mut reply| {
-            let status = reply.status();
-            Ok((status, reply.body_mut().read_json::<Value>()?))
-        });
-        match answered {
-            Ok((status, answer)) => {
-                out.write_all(terminal::for_output(&format!("{answer:#}\n")).as_bytes())?;
-                Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO_ANSWER) })
+        match self {
+            Self::Route(ExplainRoute { request, server }) => {
+                ask(&server, "/v1/explain/route", request, out, |answer| format!("{answer:#}\n"))
             }
-            Err(error) => {
-                terminal::say(&format!(
-                    "{url}: {error} (is `tidegate serve` running there? --server names another)\n"
-                ));
-                Ok(ExitCode::from(EXIT_NO_ANSWER))
+            Self::Edge(ExplainEdge { client_ip, listener, server_name, json, server }) => {
+                let mut question = vec![("client_ip".to_owned(), client_ip.to_string())];
+                question.extend(listener.map(|it| ("listener".to_owned(), it)));
+                question.extend(server_name.map(|it| ("server_name".to_owned(), it)));
+                let show = |answer: &Value| if json { format!("{answer:#}\n") } else { scores(answer) };
+                ask(&server, "/v1/explain/edge", question, out, show)
             }
         }
     }
+}
+
+/// Asks, and prints a good reply as `show` has it, any other as JSON.
+fn ask(
+    server: &str,
+    path: &str,
+    question: Vec<(String, String)>,
+    out: &mut dyn Write,
+    show: impl Fn(&Value) -> String,
+) -> io::Result<ExitCode> {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
+    let agent = ureq::Agent::new_with_config(config.build());
+    let url = format!("{}{path}", server.trim_end_matches('/'));
+    let mut request = agent.get(&url).query_pairs(question);
+    if let Ok(token) = std::env::var(TOKEN_VARIABLE) {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let answered = request.call().and_then(|mut reply| {
+        let status = reply.status();
+        Ok((status, reply.body_mut().read_json::<Value>()?))
+    });
+    match answered {
+        Ok((status, answer)) => {
+            let text = if status.is_success() { show(&answer) } else { format!("{answer:#}\n") };
+            out.write_all(terminal::for_output(&text).as_bytes())?;
+            Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO_ANSWER) })
+        }
+        Err(error) => {
+            terminal::say(&format!(
+                "{url}: {error} (is `tidegate serve` running there? --server names another)\n"
+            ));
+            Ok(ExitCode::from(EXIT_NO_ANSWER))
+        }
+    }
+}
+
+/// An answer about the edge, a line for the client and one for each backend.
+fn scores(answer: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("-").escape_debug().to_string();
+    let mut lines = format!(
+        "{}: country {}, region {}, known by {}\n",
+        text(&answer["client"]),
+        text(&answer["country"]),
+        text(&answer["region"]),
+        text(&answer["known_by"])
+    );
+    for row in answer["backends"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        let score = row["score"].as_f64().map_or_else(|| "-".to_owned(), |score| format!("{score}"));
+        let mut line = format!(
+            "  {:<12} {score:>9}  {:<9}  {} of {} connections",
+            text(&row["backend"]),
+            text(&row["tier"]),
+            row["connections"],
+            row["hard_limit"]
+        );
+        if let Some(excluded) = row["excluded"].as_str() {
+            line.push_str(&format!(", not used: {excluded}"));
+        }
+        lines.push_str(&line);
+        lines.push('\n');
+    }
+    let next =
+        answer["next"].as_str().map_or_else(|| "none".to_owned(), |next| next.escape_debug().to_string());
+    lines.push_str(&format!("next: {next}, for {}\n", text(&answer["why"])));
+    lines
 }

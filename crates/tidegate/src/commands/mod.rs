@@ -5,6 +5,7 @@ pub mod check;
 pub mod compare;
 pub mod config;
 pub mod decide;
+pub mod edge;
 pub mod explain;
 mod files;
 pub mod gateway;

@@ -15,7 +15,7 @@ use super::config::Sources;
 use super::signals::Stops;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
 use crate::config::{Environment, Listener, Loaded};
-use crate::serve::{Addresses, App, Snapshots, apply, memory_warning, rotate};
+use crate::serve::{Addresses, App, EdgeAddresses, Snapshots, apply, memory_warning, rotate};
 use crate::service_manager;
 
 /// Serves decisions until SIGTERM or Ctrl-C.
@@ -140,6 +140,14 @@ fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
     for (place, address) in app.gateway_addresses().iter().enumerate() {
         let scheme = format!("http{}", s(Listener::Gateway(place)));
         writeln!(out, "  gateway        {scheme}://{address}")?;
+    }
+    let EdgeAddresses { listeners, registration } = app.edge_addresses();
+    for (place, address) in listeners.iter().enumerate() {
+        let scheme = if s(Listener::Edge(place)).is_empty() { "tcp" } else { "tls" };
+        writeln!(out, "  edge           {scheme}://{address}")?;
+    }
+    if let Some(address) = registration {
+        writeln!(out, "  registration   http://{address}")?;
     }
     writeln!(out, "try it:")?;
     writeln!(out, "  curl -X POST {http}/api/v1/ratelimit \\")?;

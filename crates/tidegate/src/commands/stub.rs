@@ -74,6 +74,9 @@ pub struct StubCommand {
     /// Length of the body.
     #[arg(long, default_value_t = 2)]
     body_bytes: u32,
+    /// What the body says, and a line's end.
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_bytes")]
+    body: Option<String>,
     /// Send the body in so many pieces.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     body_pieces: u32,
@@ -187,6 +190,7 @@ fn options(args: &StubCommand) -> Options {
         leak_bytes: args.leak_bytes,
         admission: beyond.map(|beyond| Admission { status: args.refuse_status, beyond }),
         body_bytes: args.body_bytes,
+        body: args.body.as_ref().map(|text| format!("{text}\n").into()),
         body_pieces: args.body_pieces,
         body_gap: millis(args.body_gap_ms),
         burn: millis(args.burn_ms),

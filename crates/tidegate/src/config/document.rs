@@ -11,10 +11,10 @@ use tidegate_algorithms::policy::unknown_key;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::gateway;
 use super::mistake::{Found, MAX_MISTAKES, Mistake, Origin, Position};
 use super::settings::{GROUPS, TABLE};
 use super::value::TomlType;
+use super::{edge, gateway};
 
 /// Largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
@@ -151,7 +151,11 @@ impl<'a> Document<'a> {
     fn find_strangers_in(&self, group: &str, table: &DeTable<'_>, found: &mut Found) {
         let fields =
             || TABLE.iter().filter_map(|setting| setting.path.strip_prefix(group)?.strip_prefix('.'));
-        let is_list = |key: &str| group == gateway::TABLE && key == gateway::LISTENERS;
+        let is_list = |key: &str| match group {
+            gateway::TABLE => key == gateway::LISTENERS,
+            edge::TABLE => edge::LISTS.contains(&key),
+            _ => false,
+        };
         let is_known = |key: &str| is_list(key) || fields().any(|field| field == key);
         let unknown = table.keys().filter(|key| !is_known(key.get_ref().as_ref()));
         found.extend(

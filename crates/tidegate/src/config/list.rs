@@ -1,8 +1,12 @@
-//! Settings that are lists: a list of strings in the file, a text with commas in the environment and flags.
+//! Settings that are lists: a list of strings in the file, a text with commas in the environment and flags. Beside
+//! them, a region's name that may be left out.
 
 use std::fmt;
 
 use serde_json::{Value as Json, json};
+
+use tidegate_algorithms::document::is_name;
+use tidegate_net::proxied::Network;
 
 use super::value::{TomlType, Value};
 
@@ -94,6 +98,40 @@ impl Item for WebOrigin {
         let scheme_is_good = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
             && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         (scheme_is_good && Host::parse(host).is_some()).then(|| Self(text.to_ascii_lowercase()))
+    }
+}
+
+impl Item for Network {
+    const ACCEPTED: &'static str = "networks, as in \"10.0.0.0/8\" or \"2001:db8::/32\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+/// A region's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionName(pub String);
+
+/// A name that may be left out, which an empty text says.
+impl Value for Option<RegionName> {
+    type Range = ();
+    const TYPES: &'static [TomlType] = &[TomlType::String];
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        if text.is_empty() { Some(None) } else { is_name(text).then(|| Some(RegionName(text.to_owned()))) }
+    }
+
+    fn accepted((): &()) -> String {
+        "1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter".to_owned()
+    }
+
+    fn schema((): &()) -> Json {
+        json!({ "type": "string", "pattern": "^[a-z][a-z0-9._-]{0,63}$" })
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "(none)".to_owned(), |RegionName(name)| name.clone())
     }
 }
 

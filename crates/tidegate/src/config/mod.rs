@@ -7,7 +7,8 @@
 //!     (tree with places)   │     wins, all            │        or
 //!   defaults of the table ─┘     are checked)         └──────▶ Mistakes: all of them, with places
 //!                  ├──▶ [[policy]], [[override]], [attributes] ──▶ algorithms::policy ──▶ FileLayer
-//!                  └──▶ [[upstream]], [[route]] ──▶ gateway::config ──▶ GatewayLayer
+//!                  ├──▶ [[upstream]], [[route]] ──▶ gateway::config ──▶ GatewayLayer
+//!                  └──▶ [[edge.*]] ──▶ edge::config ──▶ EdgeConfig
 //! ```
 //!
 //! [`load`] is total: any bytes, environment and flags give a configuration or a list of mistakes.
@@ -19,6 +20,7 @@
 
 mod choices;
 mod document;
+mod edge;
 mod explain;
 mod flags;
 mod gateway;
@@ -38,6 +40,8 @@ pub mod watch;
 
 use tidegate_access::tokens::Credential;
 use tidegate_control::Layers;
+use tidegate_edge::config::{EdgeConfig, ListenerConfig as EdgeListenerConfig};
+use tidegate_edge::documents::EdgeDocuments;
 use tidegate_gateway::documents::{GatewayLayer, Routes};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
@@ -46,14 +50,14 @@ pub use choices::{OnNoMatch, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
 pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
-pub use list::{Host, WebOrigin};
+pub use list::{Host, RegionName, WebOrigin};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
 pub use resolve::{Environment, FILE_VARIABLE, Flags, TOKEN_VARIABLE};
 pub use secret::{Place, Secret, Store};
 pub use settings::{
-    Admin, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting, Settings,
+    Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting, Settings,
     Shared, TABLE,
 };
 pub use source::Source;
@@ -63,6 +67,7 @@ pub(crate) use tokens::{Access, unguarded};
 pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;
+use edge::FileEdge;
 use gateway::FileGateway;
 use resolve::Resolver;
 
@@ -86,6 +91,10 @@ pub struct Config {
     pub gateway: GatewayLayer,
     /// Where the gateway listens.
     pub listeners: Vec<GatewayListener>,
+    /// The edge's part, listeners aside.
+    pub edge: EdgeConfig,
+    /// Where the edge listens.
+    pub edge_listeners: Vec<EdgeListenerConfig>,
     /// The file's tokens, with distinct names.
     pub tokens: Vec<Credential>,
 }
@@ -94,7 +103,10 @@ impl Config {
     /// What the file declares, for each service: one line for each.
     #[must_use]
     pub fn layers(&self) -> Layers {
-        Layers::default().with::<Policies>(self.layer.clone()).with::<Routes>(self.gateway.clone())
+        Layers::default()
+            .with::<Policies>(self.layer.clone())
+            .with::<Routes>(self.gateway.clone())
+            .with::<EdgeDocuments>(self.edge.clone())
     }
 }
 
@@ -108,6 +120,7 @@ pub struct Loaded {
     file: Option<String>,
     origins: Vec<(&'static str, Origin)>,
     listener_origins: Vec<Origin>,
+    edge_listener_origins: Vec<Origin>,
 }
 
 /// Makes a configuration from its sources.
@@ -125,9 +138,11 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
 
     let mut layer = FileLayer::default();
     let mut gateway = FileGateway::default();
+    let mut edge = FileEdge::default();
     if let Some(document) = document {
         layer = policies::check(&document, &mut found);
         gateway = gateway::check(&document, &settings, &layer, &mut found);
+        edge = edge::check(&document, &settings, &gateway.listeners, &mut found);
         document.find_strangers(&mut found);
         found.add_syntax(document.syntax);
     }
@@ -142,9 +157,13 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     if listeners.is_empty() && routing.counts().1 > 0 {
         warnings.push("no route has an effect, since there is no [[gateway.listener]]".to_owned());
     }
-    let config = Config { settings, layer, gateway: routing, listeners, tokens };
+    let FileEdge { layer: mut edge, listeners: edge_listeners, origins: edge_listener_origins } = edge;
+    edge.region = settings.edge.region.as_ref().map(|RegionName(name)| name.as_str().into());
+    edge.database = settings.edge.country_database.clone();
+    warnings.extend(edge::warnings(&edge, &edge_listeners));
+    let config = Config { settings, layer, gateway: routing, listeners, edge, edge_listeners, tokens };
     let file = file.map(|file| file.name.to_owned());
-    Ok(Loaded { config, warnings, file, origins, listener_origins })
+    Ok(Loaded { config, warnings, file, origins, listener_origins, edge_listener_origins })
 }
 
 /// Rules about several settings at once.
@@ -168,7 +187,8 @@ fn cross_checks(settings: &Settings, tokens: &[Credential], resolver: &mut Resol
         ("resp.listen", settings.resp.listen),
     ];
     let intake = settings.intake.listen.map(|address| ("intake.listen", address));
-    let listeners: Vec<_> = listeners.into_iter().chain(intake).collect();
+    let api = settings.edge.api_listen.map(|address| ("edge.api_listen", address));
+    let listeners: Vec<_> = listeners.into_iter().chain(intake).chain(api).collect();
     for (index, (path, address)) in listeners.iter().enumerate() {
         let taken = listeners[..index].iter().find(|(_, other)| other == address && address.port() != 0);
         if let Some((first, _)) = taken {

@@ -8,9 +8,9 @@ use serde_json::{Map, Value as Json, json};
 use tidegate_gateway::config::{Key, MAX_ROUTES, MAX_UPSTREAMS, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
 use tidegate_limiter::policy_set::{AttributeSources, MAX_POLICIES};
 
-use super::gateway;
 use super::settings::{GROUPS, Setting, TABLE};
 use super::value::TomlType;
+use super::{edge, gateway};
 
 const PREFACE: &str = "\
 # Configuration
@@ -135,7 +135,7 @@ scope is for, and how a token is sent. Up to 64.
 
 ```toml
 [[token]]
-name = \"checkout\"              # what the audit log says; not \"admin\", \"default\", \"grpc\" or \"local\"
+name = \"checkout\"              # what the audit log says; not \"admin\", \"default\", \"edge\", \"grpc\" or \"local\"
 scopes = [\"decide\", \"refund\"]  # and \"read\", \"configure\", \"ingest\"
 sha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"
 ```
@@ -155,6 +155,7 @@ pub fn reference() -> String {
     page.push_str(GATEWAY);
     keys(&mut page, "`[[upstream]]`", UPSTREAM_KEYS);
     keys(&mut page, "`[[route]]`", ROUTE_KEYS);
+    page.push_str(edge::REFERENCE);
     page.push_str(ATTRIBUTES);
     page.push_str(TOKENS);
     page
@@ -187,6 +188,9 @@ pub fn schema() -> Json {
     properties.insert("upstream".to_owned(), list(MAX_UPSTREAMS, UPSTREAM_KEYS, &["name", "servers"]));
     properties.insert("route".to_owned(), list(MAX_ROUTES, ROUTE_KEYS, &["name"]));
     properties[gateway::TABLE]["properties"][gateway::LISTENERS] = gateway::listeners_schema();
+    for (list, schema) in edge::schemas() {
+        properties[edge::TABLE]["properties"][list] = schema;
+    }
     let protocols =
         AttributeSources::PROTOCOLS.map(|(name, _)| (name.to_owned(), json!({ "type": "object" })));
     let protocols: Map<_, _> = protocols.into_iter().collect();

@@ -40,6 +40,12 @@ impl Environment {
         std::env::vars_os().collect()
     }
 
+    /// The value of a variable, if it is there.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name)?.as_deref()
+    }
+
     /// Variables that are spelt like ours and name no setting: likely a typing mistake.
     #[must_use]
     pub fn strangers(&self) -> Vec<String> {

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value as Json;
+use tidegate_net::proxied::Network;
 
 use super::choices::{OnNoMatch, ProxyHeaders};
 use super::intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
-use super::list::{Host, WebOrigin};
+use super::list::{Host, RegionName, WebOrigin};
 use super::resolve::Resolver;
 use super::secret::{Place, Secret, Store};
 use super::value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
@@ -271,6 +272,22 @@ settings! {
     gateway: Gateway {
         /// Proxies in front whose `X-Forwarded-For` entries are believed, counted from the right.
         trusted_proxy_hops: u32 = "0", 0..=16;
+    }
+
+    /// The TCP edge. Its listeners are `[[edge.listener]]`, its backends `[[edge.backend]]`, and `[[edge.place]]` says where clients are.
+    edge: Edge {
+        /// The region of this node: backends there are preferred to those elsewhere, behind those of the client's own country and region.
+        region: Option<RegionName> = "", ();
+        /// Database of countries in MaxMind's format, for clients that no network of an `[[edge.place]]` has. Read again when it changes. None is part of Tidegate.
+        country_database: Option<PathBuf> = "", ();
+        /// Address of the registration API, which listens where there is an `[[edge.listener]]`; `"off"` or an empty text: nowhere. A public address needs `edge.api_token`, `admin.token` or a `[[token]]`.
+        api_listen: Option<SocketAddr> = "127.0.0.1:8081", ();
+        /// Token of backends that register, called `edge`, with the scopes `read` and `configure` at the registration API alone. Without any token, requests need none.
+        api_token: Option<Secret> = "", 16;
+        /// Networks of the addresses that may register. None: any, but for loopback addresses, which may if the API listens on one, and link-local ones, which never may.
+        api_allowed: Vec<Network> = "", ();
+        /// How long a registered backend stays without a heartbeat.
+        heartbeat_ttl: Duration = "1m", seconds(1)..=seconds(86_400);
     }
 
     /// The metrics intake.

@@ -29,6 +29,8 @@ pub enum Listener {
     Intake,
     /// The gateway, at this place among its listeners.
     Gateway(usize),
+    /// The edge, at this place among its listeners.
+    Edge(usize),
 }
 
 impl Listener {
@@ -37,7 +39,9 @@ impl Listener {
 
     /// All of them.
     fn all(config: &Config) -> impl Iterator<Item = Self> {
-        Self::OF_SETTINGS.into_iter().chain((0..config.listeners.len()).map(Self::Gateway))
+        let gateway = (0..config.listeners.len()).map(Self::Gateway);
+        let edge = (0..config.edge_listeners.len()).map(Self::Edge);
+        Self::OF_SETTINGS.into_iter().chain(gateway).chain(edge)
     }
 
     /// The name of its server in metrics.
@@ -49,6 +53,7 @@ impl Listener {
             Self::Resp => "resp",
             Self::Intake => "intake",
             Self::Gateway(_) => "gateway",
+            Self::Edge(_) => "edge",
         }
     }
 
@@ -56,7 +61,7 @@ impl Listener {
     #[must_use]
     pub fn label(self) -> String {
         match self {
-            Self::Gateway(place) => format!("gateway[{place}]"),
+            Self::Gateway(place) | Self::Edge(place) => format!("{}[{place}]", self.server()),
             other => other.server().to_owned(),
         }
     }
@@ -68,7 +73,9 @@ impl Listener {
             Self::Grpc => format!("grpc.{setting}"),
             Self::Resp => format!("resp.{setting}"),
             Self::Intake => format!("intake.{setting}"),
-            Self::Gateway(place) => format!("gateway.listener[{place}].{setting}"),
+            Self::Gateway(place) | Self::Edge(place) => {
+                format!("{}.listener[{place}].{setting}", self.server())
+            }
         }
     }
 
@@ -79,7 +86,7 @@ impl Listener {
             Self::Grpc => settings.grpc.tls.files(),
             Self::Resp => settings.resp.tls.files(),
             Self::Intake => settings.intake.tls.files(),
-            Self::Gateway(_) => [&None, &None, &None],
+            Self::Gateway(_) | Self::Edge(_) => [&None, &None, &None],
         }
     }
 
@@ -87,6 +94,10 @@ impl Listener {
         match self {
             Self::Gateway(place) => {
                 let listener = &config.listeners[place];
+                [&listener.tls_certificate, &listener.tls_key, &listener.tls_client_ca]
+            }
+            Self::Edge(place) => {
+                let listener = &config.edge_listeners[place];
                 [&listener.tls_certificate, &listener.tls_key, &listener.tls_client_ca]
             }
             other => other.values(&config.settings),
@@ -97,7 +108,7 @@ impl Listener {
         match self {
             Self::Http | Self::Intake | Self::Gateway(_) => tls::HTTP,
             Self::Grpc => tls::GRPC,
-            Self::Resp => &[],
+            Self::Resp | Self::Edge(_) => &[],
         }
     }
 }
@@ -183,6 +194,7 @@ impl Loaded {
         list.extend(found.into_iter().map(|TlsMistake { listener, path, error }| Mistake {
             origin: match listener {
                 Listener::Gateway(place) => self.listener_origins[place].clone(),
+                Listener::Edge(place) => self.edge_listener_origins[place].clone(),
                 _ => self.origin(&path).clone(),
             },
             path,

@@ -15,7 +15,7 @@ use super::settings::TlsSettings;
 use super::value::shown;
 
 /// Names that the settings' tokens have, and who needed none.
-const TAKEN: [&str; 4] = ["admin", "default", "grpc", "local"];
+const TAKEN: [&str; 5] = ["admin", "default", "edge", "grpc", "local"];
 const FIELDS: [&str; 3] = ["name", "scopes", "sha256"];
 const NAME: &str = "1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter, and no other token's";
 const SCOPES: &str = "a list of some of \"decide\", \"refund\", \"read\", \"configure\", \"ingest\"";
@@ -29,6 +29,8 @@ pub(crate) struct Access {
     pub(crate) grpc: Tokens,
     pub(crate) resp: Tokens,
     pub(crate) intake: Tokens,
+    /// At the edge's registration API.
+    pub(crate) edge: Tokens,
 }
 
 impl Access {
@@ -41,9 +43,12 @@ impl Access {
         let admin = own("admin", &operator, &settings.admin.token);
         let grpc = own("grpc", &[Scope::Decide], &settings.grpc.token);
         let resp = own("default", &[Scope::Decide], &settings.resp.password);
-        let with = |own| tokens.iter().cloned().chain(own).collect();
-        let intake = with(admin.clone());
-        Self { http: with(admin), grpc: with(grpc), resp: with(resp), intake }
+        let edge = own("edge", &[Scope::Read, Scope::Configure], &settings.edge.api_token);
+        let with =
+            |own: Vec<Option<Credential>>| tokens.iter().cloned().chain(own.into_iter().flatten()).collect();
+        let (http, intake) = (with(vec![admin.clone()]), with(vec![admin.clone()]));
+        let edge = with(vec![admin, edge]);
+        Self { http, grpc: with(vec![grpc]), resp: with(vec![resp]), intake, edge }
     }
 }
 
@@ -65,7 +70,7 @@ impl Unguarded {
 
     pub(crate) fn accepted(&self) -> String {
         let beside = match (self.path, self.secret) {
-            ("http.listen", Some(secret)) => format!("{secret} beside it, any [[token]]"),
+            ("http.listen" | "edge.api_listen", Some(secret)) => format!("{secret} beside it, any [[token]]"),
             (_, Some(secret)) => {
                 format!("{secret} beside it, a [[token]] with the scope \"decide\", or a tls_client_ca")
             }
@@ -78,7 +83,7 @@ impl Unguarded {
 /// The listeners of `settings` that would be left to everybody who reaches them. On HTTP that is the
 /// configuration; decisions there may be left open on purpose.
 pub(crate) fn unguarded(settings: &Settings, access: &Access) -> Vec<Unguarded> {
-    let Settings { http, grpc, resp, intake, .. } = settings;
+    let Settings { http, grpc, resp, intake, edge, .. } = settings;
     let is_guarded =
         |tokens: &Tokens, scope, tls: &TlsSettings| tokens.demands(scope) || tls.client_ca.is_some();
     let [http_guarded, grpc_guarded, resp_guarded, intake_guarded] = [
@@ -92,6 +97,7 @@ pub(crate) fn unguarded(settings: &Settings, access: &Access) -> Vec<Unguarded> 
         ("grpc.listen", Some("grpc.token"), Some(grpc.listen), grpc_guarded),
         ("resp.listen", Some("resp.password"), Some(resp.listen), resp_guarded),
         ("intake.listen", None, intake.listen, intake_guarded),
+        ("edge.api_listen", Some("edge.api_token"), edge.api_listen, access.edge.demands(Scope::Configure)),
     ];
     let open = listeners.into_iter().filter_map(|(path, secret, address, is_guarded)| {
         let address = address.filter(|address| !is_guarded && !address.ip().to_canonical().is_loopback())?;

@@ -6,11 +6,13 @@ use tidegate_access::guard::Guard;
 use tidegate_access::openapi;
 use tidegate_access::origins::TrustedOrigins;
 use tidegate_access::routes::{Api, ApiRoutes};
+use tidegate_admin::api::Explainers;
 use tidegate_admin::{Operator, api as admin};
 use tidegate_control::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{ApiSettings, Decisions, Service, described};
 
+use super::edges::{EdgeDecisions, ExplainedEdge, ServedEdge};
 use super::explain_route::ExplainedRoutes;
 use super::limits::EngineLimits;
 use super::proxies::ServedGateway;
@@ -31,14 +33,18 @@ impl Apis {
         settings: &Settings,
         engine: &Arc<Engine>,
         configuration: &Configuration,
-        gateway: &Arc<ServedGateway>,
+        (gateway, edge): (&Arc<ServedGateway>, &Arc<ServedEdge>),
         tokens: &ListenerTokens,
     ) -> Self {
         let guard = Arc::new(Guard { tokens: tokens.http.clone(), origins: origins(settings) });
         let decisions = Decisions::new(engine.clone(), guard.clone(), api_settings(settings));
         let limits = Arc::new(EngineLimits(engine.clone()));
-        let explained = Arc::new(ExplainedRoutes(gateway.clone()));
-        let admin_routes = admin::routes(&guard, configuration.clone(), limits, Some(explained));
+        let explainers = Explainers {
+            routes: Some(Arc::new(ExplainedRoutes(gateway.clone()))),
+            edge: Some(Arc::new(ExplainedEdge(edge.clone()))),
+            edge_decisions: Some(Arc::new(EdgeDecisions(edge.clone()))),
+        };
+        let admin_routes = admin::routes(&guard, configuration.clone(), limits, explainers);
         let [documents, others] = admin::described();
         let document = openapi::document([described(), documents, others]);
         let routes = decisions.routes().with(admin_routes).with(openapi::routes(document, &guard));

@@ -1,8 +1,10 @@
 //! Why a process does not start.
 
 use std::io;
+use std::path::PathBuf;
 
 use thiserror::Error;
+use tidegate_edge::geo::DatabaseError;
 use tidegate_net::listen::ListenError;
 
 use super::inherited::InheritError;
@@ -37,6 +39,14 @@ pub enum StartError {
     /// Threads.
     #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),
+    /// The database of countries.
+    #[error("edge.country_database: {path:?} {error}")]
+    CountryDatabase {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: DatabaseError,
+    },
     /// The URL of Redis.
     #[error(transparent)]
     Redis(#[from] tidegate_store::redis::UrlError),

@@ -28,13 +28,13 @@ use super::StartError;
 use super::upstream_metrics::UpstreamMetrics;
 
 /// Most open connections, those of operators aside.
-const MAX_CONNECTIONS: usize = 10_000;
+pub(super) const MAX_CONNECTIONS: usize = 10_000;
 
 /// Most bytes that are held for all clients together.
-const MAX_BUFFERED_BYTES: usize = 256 << 20;
+pub(super) const MAX_BUFFERED_BYTES: usize = 256 << 20;
 
 /// Most connections to the operator's pages, which clients cannot take.
-const MAX_OPERATOR_CONNECTIONS: usize = 64;
+pub(super) const MAX_OPERATOR_CONNECTIONS: usize = 64;
 
 /// A gateway with its sockets bound.
 #[derive(Debug)]
@@ -115,11 +115,11 @@ impl GatewayApp {
     }
 }
 
-const OPERATOR_TEMPLATES: &[&str] = &["other"];
+pub(super) const OPERATOR_TEMPLATES: &[&str] = &["other"];
 
 /// The operator's pages, alone on their listener.
 #[derive(Debug)]
-struct OperatorPages(Operator);
+pub(super) struct OperatorPages(pub(super) Operator);
 
 impl Handle for OperatorPages {
     async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {

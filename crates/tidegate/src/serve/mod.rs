@@ -12,6 +12,9 @@
 
 mod apis;
 mod counters;
+mod edge;
+mod edge_metrics;
+mod edges;
 mod error;
 mod explain_route;
 mod gateway;
@@ -23,6 +26,7 @@ mod memory;
 mod operator;
 mod protocols;
 mod proxies;
+mod registrations;
 mod reload;
 mod rotation;
 mod route_limits;
@@ -38,6 +42,7 @@ use std::time::Duration;
 
 use tidegate_admin::{ConfigurationStatus, Servers};
 use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot};
+use tidegate_edge::documents::EdgeDocuments;
 use tidegate_gateway::documents::Routes as GatewayRoutes;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
@@ -57,6 +62,9 @@ use tidegate_net::stats::Stats;
 use crate::config::{Access, Bytes, Config, Listener, Secured, Settings, load_tls};
 use apis::Apis;
 pub use counters::{Snapshots, lease_config};
+pub use edge::{EdgeApp, EdgeOptions};
+pub use edges::EdgeAddresses;
+use edges::{EdgeServers, ServedEdge};
 pub use error::StartError;
 pub use gateway::GatewayApp;
 use inherited::Inherited;
@@ -86,10 +94,11 @@ pub struct App {
     tokens: ListenerTokens,
     tls: Vec<Secured>,
     http: Option<(Server<Routes>, Listeners)>,
-    others: Option<(Protocols, Proxies, Option<Ingestion>)>,
+    others: Option<(Protocols, Proxies, EdgeServers, Option<Ingestion>)>,
     log: Option<Arc<Log>>,
     addresses: Addresses,
     gateway_addresses: Vec<SocketAddr>,
+    edge_addresses: EdgeAddresses,
 }
 
 impl App {
@@ -106,37 +115,37 @@ impl App {
         let listeners = inherited.listeners(settings.http.listen, workers)?;
         let listeners = listeners.with_tls(tls_of(&tls, Listener::Http));
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
-        let control = open_control(settings, &cores)?;
-        let tallies = Tallies::default();
-        announce_altered(&control);
+        let control = open_control(settings, &cores).inspect(announce_altered)?;
+        let (tallies, mut clock) = (Tallies::default(), Clock::start());
         // In force until the configuration starts, and nobody is served before.
         let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
-        let mut clock = Clock::start();
         let snapshots = Snapshots::of(settings);
         let counters = counters::open(settings, snapshots.as_ref(), &mut clock, &cores)?;
         let engine = Engine::new(set, tallies, counters, clock);
         let engine = Arc::new(engine.on_no_match(settings.on_no_match.into()));
         let gateway = proxies::gateway(settings, &engine, &cores);
+        let edge = ServedEdge::new(*engine.clock(), &cores);
         // One line for each service.
         let services = Services::default().with(Policies::new(engine.clone()));
         let services = services.with(GatewayRoutes::new(gateway.clone()));
+        let services = services.with(EdgeDocuments::new(edge.edge.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
         let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
-        let apis = Apis::new(settings, &engine, &configuration, &gateway, &tokens);
-
-        let drain = Drain::new();
+        let apis = Apis::new(settings, &engine, &configuration, (&gateway, &edge), &tokens);
+        let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let stats = Arc::new(Stats::new(cores.count(), &apis.names()));
-        let status = ConfigurationStatus::new();
         let gate = gate(settings, &drain, &stats);
         let http_permits = permits_of_a_listener(&gate).with_operation(OPERATION_CONNECTIONS);
         let guards = Guards { tls: &tls, tokens: &tokens };
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         let proxies = Proxies::bind(config, &gateway, workers, &gate, &tls, &mut inherited)?;
+        let edges =
+            EdgeServers::bind(config, (&edge, &configuration), workers, &gate, &guards, &mut inherited)?;
         let ingestion = Ingestion::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         inherited.is_used_up()?;
-        let servers = counted(stats, &protocols, &proxies, ingestion.as_ref());
+        let servers = edges.counted(counted(stats, &protocols, &proxies, ingestion.as_ref()));
         let operator = operator::operator(
-            (engine.clone(), gateway),
+            (engine.clone(), gateway, edge),
             configuration.clone(),
             (drain.clone(), gate.buffers.clone()),
             servers,
@@ -146,9 +155,8 @@ impl App {
         let http_gate = Gate { permits: http_permits, ..gate };
         let server = Server::new(apis.serve(settings, operator), http_config(settings), http_gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
-        let intake_address = ingestion.as_ref().map(Ingestion::address);
-        let addresses = protocols.addresses(listeners.address(), intake_address);
-        let gateway_addresses = proxies.addresses();
+        let addresses = protocols.addresses(listeners.address(), ingestion.as_ref().map(Ingestion::address));
+        let (gateway_addresses, edge_addresses) = (proxies.addresses(), edges.addresses());
         Ok(Self {
             cores,
             drain,
@@ -161,9 +169,10 @@ impl App {
             tls,
             http: Some((server, listeners)),
             log: ingestion.as_ref().map(Ingestion::log),
-            others: Some((protocols, proxies, ingestion)),
+            others: Some((protocols, proxies, edges, ingestion)),
             addresses,
             gateway_addresses,
+            edge_addresses,
         })
     }
 
@@ -177,6 +186,12 @@ impl App {
     #[must_use]
     pub fn gateway_addresses(&self) -> &[SocketAddr] {
         &self.gateway_addresses
+    }
+
+    /// Where the edge listens, with the real ports.
+    #[must_use]
+    pub fn edge_addresses(&self) -> &EdgeAddresses {
+        &self.edge_addresses
     }
 
     /// What is in force of all services, and the way to change it.
@@ -232,9 +247,10 @@ impl App {
         if let Some((server, listeners)) = self.http.take() {
             server.start(&self.cores, listeners);
         }
-        if let Some((protocols, proxies, ingestion)) = self.others.take() {
+        if let Some((protocols, proxies, edges, ingestion)) = self.others.take() {
             protocols.start(&self.cores);
             proxies.start(&self.cores);
+            edges.start(&self.cores);
             if let Some(ingestion) = ingestion {
                 ingestion.announce_unknown_policies();
                 ingestion.start(&self.cores);

@@ -18,6 +18,8 @@ use tidegate_store::guard::{Guard, GuardStats};
 use tidegate_store::lease::LeaseStats;
 use tidegate_store::{Counters, memory};
 
+use super::edge_metrics::EdgeMetrics;
+use super::edges::ServedEdge;
 use super::intake::Ingestion;
 use super::proxies::ServedGateway;
 use super::upstream_metrics::UpstreamMetrics;
@@ -25,7 +27,7 @@ use crate::config::Secured;
 
 /// The pages of a process with these servers.
 pub(super) fn operator(
-    (engine, gateway): (Arc<Engine>, Arc<ServedGateway>),
+    (engine, gateway, edge): (Arc<Engine>, Arc<ServedGateway>, Arc<ServedEdge>),
     configuration: Configuration,
     (drain, buffers): (Drain, Buffers),
     servers: Servers,
@@ -47,6 +49,7 @@ pub(super) fn operator(
     metrics.register(Stored { configuration: configuration.clone() });
     metrics.register(Store { engine: Arc::clone(&engine) });
     metrics.register(UpstreamMetrics(gateway));
+    metrics.register(EdgeMetrics(edge));
     if let Some(ingestion) = ingestion {
         ingestion.register(&mut metrics);
     }

@@ -13,7 +13,7 @@ use super::App;
 use crate::config::{Access, Config, unguarded};
 
 /// Settings that are tokens.
-const TOKENS: [&str; 3] = ["admin.token", "grpc.token", "resp.password"];
+const TOKENS: [&str; 4] = ["admin.token", "grpc.token", "resp.password", "edge.api_token"];
 
 /// Puts what `config` declares for the services in force, and its tokens: all of it or nothing.
 ///
@@ -36,6 +36,9 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
     let is_token = |change: &String| change.split(' ').next().is_some_and(|path| TOKENS.contains(&path));
     if started_with.listeners != config.listeners {
         tracing::warn!("the changed [[gateway.listener]] take effect at the next start");
+    }
+    if started_with.edge_listeners != config.edge_listeners {
+        tracing::warn!("the changed [[edge.listener]] take effect at the next start");
     }
     let restart =
         started_with.settings.differences(&config.settings).into_iter().filter(|change| !is_token(change));

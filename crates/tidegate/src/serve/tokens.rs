@@ -11,19 +11,21 @@ pub struct ListenerTokens {
     pub(super) grpc: TokensInForce,
     pub(super) resp: TokensInForce,
     pub(super) intake: TokensInForce,
+    pub(super) edge: TokensInForce,
 }
 
 impl ListenerTokens {
-    pub(super) fn new(Access { http, grpc, resp, intake }: Access) -> Self {
-        let [http, grpc, resp, intake] = [http, grpc, resp, intake].map(TokensInForce::new);
-        Self { http, grpc, resp, intake }
+    pub(super) fn new(Access { http, grpc, resp, intake, edge }: Access) -> Self {
+        let [http, grpc, resp, intake, edge] = [http, grpc, resp, intake, edge].map(TokensInForce::new);
+        Self { http, grpc, resp, intake, edge }
     }
 
     /// Puts others in force, for every request from now on.
-    pub(super) fn replace(&self, Access { http, grpc, resp, intake }: Access) {
+    pub(super) fn replace(&self, Access { http, grpc, resp, intake, edge }: Access) {
         self.http.replace(http);
         self.grpc.replace(grpc);
         self.resp.replace(resp);
         self.intake.replace(intake);
+        self.edge.replace(edge);
     }
 }

@@ -1,0 +1,131 @@
+//! Placing: limits that hold under threads, affinity that obeys them, panic, drain.
+
+use std::sync::atomic::AtomicU32;
+
+use serde_json::{Value, json};
+use tidegate_algorithms::balance::eligibility::Thresholds;
+
+use super::*;
+use crate::config::BackendConfig;
+
+fn pool(backends: &[Value]) -> Pool {
+    let read = |(index, value): (usize, &Value)| {
+        let mut value = value.clone();
+        value["address"] = json!(format!("127.0.0.1:{}", index + 1));
+        let config = BackendConfig::read(&value, "").expect("a backend");
+        Arc::new(EdgeBackend::new(Arc::new(config), Tick(0), None))
+    };
+    let location = |backend: &EdgeBackend| Location {
+        country: backend.config.country,
+        region: backend.config.region.as_ref().map(|name| Region(name.len() as u16)),
+    };
+    let backends = backends.iter().enumerate().map(read).collect();
+    Pool::new("web".into(), backends, Arc::default(), location)
+}
+
+fn origin(before: Option<&str>) -> Origin<'_> {
+    Origin { location: Location::default(), node: None, before, spill: Spill::AtHard }
+}
+
+fn down(pool: &Pool, index: usize) {
+    let thresholds = Thresholds { rise: 1, fall: 1 };
+    assert!(pool.backends()[index].known.backend.checked(false, thresholds, Tick(0)));
+    pool.troubles.fetch_add(1, Relaxed);
+}
+
+#[test]
+fn fault_67_limits_hold_while_many_threads_place_at_once() {
+    let pool = pool(&[json!({"name": "a", "hard_limit": 7}), json!({"name": "b", "hard_limit": 5})]);
+    let most = [AtomicU32::new(0), AtomicU32::new(0)];
+    let refused = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let (pool, most, refused) = (&pool, &most, &refused);
+            scope.spawn(move || {
+                let before = ["a", "b"][thread % 2];
+                let mut held = Vec::new();
+                for _ in 0..10_000 {
+                    match pool.place(origin(Some(before)), &[], Tick(0)) {
+                        Ok(placed) => {
+                            let now = placed.backend.known.backend.in_flight();
+                            most[placed.index].fetch_max(now, Relaxed);
+                            held.push(placed);
+                        }
+                        Err(unplaced) => {
+                            assert_eq!(unplaced, Unplaced::Full);
+                            refused.fetch_add(1, Relaxed);
+                            held.clear();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(most[0].load(Relaxed) <= 7 && most[1].load(Relaxed) <= 5, "{most:?}");
+    assert!(refused.load(Relaxed) > 0, "the limits were reached");
+    assert!(pool.backends().iter().all(|backend| backend.known.backend.in_flight() == 0));
+}
+
+#[test]
+fn a_client_goes_where_it_was_unless_that_is_full_down_or_drained() {
+    let backends =
+        [json!({"name": "a"}), json!({"name": "b", "hard_limit": 1}), json!({"name": "c", "drain": true})];
+    let pool = pool(&backends);
+    let name = |placed: &Placed| placed.backend.config.name.to_string();
+    let held = pool.place(origin(Some("b")), &[], Tick(0)).expect("there is room");
+    assert!(held.is_affine && name(&held) == "b");
+    let other = pool.place(origin(Some("b")), &[], Tick(0)).expect("there is room elsewhere");
+    assert!(!other.is_affine && name(&other) == "a");
+    drop((held, other));
+    let drained = pool.place(origin(Some("c")), &[], Tick(0)).expect("there is room elsewhere");
+    assert!(!drained.is_affine);
+    down(&pool, 1);
+    let moved = pool.place(origin(Some("b")), &[], Tick(0)).expect("there is room elsewhere");
+    assert_eq!(name(&moved), "a");
+    assert!(pool.place(origin(Some("gone")), &[], Tick(0)).is_ok());
+}
+
+#[test]
+fn what_was_tried_is_not_tried_again() {
+    let pool = pool(&[json!({"name": "a"}), json!({"name": "b"})]);
+    let first = pool.place(origin(None), &[], Tick(0)).expect("there is room");
+    let second = pool.place(origin(Some("a")), &[first.index], Tick(0)).expect("there is another");
+    assert_ne!(first.index, second.index);
+    assert_eq!(pool.place(origin(None), &[0, 1], Tick(0)).expect_err("all were tried"), Unplaced::None);
+}
+
+#[test]
+fn fault_40_fewer_than_half_that_are_usable_make_all_count() {
+    let list: Vec<Value> = ["a", "b", "c", "d"].map(|name| json!({"name": name})).into();
+    let pool = pool(&list);
+    down(&pool, 0);
+    down(&pool, 1);
+    assert!(!pool.is_panic(Tick(0)));
+    let indices = |pool: &Pool| {
+        let mut held: Vec<Placed> = Vec::new();
+        held.extend((0..8).map(|_| pool.place(origin(None), &[], Tick(0)).expect("there is room")));
+        let mut indices: Vec<usize> = held.iter().map(|placed| placed.index).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        indices
+    };
+    assert_eq!(indices(&pool), [2, 3]);
+    down(&pool, 2);
+    assert!(pool.is_panic(Tick(0)));
+    assert_eq!(indices(&pool), [0, 1, 2, 3]);
+    let thresholds = Thresholds { rise: 1, fall: 1 };
+    for index in 0..3 {
+        pool.backends()[index].known.backend.checked(true, thresholds, Tick(1));
+    }
+    assert!(!pool.is_panic(Tick(1)));
+}
+
+#[test]
+fn weight_zero_gets_nothing_and_no_backends_is_no_panic() {
+    let weightless = pool(&[json!({"name": "a", "weight": 0})]);
+    assert_eq!(
+        weightless.place(origin(Some("a")), &[], Tick(0)).expect_err("it gets nothing"),
+        Unplaced::None
+    );
+    assert_eq!(pool(&[]).place(origin(None), &[], Tick(0)).expect_err("there is none"), Unplaced::None);
+}

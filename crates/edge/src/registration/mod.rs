@@ -1,0 +1,282 @@
+//! The registration API: backends say that they are there, and are routed to at once.
+//!
+//! ```text
+//!   POST /api/v1/register ──> rules ──> store (durable, audited) ──> in force ──> 201
+//!   POST /api/v1/heartbeat/{id} ──> the time it was last heard of, in memory alone
+//!   nothing heard for heartbeat_ttl ──> removed from the store, and from what is in force
+//! ```
+//!
+//! Who may register decides where clients' connections go, so (fault 47): a token where one is demanded; without one
+//! only requests that no web page can have made; addresses of a list, if there is one; no loopback unless the API
+//! itself is there, and never a link-local, multicast or unspecified address. What registers is an address, never a
+//! name, so that nobody can point it elsewhere afterwards.
+//!
+//! Where nodes share their configuration, a backend registers at one of them and is in force at all; it sends its
+//! heartbeats to that one.
+
+mod registry;
+mod rules;
+
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+use thiserror::Error;
+use tidegate_algorithms::document::{DocumentReader, Mistake};
+use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::stats::Route;
+
+pub use registry::{MemoryStore, Registry};
+pub use rules::AddressRules;
+
+use crate::config::BackendConfig;
+use crate::service::Edge;
+
+/// What a listener's metrics call requests of the API.
+pub const TEMPLATES: &[&str] = &[
+    "other",
+    "/health",
+    "/api/v1/register",
+    "/api/v1/heartbeat/{id}",
+    "/api/v1/backends",
+    "/api/v1/backends/{id}",
+];
+
+/// Largest body of a registration.
+const MAX_BODY: usize = 16 << 10;
+
+const KEYS: [&str; 10] =
+    ["id", "app", "region", "country", "ip", "port", "weight", "soft_limit", "hard_limit", "check"];
+
+/// Why a registration was not stored.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// It has mistakes, or does not go with what is in force.
+    #[error("the registration is refused")]
+    Refused(Vec<Mistake>),
+    /// Try again later.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// What a store answers with.
+pub type Stored<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
+
+/// Where registrations are kept. What is stored is in force when the answer comes.
+pub trait RegistrationStore: fmt::Debug + Send + Sync + 'static {
+    /// Stores the document of a backend, unless the same one is there. `actor` is for the audit log.
+    fn put<'a>(&'a self, name: &'a str, document: Value, actor: &'a str) -> Stored<'a>;
+
+    /// Removes it, if it is there.
+    fn remove<'a>(&'a self, name: &'a str, actor: &'a str) -> Stored<'a>;
+}
+
+/// Who may ask.
+pub trait Admission: fmt::Debug + Send + Sync + 'static {
+    /// The name of who may read, or change if `changes`; `None`: nobody needs a token for that.
+    ///
+    /// # Errors
+    /// When a token is needed and `secret` is none that is good.
+    fn admit(&self, changes: bool, secret: Option<&[u8]>) -> Result<Option<Arc<str>>, Unadmitted>;
+}
+
+/// The token is missing, not known, or does not have the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a token that may do this is needed: authorization: Bearer ...")]
+pub struct Unadmitted;
+
+/// The API.
+#[derive(Debug)]
+pub struct RegistrationApi {
+    /// Whose backends register.
+    pub edge: Arc<Edge>,
+    /// Who was heard of when.
+    pub registry: Arc<Registry>,
+    /// Which addresses may register.
+    pub rules: AddressRules,
+    /// Who may ask.
+    pub admission: Arc<dyn Admission>,
+}
+
+/// A reply that is not the one that was asked for.
+struct Refused(StatusCode, String);
+
+type Answer = Result<(StatusCode, Value), Refused>;
+
+impl Handle for RegistrationApi {
+    async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {
+        let (head, body) = request.into_parts();
+        let (route, answer) = self.answer(&head, body).await;
+        // Invariant: there are fewer templates than a byte counts.
+        let route = Route::new(u8::try_from(route).unwrap_or(0));
+        match answer {
+            Ok((status, value)) => {
+                let mut response = Response::new(Body::from(value.to_string()));
+                *response.status_mut() = status;
+                let json = HeaderValue::from_static("application/json");
+                response.headers_mut().insert(CONTENT_TYPE, json);
+                Reply::new(route, response)
+            }
+            Err(Refused(status, reason)) => {
+                let mut reply = Reply::refusal(status, reason);
+                reply.route = route;
+                reply
+            }
+        }
+    }
+}
+
+impl RegistrationApi {
+    /// Which of [`TEMPLATES`] it is, and what is answered.
+    async fn answer(&self, head: &Parts, body: RequestBody) -> (usize, Answer) {
+        let path = head.uri.path();
+        let below =
+            |prefix| path.strip_prefix(prefix).filter(|id: &&str| !id.is_empty() && !id.contains('/'));
+        match (&head.method, path) {
+            (&Method::GET, "/health") => (1, Ok((StatusCode::OK, self.health()))),
+            (&Method::POST, "/api/v1/register") => (2, self.register(head, body).await),
+            (&Method::GET, "/api/v1/backends") => (4, self.list(head)),
+            (method, _) => match (method, below("/api/v1/heartbeat/"), below("/api/v1/backends/")) {
+                (&Method::POST, Some(id), _) => (3, self.heartbeat(head, id)),
+                (&Method::GET, _, Some(id)) => (5, self.read(head, id)),
+                (&Method::DELETE, _, Some(id)) => (5, self.remove(head, id).await),
+                _ => (0, Err(Refused(StatusCode::NOT_FOUND, format!("there is no {method} {path}")))),
+            },
+        }
+    }
+
+    fn health(&self) -> Value {
+        let count = self.edge.registered().len();
+        json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "registered_backends": count })
+    }
+
+    /// Who asks, if they may.
+    fn admit(&self, head: &Parts, changes: bool) -> Result<Arc<str>, Refused> {
+        let given = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let secret = given.and_then(|field| {
+            let (scheme, secret) = field.split_at_checked(b"Bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then(|| secret.trim_ascii())
+        });
+        match self.admission.admit(changes, secret) {
+            Ok(Some(name)) => Ok(name),
+            Ok(None) => expect_no_page(head).map(|()| "local".into()),
+            Err(unadmitted) => Err(Refused(StatusCode::UNAUTHORIZED, unadmitted.to_string())),
+        }
+    }
+
+    async fn register(&self, head: &Parts, body: RequestBody) -> Answer {
+        let actor = self.admit(head, true)?;
+        let is_json = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
+            value
+                .as_bytes()
+                .split(|byte| *byte == b';')
+                .next()
+                .is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"application/json"))
+        });
+        if !is_json {
+            let reason = "a registration is JSON: content-type: application/json".to_owned();
+            return Err(Refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+        }
+        let bytes = body.bytes(MAX_BODY).await.map_err(|error| Refused(error.status(), error.to_string()))?;
+        let value: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}")))?;
+        let (id, document) = self.document(&value).map_err(|mistakes| unprocessable(&mistakes))?;
+        self.registry.register(&id, document, &actor).await.map_err(|error| match error {
+            StoreError::Refused(mistakes) => unprocessable(&mistakes),
+            StoreError::Unavailable(reason) => Refused(StatusCode::SERVICE_UNAVAILABLE, reason),
+        })?;
+        let message = "registered; it gets connections from now on";
+        Ok((StatusCode::CREATED, json!({ "id": id, "registered": true, "message": message })))
+    }
+
+    /// The document that a registration is stored as.
+    fn document(&self, value: &Value) -> Result<(String, Value), Vec<Mistake>> {
+        let mut reader = DocumentReader::new(value, "", &KEYS)?;
+        let id = reader.name("id").map(str::to_owned);
+        let app = reader.name("app");
+        let ip = self.rules.read(&mut reader, "ip");
+        let port = reader.required("port", 1, 65_535, None);
+        let (Some(id), Some(app), Some(ip), Some(port)) = (id, app, ip, port) else {
+            return Err(reader.mistakes);
+        };
+        let port = u16::try_from(port).unwrap_or_default();
+        let mut document = json!({
+            "name": id, "app": app, "address": SocketAddr::new(ip, port).to_string(), "weight": 2,
+        });
+        for field in ["region", "country", "weight", "soft_limit", "hard_limit", "check"] {
+            if let Some(value) = reader.field(field) {
+                document[field] = value.clone();
+            }
+        }
+        reader.mistakes.extend(BackendConfig::read(&document, "").err().into_iter().flatten());
+        if !reader.mistakes.is_empty() {
+            return Err(reader.mistakes);
+        }
+        Ok((id, document))
+    }
+
+    fn heartbeat(&self, head: &Parts, id: &str) -> Answer {
+        self.admit(head, true)?;
+        if self.registry.heartbeat(id) {
+            Ok((StatusCode::OK, json!({ "id": id, "status": "ok" })))
+        } else {
+            Err(unknown(id))
+        }
+    }
+
+    fn list(&self, head: &Parts) -> Answer {
+        self.admit(head, false)?;
+        let backends: Vec<Value> =
+            self.edge.registered().iter().map(|it| self.registry.describe(it)).collect();
+        Ok((StatusCode::OK, json!({ "total": backends.len(), "backends": backends })))
+    }
+
+    fn read(&self, head: &Parts, id: &str) -> Answer {
+        self.admit(head, false)?;
+        let found = self.edge.registered().into_iter().find(|it| &*it.config.name == id);
+        found.map(|it| (StatusCode::OK, self.registry.describe(&it))).ok_or_else(|| unknown(id))
+    }
+
+    async fn remove(&self, head: &Parts, id: &str) -> Answer {
+        let actor = self.admit(head, true)?;
+        if !self.edge.registered().iter().any(|it| &*it.config.name == id) {
+            return Err(unknown(id));
+        }
+        let removed = self.registry.remove(id, &actor).await;
+        removed.map_err(|error| Refused(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+        Ok((StatusCode::OK, json!({ "id": id, "removed": true })))
+    }
+}
+
+/// Where no token is demanded, only what a page of the web cannot have sent: no origin, and this machine's own name
+/// or an address as the host, so that no name of somebody else's leads here.
+fn expect_no_page(head: &Parts) -> Result<(), Refused> {
+    let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| head.uri.authority().map(http::uri::Authority::as_str)).unwrap_or_default();
+    let bare = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next(),
+        None => host.split(':').next(),
+    };
+    let is_own =
+        bare.is_some_and(|bare| bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok());
+    if head.headers.contains_key(ORIGIN) || !is_own {
+        let reason = "without a token, requests of web pages and under other names are refused".to_owned();
+        return Err(Refused(StatusCode::FORBIDDEN, reason));
+    }
+    Ok(())
+}
+
+fn unknown(id: &str) -> Refused {
+    Refused(StatusCode::NOT_FOUND, format!("no backend is registered as {id:?}: register it"))
+}
+
+fn unprocessable(mistakes: &[Mistake]) -> Refused {
+    let said: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    Refused(StatusCode::UNPROCESSABLE_ENTITY, said.join("; "))
+}

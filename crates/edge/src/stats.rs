@@ -1,0 +1,124 @@
+//! What the edge counts: of listeners and backends, whose names the configuration bounds; never of clients.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Why a connection was closed without a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The app has no backend that may be used.
+    NoBackend,
+    /// Every backend that may be used is at its hard limit.
+    Full,
+    /// Those that were tried could not be reached.
+    Unreachable,
+    /// What it began with is no TLS, or did not come in time, so that it has no server name.
+    NoServerName,
+    /// It did not say in time whose it is, or its peer is no proxy.
+    Unproxied,
+    /// Its TLS handshake failed.
+    Handshake,
+}
+
+impl Refusal {
+    /// Every reason, in order.
+    pub const ALL: [Self; 6] = [
+        Self::NoBackend,
+        Self::Full,
+        Self::Unreachable,
+        Self::NoServerName,
+        Self::Unproxied,
+        Self::Handshake,
+    ];
+
+    /// Its word in metrics, logs and decisions.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NoBackend => "no_backend",
+            Self::Full => "full",
+            Self::Unreachable => "unreachable",
+            Self::NoServerName => "no_server_name",
+            Self::Unproxied => "unproxied",
+            Self::Handshake => "handshake",
+        }
+    }
+}
+
+/// What is counted of a listener.
+#[derive(Debug, Default)]
+pub struct ListenerStats {
+    /// Connections that were placed at a backend.
+    pub placed: AtomicU64,
+    /// Of these, those that are open.
+    pub open: AtomicU64,
+    /// Those that went where their client was before.
+    pub affine: AtomicU64,
+    /// Further backends that were tried for a connection.
+    pub retries: AtomicU64,
+    /// By [`Refusal`], in order.
+    pub refused: [AtomicU64; Refusal::ALL.len()],
+    /// Bytes in both directions.
+    pub traffic: Traffic,
+}
+
+/// What is counted of a backend, beside what `upstream` does.
+#[derive(Debug, Default)]
+pub struct BackendStats {
+    /// Connections that it accepted.
+    pub connections: AtomicU64,
+    /// Time that connecting to it took in all, in nanoseconds.
+    pub connect_nanos: AtomicU64,
+    /// Connections that it broke off.
+    pub broken: AtomicU64,
+    /// Connections that were closed because it went down.
+    pub closed_unhealthy: AtomicU64,
+    /// Bytes in both directions.
+    pub traffic: Traffic,
+}
+
+/// Bytes in both directions.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// From clients.
+    pub to_backend: AtomicU64,
+    /// To clients.
+    pub to_client: AtomicU64,
+}
+
+impl Traffic {
+    pub(crate) fn add(&self, (to_backend, to_client): (u64, u64)) {
+        self.to_backend.fetch_add(to_backend, Relaxed);
+        self.to_client.fetch_add(to_client, Relaxed);
+    }
+
+    /// From clients, and to clients.
+    #[must_use]
+    pub fn read(&self) -> (u64, u64) {
+        (self.to_backend.load(Relaxed), self.to_client.load(Relaxed))
+    }
+}
+
+impl ListenerStats {
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        self.refused[refusal as usize].fetch_add(1, Relaxed);
+    }
+}
+
+impl BackendStats {
+    pub(crate) fn connected(&self, took: Duration) {
+        self.connections.fetch_add(1, Relaxed);
+        self.connect_nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+}
+
+/// Of an edge.
+#[derive(Debug, Default)]
+pub struct AffinityStats {
+    /// Clients that are remembered.
+    pub clients: u64,
+    /// Clients that were forgotten because the table was full.
+    pub dropped: u64,
+}

@@ -1,0 +1,301 @@
+//! The edge's listeners, and what the admin API is told of it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_admin::Servers;
+use tidegate_admin::api::{ExplainRoute, NoExplanation};
+use tidegate_control::Configuration;
+use tidegate_edge::documents::REGISTRATION;
+use tidegate_edge::explain::{Question, explain};
+use tidegate_edge::geo::Database;
+use tidegate_edge::registration::{self, AddressRules, RegistrationApi, Registry};
+use tidegate_edge::service::{Edge, EdgeListener};
+use tidegate_net::accept::Gate;
+use tidegate_net::clock::Clock;
+use tidegate_net::http::{HttpConfig, Server};
+use tidegate_net::listen::Listeners;
+use tidegate_net::proxied::Proxied;
+use tidegate_net::runtime::Cores;
+use tidegate_net::stats::Stats;
+use tokio::time::MissedTickBehavior;
+
+use super::inherited::Inherited;
+use super::protocols::{Guards, tls_of};
+use super::registrations::{ByToken, ControlStore};
+use super::{StartError, permits_of_a_listener};
+use crate::config::watch::{Change, Stamp, stamp};
+use crate::config::{Config, Listener};
+
+/// How often the file of the database is looked at.
+const DATABASE_POLL: Duration = Duration::from_secs(2);
+
+/// A connection has no names of requests.
+const NO_REQUESTS: &[&str] = &["other"];
+
+/// The edge of a process, with its listeners once they are bound.
+#[derive(Debug)]
+pub(super) struct ServedEdge {
+    pub(super) edge: Arc<Edge>,
+    listeners: OnceLock<Vec<Arc<EdgeListener>>>,
+}
+
+impl ServedEdge {
+    pub(super) fn new(clock: Clock, cores: &Cores) -> Arc<Self> {
+        Arc::new(Self { edge: Arc::new(Edge::new(clock, cores)), listeners: OnceLock::new() })
+    }
+
+    /// Takes note of its listeners, once in a process's life.
+    pub(super) fn set_listeners(&self, listeners: Vec<Arc<EdgeListener>>) {
+        let is_first = self.listeners.set(listeners).is_ok();
+        debug_assert!(is_first, "listeners are bound once");
+    }
+
+    /// None before they are bound, and where the file has none.
+    pub(super) fn listeners(&self) -> &[Arc<EdgeListener>] {
+        self.listeners.get().map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Where an edge listens, with the real ports.
+#[derive(Clone, Debug)]
+pub struct EdgeAddresses {
+    /// Its listeners, in the file's order.
+    pub listeners: Vec<SocketAddr>,
+    /// The registration API.
+    pub registration: Option<SocketAddr>,
+}
+
+/// Listeners with their sockets bound.
+#[derive(Debug)]
+pub(super) struct EdgeServers {
+    served: Arc<ServedEdge>,
+    sockets: Vec<Listeners>,
+    stats: Option<Arc<Stats>>,
+    database: Option<(PathBuf, Stamp)>,
+    api: Option<Api>,
+}
+
+/// The registration API, bound.
+#[derive(Debug)]
+struct Api {
+    server: Server<RegistrationApi>,
+    sockets: Listeners,
+    stats: Arc<Stats>,
+    registry: Arc<Registry>,
+}
+
+impl EdgeServers {
+    /// Binds each listener of the file and the registration API, and reads the database. They share the drain of
+    /// `gate` and its permits, but for those that they have for themselves; the listeners' connections are counted
+    /// together.
+    pub(super) fn bind(
+        config: &Config,
+        (served, configuration): (&Arc<ServedEdge>, &Configuration),
+        workers: NonZeroUsize,
+        gate: &Gate,
+        guards: &Guards<'_>,
+        inherited: &mut Inherited,
+    ) -> Result<Self, StartError> {
+        let (sockets, stats, database, api) = (Vec::new(), None, None, None);
+        let mut servers = Self { served: Arc::clone(served), sockets, stats, database, api };
+        if config.edge_listeners.is_empty() {
+            return Ok(servers);
+        }
+        if let Some(path) = &config.edge.database {
+            let looked_at = stamp(path);
+            let read = Database::open(path);
+            let database = read.map_err(|error| StartError::CountryDatabase { path: path.clone(), error })?;
+            served.edge.use_database(Some(database));
+            servers.database = Some((path.clone(), looked_at));
+        }
+        if let Some(listen) = config.settings.edge.api_listen {
+            let sockets = inherited.listeners(listen, workers)?;
+            servers.api = Some(Api::new(config, served, configuration, gate, guards, sockets));
+        }
+        let stats = Arc::new(Stats::new(workers.get(), NO_REQUESTS));
+        let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
+        servers.stats = Some(stats);
+        let mut made = Vec::new();
+        for (place, listener) in config.edge_listeners.iter().enumerate() {
+            let listeners = inherited.listeners(listener.listen, workers)?;
+            let listeners = listeners.with_tls(tls_of(guards.tls, Listener::Edge(place)));
+            let trusted = &listener.proxy_protocol_from;
+            let listeners =
+                listeners.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
+            made.push(EdgeListener::new(
+                Arc::clone(&served.edge),
+                listener.clone(),
+                gate.clone(),
+                &listeners,
+            ));
+            servers.sockets.push(listeners);
+        }
+        served.set_listeners(made);
+        Ok(servers)
+    }
+
+    /// Where they listen, with the real ports.
+    pub(super) fn addresses(&self) -> EdgeAddresses {
+        EdgeAddresses {
+            listeners: self.sockets.iter().map(Listeners::address).collect(),
+            registration: self.api.as_ref().map(|api| api.sockets.address()),
+        }
+    }
+
+    /// `servers` and what these count.
+    pub(super) fn counted(&self, servers: Servers) -> Servers {
+        let servers = match &self.api {
+            Some(api) => servers.with("registration", Arc::clone(&api.stats)),
+            None => servers,
+        };
+        match &self.stats {
+            Some(stats) => servers.with_streams(Listener::Edge(0).server(), Arc::clone(stats)),
+            None => servers,
+        }
+    }
+
+    /// Begins to serve.
+    pub(super) fn start(self, cores: &Cores) {
+        let Self { served, sockets, database, api, .. } = self;
+        for (listener, listeners) in served.listeners().iter().zip(sockets) {
+            listener.start(cores, listeners);
+        }
+        if let Some(Api { server, sockets, registry, .. }) = api {
+            server.start(cores, sockets);
+            cores.spawn_on(0, async move { registry.expire().await });
+        }
+        if let Some((path, read)) = database {
+            let edge = Arc::clone(&served.edge);
+            cores.spawn_on(0, async move { follow_database(&edge, path, read).await });
+        }
+    }
+}
+
+impl Api {
+    fn new(
+        config: &Config,
+        served: &Arc<ServedEdge>,
+        configuration: &Configuration,
+        gate: &Gate,
+        guards: &Guards<'_>,
+        sockets: Listeners,
+    ) -> Self {
+        let settings = &config.settings.edge;
+        // Where nodes share the configuration, the others' backends are theirs to watch.
+        let is_shared = config.settings.control_url().is_some();
+        let known = if is_shared { Vec::new() } else { configuration.parts().names(REGISTRATION) };
+        let store = Arc::new(ControlStore(configuration.clone()));
+        let clock = served.edge.clock();
+        let registry = Arc::new(Registry::new(store, clock, settings.heartbeat_ttl, known));
+        let allows_loopback = sockets.address().ip().to_canonical().is_loopback();
+        let api = RegistrationApi {
+            edge: Arc::clone(&served.edge),
+            registry: Arc::clone(&registry),
+            rules: AddressRules { allowed: settings.api_allowed.clone(), allows_loopback },
+            admission: Arc::new(ByToken(guards.tokens.edge.clone())),
+        };
+        let stats = Arc::new(Stats::new(gate.stats.cores(), registration::TEMPLATES));
+        let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
+        let http =
+            HttpConfig { head_timeout: config.settings.limits.header_deadline, ..HttpConfig::default() };
+        Self { server: Server::new(api, http, gate), sockets, stats, registry }
+    }
+}
+
+/// Reads the database again when its file has changed and settled, for as long as it is polled. A bad one changes
+/// nothing.
+async fn follow_database(edge: &Arc<Edge>, path: PathBuf, read: Stamp) {
+    let mut change = Change::new(read);
+    let mut ticks = tokio::time::interval(DATABASE_POLL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let looking = path.clone();
+        let Ok(now) = tokio::task::spawn_blocking(move || stamp(&looking)).await else { return };
+        if !change.has_settled(now) {
+            continue;
+        }
+        change.reading(now);
+        let reading = path.clone();
+        let Ok(opened) = tokio::task::spawn_blocking(move || Database::open(&reading)).await else { return };
+        match opened {
+            Ok(database) => {
+                edge.use_database(Some(database));
+                tracing::info!(path = %path.display(), "the database of countries was read again");
+            }
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "the database of countries is refused, the old one stays");
+            }
+        }
+    }
+}
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, NoExplanation>> + Send + 'a>>;
+
+const ACCEPTED: &str = "client_ip, listener, server_name, each once";
+
+/// The edge, as the admin API asks it where a connection would go.
+#[derive(Debug)]
+pub(super) struct ExplainedEdge(pub(super) Arc<ServedEdge>);
+
+impl ExplainRoute for ExplainedEdge {
+    fn explain<'a>(&'a self, parameters: &'a [(String, String)]) -> Answer<'a> {
+        Box::pin(async move {
+            let question = question(parameters)?;
+            explain(self.0.listeners(), &question).map_err(|error| NoExplanation {
+                parameter: "listener".to_owned(),
+                problem: error.to_string(),
+                accepted: "the address of an [[edge.listener]]",
+            })
+        })
+    }
+}
+
+fn question(parameters: &[(String, String)]) -> Result<Question, NoExplanation> {
+    let mut question =
+        Question { client: IpAddr::V4(Ipv4Addr::LOCALHOST), listener: None, server_name: None };
+    for (index, (name, value)) in parameters.iter().enumerate() {
+        let wrong = |problem: &str, accepted| NoExplanation {
+            parameter: name.clone(),
+            problem: format!("is {value:?}, {problem}"),
+            accepted,
+        };
+        if parameters[..index].iter().any(|(other, _)| other == name) {
+            return Err(wrong("and there before", ACCEPTED));
+        }
+        match name.as_str() {
+            "client_ip" => {
+                question.client = value.parse().map_err(|_| wrong("which is no address", "an IP address"))?;
+            }
+            "listener" => question.listener = Some(value.clone()),
+            "server_name" => question.server_name = Some(value.to_ascii_lowercase()),
+            _ => return Err(wrong("which nothing asks for", ACCEPTED)),
+        }
+    }
+    Ok(question)
+}
+
+/// The edge, as the admin API asks it where the last connections went.
+#[derive(Debug)]
+pub(super) struct EdgeDecisions(pub(super) Arc<ServedEdge>);
+
+impl ExplainRoute for EdgeDecisions {
+    fn explain<'a>(&'a self, parameters: &'a [(String, String)]) -> Answer<'a> {
+        Box::pin(async move {
+            match parameters.first() {
+                None => Ok(self.0.edge.decisions().to_json()),
+                Some((name, value)) => Err(NoExplanation {
+                    parameter: name.clone(),
+                    problem: format!("is {value:?}, which nothing asks for"),
+                    accepted: "no parameters",
+                }),
+            }
+        })
+    }
+}
