@@ -1,6 +1,6 @@
 #!/bin/sh
-# The client libraries against a bare HTTP client of their language. Starts a server of its own; about two
-# minutes. The languages whose packages `cargo xtask setup` has installed.
+# The client libraries against a bare HTTP client of their language. Starts a server of its own; about three
+# minutes, five on a busy machine. The languages whose packages `cargo xtask setup` has installed.
 #   regression/clients/run.sh [path to tidegate]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -26,11 +26,14 @@ import java.util.stream.IntStream;
  */
 final class Bench {
   private static final int AT_ONCE = 16;
-  private static final int WARM = 3;
+
+  /** So many calls of each are made before any is measured: the first ones compile. */
+  private static final int WARM = 20_000;
+
   private static final int TURNS = 5;
   private static final long TURN_NANOS = TimeUnit.SECONDS.toNanos(1);
 
-  private record Figures(double perSecond, double microsOfCpu) {}
+  private record Figures(double calls, double perSecond, double microsOfCpu) {}
 
   private Bench() {}
 
@@ -56,13 +59,14 @@ final class Bench {
     ExecutorService threads = Executors.newFixedThreadPool(callers);
     List<Figures> ours = new ArrayList<>();
     List<Figures> theirs = new ArrayList<>();
-    for (int turn = 0; turn < WARM + TURNS; turn++) {
-      Figures one = measure(threads, callers, mine);
-      Figures other = measure(threads, callers, hand);
-      if (turn >= WARM) { // The first ones compile.
-        ours.add(one);
-        theirs.add(other);
+    for (Consumer<Integer> subject : List.of(mine, hand)) {
+      for (double calls = 0; calls < WARM; ) {
+        calls += measure(threads, callers, subject).calls;
       }
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+      ours.add(measure(threads, callers, mine));
+      theirs.add(measure(threads, callers, hand));
     }
     threads.shutdown();
     double calls = median(ours, Figures::perSecond);
@@ -137,7 +141,8 @@ final class Bench {
             .toList();
     callers.forEach(CompletableFuture::join);
     double seconds = (System.nanoTime() - began) / 1e9;
-    return new Figures(count.sum() / seconds, (cpuNanos() - spent) / 1e3 / count.sum());
+    double calls = count.sum();
+    return new Figures(calls, calls / seconds, (cpuNanos() - spent) / 1e3 / calls);
   }
 
   private static Consumer<Integer> bare(String url) {
