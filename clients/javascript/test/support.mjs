@@ -68,7 +68,16 @@ export class Server {
       BINARY,
       [
         ...["serve", ...this.#config, "--data-dir", join(this.#scratch, "data")],
-        ...["--http-listen", `127.0.0.1:${this.port}`, "--grpc-listen", free, "--resp-listen", free, "--intake-listen", "off"],
+        ...[
+          "--http-listen",
+          `127.0.0.1:${this.port}`,
+          "--grpc-listen",
+          free,
+          "--resp-listen",
+          free,
+          "--intake-listen",
+          "off",
+        ],
         ...this.#arguments,
       ],
       { stdio: ["ignore", "pipe", "ignore"] },

@@ -32,7 +32,9 @@ def test_the_example_ends_in_a_429(tmp_path: pathlib.Path) -> None:
     log = tmp_path / "server"
     with log.open("w") as said:
         command = [BINARY, "serve", "--data-dir", str(tmp_path / "data"), "--http-listen", free]
-        server = subprocess.Popen([*command, "--grpc-listen", free, "--resp-listen", free, "--intake-listen", "off"], stdout=said)
+        server = subprocess.Popen(
+            [*command, "--grpc-listen", free, "--resp-listen", free, "--intake-listen", "off"], stdout=said
+        )
         try:
 
             def address() -> str:

@@ -87,7 +87,14 @@ public final class TestServer implements AutoCloseable {
     }
     List<String> words = new ArrayList<>(List.of(binary, "serve", "--config", config.toString()));
     words.addAll(List.of("--data-dir", folder.toString(), "--http-listen", listen));
-    words.addAll(List.of("--grpc-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--intake-listen", "off"));
+    words.addAll(
+        List.of(
+            "--grpc-listen",
+            "127.0.0.1:0",
+            "--resp-listen",
+            "127.0.0.1:0",
+            "--intake-listen",
+            "off"));
     begin(words, Pattern.compile("(https?://127\\.0\\.0\\.1:\\d+)"), "");
   }
 
