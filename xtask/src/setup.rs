@@ -42,6 +42,9 @@ const DEBIAN: &[(&str, &str)] = &[
     ("promtool", "prometheus"),
     ("go", "golang-go"),
     ("zstdcat", "zstd"),
+    ("slowhttptest", "slowhttptest"),
+    ("haproxy", "haproxy"),
+    ("ip", "iproute2"),
 ];
 
 /// Installs everything that `make test` needs.

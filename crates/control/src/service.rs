@@ -120,8 +120,8 @@ pub trait Service: Send + Sync + 'static {
     /// Says in the log how `next` differs from the set before it; `None` at the start.
     fn announce(&self, last: Option<&Self::Set>, next: &Self::Set);
 
-    /// Puts `set` in force. Called on a thread that may block.
-    fn put_in_force(&self, set: Arc<Self::Set>);
+    /// Puts `set` in force, which is the service's of `parts`. Called on a thread that may block.
+    fn put_in_force(&self, set: Arc<Self::Set>, parts: &Parts);
 }
 
 /// What the file declares, for each service.
@@ -291,7 +291,7 @@ impl Parts {
     }
 
     pub(crate) fn put_in_force(&self) {
-        self.parts().for_each(|(service, set)| service.put_in_force(set));
+        self.parts().for_each(|(service, set)| service.put_in_force(set, self));
     }
 
     fn parts(&self) -> impl Iterator<Item = (&dyn AnyService, &AnySet)> {
@@ -327,7 +327,7 @@ pub(crate) trait AnyService: Send + Sync {
     fn set_aside(&self, set: &AnySet) -> Vec<SetAside>;
     fn set_aside_count(&self, set: &AnySet) -> usize;
     fn announce(&self, last: Option<&AnySet>, next: &AnySet);
-    fn put_in_force(&self, set: &AnySet);
+    fn put_in_force(&self, set: &AnySet, parts: &Parts);
 }
 
 impl<S: Service> AnyService for S {
@@ -375,9 +375,9 @@ impl<S: Service> AnyService for S {
         Service::announce(self, last.map(own::<S>), own::<S>(next));
     }
 
-    fn put_in_force(&self, set: &AnySet) {
+    fn put_in_force(&self, set: &AnySet, parts: &Parts) {
         if let Ok(set) = set.clone().downcast() {
-            Service::put_in_force(self, set);
+            Service::put_in_force(self, set, parts);
         }
     }
 }

@@ -92,7 +92,7 @@ impl Service for Policies {
 
     fn announce(&self, _last: Option<&Self::Set>, _next: &Self::Set) {}
 
-    fn put_in_force(&self, set: Arc<Self::Set>) {
+    fn put_in_force(&self, set: Arc<Self::Set>, _parts: &Parts) {
         *self.0.lock().unwrap() = Arc::new(set.0.clone());
     }
 }
@@ -148,7 +148,7 @@ impl Service for Routes {
 
     fn announce(&self, _last: Option<&Self::Set>, _next: &Self::Set) {}
 
-    fn put_in_force(&self, set: Arc<Self::Set>) {
+    fn put_in_force(&self, set: Arc<Self::Set>, _parts: &Parts) {
         *self.0.lock().unwrap() = Arc::new(set.0.clone());
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Change, Document, Kind, Origin, Revision, Service, SetAside, Snapshot};
+use tidegate_control::{Change, Document, Kind, Origin, Parts, Revision, Service, SetAside, Snapshot};
 
 use crate::config::{BackendConfig, EdgeConfig, MAX_BACKENDS};
 use crate::service::Edge;
@@ -182,7 +182,7 @@ impl Service for EdgeDocuments {
         }
     }
 
-    fn put_in_force(&self, set: Arc<EdgeSet>) {
+    fn put_in_force(&self, set: Arc<EdgeSet>, _parts: &Parts) {
         let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         if in_force.as_ref().is_none_or(|table| !Arc::ptr_eq(table, &set.table)) {
             self.edge.apply(&set.table.config());

@@ -6,6 +6,7 @@
 //! | a kept connection that turned out to be closed, at the first byte of its reply | if the request is safe to repeat; on a new connection, and it counts for nothing |
 //! | the server took the request and gave no reply, or none in time | if the request is safe to repeat |
 //! | the client's body broke off, came too slowly or was too large | never; it is not the server's fault |
+//! | this machine has no port or descriptor left for a connection (fault 37) | always; it is not the server's fault |
 
 use std::error::Error;
 use std::future::Future;
@@ -110,6 +111,8 @@ impl Message {
 pub(crate) struct Exchange {
     pub(crate) reply: Response<Incoming>,
     pub(crate) sender: Sender,
+    /// Whether the connection was there before.
+    pub(crate) was_kept: bool,
 }
 
 /// Why an attempt gave no reply.
@@ -119,13 +122,37 @@ pub(crate) struct Failure {
     pub(crate) refusal: Refusal,
     /// Nothing of the request has reached a server.
     pub(crate) is_unsent: bool,
-    /// It was the client's fault.
-    pub(crate) is_of_client: bool,
+    pub(crate) fault_of: FaultOf,
 }
 
+/// Whose fault it is that there was no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultOf {
+    Server,
+    Client,
+    /// This process or its machine lacks something.
+    Gateway,
+}
+
+/// What Linux says when it lacks something for one more connection: a port (`EADDRNOTAVAIL`), descriptors (`EMFILE`,
+/// `ENFILE`), room in its buffers (`ENOBUFS`).
+const LACKS: [i32; 4] = [99, 24, 23, 105];
+
 impl Failure {
+    /// Nothing was sent to anybody.
+    pub(crate) fn unsent(refusal: Refusal) -> Self {
+        Self { refusal, is_unsent: true, fault_of: FaultOf::Server }
+    }
+
+    /// Whether another upstream may be sent the request: this one gave no reply, and it is safe.
+    pub(crate) fn may_go_elsewhere(&self, message: &Message) -> bool {
+        self.fault_of != FaultOf::Client
+            && self.refusal.is_of_upstream()
+            && (self.is_unsent || message.is_repeatable())
+    }
+
     fn of_server(refusal: Refusal, is_unsent: bool) -> Self {
-        Self { refusal, is_unsent, is_of_client: false }
+        Self { refusal, is_unsent, fault_of: FaultOf::Server }
     }
 }
 
@@ -169,7 +196,7 @@ impl Attempt<'_> {
             let sent = self.in_time(sender.send(request), progress.as_deref()).await;
             let mut error = match sent {
                 Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
-                    return Ok(Exchange { reply, sender });
+                    return Ok(Exchange { reply, sender, was_kept });
                 }
                 Some(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
                 Some(Err(error)) => error,
@@ -183,7 +210,7 @@ impl Attempt<'_> {
                 return Err(Failure::of_server(Refusal::Unreachable, true));
             }
             if let Some(refusal) = progress.and_then(|progress| progress.fault()) {
-                return Err(Failure { refusal, is_unsent: false, is_of_client: true });
+                return Err(Failure { refusal, is_unsent: false, fault_of: FaultOf::Client });
             }
             let error = error.into_error();
             if was_kept && message.is_repeatable() && (error.is_incomplete_message() || error.is_closed()) {
@@ -200,7 +227,12 @@ impl Attempt<'_> {
         let sender = connection::connect(self.resolver, config, server).await.map_err(|error| {
             let server = &server.backend.target;
             tracing::debug!(%error, upstream = %config.name, %server, "cannot connect");
-            Failure::of_server(Refusal::Unreachable, true)
+            match error.raw_os_error() {
+                Some(code) if LACKS.contains(&code) => {
+                    Failure { refusal: Refusal::NoSocket, is_unsent: true, fault_of: FaultOf::Gateway }
+                }
+                _ => Failure::of_server(Refusal::Unreachable, true),
+            }
         })?;
         self.upstream.pools[self.server].share(self.core, &sender, monotonic());
         Ok(sender)

@@ -21,8 +21,11 @@ use tidegate_net::http::{BodyPace, BoxError, MinimumRate, RequestBody};
 use tidegate_upstream::backend::Place;
 use tokio::time::{Sleep, sleep};
 
+use crate::config::RouteConfig;
 use crate::connection::Sender;
+use crate::fields::strip_trailers;
 use crate::pool::Pool;
+use crate::record::End;
 use crate::refusal::Refusal;
 
 /// The slowest client that is waited for while its body is passed on.
@@ -49,9 +52,9 @@ pub(crate) enum RequestPayload {
 #[derive(Debug)]
 pub(crate) struct Streaming {
     body: RequestBody,
-    /// Bytes that came so far, and most that may come.
+    /// Bytes that came so far.
     received: u64,
-    limit: u64,
+    route: Arc<RouteConfig>,
     /// Longest silence of the client.
     silence: Duration,
     silent: Option<Pin<Box<Sleep>>>,
@@ -99,9 +102,9 @@ impl Progress {
 }
 
 impl Streaming {
-    /// A body of at most `limit` bytes, whose client is silent for `silence` at most. One that `is_dialogue`
-    /// comes at the pace of what is said in it, and has no least rate.
-    pub(crate) fn new(body: RequestBody, limit: u64, silence: Duration, is_dialogue: bool) -> Self {
+    /// A body within the bounds of `route`. One that `is_dialogue` comes at the pace of what is said in it: it has no
+    /// least rate, and its client may be silent.
+    pub(crate) fn new(body: RequestBody, route: Arc<RouteConfig>, is_dialogue: bool) -> Self {
         let rate = if is_dialogue { MinimumRate { grace: FOREVER, ..BODY_RATE } } else { BODY_RATE };
         let progress = Progress {
             opened: monotonic(),
@@ -112,8 +115,8 @@ impl Streaming {
         Self {
             body: body.at_pace(BodyPace { deadline: FOREVER, rate }),
             received: 0,
-            limit,
-            silence: if is_dialogue { FOREVER } else { silence },
+            silence: if is_dialogue { FOREVER } else { route.idle_timeout },
+            route,
             silent: None,
             progress: Arc::new(progress),
         }
@@ -134,14 +137,18 @@ impl Streaming {
         };
         self.silent = None;
         self.progress.took_some();
-        let frame = match next {
+        let mut frame = match next {
             None => return Poll::Ready(None),
             Some(Ok(frame)) => frame,
             Some(Err(error)) => return self.progress.failed(error.into()),
         };
         self.received += frame.data_ref().map_or(0, Bytes::len) as u64;
-        if self.received > self.limit {
-            return self.progress.failed(Refusal::TooLarge { limit: self.limit });
+        let limit = self.route.max_body_bytes;
+        if self.received > limit {
+            return self.progress.failed(Refusal::TooLarge { limit });
+        }
+        if let Some(trailers) = frame.trailers_mut() {
+            strip_trailers(trailers, &self.route.request_fields);
         }
         Poll::Ready(Some(Ok(frame)))
     }
@@ -212,7 +219,9 @@ pub(crate) struct ReplyBody {
     incoming: Incoming,
     /// What was asked for already and not passed on yet.
     first: Poll<NextFrame>,
-    idle_timeout: Duration,
+    route: Arc<RouteConfig>,
+    /// When all of it must be there, if it must.
+    last: Option<Instant>,
     idle: Option<Pin<Box<Sleep>>>,
     at_end: Option<Return>,
     _place: Place,
@@ -220,23 +229,47 @@ pub(crate) struct ReplyBody {
 
 /// Why a reply ends early: the client sees it cut.
 #[derive(Debug, Error)]
-enum ReplyCut {
+pub(crate) enum ReplyCut {
     #[error("the upstream broke its reply off: {0}")]
     Broken(#[from] hyper::Error),
     #[error("the upstream sent nothing more in time")]
     TooSlow,
+    #[error("the time for the whole reply is over")]
+    TooLong,
+}
+
+impl ReplyCut {
+    pub(crate) fn end(&self) -> End {
+        match self {
+            Self::Broken(_) => End::BrokenOff,
+            Self::TooSlow => End::Silent,
+            Self::TooLong => End::TooLong,
+        }
+    }
 }
 
 impl ReplyBody {
-    /// A body of which `first` was asked for already.
+    /// A body of which `first` was asked for already, and which must be there by `last`.
     pub(crate) fn new(
         incoming: Incoming,
         first: Poll<NextFrame>,
-        idle_timeout: Duration,
+        route: Arc<RouteConfig>,
+        last: Option<Instant>,
         at_end: Return,
         place: Place,
     ) -> Self {
-        Self { incoming, first, idle_timeout, idle: None, at_end: Some(at_end), _place: place }
+        Self { incoming, first, route, last, idle: None, at_end: Some(at_end), _place: place }
+    }
+
+    /// Why nothing more is waited for, if that is so.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<ReplyCut> {
+        let (idle, last) = (self.route.idle_timeout, self.last);
+        let waiting = self.idle.get_or_insert_with(|| {
+            let left = last.map(|last| last.saturating_duration_since(monotonic()));
+            Box::pin(sleep(left.map_or(idle, |left| left.min(idle))))
+        });
+        let is_over = last.is_some_and(|last| monotonic() >= last);
+        waiting.as_mut().poll(cx).map(|()| if is_over { ReplyCut::TooLong } else { ReplyCut::TooSlow })
     }
 }
 
@@ -254,15 +287,23 @@ impl HttpBody for ReplyBody {
             next = Pin::new(&mut this.incoming).poll_frame(cx);
         }
         let Poll::Ready(frame) = next else {
-            let idle = this.idle.get_or_insert_with(|| Box::pin(sleep(this.idle_timeout)));
-            return idle.as_mut().poll(cx).map(|()| Some(Err(ReplyCut::TooSlow.into())));
+            return this.poll_patience(cx).map(|cut| Some(Err(cut.into())));
         };
+        if this.last.is_some_and(|last| monotonic() >= last) {
+            return Poll::Ready(Some(Err(ReplyCut::TooLong.into())));
+        }
         this.idle = None;
         let is_whole = frame.is_none() || this.incoming.is_end_stream();
         if is_whole && let Some(back) = this.at_end.take() {
             back.now();
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(|error| ReplyCut::Broken(error).into())))
+        let strip = |mut frame: Frame<Bytes>| {
+            if let Some(trailers) = frame.trailers_mut() {
+                strip_trailers(trailers, &this.route.response_fields);
+            }
+            frame
+        };
+        Poll::Ready(frame.map(|frame| frame.map(strip).map_err(|error| ReplyCut::Broken(error).into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,6 +11,7 @@
 //! its own [`Sender`].
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +47,11 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) enum Sender {
     /// The whole connection.
-    Http1(http1::SendRequest<RequestPayload>),
+    Http1 {
+        sender: http1::SendRequest<RequestPayload>,
+        /// Whom it leads to.
+        peer: IpAddr,
+    },
     /// A stream of one that others use as well.
     Http2(SharedSender),
 }
@@ -57,6 +62,7 @@ pub(crate) struct SharedSender {
     sender: http2::SendRequest<RequestPayload>,
     /// Counts the users.
     users: Arc<()>,
+    pub(crate) peer: IpAddr,
 }
 
 impl SharedSender {
@@ -83,7 +89,7 @@ impl Sender {
     /// Waits until a request can be sent.
     pub(crate) async fn ready(&mut self) -> hyper::Result<()> {
         match self {
-            Self::Http1(sender) => sender.ready().await,
+            Self::Http1 { sender, .. } => sender.ready().await,
             Self::Http2(shared) => shared.sender.ready().await,
         }
     }
@@ -94,7 +100,7 @@ impl Sender {
         request: Request<RequestPayload>,
     ) -> Result<Response<Incoming>, TrySendError<Request<RequestPayload>>> {
         match self {
-            Self::Http1(sender) => sender.try_send_request(request).await,
+            Self::Http1 { sender, .. } => sender.try_send_request(request).await,
             Self::Http2(shared) => shared.sender.try_send_request(request).await,
         }
     }
@@ -131,17 +137,18 @@ pub(crate) async fn connect(
     let target: &Target = &server.backend.target;
     let connecting = async {
         let stream = resolver.connect(target, upstream.connect_timeout).await?;
+        let peer = stream.peer_addr()?.ip();
         match upstream.tls.as_ref().filter(|_| server.is_tls) {
-            None => speak(stream, upstream.protocol == Protocol::Http2).await,
+            None => speak(stream, peer, upstream.protocol == Protocol::Http2).await,
             Some(tls) => {
                 let stream = tls.handshake(target, stream).await?;
                 let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
                 match (upstream.protocol, agreed.as_deref()) {
                     (Protocol::Http2, Some(b"h2")) | (Protocol::Auto, Some(b"h2")) => {
-                        speak(stream, true).await
+                        speak(stream, peer, true).await
                     }
                     (Protocol::Http2, _) => Err(io::Error::other("the server does not agree on HTTP/2")),
-                    _ => speak(stream, false).await,
+                    _ => speak(stream, peer, false).await,
                 }
             }
         }
@@ -151,7 +158,7 @@ pub(crate) async fn connect(
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn speak<S>(stream: S, is_http2: bool) -> io::Result<Sender>
+async fn speak<S>(stream: S, peer: IpAddr, is_http2: bool) -> io::Result<Sender>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -168,7 +175,7 @@ where
             .await
             .map_err(io::Error::other)?;
         drop(tokio::spawn(async move { ended(connection.await) }));
-        return Ok(Sender::Http2(SharedSender { sender, users: Arc::new(()) }));
+        return Ok(Sender::Http2(SharedSender { sender, users: Arc::new(()), peer }));
     }
     let (sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEAD_BYTES)
@@ -178,7 +185,7 @@ where
         .await
         .map_err(io::Error::other)?;
     drop(tokio::spawn(async move { ended(connection.with_upgrades().await) }));
-    Ok(Sender::Http1(sender))
+    Ok(Sender::Http1 { sender, peer })
 }
 
 fn ended(end: hyper::Result<()>) {

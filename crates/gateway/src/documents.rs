@@ -26,7 +26,7 @@ use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
 use self::entry::{Documented, Entry, aside, merge};
-use crate::config::{Action, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
+use crate::config::{GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
 use crate::limits::Limits;
 use crate::service::Gateway;
 use crate::table::unreachable;
@@ -69,8 +69,11 @@ struct RoutingTable {
 /// The routes and upstreams of a gateway.
 pub struct Routes {
     gateway: Arc<dyn Apply>,
-    in_force: Mutex<Option<Arc<RoutingTable>>>,
+    in_force: Mutex<Option<TableInForce>>,
 }
+
+/// A table, and the policies that its routes lack.
+type TableInForce = (Arc<RoutingTable>, HashSet<Arc<str>>);
 
 /// A gateway of whatever limiter.
 trait Apply: Send + Sync {
@@ -120,6 +123,7 @@ fn config(upstreams: &[Entry<UpstreamConfig>], routes: &[Entry<RouteConfig>]) ->
     GatewayConfig {
         upstreams: upstreams.iter().map(|entry| Arc::clone(&entry.config)).collect(),
         routes: routes.iter().map(|entry| Arc::clone(&entry.config)).collect(),
+        missing_policies: HashSet::new(),
     }
 }
 
@@ -177,20 +181,19 @@ impl RoutingTable {
         let mut routes = merge(&layer.routes, stored, known, &mut set_aside);
         let names: HashSet<&str> = upstreams.iter().map(|upstream| &*upstream.config.name).collect();
         routes.retain(|route| {
-            let Action::Forward { upstream } = &route.config.action else { return true };
-            let is_there = names.contains(&**upstream);
-            if !is_there {
+            let unknown = route.config.upstreams().find(|(_, name)| !names.contains(&***name));
+            if let Some((key, upstream)) = unknown {
                 let name = &route.config.name;
                 set_aside.push(aside(
                     route,
                     Mistake {
-                        pointer: format!("/route/{name}/upstream"),
+                        pointer: format!("/route/{name}/{key}"),
                         problem: format!("is {upstream:?}, which is not the name of an upstream"),
                         accepted: "the name of an upstream".to_owned(),
                     },
                 ));
             }
-            is_there
+            unknown.is_none()
         });
         let configs: Vec<&RouteConfig> = routes.iter().map(|route| &*route.config).collect();
         let hidden: HashMap<usize, Arc<str>> = unreachable(&configs)
@@ -270,17 +273,11 @@ impl Service for Routes {
 
     fn dangling(&self, set: &Routing, parts: &Parts) -> Vec<Mistake> {
         let wrong = |(policy, place): (&Arc<str>, &String)| {
-            let problem = match parts.document(POLICY, policy) {
-                None => format!("is {policy:?}, which is not the name of a policy"),
-                Some(document) if document["algorithm"] == "concurrency" => {
-                    format!("is {policy:?}, a concurrency limit, which a route cannot give back")
-                }
-                Some(_) => return None,
-            };
-            let accepted = "the name of a policy that is no concurrency limit".to_owned();
-            Some(Mistake { pointer: place.clone(), problem, accepted })
+            let problem = format!("is {policy:?}, which is not the name of a policy");
+            Mistake { pointer: place.clone(), problem, accepted: "the name of a policy".to_owned() }
         };
-        set.table.listed.iter().filter_map(wrong).collect()
+        let missing = set.table.listed.iter().filter(|(policy, _)| !parts.has(POLICY, policy));
+        missing.map(wrong).collect()
     }
 
     fn document(&self, set: &Routing, kind: Kind, name: &str) -> Option<Value> {
@@ -321,11 +318,16 @@ impl Service for Routes {
         announce::set_aside(next.newly_aside(Some(last)));
     }
 
-    fn put_in_force(&self, set: Arc<Routing>) {
+    fn put_in_force(&self, set: Arc<Routing>, parts: &Parts) {
+        let missing = set.table.listed.keys().filter(|policy| !parts.has(POLICY, policy));
+        let missing_policies: HashSet<Arc<str>> = missing.cloned().collect();
         let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        if in_force.as_ref().is_none_or(|table| !Arc::ptr_eq(table, &set.table)) {
-            self.gateway.apply(&set.config());
-            *in_force = Some(Arc::clone(&set.table));
+        let is_same = in_force
+            .as_ref()
+            .is_some_and(|(table, missing)| Arc::ptr_eq(table, &set.table) && *missing == missing_policies);
+        if !is_same {
+            self.gateway.apply(&GatewayConfig { missing_policies: missing_policies.clone(), ..set.config() });
+            *in_force = Some((Arc::clone(&set.table), missing_policies));
         }
     }
 }

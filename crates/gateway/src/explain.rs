@@ -9,7 +9,6 @@ use http::{HeaderMap, Method, Request, Uri};
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::group::{Balance, hash};
 use tidegate_wire::path::normal_form;
@@ -17,6 +16,7 @@ use tidegate_wire::path::normal_form;
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, GatewayConfig};
 use crate::limits::{LimitedRequest, Limits};
+use crate::record::phase_word;
 use crate::route::{Route, RouteAction};
 use crate::service::Gateway;
 use crate::target::bare_host;
@@ -60,6 +60,9 @@ pub struct Explanation {
     /// Routes beyond those.
     #[serde(skip_serializing_if = "is_zero")]
     not_shown: usize,
+    /// A policy that the route lists and that is not in force, for which it is not served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacks_policy: Option<String>,
     /// What the route's limits would say.
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<Value>,
@@ -153,6 +156,8 @@ impl<L: Limits> Gateway<L> {
                     query: parts.uri.query().unwrap_or_default(),
                     client,
                     fields: &parts.headers,
+                    tls_name: None,
+                    wants_verdicts: false,
                 };
                 Some(self.limits().explain(&route.config.policies, &request).await)
             }
@@ -165,9 +170,11 @@ impl<L: Limits> Gateway<L> {
                 ExplainedAction::Forward(Box::new(explained_upstream(route, upstream, &parts, client, now)))
             }
         });
+        let lacks = route.as_ref().and_then(|route| route.lacks.as_ref());
+        let lacks_policy = lacks.map(ToString::to_string);
         let route = route.map(|route| route.config.name.to_string());
         let client = as_attribute(client);
-        Ok(Explanation { host, path, client, route, considered, not_shown, limits, action })
+        Ok(Explanation { host, path, client, route, considered, not_shown, lacks_policy, limits, action })
     }
 }
 
@@ -238,20 +245,12 @@ fn explained_upstream(
     };
     ExplainedUpstream {
         upstream: upstream.config.name.to_string(),
-        route_breaker: route.breaker.as_ref().map(|breaker| phase(breaker.phase())),
-        upstream_breaker: upstream.breaker.as_ref().map(|breaker| phase(breaker.phase())),
+        route_breaker: route.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
+        upstream_breaker: upstream.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
         balance,
         score_is,
         panic: pick.is_panic,
         next: pick.next.map(|next| backends[next].target().to_string()),
         servers: backends.iter().zip(&pick.candidates).map(server).collect(),
-    }
-}
-
-fn phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Closed => "closed",
-        Phase::Open => "open",
-        Phase::HalfOpen => "half_open",
     }
 }

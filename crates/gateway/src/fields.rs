@@ -4,6 +4,7 @@
 //! | field | towards the upstream |
 //! |---|---|
 //! | `Connection` and what it names, `Keep-Alive`, `Proxy-*`, `TE` but trailers, `Transfer-Encoding`, `Upgrade` | removed |
+//! | `Trailer` | stays where the body has no stated length, so that there can be trailers |
 //! | `Forwarded`, `X-Real-IP` | removed |
 //! | `X-Forwarded-For` | the client's chain if a proxy in front is trusted, then the peer's address |
 //! | `X-Forwarded-Proto`, `X-Forwarded-Host` | set, unless a trusted proxy in front has |
@@ -125,11 +126,29 @@ pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
             .split(|byte| *byte == b',')
             .any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     });
-    for name in &HOP_BY_HOP {
+    let has_length = fields.contains_key(header::CONTENT_LENGTH);
+    for name in HOP_BY_HOP.iter().filter(|name| has_length || **name != header::TRAILER) {
         fields.remove(name);
     }
     if wants_trailers {
         fields.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Takes off a message's trailers what only its head may state: who merges the two must not be told by a trailer what
+/// the head was kept from saying.
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap, edits: &FieldEdits) {
+    strip_lookalikes(trailers, edits);
+    let is_of_the_head = |name: &&HeaderName| {
+        **name == header::HOST
+            || is_of_the_connection(name)
+            || is_of_the_proxy(name.as_str())
+            || edits.remove.contains(name)
+            || edits.set.iter().any(|(set, _)| set == *name)
+    };
+    let refused: Vec<HeaderName> = trailers.keys().filter(is_of_the_head).cloned().collect();
+    for name in refused {
+        trailers.remove(name);
     }
 }
 
@@ -166,6 +185,11 @@ pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
     fields.insert(TRACEPARENT, value(&about.trace.to_string()));
     fields.append(header::VIA, HeaderValue::from_static("1.1 tidegate"));
     edit(fields, about.edits);
+}
+
+/// By which name the upstream knows the request.
+pub(crate) fn request_id(fields: &HeaderMap) -> Option<HeaderValue> {
+    fields.get(REQUEST_ID).cloned()
 }
 
 /// The trace that a request belongs to: a child of the caller's, or its own.

@@ -11,9 +11,12 @@
 //!
 //! A reply of the gateway's own is a problem document (RFC 9457) and says which phase made it.
 //!
-//! Deliberately absent: the limiter (the binary gives one as a [`limits::Limits`]), files and reloading
-//! (the binary gives a checked [`config::GatewayConfig`]), the listeners.
+//! What is done for a request is noted step by step, if the access log or a trace asks for it (`record/`).
+//!
+//! Deliberately absent: the limiter (the binary gives one as a [`limits::Limits`]), the configuration's files and
+//! their reloading (the binary gives a checked [`config::GatewayConfig`]), tokens, the listeners.
 
+pub mod access_log;
 pub mod config;
 pub mod documents;
 pub mod explain;
@@ -28,9 +31,12 @@ mod client_address;
 mod connection;
 mod cors;
 mod fields;
+mod forward;
 mod pool;
 pub mod precedence;
 mod proxy;
+mod random;
+mod record;
 mod refusal;
 mod replies;
 mod route;

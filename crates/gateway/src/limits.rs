@@ -1,5 +1,7 @@
 //! What the gateway asks of a limiter, which it does not know.
 
+use std::any::Any;
+use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,15 +27,54 @@ pub struct LimitedRequest<'a> {
     pub client: IpAddr,
     /// Its header fields, as they came.
     pub fields: &'a HeaderMap,
+    /// The name in the certificate that its connection showed.
+    pub tls_name: Option<&'a str>,
+    /// Whether somebody wants to know what each policy says.
+    pub wants_verdicts: bool,
+}
+
+/// What one policy says of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyVerdict {
+    /// Its name.
+    pub policy: Arc<str>,
+    /// Whether it has room.
+    pub allowed: bool,
+    /// Whether it is only counted, and denies nobody.
+    pub is_shadow: bool,
+    /// What is left of it.
+    pub remaining: u64,
 }
 
 /// What the limits of a route say of one request.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Ruling {
     /// Set if the request is denied.
     pub denial: Option<Denial>,
     /// Fields that tell the client where it stands, for the reply of either outcome.
     pub fields: HeaderMap,
+    /// What each policy says, if that was asked for.
+    pub verdicts: Vec<PolicyVerdict>,
+    /// What the request holds until its reply has ended.
+    pub held: Option<Held>,
+}
+
+/// Something that is given back by being dropped: a permit of a concurrency limit.
+pub struct Held {
+    _it: Box<dyn Any + Send + Sync>,
+}
+
+impl Held {
+    /// Holds `it`.
+    pub fn new(it: impl Any + Send + Sync) -> Self {
+        Self { _it: Box::new(it) }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Held")
+    }
 }
 
 /// Why a request does not pass its route's limits.
@@ -51,6 +92,12 @@ pub enum Denial {
     /// What it states has no one reading.
     #[error("{0}")]
     Invalid(String),
+    /// A policy that its route lists is not in force, so that nobody knows what it would say.
+    #[error("policy {policy:?}, which the route lists, is not in force")]
+    NoPolicy {
+        /// Its name.
+        policy: String,
+    },
     /// The limiter gave no answer.
     #[error("{0}")]
     NoAnswer(String),

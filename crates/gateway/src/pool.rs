@@ -3,10 +3,14 @@
 //! Each core has its own, so that a request stays on the core of its client and no lock is fought over. Of those of
 //! HTTP/1.1, which have one request at a time, the newest is taken first: the others age, and go when they have been
 //! idle for too long. Those of HTTP/2 stay in the pool while they are used. Number and time are bounded.
+//!
+//! Where the server has a name, a connection to an address that the name has no longer gets no further request.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use hyper::client::conn::http1::SendRequest;
 
 use crate::body::RequestPayload;
@@ -18,11 +22,13 @@ pub(crate) struct Pool {
     cores: Box<[Mutex<Kept>]>,
     most: usize,
     longest: Duration,
+    /// The addresses of the server's name; `None`: it has none, or they are not known yet.
+    addresses: ArcSwapOption<Arc<[IpAddr]>>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    idle: Vec<Since<SendRequest<RequestPayload>>>,
+    idle: Vec<Since<(SendRequest<RequestPayload>, IpAddr)>>,
     shared: Vec<Since<SharedSender>>,
 }
 
@@ -36,7 +42,8 @@ struct Since<S> {
 impl Pool {
     /// An empty pool for each of `cores`, with at most `most` connections that are idle for `longest`.
     pub(crate) fn new(cores: usize, most: usize, longest: Duration) -> Self {
-        Self { cores: (0..cores.max(1)).map(|_| Mutex::default()).collect(), most, longest }
+        let cores = (0..cores.max(1)).map(|_| Mutex::default()).collect();
+        Self { cores, most, longest, addresses: ArcSwapOption::empty() }
     }
 
     /// A connection that was open a moment ago, if there is one.
@@ -52,8 +59,9 @@ impl Pool {
                 kept.idle.clear();
                 return None;
             }
+            let (sender, peer) = sender;
             if !sender.is_closed() {
-                return Some(Sender::Http1(sender));
+                return Some(Sender::Http1 { sender, peer });
             }
         }
         None
@@ -72,11 +80,31 @@ impl Pool {
 
     /// Keeps a connection for the next request, if there is room.
     pub(crate) fn put(&self, core: usize, sender: Sender, now: Instant) {
-        let Sender::Http1(sender) = sender else { return };
+        let Sender::Http1 { sender, peer } = sender else { return };
+        if !self.leads_there(peer) {
+            return;
+        }
         let mut kept = self.core(core);
         if kept.idle.len() < self.most && !sender.is_closed() {
-            kept.idle.push(Since { sender, since: now });
+            kept.idle.push(Since { sender: (sender, peer), since: now });
         }
+    }
+
+    /// Takes no connection to another address for further requests.
+    pub(crate) fn keep_to(&self, addresses: &Arc<[IpAddr]>) {
+        if self.addresses.load().as_ref().is_some_and(|known| ***known == **addresses) {
+            return;
+        }
+        self.addresses.store(Some(Arc::new(Arc::clone(addresses))));
+        for core in 0..self.cores.len() {
+            let mut kept = self.core(core);
+            kept.idle.retain(|kept| addresses.contains(&kept.sender.1));
+            kept.shared.retain(|kept| addresses.contains(&kept.sender.peer));
+        }
+    }
+
+    fn leads_there(&self, peer: IpAddr) -> bool {
+        self.addresses.load().as_ref().is_none_or(|addresses| addresses.contains(&peer))
     }
 
     /// Closes what has been idle for too long, on every core.
@@ -84,7 +112,7 @@ impl Pool {
         let is_fresh = |since: Instant| now.duration_since(since) < self.longest;
         for core in 0..self.cores.len() {
             let mut kept = self.core(core);
-            kept.idle.retain(|kept| is_fresh(kept.since) && !kept.sender.is_closed());
+            kept.idle.retain(|kept| is_fresh(kept.since) && !kept.sender.0.is_closed());
             kept.shared
                 .retain(|kept| !kept.sender.is_closed() && (kept.sender.users() > 1 || is_fresh(kept.since)));
         }

@@ -60,6 +60,9 @@ pub(crate) enum Refusal {
     /// There is no server for it.
     #[error("{0}")]
     NoBackend(#[from] NoBackend),
+    /// This machine has no port or descriptor for a connection to a server.
+    #[error("this machine has no room for a connection to the upstream now")]
+    NoSocket,
     /// No server could be reached.
     #[error("no server of the upstream could be reached")]
     Unreachable,
@@ -96,8 +99,36 @@ impl Refusal {
             Self::HeadTooLarge { .. } => 431,
             Self::Unsupported(_) => 501,
             Self::Unreachable | Self::BadReply => 502,
-            Self::NoRoom | Self::Open { .. } | Self::NoBackend(_) | Self::Denied(Denial::NoAnswer(_)) => 503,
+            Self::NoRoom | Self::NoSocket | Self::Open { .. } | Self::NoBackend(_) => 503,
+            Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => 503,
             Self::TimedOut => 504,
+        }
+    }
+
+    /// The word for it in the access log and in traces.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Path(_) => "ambiguous_path",
+            Self::Malformed(_) => "malformed",
+            Self::Unsupported(_) => "unsupported",
+            Self::NoRoute => "no_route",
+            Self::Denied(Denial::Quota { .. }) => "quota",
+            Self::Denied(Denial::NoMatch) => "no_match",
+            Self::Denied(Denial::Invalid(_)) => "attributes",
+            Self::Denied(Denial::NoAnswer(_)) => "no_decision",
+            Self::Denied(Denial::NoPolicy { .. }) => "no_policy",
+            Self::HeadTooLarge { .. } => "head_too_large",
+            Self::TooLarge { .. } => "body_too_large",
+            Self::TooSlow => "body_too_slow",
+            Self::BodyBroken => "body_broken",
+            Self::NoRoom => "no_room",
+            Self::Open { .. } => "breaker_open",
+            Self::NoBackend(NoBackend::None) => "no_server",
+            Self::NoBackend(NoBackend::Full) => "servers_full",
+            Self::NoSocket => "no_socket",
+            Self::Unreachable => "unreachable",
+            Self::BadReply => "bad_reply",
+            Self::TimedOut => "timed_out",
         }
     }
 
@@ -128,7 +159,8 @@ impl Refusal {
         let wait = match &self {
             Self::Open { wait } => Some(*wait),
             // A place may be free, or a server back, in a moment.
-            Self::NoRoom | Self::NoBackend(_) | Self::Denied(Denial::NoAnswer(_)) => Some(1),
+            Self::NoRoom | Self::NoSocket | Self::NoBackend(_) => Some(1),
+            Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => Some(1),
             _ => None,
         };
         if wait.is_some() {

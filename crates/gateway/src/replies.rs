@@ -3,7 +3,9 @@
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use http::header::{CONTENT_LENGTH, UPGRADE};
 use http::request::Parts;
@@ -37,13 +39,14 @@ pub(crate) fn before_limits(route: &RouteConfig, request: &Parts, client: IpAddr
     route.cors.as_ref()?.preflight(request)
 }
 
-/// Passes a reply on. One that is there in one piece goes as one, which spares its way out a stream.
+/// Passes a reply on, until `last`. One that is there in one piece goes as one, which spares its way out a stream.
 pub(crate) async fn respond(
     reply: Response<Incoming>,
     route: &Route,
     back: Return,
     place: Place,
     is_head: bool,
+    last: Option<Instant>,
 ) -> Response<Body> {
     let (mut head, mut incoming) = reply.into_parts();
     // Between the client and here; the server in front knows what the client speaks.
@@ -62,7 +65,10 @@ pub(crate) async fn respond(
             back.now();
             Body::Full(frame.into_data().unwrap_or_default())
         }
-        first => Body::streamed(ReplyBody::new(incoming, first, route.config.idle_timeout, back, place)),
+        first => {
+            let route = Arc::clone(&route.config);
+            Body::streamed(ReplyBody::new(incoming, first, route, last, back, place))
+        }
     };
     Response::from_parts(head, body)
 }

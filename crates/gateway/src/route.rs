@@ -15,6 +15,10 @@ use crate::upstream::Upstream;
 pub(crate) struct Route {
     pub(crate) config: Arc<RouteConfig>,
     pub(crate) action: RouteAction,
+    /// Where requests go that the action's upstream does not answer.
+    pub(crate) fallback: Option<Arc<Upstream>>,
+    /// A policy that it lists and that is not in force, if there is one.
+    pub(crate) lacks: Option<Arc<str>>,
     pub(crate) breaker: Option<SharedBreaker>,
 }
 
@@ -26,9 +30,14 @@ pub(crate) enum RouteAction {
 }
 
 impl Route {
-    pub(crate) fn new(config: Arc<RouteConfig>, action: RouteAction) -> Self {
+    pub(crate) fn new(
+        config: Arc<RouteConfig>,
+        action: RouteAction,
+        fallback: Option<Arc<Upstream>>,
+        lacks: Option<Arc<str>>,
+    ) -> Self {
         let breaker = config.breaker.map(|settings: breaker::Settings| SharedBreaker::new(settings));
-        Self { config, action, breaker }
+        Self { config, action, fallback, lacks, breaker }
     }
 
     /// How many things a request must have beside host and path.

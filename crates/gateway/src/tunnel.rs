@@ -21,6 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::{sleep_until, timeout};
 
 use crate::connection::Sender;
+use crate::limits::Held;
+use crate::record::{End, Recorder};
 
 /// The server's side, which has agreed.
 #[derive(Debug)]
@@ -31,32 +33,43 @@ pub(crate) struct Tunnel {
     pub(crate) place: Place,
     /// How long both sides may be silent.
     pub(crate) idle_timeout: Duration,
+    /// Written when it has ended.
+    pub(crate) record: Recorder,
+    /// Given back then.
+    pub(crate) held: Option<Held>,
 }
 
 impl Tunnel {
     /// Passes bytes until the end.
     pub(crate) async fn run(self, client: Upgraded) {
-        let Self { server, sender, place: _place, idle_timeout } = self;
+        let Self { server, sender, place: _place, idle_timeout, mut record, held: _held } = self;
         let Ok(Ok(server)) = timeout(idle_timeout, server).await else { return };
         drop(sender);
         let opened = monotonic();
-        let last = Arc::new(AtomicU64::new(0));
-        let mut client = Active { stream: client, opened, last: Arc::clone(&last) };
-        let mut server = Active { stream: TokioIo::new(server), opened, last: Arc::clone(&last) };
+        let (last, sent) = (Arc::new(AtomicU64::new(0)), Arc::default());
+        let unread = Arc::<AtomicU64>::default();
+        let mut client = Active { stream: client, opened, last: Arc::clone(&last), bytes: unread };
+        let mut server = Active {
+            stream: TokioIo::new(server),
+            opened,
+            last: Arc::clone(&last),
+            bytes: Arc::clone(&sent),
+        };
         let mut copying = std::pin::pin!(copy_bidirectional(&mut client, &mut server));
         loop {
             let deadline = opened + Duration::from_nanos(last.load(Relaxed)) + idle_timeout;
             tokio::select! {
                 ended = copying.as_mut() => {
-                    if let Err(error) = ended {
+                    if let Err(error) = &ended {
                         tracing::debug!(%error, "an upgraded connection ended early");
                     }
-                    return;
+                    let end = if ended.is_ok() { End::Complete } else { End::BrokenOff };
+                    return record.ended(sent.load(Relaxed), end);
                 }
                 () = sleep_until(deadline.into()) => {
                     if monotonic() >= opened + Duration::from_nanos(last.load(Relaxed)) + idle_timeout {
                         tracing::debug!("an upgraded connection was silent for too long");
-                        return;
+                        return record.ended(sent.load(Relaxed), End::Idle);
                     }
                 }
             }
@@ -64,12 +77,13 @@ impl Tunnel {
     }
 }
 
-/// A stream that notes when something was last read from it.
+/// A stream that notes when something was last read from it, and how much.
 struct Active<S> {
     stream: S,
     opened: Instant,
     /// Nanoseconds since it was opened.
     last: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Active<S> {
@@ -81,7 +95,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Active<S> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
+        let length = buffer.filled().len() - before;
+        if length > 0 {
+            this.bytes.fetch_add(length as u64, Relaxed);
             let since = monotonic().duration_since(this.opened).as_nanos();
             this.last.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
         }

@@ -117,3 +117,80 @@ fn a_server_that_takes_a_body_slowly_is_no_fault_of_the_client() {
     sending.join().unwrap().unwrap();
     done.recv_timeout(PATIENCE).unwrap();
 }
+
+#[test]
+fn trailers_pass_in_both_directions_without_what_only_a_head_may_state() {
+    let (told, got) = mpsc::sync_channel::<String>(1);
+    let address = server(move |mut reader| {
+        let mut request = head(&mut reader);
+        let mut stream = reader.get_ref().try_clone().unwrap();
+        // The last chunk, and what follows it up to an empty line.
+        while !request.ends_with("0\r\n") {
+            assert!(reader.read_line(&mut request).unwrap() > 0, "{request}");
+        }
+        request.push_str(&head(&mut reader));
+        told.send(request).unwrap();
+        let reply = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum, x-set, keep-alive\r\n\r\n\
+                     3\r\nabc\r\n0\r\nx-sum: 9\r\nx-set: theirs\r\nkeep-alive: 1\r\nx-unnamed: 1\r\n\r\n";
+        stream.write_all(reply.as_bytes()).unwrap();
+    });
+    let gateway = gateway(address, json!({"response_fields": {"set": {"x-set": "ours"}}}));
+    for wants_trailers in [true, false] {
+        let te = if wants_trailers { "te: trailers\r\n" } else { "" };
+        let request = format!(
+            "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{te}transfer-encoding: chunked\r\n\
+             trailer: x-digest, x-forwarded-for, x_real_ip\r\n\r\n\
+             3\r\nabc\r\n0\r\nx-digest: 7\r\nx-forwarded-for: 6.6.6.6\r\nx_real_ip: 6.6.6.6\r\n\r\n"
+        );
+        let mut client = gateway.connect();
+        client.write_all(request.as_bytes()).unwrap();
+        let mut reply = String::new();
+        client.read_to_string(&mut reply).unwrap();
+        let (reply_head, body) = reply.split_once("\r\n\r\n").unwrap();
+        let expected =
+            if wants_trailers { "3\r\nabc\r\n0\r\nx-sum: 9\r\n\r\n" } else { "3\r\nabc\r\n0\r\n\r\n" };
+        assert_eq!(body, expected, "{reply}");
+        assert!(reply_head.contains("x-set: ours"), "{reply}");
+        let request = got.recv_timeout(PATIENCE).unwrap();
+        assert!(request.ends_with("\r\nabc\r\n0\r\nx-digest: 7\r\n\r\n"), "{request}");
+        assert!(!request.contains("6.6.6.6"), "{request}");
+    }
+}
+
+#[test]
+fn a_reply_is_cut_when_the_time_for_the_whole_of_it_is_over() {
+    let address = server(|mut reader| {
+        while let Ok([_, ..]) = reader.fill_buf() {
+            let line = head(&mut reader);
+            let mut stream = reader.get_ref().try_clone().unwrap();
+            if line.starts_with("GET /short") {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+                continue;
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+            // Never silent for as long as it may be, and never at an end.
+            let drips = line.starts_with("GET /drips");
+            while stream.write_all(b"3\r\nabc\r\n").is_ok() {
+                if drips {
+                    std::thread::park_timeout(Duration::from_millis(20));
+                }
+            }
+        }
+    });
+    let gateway = gateway(address, json!({"reply_timeout_seconds": 1, "idle_timeout_seconds": 3600}));
+    for path in ["/drips", "/floods"] {
+        let started = monotonic();
+        let mut client = gateway.connect();
+        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).unwrap();
+        let mut received = Vec::new();
+        // A reset, or an end without the last chunk.
+        drop(client.read_to_end(&mut received));
+        assert!(started.elapsed() >= Duration::from_secs(1), "{path}: {:?}", started.elapsed());
+        assert!(received.starts_with(b"HTTP/1.1 200 ") && !received.ends_with(b"0\r\n\r\n"), "{path}");
+    }
+    let mut client = gateway.connect();
+    client.write_all(b"GET /short HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut received = String::new();
+    client.read_to_string(&mut received).unwrap();
+    assert!(received.ends_with("\r\n\r\nok"), "{received}");
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_algorithms::policy::Mistake;
-use tidegate_control::{Change, Kind, Origin, Service, SetAside, Snapshot};
+use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
 use crate::announce;
 use crate::engine::Engine;
@@ -92,7 +92,7 @@ impl Service for Policies {
         announce::set_aside(last, next);
     }
 
-    fn put_in_force(&self, set: Arc<PolicySet>) {
+    fn put_in_force(&self, set: Arc<PolicySet>, _parts: &Parts) {
         self.engine.replace(set);
     }
 }

@@ -22,6 +22,7 @@ pub mod no_match;
 pub mod policy_set;
 pub mod resp;
 pub mod routed;
+mod routed_permits;
 pub mod simple;
 pub mod sources;
 pub mod tally;

@@ -23,6 +23,8 @@ use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
+pub use crate::routed_permits::RoutedHold;
+use crate::routed_permits::RoutedPermit;
 use crate::sources::{self, SourceError};
 
 /// An attribute's name and value.
@@ -45,6 +47,8 @@ pub struct RoutedRequest<'a> {
     pub client: IpAddr,
     /// Its header fields.
     pub fields: &'a HeaderMap,
+    /// The name in the certificate that its connection showed.
+    pub tls_name: Option<&'a str>,
 }
 
 /// Why there is no decision.
@@ -59,21 +63,24 @@ pub enum RoutedError {
 }
 
 impl Engine {
-    /// Decides a routed request under those of `policies` that apply.
+    /// Decides a routed request under those of `policies` that apply. What concurrency limits have granted is held
+    /// until the second value is dropped.
     ///
     /// # Errors
     /// As [`Engine::decide`]; and when an attribute has no one value.
     pub async fn decide_routed(
-        &self,
+        self: &Arc<Self>,
         policies: &[Arc<str>],
         request: &RoutedRequest<'_>,
-    ) -> Result<Decision, RoutedError> {
+    ) -> Result<(Decision, Option<RoutedHold>), RoutedError> {
         let set = self.in_force();
         let address = sources::address_text(request.client);
         let attributes = request.attributes(&set, &address)?;
         let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
-        let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: false };
-        Ok(self.decide_under(policies, &ask).await?)
+        let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: true };
+        let decision = self.decide_under(policies, &ask).await?;
+        let permit = RoutedPermit::of(&decision, &pairs);
+        Ok((decision, permit.map(|permit| permit.hold(Arc::clone(self)))))
     }
 }
 
@@ -94,7 +101,7 @@ impl Engine {
         let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
         let attributes = Attributes::new(&pairs);
         let decision =
-            self.decide_under(policies, &Ask { attributes, cost: 1, peek: true, can_release: false }).await?;
+            self.decide_under(policies, &Ask { attributes, cost: 1, peek: true, can_release: true }).await?;
         Ok(crate::explain::of_policies(self, &set, &attributes, &decision, policies))
     }
 }
@@ -133,8 +140,7 @@ impl<'a> RoutedRequest<'a> {
                 self.path.split('/').nth(*number).map(|part| Cow::Borrowed(part.as_bytes()))
             }
             Source::Address => Some(Cow::Borrowed(address.as_bytes())),
-            // The configuration takes no such source for this protocol.
-            Source::TlsName => None,
+            Source::TlsName => self.tls_name.map(|name| Cow::Borrowed(name.as_bytes())),
         })
     }
 

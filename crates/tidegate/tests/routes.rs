@@ -13,6 +13,7 @@ use std::time::Duration;
 use support::{Tidegate, agent, binary};
 use tidegate_net::clock::monotonic;
 use tidegate_testkit::certificates::Certificates;
+use tidegate_testkit::postgres::PostgresServer;
 use tidegate_testkit::redis::RedisServer;
 use tidegate_testkit::{Server, free_port};
 
@@ -130,9 +131,9 @@ fn routes_of_the_file_are_served_and_change_without_a_failed_request() {
 }
 
 #[test]
-fn a_listed_policy_limits_a_route_on_memory_and_redis_and_no_other_does() {
+fn a_listed_policy_limits_a_route_on_every_store_and_no_other_does() {
     let backend = Backend::start(7);
-    let redis = RedisServer::start(&[]);
+    let (redis, postgres) = (RedisServer::start(&[]), PostgresServer::start(&[]));
     let file = format!(
         "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n\
          [[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\
@@ -144,8 +145,9 @@ fn a_listed_policy_limits_a_route_on_memory_and_redis_and_no_other_does() {
          [[route]]\nname = \"rest\"\nupstream = \"app\"\n",
         backend.address
     );
-    let url = format!("redis://127.0.0.1:{}/0", redis.port);
-    for store in ["memory", &url] {
+    let redis = format!("redis://127.0.0.1:{}/0", redis.port);
+    let postgres = format!("postgres://postgres@127.0.0.1:{}/postgres", postgres.port);
+    for store in ["memory", &redis, &postgres] {
         let service = start(&file, &[("TIDEGATE_STORE", store), ("TIDEGATE_SHARED_DEADLINE", "60s")]);
         let base = format!("http://{}", service.gateway[0]);
         let ask =
@@ -233,7 +235,6 @@ fn mistakes_of_routes_and_listeners_have_their_lines() {
         "tidegate.toml:5:11: gateway.listener[1].tls_key: is given without tls_certificate (accepted: both or neither)",
         "tidegate.toml:9:11: upstream[0].balance: is \"fair\" (accepted: \"round_robin\", \"least_requests\", \"peak_ewma\", \"ring_hash\")",
         "tidegate.toml:17:13: route[0].policies[0]: is \"unknown\", which is no policy that a route can list",
-        "tidegate.toml:17:24: route[0].policies[1]: is \"slots\", which is no policy that a route can list",
         "tidegate.toml:20:12: route[1].upstream: is \"other\", which is not the name of an upstream (accepted: app)",
         "tidegate.toml:24:14: route[2].add_prefix: is \"2020-01-01\"",
         "gateway.listeners: is not a known key",

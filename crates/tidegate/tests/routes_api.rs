@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use support::{Tidegate, agent};
 use tidegate_net::clock::monotonic;
 use tidegate_testkit::{Server, free_port};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const LISTENER: &str = "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n";
@@ -98,11 +99,8 @@ fn routes_and_upstreams_are_put_in_force_at_once_or_refused_with_their_mistakes(
     let slots = json!({"algorithm": "concurrency", "limit": 3});
     assert_eq!(send(&service, "PUT", "/v1/policies/slots", None, Some(&slots)).0, 200);
     let held = json!({"path": "/held", "upstream": "app", "policies": ["slots"]});
-    assert_eq!(
-        send(&service, "PUT", "/v1/routes/held", None, Some(&held)).0,
-        422,
-        "a route gives no permit back"
-    );
+    assert_eq!(send(&service, "PUT", "/v1/routes/held", None, Some(&held)).0, 200);
+    assert_eq!(proxied(&service, "/held"), 200);
     let limited = json!({"path": "/limited", "upstream": "app", "policies": ["default"]});
     assert_eq!(send(&service, "PUT", "/v1/routes/limited", None, Some(&limited)).0, 200);
 }
@@ -197,14 +195,12 @@ fn a_file_that_a_stored_route_needs_is_refused_and_a_start_without_it_sets_the_r
     service.signal("TERM");
     let (data, ended) = service.wait_keeping_data();
     assert!(ended.output.contains("route.app.upstream"), "{}", ended.output);
-    // Without the policy the route is served, without the upstream it is not; both are said.
-    for (file, status, place) in [
-        (
-            format!("{LISTENER}{upstream}[[policy]]\nname = \"other\"\nlimit = 1\nwindow_seconds = 60\n"),
-            200,
-            "/route/app/policies/0",
-        ),
-        (format!("{LISTENER}{policy}"), 404, "/route/app/upstream"),
+    // Without the policy the route is not served, unless that is asked for; without the upstream never. All is said.
+    let other = format!("{LISTENER}{upstream}[[policy]]\nname = \"other\"\nlimit = 1\nwindow_seconds = 60\n");
+    for (file, answer, status, place) in [
+        (&other, "deny", 503, "/route/app/policies/0"),
+        (&other, "allow", 200, "/route/app/policies/0"),
+        (&format!("{LISTENER}{policy}"), "deny", 404, "/route/app/upstream"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(data.path().join("tidegate-data")).unwrap() {
@@ -213,10 +209,13 @@ fn a_file_that_a_stored_route_needs_is_refused_and_a_start_without_it_sets_the_r
             fs::copy(entry.path(), folder.path().join("tidegate-data").join(entry.file_name())).unwrap();
         }
         fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+        let checked = support::binary().args(["check", "tidegate.toml"]).current_dir(folder.path()).output();
+        let checked = String::from_utf8(checked.unwrap().stdout).unwrap();
+        assert!(checked.contains("warning: ") && checked.contains("\"app\""), "{checked}");
         let service = Tidegate::start_in(
             folder,
             &["--config", "tidegate.toml"],
-            &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")],
+            &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"), ("TIDEGATE_GATEWAY_ON_MISSING_POLICY", answer)],
         );
         assert_eq!(proxied(&service, "/"), status, "{place}");
         let (_, _, aside) = send(&service, "GET", "/v1/set-aside", None, None);
@@ -268,17 +267,73 @@ fn stream(address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// A server of WebSocket connections that sends back what it gets, for as long as this process lives.
+fn echo() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        if stream.read_buf(&mut head).await.unwrap_or(0) == 0 {
+                            return;
+                        }
+                    }
+                    let agreed =
+                        "HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+                    stream.write_all(agreed.as_bytes()).await.unwrap();
+                    let (mut from, mut to) = stream.split();
+                    drop(tokio::io::copy(&mut from, &mut to).await);
+                });
+            }
+        });
+    });
+    address
+}
+
+/// A connection that goes on as WebSocket's.
+fn websocket(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+        .write_all(b"GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+        .unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&head));
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    stream
+}
+
+/// Whether what is said comes back.
+fn comes_back(stream: &mut TcpStream, text: &str) -> bool {
+    let mut back = vec![0; text.len()];
+    stream.write_all(text.as_bytes()).is_ok()
+        && stream.read_exact(&mut back).is_ok()
+        && back == text.as_bytes()
+}
+
 #[test]
-fn fault_64_a_thousand_streams_live_on_over_a_hundred_changes() {
+fn fault_64_a_thousand_streams_and_websockets_live_on_over_a_hundred_changes() {
     const STREAMS: usize = 1_000;
-    // Twice as many as the streams that this process holds.
+    // Several for each of the streams that this process holds.
     drop(tidegate_tester::preflight::raise_descriptors());
     // A piece a second for longer than this test takes.
     let (address, _server) =
         backend(&["--body-bytes", "100000", "--body-pieces", "10000", "--body-gap-ms", "1000"]);
     let (other, _other) = backend(&[]);
+    let websockets = echo();
     let upstreams = format!(
-        "[[upstream]]\nname = \"streams\"\nservers = [\"{address}\"]\n[[route]]\nname = \"streams\"\npath = \"/stream\"\nupstream = \"streams\"\n"
+        "[[upstream]]\nname = \"ws\"\nservers = [\"{websockets}\"]\n[[route]]\nname = \"ws\"\npath = \"/ws\"\nupstream = \"ws\"\n\
+         [[upstream]]\nname = \"streams\"\nservers = [\"{address}\"]\n[[route]]\nname = \"streams\"\npath = \"/stream\"\nupstream = \"streams\"\n"
     );
     let file = |round: usize| {
         format!(
@@ -295,6 +350,8 @@ fn fault_64_a_thousand_streams_live_on_over_a_hundred_changes() {
         assert!(stream.read(&mut buffer).unwrap() > 0);
         assert!(buffer.starts_with(b"HTTP/1.1 200 "));
     }
+    let mut sockets: Vec<TcpStream> = (0..STREAMS).map(|_| websocket(service.gateway[0])).collect();
+    assert!(sockets.iter_mut().all(|socket| comes_back(socket, "before")));
     for round in 1..=100 {
         if round % 2 == 0 {
             let body = json!({"path": format!("/mark{round}"), "respond": {"status": 204}});
@@ -308,6 +365,9 @@ fn fault_64_a_thousand_streams_live_on_over_a_hundred_changes() {
             assert!(begun.elapsed() < PATIENCE, "change {round} is not in force");
         }
         assert_eq!(proxied(&service, "/"), 200);
+    }
+    for (number, socket) in sockets.iter_mut().enumerate() {
+        assert!(comes_back(socket, &format!("after {number}")), "WebSocket {number} was closed");
     }
     // What has come so far of all of them, and then one more piece of each.
     for stream in &mut streams {

@@ -4,8 +4,6 @@
 mod support;
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Tidegate, agent, binary};
+use support::{Tidegate, agent, binary, keep_asking};
 use tidegate_net::clock::monotonic;
 
 const POLICY: &str = "[[policy]]\nname = \"default\"\nwindow_seconds = 60\nlimit = ";
@@ -255,7 +253,12 @@ fn fault_22_sigterm_under_load_loses_no_request() {
     let clients: Vec<_> = (0..8)
         .map(|client| {
             let (stop, answered) = (stop.clone(), answered.clone());
-            thread::spawn(move || keep_asking(address, client, &stop, &answered))
+            let body = format!("{{\"client_id\":\"c{client}\",\"resource\":\"r\"}}");
+            let length = body.len();
+            let request = format!(
+                "POST /api/v1/ratelimit HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}",
+            );
+            thread::spawn(move || keep_asking(address, &request, &stop, &answered))
         })
         .collect();
     until("a thousand are answered", || answered.load(Ordering::Relaxed) > 1_000);
@@ -265,53 +268,6 @@ fn fault_22_sigterm_under_load_loses_no_request() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert!(ended.status.success(), "{}", ended.output);
     assert!(ended.output.contains("drained"), "{}", ended.output);
-}
-
-/// Asks over kept connections until the service is gone. A request that was sent is answered, or
-/// this panics; between requests a connection may end, and a new one may be refused at the end. While the
-/// service drains it closes connections on which nothing came for a second: also that of a client that the
-/// machine let wait before its first request, which is no loss.
-fn keep_asking(address: SocketAddr, client: usize, stop: &AtomicBool, answered: &AtomicU64) {
-    let body = format!("{{\"client_id\":\"c{client}\",\"resource\":\"r\"}}");
-    let request = format!(
-        "POST /api/v1/ratelimit HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    while !stop.load(Ordering::Relaxed) {
-        let connecting = monotonic();
-        let Ok(mut stream) = TcpStream::connect(address) else { break };
-        let (mut first, mut close) = (true, false);
-        while !close {
-            let sent = stream.write_all(request.as_bytes());
-            let late = first && connecting.elapsed() >= Duration::from_millis(500);
-            match sent.ok().and_then(|()| read_reply(&mut stream)) {
-                Some(last) => close = last,
-                None if late => break,
-                None => panic!("a request was sent and not answered"),
-            }
-            answered.fetch_add(1, Ordering::Relaxed);
-            first = false;
-        }
-    }
-}
-
-/// Reads one reply; whether the server closes after it. `None` if the connection ended instead.
-fn read_reply(stream: &mut TcpStream) -> Option<bool> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 1024];
-    loop {
-        let count = stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-        let text = String::from_utf8_lossy(&bytes).to_lowercase();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.split_once("content-length: ")?.1;
-            let length: usize = length.split("\r\n").next()?.parse().ok()?;
-            if body.len() >= length {
-                assert!(head.starts_with("http/1.1 200"), "{head}");
-                return Some(head.contains("connection: close"));
-            }
-        }
-    }
 }
 
 #[test]

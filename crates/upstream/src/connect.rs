@@ -1,7 +1,8 @@
 //! How a backend is reached: its addresses, and the first of them that answers.
 //!
-//! A name's addresses are looked up when they are older than [`Resolver::refresh`] and a connection is
-//! needed. While the look-up fails, the last good addresses stay. Several addresses are tried
+//! A name's addresses are looked up again when they are older than [`Resolver::refresh`]: by who needs a connection, or
+//! asks again ([`Resolver::again`]). While that is under way others go on with the last answer, and while it fails that
+//! stays. Several addresses are tried
 //! one after the other, 250 ms apart and the earlier ones still waited for, families by turns (RFC 8305).
 //!
 //! The whole has one deadline: a black hole costs that and no more.
@@ -75,13 +76,15 @@ impl Resolver {
 
     /// The addresses of `name`, as fresh as they can be had.
     async fn addresses(&self, name: &str) -> io::Result<Arc<[IpAddr]>> {
-        let now = Instant::now();
-        let known = self.known().get(name).cloned();
-        if let Some(known) = &known
-            && now < known.until
-        {
-            return Ok(Arc::clone(&known.addresses));
-        }
+        let last = match self.known().get_mut(name) {
+            Some(known) if Instant::now() < known.until => return Ok(Arc::clone(&known.addresses)),
+            Some(known) => {
+                // Others go on with the last answer while this one asks.
+                known.until = Instant::now() + self.refresh;
+                Some(Arc::clone(&known.addresses))
+            }
+            None => None,
+        };
         match lookup_host((name, 0)).await {
             Ok(found) => {
                 let addresses: Arc<[IpAddr]> = alternated(found.map(|address| address.ip()).collect()).into();
@@ -92,8 +95,19 @@ impl Resolver {
                 self.known().insert(name.into(), fresh);
                 Ok(addresses)
             }
-            Err(error) => known.map(|known| known.addresses).ok_or(error),
+            Err(error) => last.ok_or(error),
         }
+    }
+
+    /// The addresses of a name that was looked up before, as fresh as they can be had; `None` if it was not.
+    pub async fn again(&self, name: &str) -> Option<Arc<[IpAddr]>> {
+        let is_known = self.known().contains_key(name);
+        if is_known { self.addresses(name).await.ok() } else { None }
+    }
+
+    /// Forgets the names that `is_unused` says so of.
+    pub fn forget(&self, is_unused: impl Fn(&str) -> bool) {
+        self.known().retain(|name, _| !is_unused(name));
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, Known>> {

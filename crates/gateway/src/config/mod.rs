@@ -3,6 +3,7 @@
 //! Reading is total: any tree of values gives a configuration or the list of everything wrong with it.
 //! References are checked here too, so that what comes out of [`GatewayConfig::check`] can be served.
 
+mod fixed;
 mod matches;
 mod options;
 mod reference;
@@ -23,6 +24,7 @@ pub use options::Maintenance;
 pub use reference::{Key, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
 pub(crate) use route::read as read_route;
 pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
+pub(crate) use servers::Source;
 pub use servers::{Protocol, ServerConfig};
 pub(crate) use upstream::read as read_upstream;
 pub use upstream::{BalanceKey, CheckConfig, Probe, RetryConfig, UpstreamConfig};
@@ -40,6 +42,8 @@ pub struct GatewayConfig {
     pub upstreams: Vec<Arc<UpstreamConfig>>,
     /// Which requests go where.
     pub routes: Vec<Arc<RouteConfig>>,
+    /// Policies that routes list and that are not in force.
+    pub missing_policies: HashSet<Arc<str>>,
 }
 
 impl GatewayConfig {
@@ -54,26 +58,25 @@ impl GatewayConfig {
         let named: HashSet<&str> =
             upstreams.iter().filter_map(|upstream| upstream.get("name")?.as_str()).collect();
         let listable: HashSet<&str> = policies.iter().copied().collect();
-        let upstreams = each("upstream", upstreams, MAX_UPSTREAMS, &mut mistakes, upstream::read);
+        let upstreams = each("upstream", upstreams, MAX_UPSTREAMS, &mut mistakes, |value, pointer| {
+            upstream::read(value, pointer, Source::File)
+        });
         let routes = each("route", routes, MAX_ROUTES, &mut mistakes, route::read);
         unique("upstream", upstreams.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
         unique("route", routes.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
         for (at, route) in &routes {
-            if let Action::Forward { upstream } = &route.action
-                && !named.contains(&**upstream)
-            {
-                mistakes.push(Mistake {
-                    pointer: format!("/route/{at}/upstream"),
-                    problem: format!("is {upstream:?}, which is not the name of an upstream"),
-                    accepted: some(&named, "the name of an [[upstream]]"),
-                });
-            }
+            let unknown = route.upstreams().filter(|(_, name)| !named.contains(&***name));
+            mistakes.extend(unknown.map(|(key, name)| Mistake {
+                pointer: format!("/route/{at}/{key}"),
+                problem: format!("is {name:?}, which is not the name of an upstream"),
+                accepted: some(&named, "the name of an [[upstream]]"),
+            }));
             for (index, name) in route.policies.iter().enumerate() {
                 if !listable.contains(&**name) {
                     mistakes.push(Mistake {
                         pointer: format!("/route/{at}/policies/{index}"),
                         problem: format!("is {name:?}, which is no policy that a route can list"),
-                        accepted: some(&listable, "the name of a policy that is no concurrency limit"),
+                        accepted: some(&listable, "the name of a policy"),
                     });
                 }
             }
@@ -92,6 +95,7 @@ impl GatewayConfig {
         Ok(Self {
             upstreams: upstreams.into_iter().map(|(_, it)| Arc::new(it)).collect(),
             routes: routes.into_iter().map(|(_, it)| Arc::new(it)).collect(),
+            missing_policies: HashSet::new(),
         })
     }
 

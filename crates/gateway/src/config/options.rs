@@ -8,7 +8,8 @@ use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::time::SECOND;
 use tidegate_net::proxied::Network;
 
-use super::route::{StaticReply, static_reply};
+use super::fixed::static_reply;
+use super::route::StaticReply;
 use crate::cors::Cors;
 
 pub(super) const CORS_KEYS: [&str; 6] =

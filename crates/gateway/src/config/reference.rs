@@ -68,11 +68,12 @@ pub const UPSTREAM_KEYS: &[Key] = &[
     ),
     key("protocol", Shape::Word(PROTOCOLS), "http1", "What is spoken with them."),
     key("tls", Shape::Table, "none", "How servers with `https://` are known."),
+    key("tls.ca", Shape::Text(1, 64 << 10), "the system's", "The authorities of their certificates, in PEM."),
     key(
         "tls.ca_file",
         Shape::Text(1, 4_096),
         "the system's",
-        "PEM file with the authorities of their certificates.",
+        "PEM file with them, in place of `ca`; not through the admin API.",
     ),
     key(
         "tls.server_name",
@@ -269,6 +270,12 @@ pub const ROUTE_KEYS: &[Key] = &[
         "first_byte_timeout_seconds",
         "Longest that all attempts together may take, up to a reply's head.",
     ),
+    key(
+        "reply_timeout_seconds",
+        Shape::Seconds(0.001, DAY),
+        "none",
+        "Longest from a request to the last byte of its reply; then the reply is cut.",
+    ),
     key("upgrades", Shape::Texts(8), "websocket", "Protocols that a request may change to."),
     key(
         "upgrade_idle_timeout_seconds",
@@ -277,8 +284,19 @@ pub const ROUTE_KEYS: &[Key] = &[
         "Longest silence after that, in both directions.",
     ),
     key("breaker", Shape::Table, "none", "A breaker of the route's own, beside the upstream's."),
-    key("fallback", Shape::Table, "none", "What is answered in place of the gateway's own 502, 503 and 504."),
-    key("fallback.status", Shape::Number(200, 599), "503", "The status."),
+    key(
+        "fallback",
+        Shape::Table,
+        "none",
+        "What is done in place of the gateway's own 502, 503 and 504: another upstream, a fixed reply, or the reply after both.",
+    ),
+    key(
+        "fallback.upstream",
+        Shape::Text(1, 64),
+        "none",
+        "Another upstream, which is tried once if that is safe and time is left.",
+    ),
+    key("fallback.status", Shape::Number(200, 599), "503", "The status of a fixed reply."),
     key("fallback.body", Shape::Text(0, 1 << 20), "empty", "The body."),
     key("fallback.content_type", Shape::Text(1, 256), "text/plain; charset=utf-8", "The body's media type."),
 ];

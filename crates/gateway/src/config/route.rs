@@ -13,11 +13,12 @@ use tidegate_wire::path::normal_form;
 
 use crate::cors::Cors;
 
+use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirect, static_reply};
 use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance};
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 26] = [
+const KEYS: [&str; 27] = [
     "name",
     "host",
     "path",
@@ -40,18 +41,16 @@ const KEYS: [&str; 26] = [
     "first_byte_timeout_seconds",
     "idle_timeout_seconds",
     "timeout_seconds",
+    "reply_timeout_seconds",
     "upgrades",
     "upgrade_idle_timeout_seconds",
     "breaker",
     "fallback",
 ];
-const REDIRECT_KEYS: [&str; 2] = ["status", "location"];
-const RESPOND_KEYS: [&str; 3] = ["status", "body", "content_type"];
 const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
 
 const MAX_POLICIES: usize = 32;
 const MAX_FIELDS: usize = 100;
-const MAX_REPLY: usize = 1 << 20;
 const DAY: f64 = 86_400.0;
 const MAX_BODY: u64 = 1 << 40;
 /// What a listener accepts at most.
@@ -107,6 +106,8 @@ pub struct RouteConfig {
     pub idle_timeout: Duration,
     /// Longest that everything up to a reply's head may take, all attempts included.
     pub timeout: Option<Duration>,
+    /// Longest that a whole reply may take, from when the request came to the reply's last byte.
+    pub reply_timeout: Option<Duration>,
     /// Protocols in which a connection may go on, in lower case.
     pub upgrades: Vec<Box<str>>,
     /// How long both sides of such a connection may be silent.
@@ -115,6 +116,19 @@ pub struct RouteConfig {
     pub breaker: Option<breaker::Settings>,
     /// What is answered in place of the gateway's own 502, 503 and 504.
     pub fallback: Option<StaticReply>,
+    /// Where requests go that its upstream gives no reply to.
+    pub fallback_upstream: Option<Arc<str>>,
+}
+
+impl RouteConfig {
+    /// The upstreams that it names, each with the key that does.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = (&'static str, &Arc<str>)> {
+        let first = match &self.action {
+            Action::Forward { upstream } => Some(("upstream", upstream)),
+            Action::Reply(_) => None,
+        };
+        first.into_iter().chain(self.fallback_upstream.iter().map(|name| ("fallback/upstream", name)))
+    }
 }
 
 /// What becomes of a request.
@@ -185,11 +199,13 @@ pub(crate) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mist
     let first_byte = reader.seconds("first_byte_timeout_seconds", 0.001, DAY).unwrap_or(FIRST_BYTE_TIMEOUT);
     let idle = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(IDLE_TIMEOUT);
     let timeout = reader.seconds("timeout_seconds", 0.001, DAY);
+    let reply_timeout = reader.seconds("reply_timeout_seconds", 0.001, DAY);
     let upgrades = upgrades(&mut reader);
     let upgrade_idle =
         reader.seconds("upgrade_idle_timeout_seconds", 0.001, DAY).unwrap_or(UPGRADE_IDLE_TIMEOUT);
     let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings).flatten();
-    let fallback = part(&mut reader, "fallback", &RESPOND_KEYS, pointer, |inner| static_reply(inner, 503));
+    let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |inner| fallback(inner, &action));
+    let (fallback_upstream, fallback) = fallback.unwrap_or_default();
     match action {
         Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
             name: Arc::from(name),
@@ -212,10 +228,12 @@ pub(crate) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mist
             first_byte_timeout: Duration::from_nanos(first_byte),
             idle_timeout: Duration::from_nanos(idle),
             timeout: timeout.map(Duration::from_nanos),
+            reply_timeout: reply_timeout.map(Duration::from_nanos),
             upgrades,
             upgrade_idle_timeout: Duration::from_nanos(upgrade_idle),
             breaker,
             fallback,
+            fallback_upstream,
         }),
         _ => Err(reader.mistakes),
     }
@@ -308,43 +326,6 @@ fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Action> {
         (Some(_), None) => {}
     }
     upstream.or(redirect).or(respond)
-}
-
-fn redirect(reader: &mut DocumentReader<'_>) -> Option<StaticReply> {
-    let status = reader.number("status", 301, 308).unwrap_or(302);
-    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-        reader.mistake("status", format!("is {status}"), "301, 302, 303, 307, 308");
-    }
-    let location = reader.text("location", 1, MAX_TEXT).and_then(|text| HeaderValue::from_str(text).ok());
-    let Some(location) = location else {
-        reader.mistake("location", "is missing or no field value", "a URL or a path");
-        return None;
-    };
-    Some(StaticReply {
-        status: status_code(status),
-        fields: vec![(http::header::LOCATION, location)],
-        body: Bytes::new(),
-    })
-}
-
-pub(super) fn static_reply(reader: &mut DocumentReader<'_>, status: u64) -> StaticReply {
-    let status = reader.number("status", 200, 599).unwrap_or(status);
-    let body = reader.text("body", 0, MAX_REPLY).unwrap_or_default();
-    let kind = reader.text("content_type", 1, 256).unwrap_or("text/plain; charset=utf-8");
-    let kind = HeaderValue::from_str(kind).unwrap_or_else(|_| {
-        reader.mistake("content_type", format!("is {kind:?}"), "a media type");
-        HeaderValue::from_static("text/plain")
-    });
-    StaticReply {
-        status: status_code(status),
-        fields: vec![(http::header::CONTENT_TYPE, kind)],
-        body: Bytes::copy_from_slice(body.as_bytes()),
-    }
-}
-
-fn status_code(status: u64) -> StatusCode {
-    // Invariant: the caller checked the range.
-    u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or_default()
 }
 
 fn edits(reader: &mut DocumentReader<'_>) -> FieldEdits {

@@ -11,11 +11,12 @@ use tidegate_upstream::tls::{TlsClient, TlsError, TlsSettings};
 
 use super::upstream::{MANY, limit, part};
 
-const TLS_KEYS: [&str; 2] = ["ca_file", "server_name"];
+const TLS_KEYS: [&str; 3] = ["ca", "ca_file", "server_name"];
 const SERVER_KEYS: [&str; 3] = ["url", "weight", "max_requests"];
 
-/// Most bytes of a file of authorities.
+/// Most bytes of a file of authorities, and of those that a document has in it.
 const MAX_CA_BYTES: u64 = 1 << 20;
+const MAX_CA_TEXT: usize = 64 << 10;
 
 /// Most servers of one upstream.
 const MAX_SERVERS: usize = 1_000;
@@ -119,12 +120,22 @@ fn target(url: &str) -> Option<(Target, bool)> {
     Some((Target { host, port }, is_tls))
 }
 
+/// Where a document comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The configuration file, whose writer may read this machine's files.
+    File,
+    /// The admin API, of whose callers that is not known: no file that they name is looked at.
+    Stored,
+}
+
 /// TLS for the servers that want it. Its file is read here, so that a bad one is a mistake like any other.
 pub(super) fn tls(
     reader: &mut DocumentReader<'_>,
     pointer: &str,
     servers: &[ServerConfig],
     protocol: Protocol,
+    source: Source,
 ) -> Option<TlsClient> {
     let is_wanted = servers.iter().any(|server| server.is_tls);
     if reader.field("tls").is_some() && !is_wanted {
@@ -136,18 +147,7 @@ pub(super) fn tls(
         Protocol::Auto => vec!["h2", "http/1.1"],
     };
     let stated = part(reader, "tls", &TLS_KEYS, pointer, |inner| {
-        let file = inner.text("ca_file", 1, 4_096);
-        let authorities = file.and_then(|file| match read_bounded(file) {
-            Ok(bytes) => Some(bytes.into()),
-            Err(error) => {
-                inner.mistake(
-                    "ca_file",
-                    format!("{file:?} cannot be read: {error}"),
-                    "a file of certificates in PEM",
-                );
-                None
-            }
-        });
+        let authorities = authorities(inner, source);
         let server_name = inner.text("server_name", 1, 253).map(Box::from);
         TlsSettings { authorities, server_name, protocols: Vec::new() }
     });
@@ -157,11 +157,39 @@ pub(super) fn tls(
     match TlsClient::new(TlsSettings { protocols, ..stated.unwrap_or_default() }) {
         Ok(client) => Some(client),
         Err(error) => {
-            let field = if matches!(error, TlsError::Name) { "tls/server_name" } else { "tls/ca_file" };
+            let has_text = reader.field("tls").is_some_and(|tls| tls.get("ca").is_some());
+            let field = match error {
+                TlsError::Name => "tls/server_name",
+                _ if has_text => "tls/ca",
+                _ => "tls/ca_file",
+            };
             reader.mistake(field, error.to_string(), "certificates in PEM, and a name that one is for");
             None
         }
     }
+}
+
+/// The authorities in PEM, if they are stated.
+fn authorities(tls: &mut DocumentReader<'_>, source: Source) -> Option<Box<[u8]>> {
+    let text = tls.text("ca", 1, MAX_CA_TEXT);
+    let Some(file) = tls.text("ca_file", 1, 4_096) else {
+        return text.map(|text| text.as_bytes().into());
+    };
+    if text.is_some() {
+        tls.mistake("ca_file", "stands beside ca", "one of the two");
+    } else if source == Source::Stored {
+        let problem = "names a file, which only the configuration file may";
+        tls.mistake("ca_file", problem, "ca, with the certificates themselves");
+    } else {
+        match read_bounded(file) {
+            Ok(bytes) => return Some(bytes.into()),
+            Err(error) => {
+                let problem = format!("{file:?} cannot be read: {error}");
+                tls.mistake("ca_file", problem, "a file of certificates in PEM");
+            }
+        }
+    }
+    None
 }
 
 /// A small file, whole.

@@ -12,7 +12,7 @@ use tidegate_algorithms::time::SECOND;
 use tidegate_upstream::group::{Balance, GroupSettings};
 use tidegate_upstream::tls::TlsClient;
 
-use super::servers::{Protocol, ServerConfig, servers, tls};
+use super::servers::{Protocol, ServerConfig, Source, servers, tls};
 
 const KEYS: [&str; 16] = [
     "name",
@@ -132,13 +132,13 @@ pub struct RetryConfig {
 ///
 /// # Errors
 /// Every mistake found.
-pub(crate) fn read(value: &Value, pointer: &str) -> Result<UpstreamConfig, Vec<Mistake>> {
+pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<UpstreamConfig, Vec<Mistake>> {
     let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
     let name = reader.name("name").unwrap_or_default();
     let most_requests = limit(reader.number("max_requests", 1, MANY)).unwrap_or(10_000);
     let servers = servers(&mut reader, pointer, most_requests);
     let protocol = reader.choice("protocol", "\"http1\", \"http2\", \"auto\"").unwrap_or_default();
-    let tls = tls(&mut reader, pointer, &servers, protocol);
+    let tls = tls(&mut reader, pointer, &servers, protocol, source);
     let balance = balance(&mut reader);
     let key = hash_by(&mut reader, balance);
     let ejection = EjectionSettings::default();

@@ -8,7 +8,9 @@ use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Document, Kind, Revision, SetAside, Snapshot};
 
 use super::{ROUTE, UPSTREAM};
-use crate::config::{MAX_ROUTES, MAX_UPSTREAMS, RouteConfig, UpstreamConfig, read_route, read_upstream};
+use crate::config::{
+    MAX_ROUTES, MAX_UPSTREAMS, RouteConfig, Source, UpstreamConfig, read_route, read_upstream,
+};
 
 /// A document and what it means.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl Documented for UpstreamConfig {
     const MOST: usize = MAX_UPSTREAMS;
 
     fn read(document: &Value, pointer: &str) -> Result<Self, Vec<Mistake>> {
-        read_upstream(document, pointer)
+        read_upstream(document, pointer, Source::Stored)
     }
 
     fn name(&self) -> &Arc<str> {

@@ -213,13 +213,23 @@ pub struct TestGateway<L: Limits> {
 
 impl<L: Limits> TestGateway<L> {
     pub fn start(limits: L, settings: GatewaySettings, config: &GatewayConfig) -> Self {
+        Self::start_with(limits, settings, config, |gateway| gateway)
+    }
+
+    /// With what `add` adds to it.
+    pub fn start_with(
+        limits: L,
+        settings: GatewaySettings,
+        config: &GatewayConfig,
+        add: impl FnOnce(Gateway<L>) -> Gateway<L>,
+    ) -> Self {
         let count = NonZeroUsize::new(2).unwrap();
         let cores = Cores::start(count).unwrap();
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(2, TEMPLATES));
         let buffers = Buffers::new(256 << 20);
         let gate = Gate { permits: Permits::new(10_000), buffers, drain: drain.clone(), stats };
-        let gateway = Arc::new(Gateway::new(limits, settings, Clock::start(), &cores));
+        let gateway = Arc::new(add(Gateway::new(limits, settings, Clock::start(), &cores)));
         gateway.apply(config);
         let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
         let address = listeners.address();

@@ -99,6 +99,7 @@ impl AttributeSources {
                 SourceForm::Query,
                 SourceForm::PathPart,
                 SourceForm::Address,
+                SourceForm::TlsName,
             ],
         ),
     ];

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_control::{Control, Origin, Place, Snapshot};
+use tidegate_gateway::documents::Routing;
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
 
@@ -14,6 +15,8 @@ pub(super) struct Layers {
     pub(super) set: PolicySet,
     /// Why it lacks what is stored.
     pub(super) unknown: Option<String>,
+    /// The routes and upstreams that would be.
+    routing: Routing,
 }
 
 impl Layers {
@@ -23,8 +26,9 @@ impl Layers {
             Ok(stored) => (stored, None),
             Err(error) => (Snapshot::default(), Some(error)),
         };
+        let routing = Routing::assemble(Arc::new(config.gateway.clone()), &stored);
         let set = PolicySet::assemble(Arc::new(config.layer.clone()), stored, &Tallies::default());
-        Self { set, unknown }
+        Self { set, unknown, routing }
     }
 
     /// What of the configuration would not be in force, a line each.
@@ -35,13 +39,26 @@ impl Layers {
             let (kind, name) = (document.kind, document.name);
             format!("the stored {kind} {name:?} is set aside: {}", mistakes.join("; "))
         });
+        let routing = self.routing.set_aside().iter().map(|document| {
+            let mistakes: Vec<_> = document.mistakes.iter().map(ToString::to_string).collect();
+            let whose = if document.revision.is_some() { "stored" } else { "file's" };
+            let (kind, name) = (document.kind, &document.name);
+            format!("the {whose} {kind} {name:?} is set aside: {}", mistakes.join("; "))
+        });
+        let lacking = self.routing.config().routes.into_iter().filter_map(|route| {
+            let policy = route.policies.iter().find(|policy| self.set.policy(policy).is_none())?;
+            Some(format!(
+                "route {:?} lists policy {policy:?}, which is not there: it is served as gateway.on_missing_policy says",
+                route.name
+            ))
+        });
         let hidden = self.set.hidden().map(|(policy, revision)| {
             let name = &policy.name;
             format!(
                 "policy {name:?} of the file has no effect: the one stored at revision {revision} is in force"
             )
         });
-        unknown.chain(aside).chain(hidden).collect()
+        unknown.chain(aside).chain(routing).chain(lacking).chain(hidden).collect()
     }
 
     /// Name, numbers and layer of each policy in force.

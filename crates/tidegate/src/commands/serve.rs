@@ -15,7 +15,7 @@ use super::config::Sources;
 use super::signals::Stops;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
 use crate::config::{Environment, Listener, Loaded};
-use crate::serve::{Addresses, App, EdgeAddresses, Snapshots, apply, memory_warning, rotate};
+use crate::serve::{Addresses, App, EdgeAddresses, Snapshots, apply, memory_warning, reopen, rotate};
 use crate::service_manager;
 
 /// Serves decisions until SIGTERM or Ctrl-C.
@@ -68,6 +68,7 @@ impl Serve {
             tokio::select! {
                 () = stops.next() => {}
                 followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,
+                reopened = reopen(app.access_log()) => reopened?,
                 rotated = rotate(app.tls(), POLL_INTERVAL) => rotated?,
                 () = report_reloads(state, app.status()) => {}
             }

@@ -15,6 +15,16 @@ choice! {
 }
 
 choice! {
+    /// What a route answers that lists a policy which is not in force.
+    OnMissingPolicy {
+        /// It is served without it.
+        Allow = "allow",
+        /// It is not served.
+        Deny = "deny",
+    }
+}
+
+choice! {
     /// The header fields by which a proxy says which request it asks about.
     ProxyHeaders {
         /// None is believed.

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 use tidegate_algorithms::document::DocumentReader;
-use tidegate_algorithms::policy::{Algorithm, Mistake as DocumentMistake, Policy};
+use tidegate_algorithms::policy::Mistake as DocumentMistake;
 use tidegate_gateway::documents::GatewayLayer;
-use tidegate_limiter::policy_set::{DEFAULT_POLICY, FileLayer};
+use tidegate_limiter::policy_set::DEFAULT_POLICY;
 use tidegate_net::proxied::Network;
 
 use super::Settings;
@@ -62,18 +62,13 @@ pub(super) struct FileGateway {
 }
 
 /// Checks the lists. Mistakes are added to `found`; a list that has some is left out.
-pub(super) fn check(
-    document: &Document<'_>,
-    settings: &Settings,
-    policies: &FileLayer,
-    found: &mut Found,
-) -> FileGateway {
+pub(super) fn check(document: &Document<'_>, settings: &Settings, found: &mut Found) -> FileGateway {
     let mut checker = Checker { document, found };
     let upstreams = checker.entries("upstream", tidegate_gateway::config::MAX_UPSTREAMS);
     let routes = checker.entries("route", tidegate_gateway::config::MAX_ROUTES);
     // A policy with a mistake is in the file all the same: a route to it has none of its own.
     let declared = document.entries("policy").map(|entries| entries.values).unwrap_or_default();
-    let layer = GatewayLayer::check(&upstreams.values, &routes.values, &listable(&declared, policies));
+    let layer = GatewayLayer::check(&upstreams.values, &routes.values, &listable(&declared));
     let layer = layer.unwrap_or_else(|mistakes| {
         checker.adopt(mistakes);
         GatewayLayer::default()
@@ -84,16 +79,11 @@ pub(super) fn check(
 }
 
 /// The policies that a route of the file may list.
-fn listable<'a>(declared: &'a [Json], checked: &'a FileLayer) -> Vec<&'a str> {
+fn listable(declared: &[Json]) -> Vec<&str> {
     if declared.is_empty() {
         return vec![DEFAULT_POLICY];
     }
-    // What a route takes it cannot give back yet, so a concurrency limit would fill up for ever.
-    let is_concurrent = |policy: &&Policy| policy.quota.spec.algorithm == Algorithm::Concurrency;
-    let concurrent: Vec<&str> =
-        checked.policies.iter().filter(is_concurrent).map(|policy| &*policy.name).collect();
-    let names = declared.iter().filter_map(|policy| policy.get("name")?.as_str());
-    names.filter(|name| !concurrent.contains(name)).collect()
+    declared.iter().filter_map(|policy| policy.get("name")?.as_str()).collect()
 }
 
 fn listeners(checker: &mut Checker<'_>, settings: &Settings) -> (Vec<GatewayListener>, Vec<Origin>) {

@@ -18,6 +18,7 @@
 //! Rejected: deserialising into serde structs. It stops at the first mistake, and loses the place
 //! of a value by the time its range can be checked.
 
+mod access_log;
 mod choices;
 mod document;
 mod edge;
@@ -46,7 +47,8 @@ use tidegate_gateway::documents::{GatewayLayer, Routes};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
 
-pub use choices::{OnNoMatch, ProxyHeaders};
+pub use access_log::{LineFormat, LogPlace};
+pub use choices::{OnMissingPolicy, OnNoMatch, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
 pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
@@ -57,8 +59,8 @@ pub use reference::{reference, schema};
 pub use resolve::{Environment, FILE_VARIABLE, Flags, TOKEN_VARIABLE};
 pub use secret::{Place, Secret, Store};
 pub use settings::{
-    Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting, Settings,
-    Shared, TABLE,
+    AccessLog, Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting,
+    Settings, Shared, TABLE,
 };
 pub use source::Source;
 pub(crate) use tls::stamps;
@@ -141,7 +143,7 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     let mut edge = FileEdge::default();
     if let Some(document) = document {
         layer = policies::check(&document, &mut found);
-        gateway = gateway::check(&document, &settings, &layer, &mut found);
+        gateway = gateway::check(&document, &settings, &mut found);
         edge = edge::check(&document, &settings, &gateway.listeners, &mut found);
         document.find_strangers(&mut found);
         found.add_syntax(document.syntax);

@@ -114,7 +114,7 @@ proxy = \"address\"
 | `{ path_part = 1 }` | this part, from 1 to 32, of the path that the proxy states (`http.proxy_headers`) or that is proxied | yes | | yes |
 | `{ query = \"client\" }` | the parameter of `/v1/check?client=...`, which the proxy must escape, or of the proxied request | yes | | yes |
 | `\"address\"` | the client's address (`http.trusted_proxy_hops`, `gateway.trusted_proxy_hops`), or Envoy's; an IPv6 one as its /64 | yes | yes | yes |
-| `\"tls_name\"` | the name in the certificate that the proxy, or Envoy, showed: its first URI (a SPIFFE ID is one), or else its first DNS name; needs `tls_client_ca` on the listener | yes | yes | |
+| `\"tls_name\"` | the name in the certificate that the proxy, Envoy or the client showed: its first URI (a SPIFFE ID is one), or else its first DNS name; needs `tls_client_ca` on the listener | yes | yes | yes |
 
 Without an entry of their own, `path` and `method` are what `http.proxy_headers` says, and `ip` and
 `client_id` are the address. `client_id` is the address also where its source has no value. A field, cookie

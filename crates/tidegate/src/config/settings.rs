@@ -1,5 +1,7 @@
 //! The table of all settings: path, type, default, range, documentation.
 //!
+//! Over 400 lines because it is one table, read from top to bottom.
+//!
 //! From this one table come the checked [`Settings`], the names of environment variables and
 //! flags, the list of unknown keys, the reference page and the JSON schema, so they cannot differ.
 
@@ -8,9 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value as Json;
+use tidegate_gateway::access_log::SampleRule;
 use tidegate_net::proxied::Network;
 
-use super::choices::{OnNoMatch, ProxyHeaders};
+use super::access_log::{LineFormat, LogPlace};
+use super::choices::{OnMissingPolicy, OnNoMatch, ProxyHeaders};
 use super::intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
 use super::list::{Host, RegionName, WebOrigin};
 use super::resolve::Resolver;
@@ -272,6 +276,24 @@ settings! {
     gateway: Gateway {
         /// Proxies in front whose `X-Forwarded-For` entries are believed, counted from the right.
         trusted_proxy_hops: u32 = "0", 0..=16;
+        /// What a route answers that lists a policy which is not in force, since another node or a new file has taken it away: 503, or what it would without that policy.
+        on_missing_policy: OnMissingPolicy = "deny", ();
+        /// How long the addresses of a server's name are used before the system is asked again. A connection to an address that the name has no longer gets no further request.
+        dns_refresh: Duration = "5s", Duration::from_millis(100)..=seconds(3_600);
+    }
+
+    /// The gateway's access log: a line for each request, with what was done for it step by step.
+    access_log: AccessLog {
+        /// Where lines go: `off`, `stdout`, or the path of a file, which is opened again on SIGHUP.
+        to: LogPlace = "off", ();
+        /// How lines look: a JSON object each, or Apache's combined format with the steps as one more text in quotes.
+        format: LineFormat = "json", ();
+        /// What the file may grow to. Then it is renamed to `FILE.1`, what was `FILE.1` to `FILE.2`, and so on.
+        max_bytes: Bytes = "100 MiB", Bytes(64 << 10)..=Bytes(1 << 40);
+        /// How many renamed files are kept.
+        keep: u32 = "5", 0..=1_000;
+        /// Which requests have a line: `ROUTE/STATUS=PERCENT`, of which the first that fits decides. `*` is any route or status, `5xx` a class of statuses. A request that no rule fits has one.
+        sample: Vec<SampleRule> = "", ();
     }
 
     /// The TCP edge. Its listeners are `[[edge.listener]]`, its backends `[[edge.backend]]`, and `[[edge.place]]` says where clients are.

@@ -36,6 +36,9 @@ pub enum StartError {
     /// The TLS of one or more listeners.
     #[error("TLS:{}", Lines(.0))]
     Tls(Vec<TlsMistake>),
+    /// The access log.
+    #[error("the access log cannot be written: {0} (access_log.to chooses another place)")]
+    AccessLog(io::Error),
     /// Threads.
     #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),

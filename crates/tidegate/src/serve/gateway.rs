@@ -106,7 +106,7 @@ impl GatewayApp {
         let Self { cores, drain, gateway, proxy, operator } = self;
         proxy.0.start(&cores, proxy.1);
         operator.0.start(&cores, operator.1);
-        cores.spawn_on(0, async move { gateway.sweep().await });
+        cores.spawn_on(0, async move { gateway.maintain().await });
         drain.advance(Stage::Ready);
         stop.await;
         let drained = drain.run(DrainTiming::default()).await;

@@ -10,6 +10,7 @@
 //! `build` does everything that can fail, so that a process either starts whole or says why not;
 //! sockets are bound by then, which is how tests run the same app on port 0.
 
+mod access_log;
 mod apis;
 mod counters;
 mod edge;
@@ -43,6 +44,7 @@ use std::time::Duration;
 use tidegate_admin::{ConfigurationStatus, Servers};
 use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot};
 use tidegate_edge::documents::EdgeDocuments;
+use tidegate_gateway::access_log::AccessLog;
 use tidegate_gateway::documents::Routes as GatewayRoutes;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
@@ -60,6 +62,7 @@ use tidegate_net::runtime::{Cores, Pulse, available_cores};
 use tidegate_net::stats::Stats;
 
 use crate::config::{Access, Bytes, Config, Listener, Secured, Settings, load_tls};
+pub use access_log::reopen;
 use apis::Apis;
 pub use counters::{Snapshots, lease_config};
 pub use edge::{EdgeApp, EdgeOptions};
@@ -93,6 +96,7 @@ pub struct App {
     status: ConfigurationStatus,
     tokens: ListenerTokens,
     tls: Vec<Secured>,
+    access_log: Option<Arc<AccessLog>>,
     http: Option<(Server<Routes>, Listeners)>,
     others: Option<(Protocols, Proxies, EdgeServers, Option<Ingestion>)>,
     log: Option<Arc<Log>>,
@@ -123,14 +127,14 @@ impl App {
         let counters = counters::open(settings, snapshots.as_ref(), &mut clock, &cores)?;
         let engine = Engine::new(set, tallies, counters, clock);
         let engine = Arc::new(engine.on_no_match(settings.on_no_match.into()));
-        let gateway = proxies::gateway(settings, &engine, &cores);
+        let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
+        let gateway = proxies::gateway(settings, &engine, &tokens, &cores)?;
         let edge = ServedEdge::new(*engine.clock(), &cores);
         // One line for each service.
         let services = Services::default().with(Policies::new(engine.clone()));
         let services = services.with(GatewayRoutes::new(gateway.clone()));
         let services = services.with(EdgeDocuments::new(edge.edge.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
-        let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
         let apis = Apis::new(settings, &engine, &configuration, (&gateway, &edge), &tokens);
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let stats = Arc::new(Stats::new(cores.count(), &apis.names()));
@@ -156,7 +160,6 @@ impl App {
         let server = Server::new(apis.serve(settings, operator), http_config(settings), http_gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
         let addresses = protocols.addresses(listeners.address(), ingestion.as_ref().map(Ingestion::address));
-        let (gateway_addresses, edge_addresses) = (proxies.addresses(), edges.addresses());
         Ok(Self {
             cores,
             drain,
@@ -167,12 +170,13 @@ impl App {
             status,
             tokens,
             tls,
+            access_log: proxies.access_log(),
+            gateway_addresses: proxies.addresses(),
+            edge_addresses: edges.addresses(),
             http: Some((server, listeners)),
             log: ingestion.as_ref().map(Ingestion::log),
             others: Some((protocols, proxies, edges, ingestion)),
             addresses,
-            gateway_addresses,
-            edge_addresses,
         })
     }
 
@@ -230,6 +234,12 @@ impl App {
         &self.tls
     }
 
+    /// The gateway's access log, if there is one.
+    #[must_use]
+    pub fn access_log(&self) -> Option<Arc<AccessLog>> {
+        self.access_log.clone()
+    }
+
     /// Whether the cores still run their tasks.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
@@ -275,6 +285,9 @@ impl App {
         }
         if let Some(snapshots) = &self.snapshots {
             snapshots.save(&self.engine);
+        }
+        if let Some(log) = &self.access_log {
+            access_log::close(log);
         }
         drained
     }

@@ -18,6 +18,7 @@ use tidegate_store::guard::{Guard, GuardStats};
 use tidegate_store::lease::LeaseStats;
 use tidegate_store::{Counters, memory};
 
+use super::access_log::AccessLogMetrics;
 use super::edge_metrics::EdgeMetrics;
 use super::edges::ServedEdge;
 use super::intake::Ingestion;
@@ -48,6 +49,9 @@ pub(super) fn operator(
     metrics.register(Decisions { engine: Arc::clone(&engine) });
     metrics.register(Stored { configuration: configuration.clone() });
     metrics.register(Store { engine: Arc::clone(&engine) });
+    if let Some(log) = gateway.access_log() {
+        metrics.register(AccessLogMetrics(Arc::clone(log)));
+    }
     metrics.register(UpstreamMetrics(gateway));
     metrics.register(EdgeMetrics(edge));
     if let Some(ingestion) = ingestion {

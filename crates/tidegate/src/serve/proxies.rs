@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
+use tidegate_access::tokens::{Scope, bearer};
+use tidegate_gateway::access_log::AccessLog;
+use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES, TraceGuard};
 use tidegate_limiter::engine::Engine;
 use tidegate_net::accept::Gate;
 use tidegate_net::http::{HttpConfig, Server};
@@ -16,17 +18,35 @@ use tidegate_net::stats::Stats;
 use super::inherited::Inherited;
 use super::protocols::tls_of;
 use super::route_limits::RouteLimits;
-use super::{StartError, permits_of_a_listener};
-use crate::config::{Config, Listener, Secured, Settings};
+use super::{ListenerTokens, StartError, permits_of_a_listener};
+use crate::config::{Config, Listener, OnMissingPolicy, Secured, Settings};
 
 /// The gateway of a process that decides, too.
 pub(super) type ServedGateway = Gateway<RouteLimits>;
 
-/// A gateway without routes, limited by `engine`.
-pub(super) fn gateway(settings: &Settings, engine: &Arc<Engine>, cores: &Cores) -> Arc<ServedGateway> {
+/// A gateway without routes, limited by `engine`. Who has a token with the scope `read` may ask it for traces; where
+/// there is no token, nobody may.
+pub(super) fn gateway(
+    settings: &Settings,
+    engine: &Arc<Engine>,
+    tokens: &ListenerTokens,
+    cores: &Cores,
+) -> Result<Arc<ServedGateway>, StartError> {
     let limits = RouteLimits { engine: Arc::clone(engine), legacy_fields: settings.http.legacy_headers };
     let trusted_hops = usize::try_from(settings.gateway.trusted_proxy_hops).unwrap_or(usize::MAX);
-    Arc::new(Gateway::new(limits, GatewaySettings { trusted_hops }, *engine.clock(), cores))
+    let log = settings.access_log.wanted().map(AccessLog::open).transpose().map_err(StartError::AccessLog)?;
+    let gateway_settings = GatewaySettings {
+        trusted_hops,
+        dns_refresh: settings.gateway.dns_refresh,
+        serves_without_policies: settings.gateway.on_missing_policy == OnMissingPolicy::Allow,
+    };
+    let tokens = tokens.http.clone();
+    let may_trace = move |authorization: &[u8]| {
+        let admitted = tokens.load().admit(Scope::Read, bearer(authorization)).map(|token| token.is_some());
+        admitted.unwrap_or(false)
+    };
+    let gateway = Gateway::new(limits, gateway_settings, *engine.clock(), cores);
+    Ok(Arc::new(gateway.with_access_log(log).with_traces(TraceGuard::new(may_trace))))
 }
 
 /// Servers with their sockets bound.
@@ -74,6 +94,11 @@ impl Proxies {
         self.servers.iter().map(|(_, listeners)| listeners.address()).collect()
     }
 
+    /// What their requests are logged to, if they are.
+    pub(super) fn access_log(&self) -> Option<Arc<AccessLog>> {
+        self.gateway.access_log().cloned()
+    }
+
     /// What they count, if there are any.
     pub(super) fn stats(&self) -> Option<Arc<Stats>> {
         self.stats.clone()
@@ -85,6 +110,6 @@ impl Proxies {
         for (server, listeners) in servers {
             server.start(cores, listeners);
         }
-        cores.spawn_on(0, async move { gateway.sweep().await });
+        cores.spawn_on(0, async move { gateway.maintain().await });
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate_algorithms::policy::Mode;
-use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling};
+use tidegate_gateway::limits::{Denial, Held, LimitedRequest, Limits, PolicyVerdict, Ruling};
 use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::error::AskError;
@@ -22,9 +22,10 @@ pub(super) struct RouteLimits {
 impl Limits for RouteLimits {
     async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
         let denial = match self.engine.decide_routed(policies, &routed(request)).await {
-            Ok(decision) => {
+            Ok((decision, hold)) => {
                 let fields = quota_fields(&decision, self.legacy_fields);
-                return Ruling { denial: denial(&decision), fields };
+                let verdicts = if request.wants_verdicts { verdicts(&decision) } else { Vec::new() };
+                return Ruling { denial: denial(&decision), fields, verdicts, held: hold.map(Held::new) };
             }
             Err(RoutedError::Ask(AskError::Store(error))) => Denial::NoAnswer(error.to_string()),
             Err(error) => Denial::Invalid(error.to_string()),
@@ -39,8 +40,19 @@ impl Limits for RouteLimits {
 }
 
 fn routed<'a>(request: &LimitedRequest<'a>) -> RoutedRequest<'a> {
-    let &LimitedRequest { route, method, host, path, query, client, fields } = request;
-    RoutedRequest { route, method, host, path, query, client, fields }
+    let &LimitedRequest { route, method, host, path, query, client, fields, tls_name, wants_verdicts: _ } =
+        request;
+    RoutedRequest { route, method, host, path, query, client, fields, tls_name }
+}
+
+fn verdicts(decision: &Decision) -> Vec<PolicyVerdict> {
+    let verdict = |part: &tidegate_limiter::decision::Part| PolicyVerdict {
+        policy: Arc::clone(&part.policy),
+        allowed: part.verdict.allowed,
+        is_shadow: part.mode == Mode::Shadow,
+        remaining: part.verdict.remaining,
+    };
+    decision.parts.iter().map(verdict).collect()
 }
 
 fn denial(decision: &Decision) -> Option<Denial> {

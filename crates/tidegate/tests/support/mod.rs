@@ -7,11 +7,15 @@
     reason = "each test file uses its own part of it"
 )]
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tidegate_net::clock::monotonic;
 
 /// A running `tidegate serve`. Dropping it kills it.
 pub struct Tidegate {
@@ -152,4 +156,46 @@ pub fn faketime() -> String {
     let mut libraries = folders.iter().map(|path| format!("{path}/libfaketime.so.1"));
     let library = libraries.find(|path| std::fs::exists(path).unwrap());
     library.expect("libfaketime is there: run `make setup`")
+}
+
+/// Asks over kept connections until the service is gone. A request that was sent is answered, or
+/// this panics; between requests a connection may end, and a new one may be refused at the end. While the
+/// service drains it closes connections on which nothing came for a second: also that of a client that the
+/// machine let wait before its first request, which is no loss.
+pub fn keep_asking(address: SocketAddr, request: &str, stop: &AtomicBool, answered: &AtomicU64) {
+    while !stop.load(Ordering::Relaxed) {
+        let connecting = monotonic();
+        let Ok(mut stream) = TcpStream::connect(address) else { break };
+        let (mut first, mut close) = (true, false);
+        while !close {
+            let sent = stream.write_all(request.as_bytes());
+            let late = first && connecting.elapsed() >= Duration::from_millis(500);
+            match sent.ok().and_then(|()| read_reply(&mut stream)) {
+                Some(last) => close = last,
+                None if late => break,
+                None => panic!("a request was sent and not answered"),
+            }
+            answered.fetch_add(1, Ordering::Relaxed);
+            first = false;
+        }
+    }
+}
+
+/// Reads one reply; whether the server closes after it. `None` if the connection ended instead.
+fn read_reply(stream: &mut TcpStream) -> Option<bool> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 1024];
+    loop {
+        let count = stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
+        bytes.extend_from_slice(&buffer[..count]);
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.split_once("content-length: ")?.1;
+            let length: usize = length.split("\r\n").next()?.parse().ok()?;
+            if body.len() >= length {
+                assert!(head.starts_with("http/1.1 200"), "{head}");
+                return Some(head.contains("connection: close"));
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The table and what is read are the same.
 
 use super::*;
-use crate::config::{read_route, read_upstream};
+use crate::config::{Source, read_route, read_upstream};
 
 const OWN: [(&str, &[&str]); 2] = [
     ("upstream", &["servers", "tls", "check", "breaker", "retries"]),
@@ -22,7 +22,7 @@ const OWN: [(&str, &[&str]); 2] = [
 
 fn mistakes(list: &str, document: &Value) -> Vec<String> {
     let read = match list {
-        "upstream" => read_upstream(document, "").map(drop),
+        "upstream" => read_upstream(document, "", Source::File).map(drop),
         _ => read_route(document, "").map(drop),
     };
     read.err().unwrap_or_default().into_iter().map(|mistake| mistake.pointer).collect()
@@ -101,7 +101,7 @@ fn no_key_that_is_read_is_missing_from_the_table() {
             let path = format!("{prefix}no_such_key");
             let document = with(list, &path, json!(1));
             let found = match *list {
-                "upstream" => read_upstream(&document, "").map(drop),
+                "upstream" => read_upstream(&document, "", Source::File).map(drop),
                 _ => read_route(&document, "").map(drop),
             };
             let found = found.expect_err("an unknown key is refused");

@@ -1,0 +1,73 @@
+//! Replies that are always the same: redirects, fixed replies, and what stands in for an upstream.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use tidegate_algorithms::document::DocumentReader;
+
+use super::matches::MAX_TEXT;
+use super::route::{Action, StaticReply};
+
+pub(super) const REDIRECT_KEYS: [&str; 2] = ["status", "location"];
+pub(super) const RESPOND_KEYS: [&str; 3] = ["status", "body", "content_type"];
+pub(super) const FALLBACK_KEYS: [&str; 4] = ["upstream", "status", "body", "content_type"];
+
+const MAX_REPLY: usize = 1 << 20;
+
+pub(super) fn redirect(reader: &mut DocumentReader<'_>) -> Option<StaticReply> {
+    let status = reader.number("status", 301, 308).unwrap_or(302);
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        reader.mistake("status", format!("is {status}"), "301, 302, 303, 307, 308");
+    }
+    let location = reader.text("location", 1, MAX_TEXT).and_then(|text| HeaderValue::from_str(text).ok());
+    let Some(location) = location else {
+        reader.mistake("location", "is missing or no field value", "a URL or a path");
+        return None;
+    };
+    Some(StaticReply {
+        status: status_code(status),
+        fields: vec![(http::header::LOCATION, location)],
+        body: Bytes::new(),
+    })
+}
+
+pub(super) fn static_reply(reader: &mut DocumentReader<'_>, status: u64) -> StaticReply {
+    let status = reader.number("status", 200, 599).unwrap_or(status);
+    let body = reader.text("body", 0, MAX_REPLY).unwrap_or_default();
+    let kind = reader.text("content_type", 1, 256).unwrap_or("text/plain; charset=utf-8");
+    let kind = HeaderValue::from_str(kind).unwrap_or_else(|_| {
+        reader.mistake("content_type", format!("is {kind:?}"), "a media type");
+        HeaderValue::from_static("text/plain")
+    });
+    StaticReply {
+        status: status_code(status),
+        fields: vec![(http::header::CONTENT_TYPE, kind)],
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    }
+}
+
+/// Where requests go that the route's upstream gives no reply to, and what they are answered if that gives none.
+pub(super) fn fallback(
+    reader: &mut DocumentReader<'_>,
+    action: &Option<Action>,
+) -> (Option<Arc<str>>, Option<StaticReply>) {
+    let upstream = reader.text("upstream", 1, 64).map(Arc::from);
+    match (action, &upstream) {
+        (Some(Action::Forward { upstream: first }), Some(second)) if first == second => {
+            reader.mistake("upstream", "is the route's own upstream", "the name of another upstream");
+        }
+        (Some(Action::Reply(_)), Some(_)) => {
+            reader.mistake("upstream", "has no effect", "an upstream of the route beside it");
+        }
+        _ => {}
+    }
+    let is_stated = ["status", "body", "content_type"].iter().any(|key| reader.field(key).is_some());
+    let reply = (is_stated || upstream.is_none()).then(|| static_reply(reader, 503));
+    (upstream, reply)
+}
+
+fn status_code(status: u64) -> StatusCode {
+    // Invariant: the caller checked the range.
+    u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or_default()
+}

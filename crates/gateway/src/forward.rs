@@ -1,0 +1,306 @@
+//! How a request is forwarded: breakers, attempts at servers, and another upstream when all is lost.
+//!
+//! ```text
+//!   route's breaker ─> upstream's breaker ─> pick ─> attempt ─> reply
+//!        |                     ^                        |
+//!        |                     `──────── again ─────────'
+//!        `── or none of these gives a reply: the route's fallback upstream, once, in the same time
+//! ```
+//!
+//! An attempt is repeated when that is safe ([`crate::attempt`]), another server is left, the upstream's
+//! budget allows it, and time is left. Between two attempts that reached a server there is a pause that
+//! doubles and is drawn at random, so that clients who failed together do not come back together.
+//!
+//! The fallback upstream gets what may be repeated, or what no server has been sent. It has no fallback of its own, so
+//! that a request is at most at two upstreams.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use tidegate_algorithms::breaker::Outcome;
+use tidegate_algorithms::time::Tick;
+use tidegate_net::clock::monotonic;
+use tidegate_net::http::{Body, RequestBody};
+use tidegate_upstream::backend::Place;
+use tidegate_upstream::group::hash;
+use tokio::time::sleep;
+
+use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
+use crate::body::{RequestPayload, Return, Streaming};
+use crate::breaker::{Admission, SharedBreaker};
+use crate::client_address::as_attribute;
+use crate::config::{BalanceKey, RouteConfig};
+use crate::fields::{self, Onward};
+use crate::limits::Limits;
+use crate::proxy::Normal;
+use crate::random::{fraction, random};
+use crate::record::{AttemptEnd, Recorder, What};
+use crate::refusal::Refusal;
+use crate::replies::{respond, switching};
+use crate::route::Route;
+use crate::service::Gateway;
+use crate::target::forwarded_path;
+use crate::tunnel::Tunnel;
+use crate::upstream::Upstream;
+
+/// The first pause between two attempts that reached a server, at most; it doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+
+/// What all attempts of one request at one upstream share.
+struct Sending<'a> {
+    route: &'a Route,
+    upstream: &'a Arc<Upstream>,
+    /// What a hash ring goes by.
+    key: u64,
+    /// The core that serves the client.
+    core: usize,
+    /// When a reply's head must be there.
+    deadline: Option<Instant>,
+}
+
+/// A reply's head, and the server that gave it.
+type Sent = (Exchange, usize, Place);
+
+impl<L: Limits> Gateway<L> {
+    /// Has a server answer.
+    pub(crate) async fn forward(
+        &self,
+        route: &Route,
+        upstream: &Arc<Upstream>,
+        normal: &Normal<'_>,
+        request: Request<RequestBody>,
+        record: &mut Recorder,
+    ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
+        let started = monotonic();
+        let (mut parts, body) = request.into_parts();
+        let payload = payload(body, &parts.headers, &route.config)?;
+        let offered = fields::offered_protocol(&parts.headers, &route.config.upgrades);
+        let offered = offered.filter(|_| normal.may_upgrade);
+        let is_head = parts.method == Method::HEAD;
+        let key = balance_key(upstream, &parts.headers, normal.client);
+        let other = route.fallback.as_ref();
+        let other = other.map(|other| (other, balance_key(other, &parts.headers, normal.client)));
+        onward(&mut parts, route, normal, self.settings().trusted_hops > 0)?;
+        record.note(|record| record.request_id = fields::request_id(&parts.headers));
+        let mut message = Message::new(parts, payload, offered);
+        // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
+        let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
+        let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
+        let sending = Sending { route, upstream, key, core: normal.peer.core, deadline };
+        let mut answered_by = upstream;
+        let mut sent = self.behind_breaker(&sending, &mut message, record).await;
+        if let (Err(failure), Some((other, key))) = (&sent, other)
+            && failure.may_go_elsewhere(&message)
+            && deadline.is_none_or(|deadline| monotonic() < deadline)
+        {
+            record.step(|| What::Fallback);
+            answered_by = other;
+            let sending = Sending { upstream: other, key, ..sending };
+            sent = self.try_servers(&sending, &mut message, record).await;
+        }
+        let (mut exchange, server, place) = sent.map_err(|failure| failure.refusal)?;
+        if exchange.reply.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let server = hyper::upgrade::on(&mut exchange.reply);
+            let idle_timeout = route.config.upgrade_idle_timeout;
+            let (record, held) = (Recorder::default(), None);
+            let tunnel = Tunnel { server, sender: exchange.sender, place, idle_timeout, record, held };
+            return Ok((switching(exchange.reply, route), Some(tunnel)));
+        }
+        let pool = Arc::clone(&answered_by.pools[server]);
+        let back = Return { sender: exchange.sender, pool, core: normal.peer.core };
+        let last = route.config.reply_timeout.map(|allowed| started + allowed);
+        Ok((respond(exchange.reply, route, back, place, is_head, last).await, None))
+    }
+
+    /// Tries the servers of the route's upstream, unless the route's own breaker is open.
+    async fn behind_breaker(
+        &self,
+        sending: &Sending<'_>,
+        message: &mut Message,
+        record: &mut Recorder,
+    ) -> Result<Sent, Failure> {
+        let admission = admit(sending.route.breaker.as_ref(), "route", self.tick(), record)?;
+        let begun = monotonic();
+        let sent = self.try_servers(sending, message, record).await;
+        let failed = sent.as_ref().map_or(true, |(exchange, ..)| exchange.reply.status().is_server_error());
+        let is_of_servers = sent.as_ref().err().is_none_or(|failure| failure.fault_of == FaultOf::Server);
+        if let Some(admission) = admission
+            && is_of_servers
+        {
+            admission.ended(Outcome { failed, took: since(begun) }, self.tick());
+        }
+        sent
+    }
+
+    /// Tries servers until one answers or no attempt is left.
+    async fn try_servers(
+        &self,
+        sending: &Sending<'_>,
+        message: &mut Message,
+        record: &mut Recorder,
+    ) -> Result<Sent, Failure> {
+        let &Sending { route, upstream, key, core, deadline } = sending;
+        upstream.budget().request(self.tick());
+        let mut tried = Vec::new();
+        let mut pause = FIRST_PAUSE;
+        let mut picked = None;
+        loop {
+            let now = self.tick();
+            let admission = admit(upstream.breaker.as_ref(), "upstream", now, record)?;
+            let (server, place) = match picked.take() {
+                Some(picked) => picked,
+                None => upstream.group.pick(key, &tried, now).map_err(|none| Failure::unsent(none.into()))?,
+            };
+            tried.push(server);
+            let patience = route.config.first_byte_timeout;
+            let attempt = Attempt { upstream, server, core, resolver: self.resolver(), patience, deadline };
+            record.attempt(upstream, server);
+            let begun = monotonic();
+            let sent = attempt.send(message).await;
+            record.attempt_ended(|| end_of(&sent));
+            let (now, took) = (self.tick(), since(begun));
+            let fault_of = sent.as_ref().err().map(|failure| failure.fault_of);
+            if fault_of == Some(FaultOf::Client) {
+                return sent.map(|exchange| (exchange, server, place));
+            }
+            let failed = sent.as_ref().map_or(true, |exchange| exchange.reply.status().is_server_error());
+            if fault_of != Some(FaultOf::Gateway) {
+                if let Some(admission) = admission {
+                    admission.ended(Outcome { failed, took }, now);
+                }
+                judge(upstream, &place, failed, took, now);
+            }
+            let is_unsent = sent.as_ref().is_err_and(|failure| failure.is_unsent);
+            let may_repeat = is_unsent || (message.is_repeatable() && is_worth_repeating(&sent));
+            let may_try = failed
+                && may_repeat
+                && tried.len() < upstream.config.retries.attempts.min(count(upstream)) as usize
+                && deadline.is_none_or(|deadline| monotonic() < deadline);
+            // With no server left, what this one did is what the client is told.
+            picked = if may_try { upstream.group.pick(key, &tried, now).ok() } else { None };
+            if picked.is_none() || !upstream.budget().try_attempt(now) {
+                return sent.map(|exchange| (exchange, server, place));
+            }
+            drop((sent, place));
+            if !is_unsent {
+                sleep(pause.mul_f64(fraction())).await;
+                record.step(|| What::Pause);
+                pause *= 2;
+            }
+        }
+    }
+}
+
+/// Leave of a breaker, if there is one.
+fn admit<'b>(
+    breaker: Option<&'b SharedBreaker>,
+    of: &'static str,
+    now: Tick,
+    record: &mut Recorder,
+) -> Result<Option<Admission<'b>>, Failure> {
+    let Some(breaker) = breaker else { return Ok(None) };
+    let admitted = breaker.admit(now);
+    record.step(|| What::Breaker { of, state: breaker.phase() });
+    admitted.map(Some).map_err(|wait| Failure::unsent(Refusal::Open { wait }))
+}
+
+/// What an attempt tells of its server.
+fn judge(upstream: &Upstream, place: &Place, failed: bool, took: u64, now: Tick) {
+    let backend = place.backend();
+    if !failed {
+        upstream.group.succeeded(backend, took, now);
+    } else if upstream.group.failed(backend, now) {
+        tracing::warn!(upstream = %upstream.config.name, server = %backend.target(), "a server failed too often in a row: it gets nothing for a while");
+    }
+}
+
+fn end_of(sent: &Result<Exchange, Failure>) -> AttemptEnd {
+    match sent {
+        Ok(exchange) => AttemptEnd::Reply { status: exchange.reply.status(), was_kept: exchange.was_kept },
+        Err(failure) => AttemptEnd::Failure(failure.refusal.word()),
+    }
+}
+
+/// What the upstream's hash ring goes by.
+fn balance_key(upstream: &Upstream, fields: &HeaderMap, client: IpAddr) -> u64 {
+    let stated = match &upstream.config.key {
+        BalanceKey::Field(name) => fields.get(name).map(|value| hash(value.as_bytes())),
+        BalanceKey::Address => None,
+    };
+    stated.unwrap_or_else(|| hash(as_attribute(client).as_bytes()))
+}
+
+/// Servers that can be tried at all.
+fn count(upstream: &Upstream) -> u32 {
+    u32::try_from(upstream.group.backends().len()).unwrap_or(u32::MAX)
+}
+
+/// Whether another server may do better: this one gave no reply, or said that it is only this one, now. A
+/// server that says when to come back is taken at its word.
+fn is_worth_repeating(sent: &Result<Exchange, Failure>) -> bool {
+    let Ok(exchange) = sent else { return true };
+    let status = exchange.reply.status();
+    let is_for_now = matches!(
+        status,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    );
+    is_for_now && !exchange.reply.headers().contains_key(RETRY_AFTER)
+}
+
+/// The body, as far as it is there; refused at once if it says that it is too large.
+fn payload(
+    body: RequestBody,
+    fields: &HeaderMap,
+    route: &Arc<RouteConfig>,
+) -> Result<RequestPayload, Refusal> {
+    let limit = route.max_body_bytes;
+    let stated = fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if stated.is_some_and(|stated| stated > limit) {
+        return Err(Refusal::TooLarge { limit });
+    }
+    match body.into_whole() {
+        Ok(bytes) if bytes.len() as u64 > limit => Err(Refusal::TooLarge { limit }),
+        Ok(bytes) => Ok(RequestPayload::Whole(bytes)),
+        Err(body) => {
+            let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+            let is_dialogue = kind.starts_with(b"application/grpc");
+            let streaming = Streaming::new(body, Arc::clone(route), is_dialogue);
+            Ok(RequestPayload::Streaming(Box::new(streaming)))
+        }
+    }
+}
+
+/// Makes the head of a request the one that the upstream gets.
+fn onward(parts: &mut Parts, route: &Route, normal: &Normal<'_>, is_trusted: bool) -> Result<(), Refusal> {
+    let trace = fields::trace(&parts.headers, random());
+    let edits = &route.config.request_fields;
+    let about = Onward { peer: normal.peer.address, is_tls: normal.peer.is_tls, is_trusted, trace, edits };
+    fields::onward(&mut parts.headers, &about);
+    // The server in front has asked the client for its body already.
+    parts.headers.remove(EXPECT);
+    parts.version = Version::HTTP_11;
+    let RouteConfig { strip_prefix, add_prefix, replace_path, .. } = &*route.config;
+    let path = match replace_path {
+        Some(path) => Cow::Borrowed(&**path),
+        None => forwarded_path(parts.uri.path(), &normal.path, strip_prefix, add_prefix),
+    };
+    let target = match parts.uri.query() {
+        Some(query) => Cow::Owned(format!("{path}?{query}")),
+        None => path,
+    };
+    let target =
+        PathAndQuery::try_from(target.as_ref()).map_err(|_| Refusal::Unsupported("the target is no path"))?;
+    parts.uri = Uri::from(target);
+    Ok(())
+}
+
+/// Nanoseconds since then.
+fn since(begun: Instant) -> u64 {
+    u64::try_from(monotonic().duration_since(begun).as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,317 @@
+//! What became of one request, step by step: the one source of traces and of the access log.
+//!
+//! ```text
+//!   proxy, forward ── each step ──> Record ──┬── `tidegate-trace` fields of the reply, if they were asked for
+//!                                            └── a line of the access log, when the reply has ended
+//! ```
+//!
+//! A record is logged when it is dropped, so that a request whose client left has its line like any other. A request of
+//! which nobody wants to know has no record: each step then costs a comparison, and no clock is read.
+//!
+//! Bounds: [`MAX_STEPS`] of a request, and [`trace::MAX_BYTES`] of their text.
+
+mod body;
+mod trace;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::header::{HOST, HeaderName, HeaderValue, REFERER, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use tidegate_algorithms::breaker::Phase;
+use tidegate_algorithms::time::Wall;
+use tidegate_net::clock::{monotonic, wall};
+use tidegate_net::http::{Body, Peer};
+
+use crate::access_log::AccessLog;
+use crate::limits::{Held, PolicyVerdict};
+use crate::route::Route;
+use crate::upstream::Upstream;
+
+use body::RecordedBody;
+pub(crate) use trace::phase_word;
+
+/// What a client asks a trace with, and each line of it.
+pub(crate) const TRACE: HeaderName = HeaderName::from_static("tidegate-trace");
+
+/// Most steps that are kept of a request: 32 policies, and 20 attempts with what stands around each.
+const MAX_STEPS: usize = 100;
+
+/// The status in the log of a request whose client left before its reply began; nginx writes it, too.
+const CLIENT_LEFT: u16 = 499;
+
+/// One thing that was done for a request, and how long it took.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) what: What,
+    /// Since the step before.
+    pub(crate) took: Duration,
+}
+
+/// What was done for a request.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// It was given one form.
+    Normalise,
+    /// Its route was found.
+    Route,
+    /// Its route answered before its limits: it is out of service, say.
+    Answer,
+    /// A policy said this.
+    Verdict(PolicyVerdict),
+    /// Its limits were asked.
+    Limit,
+    /// A breaker was asked.
+    Breaker {
+        /// `route` or `upstream`.
+        of: &'static str,
+        state: Phase,
+    },
+    /// A server was tried.
+    Attempt { upstream: Arc<Upstream>, server: usize, end: AttemptEnd },
+    /// The time between two attempts.
+    Pause,
+    /// It went on to the route's other upstream, or was given its fallback reply.
+    Fallback,
+    /// The reply's head was there.
+    Respond,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AttemptEnd {
+    /// It has not, when the client left.
+    UnderWay,
+    /// With a reply, on a connection that was kept or a new one.
+    Reply { status: StatusCode, was_kept: bool },
+    /// Without one: the word for why.
+    Failure(&'static str),
+}
+
+/// Why a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All of it was handed to the client's connection.
+    Complete,
+    /// The client's connection ended before.
+    ClientLeft,
+    /// The server broke it off.
+    BrokenOff,
+    /// The server said nothing more in time.
+    Silent,
+    /// The time for the whole reply was over.
+    TooLong,
+    /// Both sides of an upgraded connection were silent for too long.
+    Idle,
+}
+
+impl End {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::ClientLeft => "client_left",
+            Self::BrokenOff => "broken_off",
+            Self::Silent => "silent",
+            Self::TooLong => "too_long",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+/// A request's own words, as the access log repeats them.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) target: Uri,
+    pub(crate) version: Version,
+    pub(crate) host: Option<HeaderValue>,
+    pub(crate) referer: Option<HeaderValue>,
+    pub(crate) user_agent: Option<HeaderValue>,
+}
+
+/// What is known of a request that is logged or traced.
+#[derive(Debug)]
+pub(crate) struct Record {
+    log: Option<Arc<AccessLog>>,
+    is_traced: bool,
+    pub(crate) asked: Asked,
+    pub(crate) came: Wall,
+    begun: Instant,
+    /// When the last step ended.
+    marked: Instant,
+    pub(crate) client: IpAddr,
+    pub(crate) route: Option<Arc<Route>>,
+    pub(crate) request_id: Option<HeaderValue>,
+    pub(crate) steps: Vec<Step>,
+    /// Steps beyond the bound.
+    pub(crate) left_out: usize,
+    /// Why the gateway answered itself.
+    pub(crate) refusal: Option<&'static str>,
+    pub(crate) status: u16,
+    /// Of the reply's body, as far as they were handed to the client's connection.
+    pub(crate) bytes: u64,
+    pub(crate) end: End,
+}
+
+impl Record {
+    /// How long it has taken so far.
+    pub(crate) fn took(&self) -> Duration {
+        monotonic().duration_since(self.begun)
+    }
+
+    /// Upstream and server of the last attempt, and how many there were.
+    pub(crate) fn attempts(&self) -> (Option<(&Upstream, usize)>, usize) {
+        let mut attempts = self.steps.iter().filter_map(|step| match &step.what {
+            What::Attempt { upstream, server, .. } => Some((&**upstream, *server)),
+            _ => None,
+        });
+        let count = attempts.clone().count();
+        (attempts.next_back(), count)
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if let Some(log) = self.log.take() {
+            log.note(self);
+        }
+    }
+}
+
+/// Takes down what becomes of a request, if anybody wants to know.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder(Option<Box<Record>>);
+
+impl Recorder {
+    /// For a request that has just come.
+    pub(crate) fn new<B>(
+        request: &Request<B>,
+        peer: &Peer,
+        log: Option<&Arc<AccessLog>>,
+        is_traced: bool,
+    ) -> Self {
+        if log.is_none() && !is_traced {
+            return Self(None);
+        }
+        let field = |name| request.headers().get(name).cloned();
+        let asked = Asked {
+            method: request.method().clone(),
+            target: request.uri().clone(),
+            version: request.version(),
+            host: field(HOST),
+            referer: field(REFERER),
+            user_agent: field(USER_AGENT),
+        };
+        let now = monotonic();
+        Self(Some(Box::new(Record {
+            log: log.cloned(),
+            is_traced,
+            asked,
+            came: wall(),
+            begun: now,
+            marked: now,
+            client: peer.address.ip().to_canonical(),
+            route: None,
+            request_id: None,
+            steps: Vec::with_capacity(8),
+            left_out: 0,
+            refusal: None,
+            status: CLIENT_LEFT,
+            bytes: 0,
+            end: End::ClientLeft,
+        })))
+    }
+
+    /// Whether anybody wants to know.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Adds to what is known, if anybody wants to know.
+    pub(crate) fn note(&mut self, add: impl FnOnce(&mut Record)) {
+        if let Some(record) = &mut self.0 {
+            add(record);
+        }
+    }
+
+    /// A step has ended.
+    pub(crate) fn step(&mut self, what: impl FnOnce() -> What) {
+        let Some(record) = &mut self.0 else { return };
+        let now = monotonic();
+        let took = now.duration_since(record.marked);
+        record.marked = now;
+        if record.steps.len() < MAX_STEPS {
+            record.steps.push(Step { what: what(), took });
+        } else {
+            record.left_out += 1;
+        }
+    }
+
+    /// An attempt begins.
+    pub(crate) fn attempt(&mut self, upstream: &Arc<Upstream>, server: usize) {
+        self.step(|| What::Attempt { upstream: Arc::clone(upstream), server, end: AttemptEnd::UnderWay });
+    }
+
+    /// The attempt that began last has ended.
+    pub(crate) fn attempt_ended(&mut self, ended: impl FnOnce() -> AttemptEnd) {
+        let Some(record) = &mut self.0 else { return };
+        let now = monotonic();
+        let lasted = now.duration_since(record.marked);
+        record.marked = now;
+        let last = record.steps.iter_mut().rev().find(|step| matches!(step.what, What::Attempt { .. }));
+        if let Some(Step { what: What::Attempt { end, .. }, took }) = last
+            && *end == AttemptEnd::UnderWay
+        {
+            *end = ended();
+            *took = lasted;
+        }
+    }
+
+    /// The reply's head is there: what is traced is told, what is logged is followed to its end, and so is what is
+    /// `held` until then.
+    pub(crate) fn replied(mut self, reply: Response<Body>, held: Option<Held>) -> Response<Body> {
+        self.step(|| What::Respond);
+        let (mut head, body) = reply.into_parts();
+        let mut is_logged = false;
+        self.note(|record| {
+            record.status = head.status.as_u16();
+            if record.is_traced {
+                trace::tell(record, &mut head.headers);
+            }
+            is_logged = record.log.is_some();
+        });
+        let body = match body {
+            Body::Streamed(inner) if is_logged || held.is_some() => {
+                Body::streamed(RecordedBody::new(inner, self, held))
+            }
+            whole => {
+                let bytes = match &whole {
+                    Body::Full(bytes) | Body::Trailed(bytes, _) => bytes.len() as u64,
+                    Body::Empty | Body::Streamed(_) => 0,
+                };
+                self.ended(bytes, End::Complete);
+                whole
+            }
+        };
+        Response::from_parts(head, body)
+    }
+
+    /// As [`Recorder::replied`], of a reply behind which the connection goes on in another protocol.
+    pub(crate) fn switched(&mut self, reply: &mut Response<Body>) {
+        self.step(|| What::Respond);
+        let Some(record) = &mut self.0 else { return };
+        record.status = reply.status().as_u16();
+        if record.is_traced {
+            trace::tell(record, reply.headers_mut());
+        }
+    }
+
+    /// The reply has ended.
+    pub(crate) fn ended(&mut self, bytes: u64, end: End) {
+        self.note(|record| {
+            record.bytes = bytes;
+            record.end = end;
+        });
+    }
+}
