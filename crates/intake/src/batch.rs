@@ -1,5 +1,7 @@
 //! `POST /metrics`: a batch as the source takes it, `{"metrics":[...]}`, and its replies.
 
+use std::sync::Arc;
+
 use http::request::Parts as Head;
 use http::{HeaderValue, Response, header};
 use serde::Serialize;
@@ -8,7 +10,7 @@ use tidegate_wire::metrics::{BatchLimits, Rejected, read_batch};
 
 use crate::access::Right;
 use crate::counters::Protocol;
-use crate::intake::{ACK, Intake, Kept};
+use crate::intake::{ACK, Intake, Kept, Repeated};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 
@@ -39,7 +41,7 @@ fn is_zero(number: &usize) -> bool {
 impl<L: Limits> Intake<L> {
     /// Keeps the batch of a request.
     pub(crate) async fn take_batch(
-        &self,
+        self: &Arc<Self>,
         head: &Head,
         body: RequestBody,
         peer: &Peer,
@@ -47,12 +49,12 @@ impl<L: Limits> Intake<L> {
         let client = self.admit(head, peer, Right::Ingest)?;
         let wanted = self.wanted(head)?;
         let limits = BatchLimits { metrics: self.parts.settings.batch_metrics, partial: is_partial(head) };
-        let body = self.body(head, body).await?;
+        let (body, batch) = self.body(head, &client, body, Repeated::ByItsKey).await?;
         let mut writer = self.writer(&client);
         writer.reserve(0, body.len());
         let rejected = read_batch(&body, limits, &mut writer)?;
         drop(body);
-        let kept = self.keep(Protocol::Json, &client, writer.finish(), wanted).await?;
+        let kept = self.keep(Protocol::Json, client, writer.finish(), wanted, batch).await?;
         self.parts.counters.count_rejected(rejected.len());
         Ok(processed(kept, &rejected))
     }

@@ -135,6 +135,8 @@ pub struct Counters {
     batches: [AtomicU64; Protocol::ALL.len()],
     metrics: [AtomicU64; Protocol::ALL.len()],
     rejected: AtomicU64,
+    repeated: AtomicU64,
+    forgotten: AtomicU64,
     leftovers: [AtomicU64; Leftover::ALL.len()],
     refused: [AtomicU64; Reason::ALL.len()],
 }
@@ -147,6 +149,14 @@ impl Counters {
 
     pub(crate) fn count_rejected(&self, metrics: usize) {
         self.rejected.fetch_add(metrics as u64, Relaxed);
+    }
+
+    pub(crate) fn count_repeated(&self) {
+        self.repeated.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_forgotten(&self) {
+        self.forgotten.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn count_leftover(&self, leftover: Leftover, count: usize) {
@@ -173,6 +183,18 @@ impl Counters {
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected.load(Relaxed)
+    }
+
+    /// Batches that were sent again, and acknowledged without being kept again.
+    #[must_use]
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Relaxed)
+    }
+
+    /// Batches that were forgotten before their time, for want of room.
+    #[must_use]
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten.load(Relaxed)
     }
 
     /// What came and was left out, because no line can hold it.

@@ -5,6 +5,7 @@
 //! go, and are passed over.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::request::Parts as Head;
 use http::{HeaderValue, Response, StatusCode};
@@ -15,14 +16,14 @@ use tidegate_wire::metrics::line_protocol::{Precision, read_points};
 use crate::access::Right;
 use crate::batch;
 use crate::counters::{Leftover, Protocol};
-use crate::intake::{ACK, Intake};
+use crate::intake::{ACK, Intake, Repeated};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 
 impl<L: Limits> Intake<L> {
     /// Keeps the points of a request.
     pub(crate) async fn take_points(
-        &self,
+        self: &Arc<Self>,
         head: &Head,
         body: RequestBody,
         peer: &Peer,
@@ -30,12 +31,12 @@ impl<L: Limits> Intake<L> {
         let client = self.admit(head, peer, Right::Ingest)?;
         let wanted = self.wanted(head)?;
         let precision = precision(head)?;
-        let body = self.body(head, body).await?;
+        let (body, batch) = self.body(head, &client, body, Repeated::ByItsKey).await?;
         let mut writer = self.writer(&client);
         writer.reserve(0, body.len());
         let counts = read_points(&body, precision, &mut writer)?;
         drop(body);
-        let kept = self.keep(Protocol::LineProtocol, &client, writer.finish(), wanted).await?;
+        let kept = self.keep(Protocol::LineProtocol, client, writer.finish(), wanted, batch).await?;
         self.parts.counters.count_rejected(counts.rejected);
         self.parts.counters.count_leftover(Leftover::Text, counts.texts);
         let mut response = match counts.error {

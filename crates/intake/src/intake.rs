@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts as Head;
 use http::uri::Authority;
-use http::{HeaderMap, Response, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use tidegate_log::{self as log, Durability, Log, NameDigest};
-use tidegate_net::clock::wall;
+use tidegate_net::clock::{monotonic, wall};
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{Body, Peer, RequestBody};
 use tidegate_wire::metrics::{LineWriter, Lines};
@@ -21,6 +21,7 @@ use crate::counters::{Counters, Protocol};
 use crate::limits::{LimitedBatch, Limits};
 use crate::read::Readers;
 use crate::refusal::Refusal;
+use crate::repeats::{Begun, MAX_KEY_BYTES, Repeatable, Repeats};
 use crate::settings::IntakeSettings;
 
 /// Bytes of lines that a batch may make, for each byte that a body may have.
@@ -51,6 +52,7 @@ pub struct Parts<L> {
 pub struct Intake<L> {
     pub(crate) parts: Parts<L>,
     pub(crate) readers: Readers,
+    pub(crate) repeats: Repeats,
 }
 
 impl<L> fmt::Debug for Intake<L> {
@@ -60,7 +62,7 @@ impl<L> fmt::Debug for Intake<L> {
 }
 
 /// A batch that was kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// How many lines.
     pub(crate) lines: usize,
@@ -72,7 +74,8 @@ impl<L: Limits> Intake<L> {
     /// An intake.
     #[must_use]
     pub fn new(parts: Parts<L>) -> Self {
-        Self { parts, readers: Readers::default() }
+        let repeats = Repeats::new(parts.settings.repeat_window, Arc::clone(&parts.counters));
+        Self { parts, readers: Readers::default(), repeats }
     }
 
     /// What it counts.
@@ -103,12 +106,25 @@ impl<L: Limits> Intake<L> {
         Ok(Client::of(token, settings.client_field.as_ref(), head, peer.address.ip()))
     }
 
-    /// The body of a request, without its compression.
-    pub(crate) async fn body(&self, head: &Head, body: RequestBody) -> Result<Bytes, Refusal> {
+    /// The body of a request, without its compression, and the name of its batch if it may be sent again.
+    pub(crate) async fn body(
+        &self,
+        head: &Head,
+        client: &Client,
+        body: RequestBody,
+        repeats: Repeated,
+    ) -> Result<(Bytes, Option<Repeatable>), Refusal> {
         let limit = self.parts.settings.body_bytes;
         let encoding = Encoding::of(&head.headers)?;
+        let key = head.headers.get(KEY).map(HeaderValue::as_bytes);
+        if key.is_some_and(|key| !(1..=MAX_KEY_BYTES).contains(&key.len())) {
+            return Err(Refusal::Malformed(format!("idempotency-key must have 1 to {MAX_KEY_BYTES} bytes")));
+        }
         let body = body.bytes(limit).await?;
-        Ok(encoding.decode(body, limit)?)
+        let is_named = key.is_some() || repeats == Repeated::ByItsBytes;
+        let name = || self.repeats.name(&client.name, head.uri.path(), key, &body);
+        let name = is_named.then(name);
+        Ok((encoding.decode(body, limit)?, name))
     }
 
     /// How safe a request wants its lines: `?ack=`, the field `tidegate-ack`, or as it is configured.
@@ -127,8 +143,33 @@ impl<L: Limits> Intake<L> {
         LineWriter::new(&client.name, millis(), LINES_PER_BODY * self.parts.settings.body_bytes)
     }
 
-    /// Charges the client for `lines` and keeps them.
+    /// Charges the client for `lines` and keeps them. A batch that was kept already is neither charged nor kept.
     pub(crate) async fn keep(
+        self: &Arc<Self>,
+        protocol: Protocol,
+        client: Client,
+        lines: Lines,
+        wanted: Durability,
+        repeatable: Option<Repeatable>,
+    ) -> Result<Kept, Refusal> {
+        let Some(batch) = repeatable else { return self.keep_once(protocol, &client, lines, wanted).await };
+        match self.repeats.begin(batch, monotonic()) {
+            Begun::Done(kept) => return Ok(kept),
+            Begun::UnderWay => return Err(Refusal::UnderWay),
+            Begun::OtherBody => return Err(Refusal::OtherBody),
+            Begun::New => {}
+        }
+        // A task of its own, which ends also if the client leaves: then the table knows what became of the batch.
+        let intake = Arc::clone(self);
+        let kept = tokio::spawn(async move {
+            let kept = intake.keep_once(protocol, &client, lines, wanted).await;
+            intake.repeats.end(batch, kept.as_ref().ok().copied());
+            kept
+        });
+        kept.await.unwrap_or(Err(Refusal::NoReader))
+    }
+
+    async fn keep_once(
         &self,
         protocol: Protocol,
         client: &Client,
@@ -170,6 +211,18 @@ fn is_from_a_page(head: &Head, peer: &Peer, right: Right) -> bool {
     };
     head.headers.contains_key(header::ORIGIN) || (right == Right::Read && !peer.is_tls && !is_address())
 }
+
+/// How a batch that is sent again is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeated {
+    /// By the key that the request has, if it has one.
+    ByItsKey,
+    /// By its bytes, where the request has no key.
+    ByItsBytes,
+}
+
+/// The field that names a batch which may be sent again.
+const KEY: http::HeaderName = http::HeaderName::from_static("idempotency-key");
 
 /// The field in which a request asks for safety, and a reply says what it got.
 pub(crate) const ACK: http::HeaderName = http::HeaderName::from_static("tidegate-ack");

@@ -23,6 +23,7 @@ mod otlp;
 mod read;
 mod refusal;
 mod remote_write;
+mod repeats;
 mod service;
 pub mod settings;
 

@@ -6,6 +6,8 @@
 //! A refusal that is worth another try is 429 or 503, with `Retry-After`, over HTTP and UNAVAILABLE over gRPC, which
 //! is what exporters send again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::request::Parts as Head;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
@@ -16,9 +18,10 @@ use crate::access::Right;
 use crate::body::Encoding;
 use crate::client::Client;
 use crate::counters::{Leftover, Protocol};
-use crate::intake::{ACK, Intake, Kept};
+use crate::intake::{ACK, Intake, Kept, Repeated};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
+use crate::repeats::Repeatable;
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
@@ -32,16 +35,16 @@ const FRAME_HEAD: usize = 5;
 impl<L: Limits> Intake<L> {
     /// Keeps the points of a request over HTTP.
     pub(crate) async fn take_otlp(
-        &self,
+        self: &Arc<Self>,
         head: &Head,
         body: RequestBody,
         peer: &Peer,
     ) -> Result<Response<Body>, Refusal> {
         let client = self.admit(head, peer, Right::Ingest)?;
         let is_json = is_json(head)?;
-        let body = self.body(head, body).await?;
+        let (body, batch) = self.body(head, &client, body, Repeated::ByItsKey).await?;
         let body = if is_json { from_json(&body)?.into() } else { body };
-        let (counts, kept) = self.keep_points(Protocol::OtlpHttp, &client, head, body).await?;
+        let (counts, kept) = self.keep_points(Protocol::OtlpHttp, client, head, (body, batch)).await?;
         let (kind, reply) = match is_json {
             true => (JSON, otlp::exported_json(&counts)),
             false => (PROTOBUF, otlp::exported(&counts)),
@@ -54,7 +57,7 @@ impl<L: Limits> Intake<L> {
 
     /// Keeps the points of a call over gRPC.
     pub(crate) async fn take_otlp_call(
-        &self,
+        self: &Arc<Self>,
         head: &Head,
         body: RequestBody,
         peer: &Peer,
@@ -62,7 +65,7 @@ impl<L: Limits> Intake<L> {
         let client = self.admit(head, peer, Right::Ingest)?;
         let limit = self.parts.settings.body_bytes;
         let body = message(&head.headers, body.bytes(limit + FRAME_HEAD).await?, limit)?;
-        let (counts, kept) = self.keep_points(Protocol::OtlpGrpc, &client, head, body).await?;
+        let (counts, kept) = self.keep_points(Protocol::OtlpGrpc, client, head, (body, None)).await?;
         let reply = otlp::exported(&counts);
         let mut frame = Vec::with_capacity(FRAME_HEAD + reply.len());
         frame.push(0);
@@ -79,17 +82,17 @@ impl<L: Limits> Intake<L> {
     }
 
     async fn keep_points(
-        &self,
+        self: &Arc<Self>,
         protocol: Protocol,
-        client: &Client,
+        client: Client,
         head: &Head,
-        body: Bytes,
+        (body, batch): (Bytes, Option<Repeatable>),
     ) -> Result<(Counts, Kept), Refusal> {
         let wanted = self.wanted(head)?;
-        let mut writer = self.writer(client);
+        let mut writer = self.writer(&client);
         let counts = read_request(&body, &mut writer)?;
         drop(body);
-        let kept = self.keep(protocol, client, writer.finish(), wanted).await?;
+        let kept = self.keep(protocol, client, writer.finish(), wanted, batch).await?;
         let counters = &self.parts.counters;
         counters.count_rejected(counts.rejected);
         counters.count_leftover(Leftover::Stale, counts.no_value);
@@ -130,7 +133,7 @@ fn message(fields: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes, Refus
 /// gRPC's code for a refusal.
 fn code(refusal: &Refusal) -> u16 {
     match refusal.status().as_u16() {
-        400 => 3,
+        400 | 422 => 3,
         401 => 16,
         403 => 7,
         408 => 4,

@@ -75,6 +75,12 @@ pub(crate) enum Refusal {
     /// A group's offset cannot be kept.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The same batch is under way.
+    #[error("the same batch is being kept: try again in a moment")]
+    UnderWay,
+    /// Another batch had its key.
+    #[error("another body was sent under this idempotency-key")]
+    OtherBody,
     /// There are as many streams as there may be.
     #[error("there are as many streams of events as there may be")]
     TooManyStreams,
@@ -136,8 +142,10 @@ impl Refusal {
             Self::Read(_) | Self::Group(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Denied(Denial::NoAnswer(_), _)
             | Self::Append(_)
+            | Self::UnderWay
             | Self::TooManyStreams
             | Self::NoReader => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OtherBody => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }
 
@@ -174,7 +182,8 @@ impl Refusal {
             Self::Append(AppendError::Closing) => Reason::Unavailable,
             Self::Append(_) => Reason::WriteFailed,
             Self::Read(_) | Self::Group(_) => Reason::Unread,
-            Self::TooManyStreams | Self::NoReader => Reason::Unavailable,
+            Self::UnderWay | Self::TooManyStreams | Self::NoReader => Reason::Unavailable,
+            Self::OtherBody => Reason::Invalid,
         }
     }
 

@@ -9,6 +9,8 @@
 //!
 //! 2.0 is told how much was written; samples and histograms that were left out are missing in these numbers.
 
+use std::sync::Arc;
+
 use http::request::Parts as Head;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use tidegate_net::http::{Body, Peer, RequestBody};
@@ -16,7 +18,7 @@ use tidegate_wire::metrics::remote_write::{Counts, Version, read_request};
 
 use crate::access::Right;
 use crate::counters::{Leftover, Protocol};
-use crate::intake::{ACK, Intake};
+use crate::intake::{ACK, Intake, Repeated};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 
@@ -27,7 +29,7 @@ const EXEMPLARS: HeaderName = HeaderName::from_static("x-prometheus-remote-write
 impl<L: Limits> Intake<L> {
     /// Keeps the samples of a request.
     pub(crate) async fn take_remote_write(
-        &self,
+        self: &Arc<Self>,
         head: &Head,
         body: RequestBody,
         peer: &Peer,
@@ -35,11 +37,11 @@ impl<L: Limits> Intake<L> {
         let client = self.admit(head, peer, Right::Ingest)?;
         let wanted = self.wanted(head)?;
         let version = version(head)?;
-        let body = self.body(head, body).await?;
+        let (body, batch) = self.body(head, &client, body, Repeated::ByItsBytes).await?;
         let mut writer = self.writer(&client);
         let counts = read_request(version, &body, &mut writer)?;
         drop(body);
-        let kept = self.keep(Protocol::RemoteWrite, &client, writer.finish(), wanted).await?;
+        let kept = self.keep(Protocol::RemoteWrite, client, writer.finish(), wanted, batch).await?;
         self.count(&counts);
         let mut response = match &counts.error {
             None => Response::new(Body::Empty),

@@ -1,5 +1,7 @@
 //! How an intake behaves.
 
+use std::time::Duration;
+
 use http::HeaderName;
 use tidegate_log::Durability;
 
@@ -12,6 +14,8 @@ pub struct IntakeSettings {
     pub batch_metrics: usize,
     /// Most bytes of a body, as it comes and as it is without its compression.
     pub body_bytes: usize,
+    /// How long a batch that is sent again is known.
+    pub repeat_window: Duration,
     /// The header field that names the client, where no token does.
     pub client_field: Option<HeaderName>,
 }

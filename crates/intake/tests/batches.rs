@@ -324,6 +324,41 @@ fn fault_30_a_full_queue_is_answered_503_with_a_time_to_come_back_and_loses_noth
 }
 
 #[test]
+fn fault_28_a_batch_that_is_sent_again_is_kept_once() {
+    let intake = start();
+    let send = |key: &str, body: &[u8]| intake.send("/metrics", &[("idempotency-key", key)], body);
+    for _ in 0..3 {
+        let reply = send("first", &batch(3));
+        assert_eq!((reply.status, reply.json()), (200, json!({"success": true, "metrics_processed": 3})));
+        assert_eq!(reply.field("tidegate-ack"), Some("fsync"));
+    }
+    assert_eq!(intake.lines().len(), 3);
+    assert_eq!(send("first", &batch(4)).status, 422);
+    assert_eq!(send("second", &batch(3)).status, 200);
+    assert_eq!(intake.post("/metrics", &batch(3)).status, 200);
+    assert_eq!(intake.lines().len(), 9);
+    let refused = send("third", b"{}");
+    assert_eq!(refused.status, 400);
+    assert_eq!(send("third", &batch(1)).status, 200, "what was refused may be mended");
+    assert_eq!(send(&"k".repeat(256), &batch(1)).status, 400);
+}
+
+#[test]
+fn fault_28_many_at_once_under_one_key_keep_one_batch() {
+    let intake = start();
+    let body = batch(100);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                // The same batch may be under way: then it is worth another try.
+                while intake.send("/metrics", &[("idempotency-key", "a")], &body).status != 200 {}
+            });
+        }
+    });
+    assert_eq!(intake.lines().len(), 100);
+}
+
+#[test]
 fn a_drain_keeps_what_was_accepted_and_takes_no_more() {
     let intake = start();
     assert_eq!(intake.post("/metrics?ack=memory", &batch(500)).status, 200);

@@ -147,7 +147,9 @@ fn remote_write_2_0_is_told_how_much_was_written() {
         [written("samples"), written("histograms"), written("exemplars")],
         [Some("1"), Some("0"), Some("0")]
     );
+    assert_eq!(intake.send("/api/v1/write", &fields, &body).status, 204);
     let lines = intake.lines();
+    assert_eq!(lines.len(), 1, "the same bytes are the same samples");
     assert_eq!(
         (&lines[0]["name"], &lines[0]["type"], &lines[0]["tags"]),
         (&json!("up"), &json!("counter"), &json!({"job": "a"}))

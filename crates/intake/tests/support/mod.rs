@@ -50,6 +50,7 @@ impl<L: Limits> Setup<L> {
             acknowledge: Durability::Fsync,
             batch_metrics: 1_000,
             body_bytes: 1 << 20,
+            repeat_window: Duration::from_secs(600),
             client_field: None,
         };
         Self { settings, log: Box::new(|_| {}), access: Arc::new(Open), limits, connections: 10_000 }

@@ -328,6 +328,8 @@ settings! {
         policies: Vec<PolicyName> = "", ();
         /// What a batch costs under these policies: 1, or 1 for each metric.
         cost: IntakeCost = "batches", ();
+        /// How long a batch that is sent again, under the same `Idempotency-Key` or as the same bytes of a remote write, is answered without being kept again. Up to 100000 batches are known.
+        repeat_window: Duration = "10m", seconds(0)..=seconds(86_400);
         /// Partitions of the log; a client's lines are all in one. It cannot be changed while the log has lines.
         partitions: u32 = "1", 1..=64;
         /// Size at which a segment of the log ends and the next begins.

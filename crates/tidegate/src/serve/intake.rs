@@ -153,6 +153,7 @@ fn intake_settings(settings: &Settings) -> IntakeSettings {
         acknowledge: intake.acknowledge.into(),
         batch_metrics: usize::try_from(intake.batch_metrics).unwrap_or(usize::MAX),
         body_bytes: whole(intake.body_bytes),
+        repeat_window: intake.repeat_window,
         client_field: intake.client_header.as_ref().map(|field| field.name().clone()),
     }
 }

@@ -27,6 +27,10 @@ impl Family for IntakeMetrics {
         })?;
         let help = "Metrics that were not acceptable, in batches of which others were kept";
         families.counter("tidegate_intake_rejected_metrics", help, counters.rejected())?;
+        let help = "Batches that were sent again, and not kept again";
+        families.counter("tidegate_intake_repeated_batches", help, counters.repeated())?;
+        let help = "Batches that were forgotten before intake.repeat_window had passed, for want of room";
+        families.counter("tidegate_intake_forgotten_batches", help, counters.forgotten())?;
         let help = "What came and no line can hold";
         families.counters("tidegate_intake_left_out", help, |series| {
             Leftover::ALL
