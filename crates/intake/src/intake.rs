@@ -245,7 +245,7 @@ fn for_log(lines: Lines, client: u64) -> log::Lines {
 }
 
 /// The civil time in Unix milliseconds.
-fn millis() -> i64 {
+pub(crate) fn millis() -> i64 {
     i64::try_from(wall().0 / 1_000_000).unwrap_or(i64::MAX)
 }
 

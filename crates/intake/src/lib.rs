@@ -20,6 +20,7 @@ mod influx;
 mod intake;
 pub mod limits;
 mod otlp;
+mod query;
 mod read;
 mod refusal;
 mod remote_write;

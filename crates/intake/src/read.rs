@@ -207,7 +207,7 @@ impl<L: Limits> Intake<L> {
     }
 
     /// Runs what blocks on the disk where it holds nobody up.
-    async fn on_a_thread<T: Send + 'static>(
+    pub(crate) async fn on_a_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {

@@ -10,6 +10,7 @@
 //! | `/opentelemetry.proto.collector.metrics.v1.MetricsService/Export` | POST | the same over gRPC |
 //! | `/api/v2/write`, `/write` | POST | keeps points of InfluxDB's line protocol |
 //! | `/v1/intake/read` | GET | lines from an offset on, as a reply or as a stream of events |
+//! | `/v1/intake/query` | GET | points of one name |
 //! | `/v1/intake/commit` | POST | notes how far a group of readers has come |
 
 use std::sync::Arc;
@@ -32,9 +33,10 @@ use crate::remote_write;
 
 /// Every route template that metrics may use; the first is for everything else.
 pub const TEMPLATES: &[&str] =
-    &["other", "/metrics", "/health", READ, COMMIT, REMOTE_WRITE, OTLP, OTLP_CALL, INFLUX_2, INFLUX_1];
+    &["other", "/metrics", "/health", READ, QUERY, COMMIT, REMOTE_WRITE, OTLP, OTLP_CALL, INFLUX_2, INFLUX_1];
 
 const READ: &str = "/v1/intake/read";
+const QUERY: &str = "/v1/intake/query";
 const REMOTE_WRITE: &str = "/api/v1/write";
 const OTLP: &str = "/v1/metrics";
 const OTLP_CALL: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
@@ -88,9 +90,10 @@ impl<L: Limits> Handle for IntakeService<L> {
                 }
             }
             (READ, &Method::GET) => intake.reply(route, intake.read(&head, peer).await, problem),
+            (QUERY, &Method::GET) => intake.reply(route, intake.query(&head, peer).await, problem),
             (COMMIT, &Method::POST) => intake.reply(route, intake.commit(&head, peer).await, problem),
             ("/metrics", _) => Reply::new(route, wrong_method("GET, POST")).last(),
-            ("/health" | READ, _) => Reply::new(route, wrong_method("GET")).last(),
+            ("/health" | READ | QUERY, _) => Reply::new(route, wrong_method("GET")).last(),
             (COMMIT | REMOTE_WRITE | OTLP | OTLP_CALL | INFLUX_2 | INFLUX_1, _) => {
                 Reply::new(route, wrong_method("POST")).last()
             }

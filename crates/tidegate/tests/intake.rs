@@ -153,3 +153,68 @@ fn fault_45_a_public_intake_needs_a_token_and_a_token_is_asked_for() {
     let read = agent().get(url(&service, "/v1/intake/read")).header("authorization", bearer).call().unwrap();
     assert_eq!(read.status(), 403);
 }
+
+/// What the binary prints for these arguments of `tidegate intake`, and its exit code.
+fn intake(arguments: &[&str]) -> (Option<i32>, String) {
+    let ran = binary().arg("intake").args(arguments).output().unwrap();
+    let said = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    (ran.status.code(), said)
+}
+
+#[test]
+fn a_query_counts_and_plots_what_was_sent() {
+    let service = Tidegate::start(&[], &[]);
+    let server = url(&service, "");
+    let start = 1_795_420_800_000_i64;
+    for second in 0..60 {
+        let at = start + second * 1_000;
+        let metrics: Vec<Value> = ["a", "b"]
+            .iter()
+            .map(
+                |host| json!({"name": "cpu.usage", "value": second, "timestamp": at, "tags": {"host": host}}),
+            )
+            .chain([json!({"name": "other", "value": 1_000_000, "timestamp": at})])
+            .collect();
+        assert_eq!(post(&service, &json!({ "metrics": metrics }).to_string()).0, 200);
+    }
+    let times = ["--start", "2026-11-23T08:00:00Z", "--end", "2026-11-23T08:01:00Z", "--server", &server];
+    let ask = |more: &[&str]| intake(&[&["query", "cpu.usage"], &times[..], more].concat());
+    let (code, text) = ask(&["--step", "30s", "--agg", "max", "--format", "csv"]);
+    assert_eq!(code, Some(0), "{text}");
+    let expected = "timestamp,value\r\n2026-11-23T08:00:00.000Z,29\r\n2026-11-23T08:00:30.000Z,59\n";
+    assert_eq!(text, expected);
+    let (_, text) = ask(&["--step", "30s", "--agg", "count", "--tag", "host=a", "--format", "json"]);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(answer["points"], json!([[start, 30.0], [start + 30_000, 30.0]]));
+    assert_eq!((&answer["lines"], &answer["complete"]), (&json!(120), &json!(true)));
+    let (_, text) = ask(&["--agg", "rate", "--step", "1m", "--format", "json"]);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(answer["points"], json!([[start, 118.0 / 60.0]]), "two counters that grow by 1 a second");
+    let (code, drawn) = ask(&[]);
+    assert_eq!(code, Some(0));
+    assert!(drawn.starts_with("avg of cpu.usage, 120 lines, a point is 1 s\n59.00 │"), "{drawn}");
+    assert!(drawn.matches('•').count() > 40 && drawn.contains("2026-11-23 08:01:00Z"), "{drawn}");
+    let (code, said) = intake(&["query", "cpu.usage", "--last", "5 minutes", "--server", &server]);
+    assert!(code == Some(1) && said.contains("400") && said.contains("last must be"), "{said}");
+}
+
+#[test]
+fn fault_72_verify_explains_a_folder_and_changes_nothing() {
+    let service = Tidegate::start(&[], &[]);
+    assert_eq!(post(&service, BATCH).0, 200);
+    service.signal("KILL");
+    let folder = service.path().join("tidegate-data/intake");
+    let (_kept, _ended) = service.wait_keeping_data();
+    let folder_text = folder.to_str().unwrap();
+    let (code, said) = intake(&["verify", folder_text]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("partition 0: 1 lines in 1 segments of "), "{said}");
+    let segment = folder.join("0/00000000000000000000.jsonl");
+    let torn = [fs::read(&segment).unwrap(), b"{\"timestamp\":\"2026".to_vec()].concat();
+    fs::write(&segment, &torn).unwrap();
+    let (code, said) = intake(&["verify", folder_text]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("these are not whole lines: 18 bytes"), "{said}");
+    assert_eq!(fs::read(&segment).unwrap(), torn);
+    assert_eq!(intake(&["verify", "/nowhere"]).0, Some(2));
+}

@@ -1,5 +1,9 @@
 //! `tidegate intake ...`: looks at what a running intake has kept.
 
+mod plot;
+mod query;
+mod verify;
+
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,6 +25,10 @@ const MAX_BYTES: u64 = 64 << 20;
 pub enum IntakeCommand {
     /// Prints the newest lines.
     Tail(Tail),
+    /// Prints the points of one metric.
+    Query(query::Query),
+    /// Says what is wrong with an intake's folder.
+    Verify(verify::Verify),
 }
 
 /// Prints the newest lines, and with `--follow` those that come. Exit code 0: printed, 1: no answer.
@@ -46,8 +54,11 @@ impl IntakeCommand {
     /// # Errors
     /// If `out` cannot be written to.
     pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
-        let Self::Tail(tail) = self;
-        tail.run(out)
+        match self {
+            Self::Tail(tail) => tail.run(out),
+            Self::Query(query) => query.run(out),
+            Self::Verify(verify) => verify.run(out),
+        }
     }
 }
 
