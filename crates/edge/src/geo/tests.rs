@@ -97,7 +97,7 @@ pub(crate) fn written(networks: &[(&str, &[u8])]) -> Vec<u8> {
     pair("binary_format_major_version", &[0xa2, 0, 2]);
     pair("binary_format_minor_version", &[0xa2, 0, 0]);
     pair("build_epoch", &[0x08, 0x02, 0, 0, 0, 0, 0, 0, 0, 1]);
-    pair("description", &[0xe0]);
+    pair("description", &map(&[("en", &text("Test"))]));
     bytes
 }
 

@@ -35,7 +35,7 @@ fn trusting(hosts: &[&str], cors: &[&str]) -> Running {
 }
 
 /// Every route of the API, with a request that it would take.
-fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 32] {
+fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 34] {
     let item = r#"{"attributes":{"client_id":"a"}}"#;
     let numbers = r#"{"limit":5,"window_seconds":60}"#;
     let simple = r#"{"window_seconds":60,"request_per_window":5}"#;
@@ -52,6 +52,8 @@ fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 32]
         ("POST", "/v1/refunds", item, Some(Scope::Refund)),
         ("GET", "/v1/explain?client_id=a", "", Some(Scope::Read)),
         ("GET", "/v1/explain/route?host=a&path=/&client_ip=127.0.0.1", "", Some(Scope::Read)),
+        ("GET", "/v1/explain/edge?client_ip=127.0.0.1", "", Some(Scope::Read)),
+        ("GET", "/v1/edge/decisions", "", Some(Scope::Read)),
         ("GET", "/v1/routes", "", Some(Scope::Read)),
         ("GET", "/v1/routes/a", "", Some(Scope::Read)),
         ("GET", "/v1/upstreams", "", Some(Scope::Read)),

@@ -69,7 +69,7 @@ impl Setup {
         let folder = data.path().display();
         let text = format!(
             "data_dir = \"{folder}\"\non_no_match = \"{on_no_match}\"\nruntime.workers = 1\n\
-             grpc.listen = \"127.0.0.1:0\"\nresp.listen = \"127.0.0.1:0\"\n\
+             grpc.listen = \"127.0.0.1:0\"\nresp.listen = \"127.0.0.1:0\"\nintake.listen = \"off\"\n\
              limits.body_bytes = \"64 KiB\"\nmemory = {{ max_bytes = \"16 MiB\", snapshot = false }}\n\
              [http]\nlisten = \"127.0.0.1:0\"\nproxy_headers = \"original\"\nlegacy_headers = true\n\
              allowed_hosts = {hosts:?}\ncors_origins = {cors:?}\n"
