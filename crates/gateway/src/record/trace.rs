@@ -22,7 +22,7 @@ use tidegate_algorithms::breaker::Phase;
 use super::{AttemptEnd, Record, Step, TRACE, What};
 
 /// Most bytes of the members of one record; what is beyond is counted in a last one.
-const MAX_BYTES: usize = 4_096;
+pub(super) const MAX_BYTES: usize = 4_096;
 
 /// The word for what a breaker admits.
 pub(crate) fn phase_word(phase: Phase) -> &'static str {
