@@ -15,10 +15,12 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use tidegate_net::clock::monotonic;
 
-use crate::origins::TrustedOrigins;
+use crate::origins::{ForeignPage, TrustedOrigins};
 use crate::refusal::Refusal;
-use crate::tokens::{Scope, TokensInForce, bearer};
+use crate::sessions::Sessions;
+use crate::tokens::{Credential, Denial, Scope, TokensInForce, bearer};
 
 /// Who asks, for the audit log: a token's name, or `local` where none is demanded.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ impl Actor {
 pub fn needed(template: &str, method: &Method) -> Option<Scope> {
     match template {
         "/api/v1/health" | "/openapi.json" => None,
+        // It says who asks, and asks for a token itself.
+        "/v1/session" => None,
         "/api/v1/ratelimit" | "/v1/decisions" | "/v1/check" => Some(Scope::Decide),
         "/v1/permits" | "/v1/permits/{permit}" | "/v1/permits/{permit}/renew" => Some(Scope::Decide),
         "/v1/refunds" => Some(Scope::Refund),
@@ -52,15 +56,28 @@ pub struct Guard {
     pub tokens: TokensInForce,
     /// Which hosts and origins are trusted beside this machine's own.
     pub origins: TrustedOrigins,
+    /// The sessions that pages of this server have.
+    pub sessions: Sessions,
+    /// Whether the cookies of sessions are for TLS only.
+    pub secure_cookies: bool,
 }
 
 impl Guard {
     /// Lets a request through that may do `scope`; who makes it.
     ///
     /// # Errors
-    /// When its token does not have the scope; without tokens, when another site's page may have sent it.
+    /// When its token, or its session's, does not have the scope; when another site's page may have sent it.
     pub fn admit(&self, scope: Scope, uri: &Uri, headers: &HeaderMap) -> Result<Actor, Refusal> {
         let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        if given.is_none()
+            && let Some(credential) = self.session(scope, uri, headers)?
+        {
+            return if credential.may(scope) {
+                Ok(Actor(credential.name().into()))
+            } else {
+                Err(Denial::Scope(scope).into())
+            };
+        }
         let tokens = self.tokens.load();
         let actor = match tokens.admit(scope, given.and_then(bearer)) {
             Ok(Some(token)) => token.name().into(),
@@ -73,6 +90,29 @@ impl Guard {
             Err(denial) => return Err(denial.into()),
         };
         Ok(Actor(actor))
+    }
+
+    /// The token of the session by whose cookie a request asks, if the session is good for requests of this scope
+    /// and the token is still in force.
+    ///
+    /// # Errors
+    /// When another site's page may have sent it.
+    pub fn session(
+        &self,
+        scope: Scope,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Option<Credential>, ForeignPage> {
+        if !matches!(scope, Scope::Read | Scope::Configure) {
+            return Ok(None);
+        }
+        let found = self.sessions.find(headers, monotonic());
+        let Some(credential) = found.filter(|credential| self.tokens.load().contains(credential)) else {
+            return Ok(None);
+        };
+        // A browser names the origin of whatever can change something.
+        TrustedOrigins::expect_own(uri, headers, scope != Scope::Read)?;
+        Ok(Some(credential))
     }
 
     /// Whether the bearer may ask for a decision.

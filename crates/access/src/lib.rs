@@ -20,4 +20,5 @@ pub mod refusal;
 pub mod reply;
 pub mod routes;
 pub mod schema;
+pub mod sessions;
 pub mod tokens;

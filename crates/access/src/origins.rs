@@ -9,7 +9,8 @@
 //!
 //! CORS (the Fetch standard, 3.2) is off unless origins are configured. A listed origin gets preflights
 //! answered and may read replies. Credentials are never allowed: a token is sent on purpose, in
-//! `authorization`, and there are no cookies.
+//! `authorization`. The cookie of a session ([`crate::sessions`]) is for pages of this server itself, so a request
+//! that has it must come from there ([`TrustedOrigins::expect_own`]).
 
 use std::net::IpAddr;
 
@@ -41,6 +42,9 @@ pub enum ForeignPage {
     /// The origin that it names is not trusted.
     #[error("the origin is {0:?}")]
     Origin(String),
+    /// It is made by a session's cookie, and its origin is not this server.
+    #[error("the origin of a session's request is {0:?}")]
+    Session(String),
 }
 
 /// The hosts and origins that are trusted beside this machine's own. All in lower case.
@@ -71,6 +75,25 @@ impl TrustedOrigins {
         let mut origins = headers.get_all(ORIGIN).iter().map(HeaderValue::as_bytes);
         match origins.find(|origin| !self.lists(origin) && !hosts.iter().all(|host| is_own(origin, host))) {
             Some(foreign) => Err(ForeignPage::Origin(foreign.escape_ascii().to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a request by cookie that a page of another origin may have sent. One that names no origin is good
+    /// unless `must_be_named`.
+    ///
+    /// # Errors
+    /// If its origin is not its host's own.
+    pub fn expect_own(uri: &Uri, headers: &HeaderMap, must_be_named: bool) -> Result<(), ForeignPage> {
+        let in_target = uri.authority().map(|authority| authority.as_str().as_bytes());
+        let hosts = || in_target.into_iter().chain(headers.get_all(HOST).iter().map(HeaderValue::as_bytes));
+        let mut origins = headers.get_all(ORIGIN).iter().map(HeaderValue::as_bytes).peekable();
+        if origins.peek().is_none() && must_be_named {
+            return Err(ForeignPage::Session("(none)".to_owned()));
+        }
+        let has_host = hosts().next().is_some();
+        match origins.find(|origin| !has_host || !hosts().all(|host| is_own(origin, host))) {
+            Some(foreign) => Err(ForeignPage::Session(foreign.escape_ascii().to_string())),
             None => Ok(()),
         }
     }

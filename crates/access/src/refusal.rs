@@ -93,6 +93,13 @@ impl From<ForeignPage> for Refusal {
         let (what, value, setting) = match page {
             ForeignPage::Host(host) => ("host", host, "http.allowed_hosts"),
             ForeignPage::Origin(origin) => ("origin", origin, "http.cors_origins"),
+            ForeignPage::Session(origin) => {
+                let origin: String = origin.chars().take(MAX_SHOWN).collect();
+                let detail = format!(
+                    "a session is for pages of this server, and the origin here is {origin:?}: send a token instead"
+                );
+                return Self(Problem::new(403, "Forbidden", detail));
+            }
         };
         let value: String = value.chars().take(MAX_SHOWN).collect();
         let detail = format!(

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body as RouterBody;
+use axum::body::{Body as RouterBody, HttpBody as _};
 use axum::extract::MatchedPath;
 use axum::response::IntoResponse;
 use bytes::Bytes;
@@ -128,7 +128,15 @@ impl Api {
         }
     }
 
-    /// Answers a request by its route.
+    /// Answers a request.
+    pub async fn respond(&self, request: Request<RequestBody>) -> Reply {
+        match self.arrive(request).await {
+            ControlFlow::Continue(request) => self.answer(request).await,
+            ControlFlow::Break(reply) => reply,
+        }
+    }
+
+    /// Answers a request that has arrived, by its route.
     pub async fn answer(&self, Arrived { head, body, permission }: Arrived) -> Reply {
         let request = Request::from_parts(head, RouterBody::from(body));
         // Invariant: a router never fails; its error type is uninhabited.
@@ -147,9 +155,12 @@ impl Api {
     }
 }
 
-/// The router's replies are at hand, all of them: only as such can their bytes be charged.
+/// The router's replies are at hand, but for streams: only as such can their bytes be charged.
 async fn whole(reply: Response<RouterBody>) -> Response<Body> {
     let (head, body) = reply.into_parts();
+    if body.size_hint().exact().is_none() {
+        return Response::from_parts(head, Body::streamed(body));
+    }
     // Invariant: what is at hand is read without an error.
     let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
     Response::from_parts(head, Body::Full(bytes))

@@ -112,6 +112,12 @@ impl Credential {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Whether it has `scope`.
+    #[must_use]
+    pub fn may(&self, scope: Scope) -> bool {
+        self.scopes.contains(scope)
+    }
 }
 
 impl std::fmt::Debug for Credential {
@@ -179,7 +185,8 @@ impl Tokens {
     }
 
     /// The token of this secret. Takes the same time whichever it is, and when it is none.
-    fn find(&self, secret: &[u8]) -> Option<&Credential> {
+    #[must_use]
+    pub fn find(&self, secret: &[u8]) -> Option<&Credential> {
         let given = digest(secret);
         let mut found = u32::MAX;
         for (index, credential) in (0_u32..).zip(&self.credentials) {

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algorithms::policy::Mistake;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::control::{Control, Draft};
 use crate::difference::ChangeLine;
@@ -78,7 +78,7 @@ pub struct ChangeStats {
 #[derive(Debug)]
 struct Changes {
     control: Control,
-    in_force: Mutex<Parts>,
+    in_force: watch::Sender<Parts>,
     /// Held while what is in force is replaced.
     replacing: Mutex<()>,
     queue: Mutex<Queue>,
@@ -118,7 +118,7 @@ impl Configuration {
         parts.put_in_force();
         let changes = Changes {
             control,
-            in_force: Mutex::new(parts),
+            in_force: watch::Sender::new(parts),
             replacing: Mutex::default(),
             queue: Mutex::default(),
             turned_away: AtomicU64::default(),
@@ -131,7 +131,13 @@ impl Configuration {
     /// What is in force.
     #[must_use]
     pub fn parts(&self) -> Parts {
-        lock(&self.changes.in_force).clone()
+        self.changes.in_force.borrow().clone()
+    }
+
+    /// Tells of whatever is put in force. Only the newest is kept.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Parts> {
+        self.changes.in_force.subscribe()
     }
 
     /// The control store.
@@ -250,7 +256,7 @@ impl Changes {
                 return fail(batch, error);
             }
             let mut draft = self.control.draft();
-            let before = lock(&self.in_force).clone();
+            let before = self.in_force.borrow().clone();
             let mut parts = before.after(draft.snapshot());
             let outcomes: Vec<_> = batch.iter().map(|one| decide(one, &mut draft, &mut parts)).collect();
             let made = outcomes.iter().filter(|outcome| matches!(outcome, Ok(Some(_)))).count();
@@ -280,7 +286,7 @@ impl Changes {
     /// Puts in force what is newest, if it is not.
     fn catch_up(&self) {
         let _turn = lock(&self.replacing);
-        let (newest, before) = (self.control.snapshot(), lock(&self.in_force).clone());
+        let (newest, before) = (self.control.snapshot(), self.in_force.borrow().clone());
         if newest.is_same_as(before.documents()) {
             return;
         }
@@ -291,7 +297,7 @@ impl Changes {
 
     fn replace_file(&self, layers: &Layers) -> Result<(), Vec<Mistake>> {
         let _turn = lock(&self.replacing);
-        let before = lock(&self.in_force).clone();
+        let before = self.in_force.borrow().clone();
         let next = before.with_file(layers);
         let objections = before.objections(&next, None);
         if !objections.is_empty() {
@@ -304,7 +310,7 @@ impl Changes {
     fn replace(&self, before: &Parts, next: Parts) {
         next.announce(Some(before));
         next.put_in_force();
-        *lock(&self.in_force) = next;
+        self.in_force.send_replace(next);
     }
 }
 

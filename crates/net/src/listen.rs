@@ -145,6 +145,12 @@ impl Listeners {
         Self { tls, ..self }
     }
 
+    /// Whether clients must speak TLS.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Has connections come from proxies that say whose they are, unless it is `None`.
     #[must_use]
     pub fn with_proxied(self, proxied: Option<Proxied>) -> Self {

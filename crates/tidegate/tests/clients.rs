@@ -190,6 +190,8 @@ fn schemathesis_finds_no_server_error_and_no_reply_that_the_document_does_not_de
     let ran = Command::new(python_tool("schemathesis"))
         .args(["run", &service.url("/openapi.json"), "--max-examples", "25", "--seed", "1"])
         .args(["--request-timeout", "60", "--suppress-health-check", "too_slow"])
+        // Its reply has no end.
+        .args(["--exclude-path", "/v1/events"])
         .args([
             "--checks",
             "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",

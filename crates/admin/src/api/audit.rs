@@ -27,7 +27,7 @@ pub(super) struct AuditEntry {
     /// `put` or `delete`.
     #[schema(value_type = String)]
     action: Action,
-    /// `policy`, `override`, `route` or `upstream`.
+    /// What it describes: `policy`, `override`, `route`, `upstream`; `usage` is a client's counters.
     #[schema(value_type = String)]
     kind: Kind,
     /// The document's name.

@@ -11,12 +11,12 @@ use serde_json::Value;
 use tidegate_access::guard::Actor;
 use tidegate_access::refusal::Refusal;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Author, Change, ChangeError, Edit, Error, Kind, Precondition, Revision};
+use tidegate_control::{
+    Author, Change, ChangeError, Configuration, Edit, Error, Kind, Precondition, Revision,
+};
 use tidegate_net::clock;
 use tidegate_wire::bodies::{UniqueJson, read};
 use tidegate_wire::problem::{FieldError, Problem};
-
-use super::Shared;
 
 /// A document with its entity tag.
 pub(super) type Tagged<T> = ([(http::HeaderName, String); 1], Json<T>);
@@ -43,32 +43,30 @@ pub(super) fn named(body: &[u8], name: &str) -> Result<Value, Refusal> {
     Ok(document)
 }
 
-impl Shared {
-    /// Makes a change under the preconditions that the headers state.
-    pub(super) async fn change(
-        &self,
-        actor: &Actor,
-        change: Change,
-        headers: &HeaderMap,
-    ) -> Result<Revision, Refusal> {
-        let change = change.when(precondition(headers)?);
-        let (kind, name) = (change.kind, change.name.clone());
-        let changed = self.configuration.change(change, author(actor)).await;
-        changed.map_err(|error| refusal(as_sent(error, kind, &name, str::to_owned)))
-    }
+/// Makes a change under the preconditions that the headers state.
+pub(super) async fn change(
+    configuration: &Configuration,
+    actor: &Actor,
+    change: Change,
+    headers: &HeaderMap,
+) -> Result<Revision, Refusal> {
+    let change = change.when(precondition(headers)?);
+    let (kind, name) = (change.kind, change.name.clone());
+    let changed = configuration.change(change, author(actor)).await;
+    changed.map_err(|error| refusal(as_sent(error, kind, &name, str::to_owned)))
+}
 
-    /// Makes the change that `edit` says. Mistakes in the document of this kind and name point into what was
-    /// sent as `sent` says.
-    pub(super) async fn edit(
-        &self,
-        actor: &Actor,
-        (kind, name): (Kind, &str),
-        edit: Edit,
-        sent: impl Fn(&str) -> String,
-    ) -> Result<Revision, Refusal> {
-        let edited = self.configuration.edit(author(actor), edit).await;
-        edited.map_err(|error| refusal(as_sent(error, kind, name, sent)))
-    }
+/// Makes the change that `edit` says. Mistakes in the document of this kind and name point into what was
+/// sent as `sent` says.
+pub(super) async fn edit(
+    configuration: &Configuration,
+    actor: &Actor,
+    (kind, name): (Kind, &str),
+    edit: Edit,
+    sent: impl Fn(&str) -> String,
+) -> Result<Revision, Refusal> {
+    let edited = configuration.edit(author(actor), edit).await;
+    edited.map_err(|error| refusal(as_sent(error, kind, name, sent)))
 }
 
 /// Who makes a change that is asked for now.

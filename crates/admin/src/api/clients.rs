@@ -16,7 +16,7 @@ use tidegate_wire::bodies::{UniqueJson, read as read_body};
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::changes::{Tagged, etag, tagged};
+use super::changes::{Tagged, change, etag, tagged};
 use super::documents::OVERRIDE;
 use super::limits::OwnLimits;
 use super::query::{self, client_id};
@@ -110,8 +110,8 @@ pub(super) async fn put(
 ) -> Result<Tagged<Value>, Refusal> {
     let client = client_id(&client)?;
     let UniqueJson(document) = read_body(&body)?;
-    let change = Change::put(OVERRIDE, client, document.to_string());
-    let revision = shared.change(&actor, change, &headers).await?;
+    let put = Change::put(OVERRIDE, client, document.to_string());
+    let revision = change(&shared.configuration, &actor, put, &headers).await?;
     Ok(tagged(revision, document))
 }
 
@@ -131,6 +131,6 @@ pub(super) async fn delete(
     Path(client): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let client = client_id(&client)?;
-    shared.change(&actor, Change::delete(OVERRIDE, client), &headers).await?;
+    change(&shared.configuration, &actor, Change::delete(OVERRIDE, client), &headers).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,4 +1,5 @@
-//! Documents of the configuration as resources: `/v1/policies`, `/v1/routes`, `/v1/upstreams`.
+//! Documents of the configuration as resources: `/v1/policies`, `/v1/routes`, `/v1/upstreams`, and those of
+//! whatever service the binary names.
 //!
 //! What a document means, and whether it may be changed, its service says through the configuration
 //! ([`tidegate_control::Configuration`]); here it is JSON with a name, and all kinds are one resource. The origin in
@@ -13,13 +14,13 @@ use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
-use tidegate_access::guard::Actor;
+use tidegate_access::guard::{Actor, Guard};
 use tidegate_access::refusal::Refusal;
 use tidegate_access::reply::JsonBytes;
-use tidegate_control::{Change, ChangeError, Edit, Kind, Origin, Parts, Revision};
+use tidegate_access::routes::ApiRoutes;
+use tidegate_control::{Change, ChangeError, Configuration, Edit, Kind, Origin, Parts, Revision};
 
-use super::Shared;
-use super::changes::{Tagged, etag, named, precondition, tagged};
+use super::changes::{self, Tagged, etag, named, precondition, tagged};
 
 /// Documents that are policies.
 pub(super) const POLICY: Kind = Kind::new("policy");
@@ -29,7 +30,7 @@ pub(super) const OVERRIDE: Kind = Kind::new("override");
 
 /// A kind of documents as a resource.
 #[derive(Debug)]
-pub(super) struct Resource {
+pub struct Resource {
     kind: Kind,
     /// Its place.
     path: &'static str,
@@ -38,7 +39,7 @@ pub(super) struct Resource {
     /// The names of the list, and of a document in it.
     fields: [&'static str; 2],
     /// What the OpenAPI document says of it.
-    words: fn() -> Words,
+    words: fn(&Self) -> Words,
 }
 
 /// What the OpenAPI document says of a resource.
@@ -64,37 +65,55 @@ struct Examples {
     put: Value,
 }
 
-/// Every kind that is one.
-pub(super) static RESOURCES: [Resource; 3] = [
-    Resource {
-        kind: POLICY,
-        path: "/v1/policies",
-        item_path: "/v1/policies/{name}",
-        fields: ["policies", "policy"],
-        words: policies,
-    },
-    Resource {
-        kind: Kind::new("route"),
-        path: "/v1/routes",
-        item_path: "/v1/routes/{name}",
-        fields: ["documents", "document"],
-        words: routes,
-    },
-    Resource {
-        kind: Kind::new("upstream"),
-        path: "/v1/upstreams",
-        item_path: "/v1/upstreams/{name}",
-        fields: ["documents", "document"],
-        words: upstreams,
-    },
-];
+impl Resource {
+    /// The documents of this kind, under this path and this one with `/{name}`.
+    #[must_use]
+    pub const fn new(kind: Kind, path: &'static str, item_path: &'static str) -> Self {
+        Self { kind, path, item_path, fields: ["documents", "document"], words: Words::of }
+    }
 
-/// Adds the routes of all of them.
-pub(super) fn route(router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
-    RESOURCES.iter().fold(router, |router, resource| {
-        let one = get(read).put(put).delete(delete).route_layer(Extension(resource));
-        router.route(resource.path, get(list).route_layer(Extension(resource))).route(resource.item_path, one)
-    })
+    /// The templates of its routes.
+    #[must_use]
+    pub fn paths(&self) -> [&'static str; 2] {
+        [self.path, self.item_path]
+    }
+
+    const fn described(self, words: fn(&Self) -> Words) -> Self {
+        Self { words, ..self }
+    }
+}
+
+/// The policies of the decision service.
+pub static POLICIES: Resource = Resource {
+    kind: POLICY,
+    path: "/v1/policies",
+    item_path: "/v1/policies/{name}",
+    fields: ["policies", "policy"],
+    words: policies,
+};
+
+/// The gateway's routes.
+pub static ROUTES: Resource =
+    Resource::new(Kind::new("route"), "/v1/routes", "/v1/routes/{name}").described(routes);
+
+/// The gateway's upstreams.
+pub static UPSTREAMS: Resource =
+    Resource::new(Kind::new("upstream"), "/v1/upstreams", "/v1/upstreams/{name}").described(upstreams);
+
+/// The routes of these kinds, each of which may be had as `guard` says.
+#[must_use]
+pub fn routes_of(
+    guard: &Arc<Guard>,
+    configuration: &Configuration,
+    resources: &[&'static Resource],
+) -> ApiRoutes {
+    let router = resources.iter().fold(Router::new(), |router, resource| {
+        let one = get(read).put(put).delete(delete).route_layer(Extension(*resource));
+        let all = get(list).route_layer(Extension(*resource));
+        router.route(resource.path, all).route(resource.item_path, one)
+    });
+    let templates: Vec<_> = resources.iter().flat_map(|resource| resource.paths()).collect();
+    ApiRoutes::new(router.with_state(configuration.clone()), &templates, guard)
 }
 
 /// A kind's documents in force.
@@ -134,10 +153,10 @@ fn in_force(parts: &Parts, kind: Kind, name: &str) -> Option<(Value, Origin)> {
 }
 
 async fn list(
-    State(shared): State<Arc<Shared>>,
+    State(configuration): State<Configuration>,
     Extension(resource): Extension<&'static Resource>,
 ) -> Tagged<Listed> {
-    let parts = shared.configuration.parts();
+    let parts = configuration.parts();
     let names = parts.names(resource.kind);
     let documents = names.iter().filter_map(|name| {
         let (document, origin) = in_force(&parts, resource.kind, name)?;
@@ -148,18 +167,18 @@ async fn list(
 }
 
 async fn read(
-    State(shared): State<Arc<Shared>>,
+    State(configuration): State<Configuration>,
     Extension(resource): Extension<&'static Resource>,
     Path(name): Path<String>,
 ) -> Result<Tagged<Value>, Refusal> {
-    let found = in_force(&shared.configuration.parts(), resource.kind, &name);
+    let found = in_force(&configuration.parts(), resource.kind, &name);
     let missing = || Refusal::not_found(format_args!("{} {name:?}", resource.kind));
     let (document, origin) = found.ok_or_else(missing)?;
     Ok(tagged(origin.revision(), document))
 }
 
 async fn put(
-    State(shared): State<Arc<Shared>>,
+    State(configuration): State<Configuration>,
     Extension(resource): Extension<&'static Resource>,
     Extension(actor): Extension<Actor>,
     headers: HeaderMap,
@@ -168,13 +187,13 @@ async fn put(
 ) -> Result<Tagged<Value>, Refusal> {
     let document = named(&body, &name)?;
     let change = Change::put(resource.kind, name.as_str(), document.to_string());
-    let revision = shared.change(&actor, change, &headers).await?;
-    let in_force = shared.configuration.parts().document(resource.kind, &name);
+    let revision = changes::change(&configuration, &actor, change, &headers).await?;
+    let in_force = configuration.parts().document(resource.kind, &name);
     Ok(tagged(revision, in_force.unwrap_or(document)))
 }
 
 async fn delete(
-    State(shared): State<Arc<Shared>>,
+    State(configuration): State<Configuration>,
     Extension(resource): Extension<&'static Resource>,
     Extension(actor): Extension<Actor>,
     headers: HeaderMap,
@@ -189,15 +208,16 @@ async fn delete(
         }
         Ok(Some(delete.clone()))
     });
-    shared.edit(&actor, (kind, &name), edit, str::to_owned).await?;
+    changes::edit(&configuration, &actor, (kind, &name), edit, str::to_owned).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What the OpenAPI document says of all of them.
-pub(super) fn described() -> Value {
+/// What the OpenAPI document says of these kinds.
+#[must_use]
+pub fn described(resources: &[&'static Resource]) -> Value {
     let mut paths = serde_json::Map::new();
-    for resource in &RESOURCES {
-        let words = (resource.words)();
+    for resource in resources {
+        let words = (resource.words)(resource);
         let name = resource.kind.as_str();
         let path_of = json!({"name": "name", "in": "path", "required": true, "schema": {"type": "string"},
             "description": format!("the {name}'s name"), "example": words.examples.read["name"]});
@@ -243,6 +263,30 @@ pub(super) fn described() -> Value {
     json!({ "paths": paths })
 }
 
+impl Words {
+    /// Those of a kind of which no more is said.
+    fn of(resource: &Resource) -> Self {
+        let example = json!({"name": "example"});
+        Self {
+            tag: resource.kind.as_str(),
+            one: resource.kind.as_str(),
+            many: resource.path.rsplit('/').next().unwrap_or_default(),
+            list: "DocumentList",
+            sent: json!({"content": {"application/json": {"schema": {"type": "object"}}}}),
+            order: "The file's, then the stored ones.",
+            put: "Creates or replaces one, in force when this is answered.",
+            delete: "Deletes a stored one.",
+            deleted: "it is gone; one of the file of the same name is in force again",
+            examples: Examples {
+                listed: json!({"revision": 7, "documents": [{"origin": "stored", "etag": "\"7\"", "document": example}]}),
+                sent: example.clone(),
+                put: example.clone(),
+                read: example,
+            },
+        }
+    }
+}
+
 /// What any operation may answer instead of its own reply.
 fn problems() -> Value {
     let problem = |description: &str| {
@@ -261,7 +305,7 @@ fn keys_of(table: &str) -> Value {
         "content": {"application/json": {"schema": {"type": "object"}}}})
 }
 
-fn policies() -> Words {
+fn policies(_: &Resource) -> Words {
     let small = json!({"name": "api", "limit": 100, "window_seconds": 60});
     Words {
         tag: "configuration",
@@ -283,7 +327,7 @@ fn policies() -> Words {
     }
 }
 
-fn routes() -> Words {
+fn routes(_: &Resource) -> Words {
     let small = json!({"name": "app", "upstream": "app"});
     let shop = json!({"host": "shop.example", "path": "/api/*", "upstream": "app"});
     let (mut sent, mut put) = (shop.clone(), shop);
@@ -308,7 +352,7 @@ fn routes() -> Words {
     }
 }
 
-fn upstreams() -> Words {
+fn upstreams(_: &Resource) -> Words {
     let small = json!({"name": "app", "servers": ["http://127.0.0.1:3000"]});
     let sent = json!({"servers": ["http://127.0.0.1:3000", "http://127.0.0.1:3001"]});
     let mut put = sent.clone();

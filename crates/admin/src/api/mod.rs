@@ -2,21 +2,23 @@
 //!
 //! ```text
 //!   request ── access: guard, routes ──> a file per resource ──> control::Configuration   documents, changes
-//!                                                           `──> Limits, ExplainRoute     values of the binary
+//!                                                           `──> Limits, ExplainRoute, Breakers: of the binary
 //! ```
 //!
 //! It shares a listener with the decision API or has its own (`admin.listen`). It knows no other service:
-//! what it shows and changes of one comes as a value of a trait ([`Limits`], [`ExplainRoute`]).
+//! what it shows and changes of one comes as a value of a trait ([`Limits`], [`ExplainRoute`], [`Breakers`]).
 
 mod audit;
 mod changes;
 mod clients;
-mod documents;
+pub mod documents;
+mod events;
 mod explain;
 mod explain_edge;
 mod limits;
 mod query;
 mod schema;
+mod session;
 mod set_aside;
 mod simple;
 mod usage;
@@ -30,15 +32,19 @@ use tidegate_access::routes::ApiRoutes;
 use tidegate_control::Configuration;
 use utoipa::OpenApi;
 
+pub use events::{BreakerState, Breakers, Events, MAX_LISTED, MAX_QUEUED, MAX_READERS, PATIENCE};
 pub use explain::{ExplainRoute, NoExplanation};
 pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usage};
+pub use session::SessionCount;
 
 /// What the routes share.
 #[derive(Debug)]
 struct Shared {
+    guard: Arc<Guard>,
     configuration: Configuration,
     limits: Arc<dyn Limits>,
     explainers: Explainers,
+    events: Events,
 }
 
 /// Who explains what this process has, as values of the binary.
@@ -52,8 +58,14 @@ pub struct Explainers {
     pub edge_decisions: Option<Arc<dyn ExplainRoute>>,
 }
 
-/// Every route's template: the label values that metrics may use.
-pub const TEMPLATES: [&str; 20] = [
+/// The documents of the services that every process has.
+pub static DOCUMENTS: [&documents::Resource; 3] =
+    [&documents::POLICIES, &documents::ROUTES, &documents::UPSTREAMS];
+
+/// Every route's template but for those of documents: the label values that metrics may use.
+pub const TEMPLATES: [&str; 16] = [
+    "/v1/session",
+    "/v1/events",
     "/api/v1/configure",
     "/api/v1/configure-client",
     "/api/v1/client-config/{client_id}",
@@ -61,12 +73,6 @@ pub const TEMPLATES: [&str; 20] = [
     "/v1/explain/route",
     "/v1/explain/edge",
     "/v1/edge/decisions",
-    "/v1/policies",
-    "/v1/policies/{name}",
-    "/v1/routes",
-    "/v1/routes/{name}",
-    "/v1/upstreams",
-    "/v1/upstreams/{name}",
     "/v1/clients/{client_id}/limits",
     "/v1/audit",
     "/v1/set-aside",
@@ -83,18 +89,22 @@ pub fn routes(
     configuration: Configuration,
     limits: Arc<dyn Limits>,
     explainers: Explainers,
+    events: Events,
 ) -> ApiRoutes {
-    let shared = Arc::new(Shared { configuration, limits, explainers });
-    ApiRoutes::new(router(shared), &TEMPLATES, guard)
+    let shared = Arc::new(Shared { guard: guard.clone(), configuration, limits, explainers, events });
+    let documents = documents::routes_of(guard, &shared.configuration, &DOCUMENTS);
+    ApiRoutes::new(router(shared), &TEMPLATES, guard).with(documents)
 }
 
 fn router(shared: Arc<Shared>) -> Router {
     use axum::routing::{delete, get, post};
     let client_config = get(simple::client_config).delete(simple::delete_client_config);
-    let router = Router::new()
+    Router::new()
         .route("/api/v1/configure", post(simple::configure))
         .route("/api/v1/configure-client", post(simple::configure_client))
         .route("/api/v1/client-config/{client_id}", client_config)
+        .route("/v1/session", get(session::read).post(session::begin).delete(session::end))
+        .route("/v1/events", get(events::events))
         .route("/v1/explain", get(explain::explain))
         .route("/v1/explain/route", get(explain::explain_route))
         .route("/v1/explain/edge", get(explain_edge::explain_edge))
@@ -105,8 +115,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/denied-clients", get(usage::denied))
         .route("/v1/nearest-clients", get(usage::nearest))
         .route("/v1/clients", get(clients::list))
-        .route("/v1/clients/{client_id}/usage", delete(usage::reset));
-    documents::route(router).with_state(shared)
+        .route("/v1/clients/{client_id}/usage", delete(usage::reset))
+        .with_state(shared)
 }
 
 /// What the OpenAPI document says of the admin API: of its documents, and of the rest.
@@ -119,6 +129,10 @@ pub fn described() -> [Value; 2] {
             simple::configure_client,
             simple::client_config,
             simple::delete_client_config,
+            session::begin,
+            session::read,
+            session::end,
+            events::events,
             explain::explain,
             explain::explain_route,
             explain_edge::explain_edge,
@@ -137,5 +151,5 @@ pub fn described() -> [Value; 2] {
     )]
     struct Document;
     // Invariant: a document is made of maps with strings as keys, which always serialise.
-    [documents::described(), serde_json::to_value(Document::openapi()).unwrap_or_default()]
+    [documents::described(&DOCUMENTS), serde_json::to_value(Document::openapi()).unwrap_or_default()]
 }

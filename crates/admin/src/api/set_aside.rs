@@ -29,7 +29,7 @@ pub(super) struct NotInForce {
 /// A document that is not in force, or not as a whole.
 #[derive(Debug, Serialize, ToSchema)]
 struct SetAsideDocument {
-    /// `policy`, `override`, `route` or `upstream`.
+    /// What it describes: `policy`, `override`, `route` or `upstream`.
     #[schema(value_type = String)]
     kind: Kind,
     /// Its name.
@@ -44,7 +44,7 @@ struct SetAsideDocument {
 /// A stored document that is not what was put.
 #[derive(Debug, Serialize, ToSchema)]
 struct AlteredDocument {
-    /// `policy` or `override`.
+    /// What it describes: `policy`, `override`, `route` or `upstream`.
     #[schema(value_type = String)]
     kind: Kind,
     /// Its name.

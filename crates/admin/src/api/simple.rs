@@ -17,6 +17,7 @@ use tidegate_wire::bodies::{ConfigureBody, ConfigureClientBody, read};
 use utoipa::ToSchema;
 
 use super::Shared;
+use super::changes;
 use super::documents::{OVERRIDE, POLICY};
 use super::query::client_id;
 
@@ -139,6 +140,6 @@ async fn edit(
         Some("window_seconds") => "/window_seconds".to_owned(),
         _ => String::new(),
     };
-    let revision = shared.edit(actor, document, edit, sent).await?;
+    let revision = changes::edit(&shared.configuration, actor, document, edit, sent).await?;
     Ok(Json(Changed { status: "ok", revision: revision.0 }))
 }

@@ -128,11 +128,15 @@ async fn drain(app: App, mut stops: Stops) -> ExitCode {
 
 /// What listens where, and something to try.
 fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
-    let Addresses { http, grpc, resp, intake } = app.addresses();
+    let Addresses { http, admin, grpc, resp, intake } = app.addresses();
     let s = |listener| if app.tls().iter().any(|it| it.listener == listener) { "s" } else { "" };
     let http = format!("http{}://{http}", s(Listener::Http));
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  decision API   {http}   (OpenAPI: {http}/openapi.json)")?;
+    if let Some(admin) = admin {
+        let scheme = format!("http{}", s(Listener::Admin));
+        writeln!(out, "  admin API      {scheme}://{admin}   (OpenAPI: {scheme}://{admin}/openapi.json)")?;
+    }
     writeln!(out, "  gRPC           grpc{}://{grpc}   (Envoy's rate-limit service)", s(Listener::Grpc))?;
     writeln!(out, "  RESP           redis{}://{resp}   (CL.THROTTLE, THROTTLE)", s(Listener::Resp))?;
     if let Some(intake) = intake {

@@ -15,10 +15,10 @@ use tidegate_gateway::documents::GatewayLayer;
 use tidegate_limiter::policy_set::DEFAULT_POLICY;
 use tidegate_net::proxied::Network;
 
-use super::Settings;
 use super::document::Document;
 use super::mistake::{Found, Origin, path};
 use super::policies::Checker;
+use super::{Settings, listen_addresses};
 
 /// Most listeners of a gateway.
 const MAX_LISTENERS: usize = 64;
@@ -109,15 +109,8 @@ fn listeners(checker: &mut Checker<'_>, settings: &Settings) -> (Vec<GatewayList
             accepted: format!("at most {MAX_LISTENERS}"),
         });
     }
-    let mut taken: HashMap<SocketAddr, String> = [
-        ("http.listen", settings.http.listen),
-        ("grpc.listen", settings.grpc.listen),
-        ("resp.listen", settings.resp.listen),
-    ]
-    .into_iter()
-    .chain(settings.intake.listen.map(|address| ("intake.listen", address)))
-    .map(|(path, address)| (address, path.to_owned()))
-    .collect();
+    let taken = listen_addresses(settings).into_iter().map(|(path, address)| (address, path.to_owned()));
+    let mut taken: HashMap<SocketAddr, String> = taken.collect();
     for (index, value) in list.iter().enumerate().take(MAX_LISTENERS) {
         let pointer = format!("/{TABLE}/{LISTENERS}/{index}");
         match listener(value, &pointer, &mut taken) {

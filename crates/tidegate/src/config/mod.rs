@@ -39,6 +39,8 @@ mod tokens;
 mod value;
 pub mod watch;
 
+use std::net::SocketAddr;
+
 use tidegate_access::tokens::Credential;
 use tidegate_control::Layers;
 use tidegate_edge::config::{EdgeConfig, ListenerConfig as EdgeListenerConfig};
@@ -183,18 +185,24 @@ fn cross_checks(settings: &Settings, tokens: &[Credential], resolver: &mut Resol
     for listener in open {
         refuse(listener.path, listener.problem(), &listener.accepted());
     }
-    let listeners = [
-        ("http.listen", settings.http.listen),
-        ("grpc.listen", settings.grpc.listen),
-        ("resp.listen", settings.resp.listen),
-    ];
-    let intake = settings.intake.listen.map(|address| ("intake.listen", address));
-    let api = settings.edge.api_listen.map(|address| ("edge.api_listen", address));
-    let listeners: Vec<_> = listeners.into_iter().chain(intake).chain(api).collect();
+    let listeners = listen_addresses(settings);
     for (index, (path, address)) in listeners.iter().enumerate() {
         let taken = listeners[..index].iter().find(|(_, other)| other == address && address.port() != 0);
         if let Some((first, _)) = taken {
             refuse(path, format!("is {address}, as is {first}"), "an address of its own");
         }
     }
+}
+
+/// The addresses that settings name, with their paths.
+fn listen_addresses(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
+    let always = [
+        ("http.listen", settings.http.listen),
+        ("grpc.listen", settings.grpc.listen),
+        ("resp.listen", settings.resp.listen),
+    ];
+    let intake = settings.intake.listen.map(|address| ("intake.listen", address));
+    let admin = settings.admin.listen.map(|address| ("admin.listen", address));
+    let api = settings.edge.api_listen.map(|address| ("edge.api_listen", address));
+    always.into_iter().chain(intake).chain(admin).chain(api).collect()
 }

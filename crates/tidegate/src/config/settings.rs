@@ -232,7 +232,7 @@ settings! {
         on_no_match: OnNoMatch = "allow", ();
     }
 
-    /// The decision API and the admin API.
+    /// The decision API, and the admin API unless it has a listener of its own.
     http: Http {
         /// Address of the HTTP listener. A public address needs `admin.token` or a `[[token]]`.
         listen: SocketAddr = "127.0.0.1:4000", ();
@@ -346,8 +346,12 @@ settings! {
     tls {
     }
 
-    /// Who may change the configuration.
+    /// The admin API, and who may change the configuration.
     admin: Admin {
+        /// Address of a listener of its own for the admin API and the operator's pages. Without it, the admin API is on `http.listen`. A public address needs `admin.token` or a `[[token]]`.
+        listen: Option<SocketAddr> = "", ();
+    }
+    tls {
         /// Token of the operator, called `admin`, with the scopes `refund`, `read` and `configure`. Without it and
         /// without a `[[token]]`, only loopback may change the configuration.
         token: Option<Secret> = "", 16;

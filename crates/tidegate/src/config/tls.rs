@@ -21,6 +21,8 @@ const SOON: Duration = Duration::from_secs(7 * 86_400);
 pub enum Listener {
     /// The decision API.
     Http,
+    /// The admin API, if it has a listener of its own.
+    Admin,
     /// The Envoy rate-limit service.
     Grpc,
     /// The Redis protocol.
@@ -35,7 +37,7 @@ pub enum Listener {
 
 impl Listener {
     /// Those whose settings stand in the table of settings.
-    const OF_SETTINGS: [Self; 4] = [Self::Http, Self::Grpc, Self::Resp, Self::Intake];
+    const OF_SETTINGS: [Self; 5] = [Self::Http, Self::Admin, Self::Grpc, Self::Resp, Self::Intake];
 
     /// All of them.
     fn all(config: &Config) -> impl Iterator<Item = Self> {
@@ -49,6 +51,7 @@ impl Listener {
     pub const fn server(self) -> &'static str {
         match self {
             Self::Http => "api",
+            Self::Admin => "admin",
             Self::Grpc => "grpc",
             Self::Resp => "resp",
             Self::Intake => "intake",
@@ -70,6 +73,7 @@ impl Listener {
     fn path(self, setting: &str) -> String {
         match self {
             Self::Http => format!("http.{setting}"),
+            Self::Admin => format!("admin.{setting}"),
             Self::Grpc => format!("grpc.{setting}"),
             Self::Resp => format!("resp.{setting}"),
             Self::Intake => format!("intake.{setting}"),
@@ -83,6 +87,7 @@ impl Listener {
     fn values(self, settings: &Settings) -> [&Option<PathBuf>; 3] {
         match self {
             Self::Http => settings.http.tls.files(),
+            Self::Admin => settings.admin.tls.files(),
             Self::Grpc => settings.grpc.tls.files(),
             Self::Resp => settings.resp.tls.files(),
             Self::Intake => settings.intake.tls.files(),
@@ -106,7 +111,7 @@ impl Listener {
 
     const fn protocols(self) -> &'static [&'static [u8]] {
         match self {
-            Self::Http | Self::Intake | Self::Gateway(_) => tls::HTTP,
+            Self::Http | Self::Admin | Self::Intake | Self::Gateway(_) => tls::HTTP,
             Self::Grpc => tls::GRPC,
             Self::Resp | Self::Edge(_) => &[],
         }
@@ -232,5 +237,10 @@ pub(super) fn cross_checks(settings: &Settings, refuse: &mut dyn FnMut(&str, Str
             }
             _ => {}
         }
+    }
+    let [certificate, ..] = settings.admin.tls.files();
+    if settings.admin.listen.is_none() && certificate.is_some() {
+        let problem = "is given without admin.listen".to_owned();
+        refuse("admin.tls_certificate", problem, "an address for the admin API beside it");
     }
 }

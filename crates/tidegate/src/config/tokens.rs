@@ -70,7 +70,9 @@ impl Unguarded {
 
     pub(crate) fn accepted(&self) -> String {
         let beside = match (self.path, self.secret) {
-            ("http.listen" | "edge.api_listen", Some(secret)) => format!("{secret} beside it, any [[token]]"),
+            ("http.listen" | "admin.listen" | "edge.api_listen", Some(secret)) => {
+                format!("{secret} beside it, any [[token]]")
+            }
             (_, Some(secret)) => {
                 format!("{secret} beside it, a [[token]] with the scope \"decide\", or a tls_client_ca")
             }
@@ -83,7 +85,7 @@ impl Unguarded {
 /// The listeners of `settings` that would be left to everybody who reaches them. On HTTP that is the
 /// configuration; decisions there may be left open on purpose.
 pub(crate) fn unguarded(settings: &Settings, access: &Access) -> Vec<Unguarded> {
-    let Settings { http, grpc, resp, intake, edge, .. } = settings;
+    let Settings { http, admin, grpc, resp, intake, edge, .. } = settings;
     let is_guarded =
         |tokens: &Tokens, scope, tls: &TlsSettings| tokens.demands(scope) || tls.client_ca.is_some();
     let [http_guarded, grpc_guarded, resp_guarded, intake_guarded] = [
@@ -94,6 +96,7 @@ pub(crate) fn unguarded(settings: &Settings, access: &Access) -> Vec<Unguarded> 
     ];
     let listeners = [
         ("http.listen", Some("admin.token"), Some(http.listen), http_guarded),
+        ("admin.listen", Some("admin.token"), admin.listen, http_guarded),
         ("grpc.listen", Some("grpc.token"), Some(grpc.listen), grpc_guarded),
         ("resp.listen", Some("resp.password"), Some(resp.listen), resp_guarded),
         ("intake.listen", None, intake.listen, intake_guarded),

@@ -1,42 +1,138 @@
-//! The HTTP API: the decision API and the admin API behind one guard, on one listener.
+//! The HTTP listeners: the decision API and the admin API behind one guard, on one listener or on two
+//! (`admin.listen`). The operator's pages are on each.
 
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use serde_json::json;
 use tidegate_access::guard::Guard;
 use tidegate_access::openapi;
 use tidegate_access::origins::TrustedOrigins;
 use tidegate_access::routes::{Api, ApiRoutes};
-use tidegate_admin::api::Explainers;
-use tidegate_admin::{Operator, api as admin};
+use tidegate_access::sessions::Sessions;
+use tidegate_admin::api::{self as admin, Events, Explainers};
+use tidegate_admin::{Operator, Servers};
 use tidegate_control::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{ApiSettings, Decisions, Service, described};
+use tidegate_net::accept::Gate;
+use tidegate_net::http::{HttpConfig, Server};
+use tidegate_net::listen::Listeners;
+use tidegate_net::stats::Stats;
 
 use super::edges::{EdgeDecisions, ExplainedEdge, ServedEdge};
 use super::explain_route::ExplainedRoutes;
+use super::inherited::Inherited;
 use super::limits::EngineLimits;
+use super::protocols::tls_of;
 use super::proxies::ServedGateway;
-use super::routes::{FIRST_API_ROUTE, Routes, names};
+use super::routes::{FIRST_API_ROUTE, ListenerApi, Routes, names};
 use super::tokens::ListenerTokens;
-use super::whole;
-use crate::config::Settings;
+use super::{StartError, permits_of_a_listener, whole};
+use crate::config::{Listener, Secured, Settings};
 
-/// What HTTP requests are answered with.
+/// Connections over the limit for the operator's pages, on each HTTP listener. Each lives for seconds.
+const OPERATION_CONNECTIONS: usize = 64;
+
+/// The bound sockets of the HTTP listeners.
+#[derive(Debug)]
+pub(super) struct HttpSockets {
+    http: Listeners,
+    admin: Option<Listeners>,
+}
+
+impl HttpSockets {
+    pub(super) fn bind(
+        settings: &Settings,
+        workers: NonZeroUsize,
+        tls: &[Secured],
+        inherited: &mut Inherited,
+    ) -> Result<Self, StartError> {
+        let mut bind = |address, listener| {
+            let listeners = inherited.listeners(address, workers)?;
+            Ok::<_, StartError>(listeners.with_tls(tls_of(tls, listener)))
+        };
+        let http = bind(settings.http.listen, Listener::Http)?;
+        let admin = settings.admin.listen.map(|address| bind(address, Listener::Admin)).transpose()?;
+        Ok(Self { http, admin })
+    }
+
+    /// Where the decision API is, and where the admin API is if that is elsewhere.
+    pub(super) fn addresses(&self) -> (SocketAddr, Option<SocketAddr>) {
+        (self.http.address(), self.admin.as_ref().map(Listeners::address))
+    }
+}
+
+/// What answers on the HTTP listeners.
 pub(super) struct Apis {
     guard: Arc<Guard>,
     decisions: Decisions,
+    http: Side,
+    admin: Option<Side>,
+}
+
+/// What answers on one of them.
+struct Side {
     routes: ApiRoutes,
+    listeners: Listeners,
+    stats: Arc<Stats>,
+}
+
+impl Side {
+    fn new(routes: ApiRoutes, listeners: Listeners, cores: usize) -> Self {
+        let stats = Arc::new(Stats::new(cores, &names(&routes)));
+        Self { routes, listeners, stats }
+    }
+
+    /// The server of this side, within the bounds of `gate`.
+    fn serve(
+        self,
+        api: impl FnOnce(ApiRoutes) -> ListenerApi,
+        operator: &Arc<Operator>,
+        gate: &Gate,
+        config: HttpConfig,
+    ) -> (Server<Routes>, Listeners) {
+        let permits = permits_of_a_listener(gate).with_operation(OPERATION_CONNECTIONS);
+        let gate = Gate { permits, stats: self.stats, ..gate.clone() };
+        let names = names(&self.routes);
+        let routes = Routes::new(api(self.routes), operator.clone(), names);
+        (Server::new(routes, config, gate), self.listeners)
+    }
+}
+
+/// Whose values the APIs show and change.
+pub(super) struct Shown<'a> {
+    engine: &'a Arc<Engine>,
+    gateway: &'a Arc<ServedGateway>,
+    edge: &'a Arc<ServedEdge>,
+    configuration: &'a Configuration,
+    tokens: &'a ListenerTokens,
+    events: &'a Events,
+}
+
+impl<'a> Shown<'a> {
+    pub(super) fn new(
+        engine: &'a Arc<Engine>,
+        (gateway, edge): (&'a Arc<ServedGateway>, &'a Arc<ServedEdge>),
+        configuration: &'a Configuration,
+        tokens: &'a ListenerTokens,
+        events: &'a Events,
+    ) -> Self {
+        Self { engine, gateway, edge, configuration, tokens, events }
+    }
 }
 
 impl Apis {
-    pub(super) fn new(
-        settings: &Settings,
-        engine: &Arc<Engine>,
-        configuration: &Configuration,
-        (gateway, edge): (&Arc<ServedGateway>, &Arc<ServedEdge>),
-        tokens: &ListenerTokens,
-    ) -> Self {
-        let guard = Arc::new(Guard { tokens: tokens.http.clone(), origins: origins(settings) });
+    pub(super) fn new(settings: &Settings, shown: &Shown<'_>, sockets: HttpSockets, cores: usize) -> Self {
+        let Shown { engine, configuration, gateway, edge, tokens, events } = *shown;
+        let has_tls = sockets.admin.as_ref().unwrap_or(&sockets.http).has_tls();
+        let guard = Arc::new(Guard {
+            tokens: tokens.http.clone(),
+            origins: origins(settings),
+            sessions: Sessions::default(),
+            secure_cookies: has_tls,
+        });
         let decisions = Decisions::new(engine.clone(), guard.clone(), api_settings(settings));
         let limits = Arc::new(EngineLimits(engine.clone()));
         let explainers = Explainers {
@@ -44,23 +140,71 @@ impl Apis {
             edge: Some(Arc::new(ExplainedEdge(edge.clone()))),
             edge_decisions: Some(Arc::new(EdgeDecisions(edge.clone()))),
         };
-        let admin_routes = admin::routes(&guard, configuration.clone(), limits, explainers);
+        let (configuration, events) = (configuration.clone(), events.clone());
+        let admin_routes = admin::routes(&guard, configuration, limits, explainers, events);
         let [documents, others] = admin::described();
-        let document = openapi::document([described(), documents, others]);
-        let routes = decisions.routes().with(admin_routes).with(openapi::routes(document, &guard));
-        Self { guard, decisions, routes }
+        let page = |described: Vec<_>| openapi::routes(openapi::document(described), &guard);
+        let HttpSockets { http, admin } = sockets;
+        let (http, admin) = match admin {
+            None => {
+                let page = page(vec![described(), documents, others]);
+                (Side::new(decisions.routes().with(admin_routes).with(page), http, cores), None)
+            }
+            Some(admin) => {
+                let routes = decisions.routes().with(page(vec![described()]));
+                // Explanations are made of the decision service's schemas.
+                let schemas = json!({ "components": described()["components"] });
+                let admin_routes = admin_routes.with(page(vec![documents, others, schemas]));
+                (Side::new(routes, http, cores), Some(Side::new(admin_routes, admin, cores)))
+            }
+        };
+        Self { guard, decisions, http, admin }
     }
 
-    /// The names of the routes, for metrics.
-    pub(super) fn names(&self) -> Vec<&'static str> {
-        names(&self.routes)
+    /// Who may ask.
+    pub(super) fn guard(&self) -> &Arc<Guard> {
+        &self.guard
     }
 
-    /// What answers on the listener, with the operator's pages.
-    pub(super) fn serve(self, settings: &Settings, operator: Operator) -> Routes {
-        let names = self.names();
-        let api = Api::new(self.routes, self.guard, FIRST_API_ROUTE, whole(settings.limits.body_bytes));
-        Routes::new(Service::new(self.decisions, api), Arc::new(operator), names)
+    /// What is counted on the listener of the decision API.
+    pub(super) fn stats(&self) -> Arc<Stats> {
+        self.http.stats.clone()
+    }
+
+    /// What is counted on all of them.
+    pub(super) fn counted(&self) -> Servers {
+        let servers = Servers::default().with(Listener::Http.server(), self.stats());
+        match &self.admin {
+            Some(admin) => servers.with(Listener::Admin.server(), admin.stats.clone()),
+            None => servers,
+        }
+    }
+
+    /// The servers, within the bounds of `gate`.
+    pub(super) fn serve(
+        self,
+        settings: &Settings,
+        operator: Operator,
+        gate: &Gate,
+    ) -> Vec<(Server<Routes>, Listeners)> {
+        let Self { guard, decisions, http, admin } = self;
+        let operator = Arc::new(operator);
+        let max_body_bytes = whole(settings.limits.body_bytes);
+        let api = |routes| Api::new(routes, guard.clone(), FIRST_API_ROUTE, max_body_bytes);
+        let decide = |routes| ListenerApi::Decisions(Service::new(decisions, api(routes)));
+        let http = http.serve(decide, &operator, gate, http_config(settings));
+        let manage = |routes| ListenerApi::Admin(api(routes));
+        let admin = admin.map(|side| side.serve(manage, &operator, gate, http_config(settings)));
+        [http].into_iter().chain(admin).collect()
+    }
+}
+
+fn http_config(settings: &Settings) -> HttpConfig {
+    let largest_body = whole(settings.limits.body_bytes);
+    HttpConfig {
+        head_timeout: settings.limits.header_deadline,
+        connection_bytes: HttpConfig::default().connection_bytes.max(2 * largest_body),
+        ..HttpConfig::default()
     }
 }
 

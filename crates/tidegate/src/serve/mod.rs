@@ -12,6 +12,7 @@
 
 mod access_log;
 mod apis;
+mod breakers;
 mod counters;
 mod edge;
 mod edge_metrics;
@@ -41,6 +42,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_admin::api::Events;
 use tidegate_admin::{ConfigurationStatus, Servers};
 use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot};
 use tidegate_edge::documents::EdgeDocuments;
@@ -55,7 +57,7 @@ use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
-use tidegate_net::http::{HttpConfig, Server};
+use tidegate_net::http::Server;
 use tidegate_net::listen::Listeners;
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, Pulse, available_cores};
@@ -63,7 +65,7 @@ use tidegate_net::stats::Stats;
 
 use crate::config::{Access, Bytes, Config, Listener, Secured, Settings, load_tls};
 pub use access_log::reopen;
-use apis::Apis;
+use apis::{Apis, HttpSockets, Shown};
 pub use counters::{Snapshots, lease_config};
 pub use edge::{EdgeApp, EdgeOptions};
 pub use edges::EdgeAddresses;
@@ -74,15 +76,12 @@ use inherited::Inherited;
 use intake::Ingestion;
 pub use memory::memory_warning;
 pub use protocols::Addresses;
-use protocols::{Guards, Protocols, tls_of};
+use protocols::{Guards, Protocols};
 use proxies::Proxies;
 pub use reload::apply;
 pub use rotation::rotate;
 use routes::Routes;
 pub use tokens::ListenerTokens;
-
-/// Connections over the limit for the operator's pages, on the HTTP listener. Each lives for seconds.
-const OPERATION_CONNECTIONS: usize = 64;
 
 /// A process that serves, with its sockets bound.
 #[derive(Debug)]
@@ -97,9 +96,10 @@ pub struct App {
     tokens: ListenerTokens,
     tls: Vec<Secured>,
     access_log: Option<Arc<AccessLog>>,
-    http: Option<(Server<Routes>, Listeners)>,
+    http: Vec<(Server<Routes>, Listeners)>,
     others: Option<(Protocols, Proxies, EdgeServers, Option<Ingestion>)>,
     log: Option<Arc<Log>>,
+    events: Events,
     addresses: Addresses,
     gateway_addresses: Vec<SocketAddr>,
     edge_addresses: EdgeAddresses,
@@ -116,8 +116,8 @@ impl App {
         let workers = NonZeroUsize::new(workers).unwrap_or_else(available_cores);
         let tls = load_tls(config).map_err(StartError::Tls)?;
         let mut inherited = Inherited::of_process()?;
-        let listeners = inherited.listeners(settings.http.listen, workers)?;
-        let listeners = listeners.with_tls(tls_of(&tls, Listener::Http));
+        let sockets = HttpSockets::bind(settings, workers, &tls, &mut inherited)?;
+        let http_addresses = sockets.addresses();
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
         let control = open_control(settings, &cores).inspect(announce_altered)?;
         let (tallies, mut clock) = (Tallies::default(), Clock::start());
@@ -135,11 +135,11 @@ impl App {
         let services = services.with(GatewayRoutes::new(gateway.clone()));
         let services = services.with(EdgeDocuments::new(edge.edge.clone()));
         let configuration = Configuration::start(control, services, &config.layers());
-        let apis = Apis::new(settings, &engine, &configuration, (&gateway, &edge), &tokens);
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
-        let stats = Arc::new(Stats::new(cores.count(), &apis.names()));
-        let gate = gate(settings, &drain, &stats);
-        let http_permits = permits_of_a_listener(&gate).with_operation(OPERATION_CONNECTIONS);
+        let events = breakers::events(&engine, &gateway, &drain);
+        let shown = Shown::new(&engine, (&gateway, &edge), &configuration, &tokens, &events);
+        let apis = Apis::new(settings, &shown, sockets, cores.count());
+        let gate = gate(settings, &drain, apis.stats());
         let guards = Guards { tls: &tls, tokens: &tokens };
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         let proxies = Proxies::bind(config, &gateway, workers, &gate, &tls, &mut inherited)?;
@@ -147,19 +147,19 @@ impl App {
             EdgeServers::bind(config, (&edge, &configuration), workers, &gate, &guards, &mut inherited)?;
         let ingestion = Ingestion::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         inherited.is_used_up()?;
-        let servers = edges.counted(counted(stats, &protocols, &proxies, ingestion.as_ref()));
+        let servers = edges.counted(counted(apis.counted(), &protocols, &proxies, ingestion.as_ref()));
         let operator = operator::operator(
             (engine.clone(), gateway, edge),
-            configuration.clone(),
+            (configuration.clone(), events.clone(), apis.guard().clone()),
             (drain.clone(), gate.buffers.clone()),
             servers,
             (&tls, ingestion.as_ref()),
             status.clone(),
         );
-        let http_gate = Gate { permits: http_permits, ..gate };
-        let server = Server::new(apis.serve(settings, operator), http_config(settings), http_gate);
+        let http = apis.serve(settings, operator, &gate);
         let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
-        let addresses = protocols.addresses(listeners.address(), ingestion.as_ref().map(Ingestion::address));
+        let addresses = protocols.addresses(http_addresses, ingestion.as_ref().map(Ingestion::address));
+        let (gateway_addresses, edge_addresses) = (proxies.addresses(), edges.addresses());
         Ok(Self {
             cores,
             drain,
@@ -171,12 +171,13 @@ impl App {
             tokens,
             tls,
             access_log: proxies.access_log(),
-            gateway_addresses: proxies.addresses(),
-            edge_addresses: edges.addresses(),
-            http: Some((server, listeners)),
+            http,
             log: ingestion.as_ref().map(Ingestion::log),
             others: Some((protocols, proxies, edges, ingestion)),
+            events,
             addresses,
+            gateway_addresses,
+            edge_addresses,
         })
     }
 
@@ -254,7 +255,7 @@ impl App {
 
     /// Begins to serve.
     pub fn start(&mut self) {
-        if let Some((server, listeners)) = self.http.take() {
+        for (server, listeners) in self.http.drain(..) {
             server.start(&self.cores, listeners);
         }
         if let Some((protocols, proxies, edges, ingestion)) = self.others.take() {
@@ -268,6 +269,8 @@ impl App {
         }
         let configuration = self.configuration.clone();
         self.cores.spawn_on(0, async move { configuration.follow().await });
+        let events = self.events.clone();
+        self.cores.spawn_on(0, async move { events.follow().await });
         self.drain.advance(Stage::Ready);
     }
 
@@ -314,23 +317,23 @@ fn announce_altered(control: &Control) {
 }
 
 /// What connections must pass, within the bounds for all listeners together.
-fn gate(settings: &Settings, drain: &Drain, stats: &Arc<Stats>) -> Gate {
+fn gate(settings: &Settings, drain: &Drain, stats: Arc<Stats>) -> Gate {
     Gate {
         permits: Permits::new(usize::try_from(settings.limits.connections).unwrap_or(usize::MAX)),
         buffers: Buffers::new(whole(settings.limits.buffered_bytes)),
         drain: drain.clone(),
-        stats: Arc::clone(stats),
+        stats,
     }
 }
 
 /// What all servers count.
 fn counted(
-    http: Arc<Stats>,
+    http: Servers,
     protocols: &Protocols,
     proxies: &Proxies,
     ingestion: Option<&Ingestion>,
 ) -> Servers {
-    let servers = protocols.counted(Servers::default().with(Listener::Http.server(), http));
+    let servers = protocols.counted(http);
     let servers = match proxies.stats() {
         Some(stats) => servers.with(Listener::Gateway(0).server(), stats),
         None => servers,
@@ -338,15 +341,6 @@ fn counted(
     match ingestion {
         Some(ingestion) => servers.with(Listener::Intake.server(), ingestion.stats()),
         None => servers,
-    }
-}
-
-fn http_config(settings: &Settings) -> HttpConfig {
-    let largest_body = whole(settings.limits.body_bytes);
-    HttpConfig {
-        head_timeout: settings.limits.header_deadline,
-        connection_bytes: HttpConfig::default().connection_bytes.max(2 * largest_body),
-        ..HttpConfig::default()
     }
 }
 

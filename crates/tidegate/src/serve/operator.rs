@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tidegate_admin::api::{Events, SessionCount};
 use tidegate_admin::{
     BuildInfo, Certificates, ConfigurationStatus, Families, Family, Lifecycle, Metrics, Operator, Process,
     Readiness, Servers,
@@ -29,7 +30,7 @@ use crate::config::Secured;
 /// The pages of a process with these servers.
 pub(super) fn operator(
     (engine, gateway, edge): (Arc<Engine>, Arc<ServedGateway>, Arc<ServedEdge>),
-    configuration: Configuration,
+    (configuration, events, guard): (Configuration, Events, Arc<tidegate_access::guard::Guard>),
     (drain, buffers): (Drain, Buffers),
     servers: Servers,
     (tls, ingestion): (&[Secured], Option<&Ingestion>),
@@ -42,6 +43,8 @@ pub(super) fn operator(
     metrics.register(status);
     metrics.register(servers);
     metrics.register(Held { buffers });
+    metrics.register(events);
+    metrics.register(SessionCount(guard));
     if !tls.is_empty() {
         let named = tls.iter().map(|it| (it.listener.label(), it.tls.clone()));
         metrics.register(Certificates { servers: named.collect() });

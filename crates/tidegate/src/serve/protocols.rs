@@ -33,6 +33,8 @@ pub(super) struct Protocols {
 pub struct Addresses {
     /// The decision API.
     pub http: SocketAddr,
+    /// The admin API, if it is elsewhere.
+    pub admin: Option<SocketAddr>,
     /// The Envoy rate-limit service.
     pub grpc: SocketAddr,
     /// The Redis protocol.
@@ -90,9 +92,14 @@ impl Protocols {
             .with_resp(Listener::Resp.server(), self.resp_stats.clone())
     }
 
-    /// Where everything listens, HTTP at `http` and the intake at `intake`.
-    pub(super) fn addresses(&self, http: SocketAddr, intake: Option<SocketAddr>) -> Addresses {
-        Addresses { http, grpc: self.grpc.1.address(), resp: self.resp.1.address(), intake }
+    /// Where everything listens: the decision API at `http`, the admin API at `admin` or there, too, and the
+    /// intake at `intake`.
+    pub(super) fn addresses(
+        &self,
+        (http, admin): (SocketAddr, Option<SocketAddr>),
+        intake: Option<SocketAddr>,
+    ) -> Addresses {
+        Addresses { http, admin, grpc: self.grpc.1.address(), resp: self.resp.1.address(), intake }
     }
 
     /// Begins to serve.

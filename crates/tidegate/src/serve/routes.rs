@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, Request};
-use tidegate_access::routes::ApiRoutes;
+use tidegate_access::routes::{Api, ApiRoutes};
 use tidegate_admin::{Operator, TEMPLATES as OPERATOR_TEMPLATES};
 use tidegate_limiter::http::Service;
 use tidegate_net::http::{Answered, Handle, Peer, Plain, Reply, RequestBody, Unwritten};
@@ -19,17 +19,35 @@ pub(super) fn names(api: &ApiRoutes) -> Vec<&'static str> {
     [&["other"][..], api.templates(), &OPERATOR_TEMPLATES].concat()
 }
 
+/// The API of a listener.
+#[derive(Debug)]
+pub(super) enum ListenerApi {
+    /// The decision API, and perhaps the admin API.
+    Decisions(Service),
+    /// The admin API alone.
+    Admin(Api),
+}
+
+impl ListenerApi {
+    async fn answer(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
+        match self {
+            Self::Decisions(decisions) => decisions.answer(request, peer).await,
+            Self::Admin(admin) => admin.respond(request).await,
+        }
+    }
+}
+
 /// The services behind an HTTP listener.
 #[derive(Debug)]
 pub(super) struct Routes {
-    api: Service,
+    api: ListenerApi,
     operator: Arc<Operator>,
     names: Vec<&'static str>,
 }
 
 impl Routes {
     /// `names` are those of the API's routes, by [`names`].
-    pub(super) fn new(api: Service, operator: Arc<Operator>, names: Vec<&'static str>) -> Self {
+    pub(super) fn new(api: ListenerApi, operator: Arc<Operator>, names: Vec<&'static str>) -> Self {
         Self { api, operator, names }
     }
 
@@ -63,7 +81,8 @@ impl Handle for Routes {
 
     /// Of the API's requests only: the operator's pages go through [`Handle::handle`].
     fn answer_at_once(&self, request: &Plain<'_>, peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
-        let answered = self.api.answer_at_once(request, reply)?;
+        let ListenerApi::Decisions(decisions) = &self.api else { return None };
+        let answered = decisions.answer_at_once(request, reply)?;
         let parent = || request.field(TRACEPARENT);
         log(request.method(), parent, answered.status(), self.template(answered.route()), peer);
         Some(answered)

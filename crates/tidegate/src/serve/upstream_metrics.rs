@@ -8,6 +8,8 @@ use tidegate_algorithms::breaker::Phase;
 use tidegate_gateway::limits::Limits;
 use tidegate_gateway::service::Gateway;
 
+use super::breakers::word;
+
 /// What is known of each upstream and server. Their names come from the configuration, which bounds them.
 #[derive(Debug)]
 pub(super) struct UpstreamMetrics<L>(pub(super) Arc<Gateway<L>>);
@@ -48,12 +50,12 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
         })?;
         let help = "1 for what an upstream's breaker is now";
         families.gauges("tidegate_upstream_breaker", help, |series| {
-            const STATES: [(&str, Phase); 3] =
-                [("closed", Phase::Closed), ("open", Phase::Open), ("half_open", Phase::HalfOpen)];
+            const PHASES: [Phase; 3] = [Phase::Closed, Phase::Open, Phase::HalfOpen];
             upstreams.iter().try_for_each(|upstream| {
                 let Some(phase) = upstream.breaker else { return Ok(()) };
-                STATES.iter().try_for_each(|(name, state)| {
-                    series(&[("upstream", &upstream.name), ("state", name)], u64::from(phase == *state))
+                PHASES.into_iter().try_for_each(|state| {
+                    let labels = [("upstream", &*upstream.name), ("state", word(state))];
+                    series(&labels, u64::from(phase == state))
                 })
             })
         })

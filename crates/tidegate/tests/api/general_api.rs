@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use serde_json::{Value, json};
-use tidegate_admin::api::TEMPLATES as ADMIN_TEMPLATES;
+use tidegate_admin::api::{DOCUMENTS, TEMPLATES as ADMIN_TEMPLATES};
 use tidegate_algorithms::policy::parse;
 use tidegate_limiter::http::TEMPLATES;
 use tidegate_limiter::policy_set::FileLayer;
@@ -382,7 +382,8 @@ fn the_openapi_document_has_every_route() {
     let service = start();
     let document = service.get("/openapi.json").body;
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
-    for template in TEMPLATES.into_iter().chain(ADMIN_TEMPLATES) {
+    let documents = DOCUMENTS.iter().flat_map(|resource| resource.paths());
+    for template in TEMPLATES.into_iter().chain(ADMIN_TEMPLATES).chain(documents) {
         assert!(document["paths"][template].is_object(), "{template}");
     }
 }

@@ -49,6 +49,8 @@ pub struct Setup {
     pub origins: TrustedOrigins,
     /// What a request is answered that no policy applies to.
     pub on_no_match: &'static str,
+    /// Further tables of the file.
+    pub more: &'static str,
 }
 
 impl Default for Setup {
@@ -59,20 +61,22 @@ impl Default for Setup {
             tokens: Vec::new(),
             origins: TrustedOrigins::default(),
             on_no_match: "allow",
+            more: "",
         }
     }
 }
 
 impl Setup {
     pub fn start(self) -> Running {
-        let Self { data, file, tokens, origins: TrustedOrigins { hosts, cors }, on_no_match } = self;
+        let Self { data, file, tokens, origins, on_no_match, more } = self;
+        let TrustedOrigins { hosts, cors } = origins;
         let folder = data.path().display();
         let text = format!(
             "data_dir = \"{folder}\"\non_no_match = \"{on_no_match}\"\nruntime.workers = 1\n\
              grpc.listen = \"127.0.0.1:0\"\nresp.listen = \"127.0.0.1:0\"\nintake.listen = \"off\"\n\
              limits.body_bytes = \"64 KiB\"\nmemory = {{ max_bytes = \"16 MiB\", snapshot = false }}\n\
              [http]\nlisten = \"127.0.0.1:0\"\nproxy_headers = \"original\"\nlegacy_headers = true\n\
-             allowed_hosts = {hosts:?}\ncors_origins = {cors:?}\n"
+             allowed_hosts = {hosts:?}\ncors_origins = {cors:?}\n{more}"
         );
         let read = File { name: "tidegate.toml", bytes: text.as_bytes() };
         let mut config = load(Some(read), &Environment::default(), &Flags::default()).unwrap().config;
@@ -158,11 +162,14 @@ impl Answer {
 }
 
 impl Running {
+    pub fn app(&self) -> &App {
+        self.app.as_ref().unwrap()
+    }
+
     /// Puts other tokens of the file in force, as a reload does.
     pub fn reload_tokens(&self, tokens: impl IntoIterator<Item = Credential>) {
         let config = Config { tokens: tokens.into_iter().collect(), ..self.config.clone() };
-        let app = self.app.as_ref().unwrap();
-        self.runtime.block_on(apply(app, &self.config, &config)).unwrap();
+        self.runtime.block_on(apply(self.app(), &self.config, &config)).unwrap();
     }
 }
 

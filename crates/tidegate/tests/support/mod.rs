@@ -24,6 +24,8 @@ pub struct Tidegate {
     pub resp: SocketAddr,
     /// The intake, unless it is off.
     pub intake: Option<SocketAddr>,
+    /// The admin API's own listener, if it has one.
+    pub admin: Option<SocketAddr>,
     /// The gateway's listeners, in the file's order.
     pub gateway: Vec<SocketAddr>,
     pub data: tempfile::TempDir,
@@ -89,6 +91,7 @@ impl Tidegate {
         };
         let (http, grpc, resp) = (address("decision API"), address("gRPC"), address("RESP"));
         let intake = said.lines().any(|line| line.starts_with("  intake ")).then(|| address("  intake "));
+        let admin = said.contains("admin API").then(|| address("admin API"));
         let gateway = said.lines().filter_map(|line| line.trim().strip_prefix("gateway "));
         let gateway = gateway.map(|url| url.split_once("://").unwrap().1.parse().unwrap()).collect();
         let stdout = std::thread::spawn(move || {
@@ -102,7 +105,18 @@ impl Tidegate {
             errors.read_to_string(&mut text).unwrap();
             text
         });
-        Self { http, grpc, resp, intake, gateway, data, child, stdout: Some(stdout), stderr: Some(stderr) }
+        Self {
+            http,
+            grpc,
+            resp,
+            intake,
+            admin,
+            gateway,
+            data,
+            child,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+        }
     }
 
     pub fn pid(&self) -> u32 {
