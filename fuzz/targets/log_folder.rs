@@ -39,11 +39,7 @@ fn folder() -> PathBuf {
 }
 
 fn open() -> Log {
-    let settings = Settings {
-        compress: false,
-        flush_gap: Duration::ZERO,
-        ..Settings::new(folder())
-    };
+    let settings = Settings { compress: false, flush_gap: Duration::ZERO, ..Settings::new(folder()) };
     let clock = Clock { monotonic: Instant::now, wall_ms: || 0 };
     Log::open(settings, Arc::new(Digits), Arc::new(RealFiles), clock).expect("damage never stops a start").0
 }

@@ -19,7 +19,8 @@ use tidegate_access::tokens::{Credential, Scope, TokensInForce};
 use tidegate_admin::api::documents::{Resource, routes_of};
 use tidegate_algorithms::document::{DocumentReader, Mistake};
 use tidegate_control::{
-    Change, Configuration, Control, Kind, Layers, Limits, Origin, Service, Services, SetAside, Snapshot,
+    Change, Configuration, Control, Kind, Layers, Limits, Origin, Parts, Service, Services, SetAside,
+    Snapshot,
 };
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
@@ -119,7 +120,7 @@ impl Service for GreetingDocuments {
 
     fn announce(&self, _: Option<&GreetingSet>, _: &GreetingSet) {}
 
-    fn put_in_force(&self, set: Arc<GreetingSet>) {
+    fn put_in_force(&self, set: Arc<GreetingSet>, _: &Parts) {
         *self.0.in_force.lock().unwrap() = set;
     }
 }
