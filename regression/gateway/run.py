@@ -162,7 +162,7 @@ def tidegate(program, limit="", store="memory"):
         policies = 'policies = ["limit"]' if limit else ""
         (at / "tidegate.toml").write_text(
             f'store = "{store}"\ndata_dir = "{at}/data"\nlog.level = "warn"\nmemory.snapshot = false\n'
-            'http.listen = "127.0.0.1:0"\ngrpc.listen = "127.0.0.1:0"\nresp.listen = "127.0.0.1:0"\n'
+            'intake.listen = "off"\nhttp.listen = "127.0.0.1:0"\ngrpc.listen = "127.0.0.1:0"\nresp.listen = "127.0.0.1:0"\n'
             f'gateway.listener = [{{ listen = "127.0.0.1:{port}" }}]\n'
             f'[[upstream]]\nname = "app"\nservers = ["http://127.0.0.1:{server}"]\nidle_connections = 1024\n'
             f'[[route]]\nname = "app"\nupstream = "app"\n{policies}\n'

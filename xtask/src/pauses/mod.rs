@@ -28,8 +28,10 @@ use self::tracer::{End, Run};
 use crate::chore::{as_from_a_shell, capture, cargo};
 
 /// Crates whose integration tests run without being named.
-const CRATES: &[&str] =
-    &["admin", "control", "gateway", "limiter", "net", "postgres", "store", "tidegate", "upstream"];
+const CRATES: &[&str] = &[
+    "admin", "control", "edge", "gateway", "intake", "limiter", "log", "net", "postgres", "store",
+    "tidegate", "upstream",
+];
 /// Tests that measure time or compute for minutes: a pause is what they would report.
 const TIMED: &[&str] =
     &["differential", "exactness", "judge", "laboratory", "load", "saturate", "sliding_counter_error"];
