@@ -29,6 +29,7 @@ lint: ## formatting, clippy, documentation, the rules of the house
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --bin xtask --examples --no-deps --locked --document-private-items
 	cargo xtask tidy
 	cargo xtask clients --lint
+	cargo xtask console --lint
 
 audit: ## dependencies against the advisory database (needs the network)
 	cargo xtask deny --all

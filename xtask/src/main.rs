@@ -5,6 +5,7 @@ mod bench;
 mod capacity;
 mod chore;
 mod clients;
+mod console;
 mod dist;
 mod fuzz;
 mod go;
@@ -30,6 +31,7 @@ const CHORES: &[(&str, &str)] = &[
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
     ("clients", "checks and tests the client libraries, or the one named [without their tests: --lint]"),
+    ("console", "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
     ("pauses", "runs the tests of sockets and stores while single threads are stopped [crate[/test]]"),
 ];
@@ -62,6 +64,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "bench" => bench::bench(&root, rest),
         "capacity" => capacity::capacity(&root, rest),
         "clients" => clients::clients(&root, rest),
+        "console" => console::console(&root, rest),
         "fuzz" => fuzz::fuzz(&root, rest),
         "pauses" => pauses::pauses(&root, rest),
         unknown => bail!("`{unknown}` is no chore; `cargo xtask` lists them"),

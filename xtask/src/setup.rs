@@ -2,8 +2,9 @@
 //!
 //! From Debian: servers to test and measure against, as packages, only when their program is
 //! missing. From PyPI: outside attackers and what checks the Python client, into `.venv`, at the
-//! versions of `xtask/requirements.txt`. From npm: what makes a client of the OpenAPI document and
-//! checks the JavaScript one, into `.npm`, at the versions of `xtask/npm/package-lock.json`.
+//! versions of `xtask/requirements.txt`. From npm: what makes a client of the OpenAPI document,
+//! checks the JavaScript one, and what the console is built of and tried with, into `.npm`, at the
+//! versions of `xtask/npm/package-lock.json`.
 //! From the Go module proxy: h2spec, into `.tools`, at the versions of `xtask/h2spec/go.mod`; Traefik
 //! (`traefik.rs`); and Go itself where Debian's is too old (`go.rs`).
 //! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.

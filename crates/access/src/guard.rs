@@ -39,11 +39,15 @@ impl Actor {
 pub fn needed(template: &str, method: &Method) -> Option<Scope> {
     match template {
         "/api/v1/health" | "/openapi.json" => None,
+        // The console's files hold no data: what they show they ask for.
+        "/" | "/dashboard" | "/console.js" | "/console.css" | "/console.svg" => None,
         // It says who asks, and asks for a token itself.
         "/v1/session" => None,
         "/api/v1/ratelimit" | "/v1/decisions" | "/v1/check" => Some(Scope::Decide),
         "/v1/permits" | "/v1/permits/{permit}" | "/v1/permits/{permit}/renew" => Some(Scope::Decide),
         "/v1/refunds" => Some(Scope::Refund),
+        // It changes nothing.
+        "/v1/playground" => Some(Scope::Read),
         _ if *method == Method::GET || *method == Method::HEAD => Some(Scope::Read),
         _ => Some(Scope::Configure),
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   api      ── /v1/policies, /v1/clients, /v1/audit, ... ── control::Configuration, traits of the binary
+//!   console  ── /, /console.js, ... ── the files of console/dist
 //!   Operator ── /livez, /readyz ── Readiness ── net::drain
 //!           └── /metrics ── Metrics ── collectors: servers, process, configuration, lifecycle,
 //!                                      and what the binary registers for the other services
@@ -15,6 +16,7 @@ pub mod api;
 mod build;
 mod certificates;
 mod configuration;
+pub mod console;
 mod exposition;
 mod families;
 mod health;

@@ -16,10 +16,12 @@ mod events;
 mod explain;
 mod explain_edge;
 mod limits;
+mod playground;
 mod query;
 mod schema;
 mod session;
 mod set_aside;
+mod settings;
 mod simple;
 mod usage;
 
@@ -36,6 +38,7 @@ pub use events::{BreakerState, Breakers, Events, MAX_LISTED, MAX_QUEUED, MAX_REA
 pub use explain::{ExplainRoute, NoExplanation};
 pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usage};
 pub use session::SessionCount;
+pub use settings::ShownSetting;
 
 /// What the routes share.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub struct Explainers {
     pub edge: Option<Arc<dyn ExplainRoute>>,
     /// The last of them.
     pub edge_decisions: Option<Arc<dyn ExplainRoute>>,
+    /// The settings that the process started with.
+    pub settings: Arc<[ShownSetting]>,
 }
 
 /// The documents of the services that every process has.
@@ -63,7 +68,7 @@ pub static DOCUMENTS: [&documents::Resource; 3] =
     [&documents::POLICIES, &documents::ROUTES, &documents::UPSTREAMS];
 
 /// Every route's template but for those of documents: the label values that metrics may use.
-pub const TEMPLATES: [&str; 16] = [
+pub const TEMPLATES: [&str; 18] = [
     "/v1/session",
     "/v1/events",
     "/api/v1/configure",
@@ -76,8 +81,10 @@ pub const TEMPLATES: [&str; 16] = [
     "/v1/clients/{client_id}/limits",
     "/v1/audit",
     "/v1/set-aside",
+    "/v1/settings",
     "/v1/denied-clients",
     "/v1/nearest-clients",
+    "/v1/playground",
     "/v1/clients",
     "/v1/clients/{client_id}/usage",
 ];
@@ -112,8 +119,10 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
         .route("/v1/audit", get(audit::audit))
         .route("/v1/set-aside", get(set_aside::set_aside))
+        .route("/v1/settings", get(settings::settings))
         .route("/v1/denied-clients", get(usage::denied))
         .route("/v1/nearest-clients", get(usage::nearest))
+        .route("/v1/playground", post(playground::try_policies))
         .route("/v1/clients", get(clients::list))
         .route("/v1/clients/{client_id}/usage", delete(usage::reset))
         .with_state(shared)
@@ -139,9 +148,11 @@ pub fn described() -> [Value; 2] {
             explain_edge::edge_decisions,
             audit::audit,
             set_aside::set_aside,
+            settings::settings,
             usage::denied,
             usage::nearest,
             usage::reset,
+            playground::try_policies,
             clients::list,
             clients::read,
             clients::put,

@@ -133,10 +133,12 @@ fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
     let http = format!("http{}://{http}", s(Listener::Http));
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  decision API   {http}   (OpenAPI: {http}/openapi.json)")?;
+    let mut console = http.clone();
     if let Some(admin) = admin {
-        let scheme = format!("http{}", s(Listener::Admin));
-        writeln!(out, "  admin API      {scheme}://{admin}   (OpenAPI: {scheme}://{admin}/openapi.json)")?;
+        console = format!("http{}://{admin}", s(Listener::Admin));
+        writeln!(out, "  admin API      {console}   (OpenAPI: {console}/openapi.json)")?;
     }
+    writeln!(out, "  console        {console}/   (in a browser)")?;
     writeln!(out, "  gRPC           grpc{}://{grpc}   (Envoy's rate-limit service)", s(Listener::Grpc))?;
     writeln!(out, "  RESP           redis{}://{resp}   (CL.THROTTLE, THROTTLE)", s(Listener::Resp))?;
     if let Some(intake) = intake {

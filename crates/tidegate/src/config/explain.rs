@@ -19,14 +19,18 @@ impl Loaded {
         found.map_or(&Origin::Default, |(_, origin)| origin)
     }
 
-    /// One line per setting: path, value (secrets redacted), origin.
+    /// Each setting: path, value (secrets redacted), origin.
+    #[must_use]
+    pub fn settings(&self) -> Vec<[String; 3]> {
+        let file = self.file_name();
+        let shown = self.config.settings.show().into_iter();
+        shown.map(|(path, value)| [path.to_owned(), value, described(self.origin(path), file)]).collect()
+    }
+
+    /// One line per setting, then what the file declares.
     #[must_use]
     pub fn explain(&self) -> String {
-        let file = self.file_name();
-        let mut rows: Vec<[String; 3]> = Vec::new();
-        for (path, value) in self.config.settings.show() {
-            rows.push([path.to_owned(), value, described(self.origin(path), file)]);
-        }
+        let mut rows = self.settings();
         let source = self.file.clone().unwrap_or_else(|| "default".to_owned());
         let (policies, overrides) = (self.config.layer.policies.len(), self.config.layer.overrides.len());
         let shown =

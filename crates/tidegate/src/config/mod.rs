@@ -101,6 +101,8 @@ pub struct Config {
     pub edge_listeners: Vec<EdgeListenerConfig>,
     /// The file's tokens, with distinct names.
     pub tokens: Vec<Credential>,
+    /// Each setting for people: path, value (secrets redacted), origin.
+    pub shown: Vec<[String; 3]>,
 }
 
 impl Config {
@@ -165,9 +167,12 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     edge.region = settings.edge.region.as_ref().map(|RegionName(name)| name.as_str().into());
     edge.database = settings.edge.country_database.clone();
     warnings.extend(edge::warnings(&edge, &edge_listeners));
-    let config = Config { settings, layer, gateway: routing, listeners, edge, edge_listeners, tokens };
+    let shown = Vec::new();
+    let config = Config { settings, layer, gateway: routing, listeners, edge, edge_listeners, tokens, shown };
     let file = file.map(|file| file.name.to_owned());
-    Ok(Loaded { config, warnings, file, origins, listener_origins, edge_listener_origins })
+    let mut loaded = Loaded { config, warnings, file, origins, listener_origins, edge_listener_origins };
+    loaded.config.shown = loaded.settings();
+    Ok(loaded)
 }
 
 /// Rules about several settings at once.

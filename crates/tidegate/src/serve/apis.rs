@@ -11,8 +11,8 @@ use tidegate_access::openapi;
 use tidegate_access::origins::TrustedOrigins;
 use tidegate_access::routes::{Api, ApiRoutes};
 use tidegate_access::sessions::Sessions;
-use tidegate_admin::api::{self as admin, Events, Explainers};
-use tidegate_admin::{Operator, Servers};
+use tidegate_admin::api::{self as admin, Events, Explainers, ShownSetting};
+use tidegate_admin::{Operator, Servers, console};
 use tidegate_control::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{ApiSettings, Decisions, Service, described};
@@ -30,7 +30,7 @@ use super::proxies::ServedGateway;
 use super::routes::{FIRST_API_ROUTE, ListenerApi, Routes, names};
 use super::tokens::ListenerTokens;
 use super::{StartError, permits_of_a_listener, whole};
-use crate::config::{Listener, Secured, Settings};
+use crate::config::{Config, Listener, Secured, Settings};
 
 /// Connections over the limit for the operator's pages, on each HTTP listener. Each lives for seconds.
 const OPERATION_CONNECTIONS: usize = 64;
@@ -124,7 +124,8 @@ impl<'a> Shown<'a> {
 }
 
 impl Apis {
-    pub(super) fn new(settings: &Settings, shown: &Shown<'_>, sockets: HttpSockets, cores: usize) -> Self {
+    pub(super) fn new(config: &Config, shown: &Shown<'_>, sockets: HttpSockets, cores: usize) -> Self {
+        let settings = &config.settings;
         let Shown { engine, configuration, gateway, edge, tokens, events } = *shown;
         let has_tls = sockets.admin.as_ref().unwrap_or(&sockets.http).has_tls();
         let guard = Arc::new(Guard {
@@ -139,9 +140,11 @@ impl Apis {
             routes: Some(Arc::new(ExplainedRoutes(gateway.clone()))),
             edge: Some(Arc::new(ExplainedEdge(edge.clone()))),
             edge_decisions: Some(Arc::new(EdgeDecisions(edge.clone()))),
+            settings: config.shown.iter().map(shown_setting).collect(),
         };
         let (configuration, events) = (configuration.clone(), events.clone());
         let admin_routes = admin::routes(&guard, configuration, limits, explainers, events);
+        let admin_routes = admin_routes.with(console::routes(&guard));
         let [documents, others] = admin::described();
         let page = |described: Vec<_>| openapi::routes(openapi::document(described), &guard);
         let HttpSockets { http, admin } = sockets;
@@ -206,6 +209,10 @@ fn http_config(settings: &Settings) -> HttpConfig {
         connection_bytes: HttpConfig::default().connection_bytes.max(2 * largest_body),
         ..HttpConfig::default()
     }
+}
+
+fn shown_setting([path, value, origin]: &[String; 3]) -> ShownSetting {
+    ShownSetting { path: path.clone(), value: value.clone(), origin: origin.clone() }
 }
 
 fn origins(settings: &Settings) -> TrustedOrigins {

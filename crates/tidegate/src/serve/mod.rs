@@ -105,6 +105,12 @@ pub struct App {
     edge_addresses: EdgeAddresses,
 }
 
+/// As many as the settings say, or as there are cores.
+fn workers(settings: &Settings) -> NonZeroUsize {
+    let stated = usize::try_from(settings.runtime.workers).unwrap_or(usize::MAX);
+    NonZeroUsize::new(stated).unwrap_or_else(available_cores)
+}
+
 impl App {
     /// Builds everything that `config` asks for.
     ///
@@ -112,8 +118,7 @@ impl App {
     /// What cannot be had: an address, the data directory, a policy set without mistakes.
     pub fn build(config: &Config) -> Result<Self, StartError> {
         let settings = &config.settings;
-        let workers = usize::try_from(settings.runtime.workers).unwrap_or(usize::MAX);
-        let workers = NonZeroUsize::new(workers).unwrap_or_else(available_cores);
+        let workers = workers(settings);
         let tls = load_tls(config).map_err(StartError::Tls)?;
         let mut inherited = Inherited::of_process()?;
         let sockets = HttpSockets::bind(settings, workers, &tls, &mut inherited)?;
@@ -138,7 +143,7 @@ impl App {
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let events = breakers::events(&engine, &gateway, &drain);
         let shown = Shown::new(&engine, (&gateway, &edge), &configuration, &tokens, &events);
-        let apis = Apis::new(settings, &shown, sockets, cores.count());
+        let apis = Apis::new(config, &shown, sockets, cores.count());
         let gate = gate(settings, &drain, apis.stats());
         let guards = Guards { tls: &tls, tokens: &tokens };
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;

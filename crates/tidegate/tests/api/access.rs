@@ -35,11 +35,12 @@ fn trusting(hosts: &[&str], cors: &[&str]) -> Running {
 }
 
 /// Every route of the API, with a request that it would take.
-fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 35] {
+fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 37] {
     let item = r#"{"attributes":{"client_id":"a"}}"#;
     let numbers = r#"{"limit":5,"window_seconds":60}"#;
     let simple = r#"{"window_seconds":60,"request_per_window":5}"#;
     let client = r#"{"client_id":"a","window_seconds":60,"request_per_window":5}"#;
+    let trial = r#"{"policies":[{"limit":5,"window_seconds":60}],"requests":[{"at_ms":1}],"until_ms":9}"#;
     [
         ("GET", "/api/v1/health", "", None),
         ("GET", "/openapi.json", "", None),
@@ -71,6 +72,8 @@ fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 35]
         ("GET", "/v1/audit", "", Some(Scope::Read)),
         ("GET", "/v1/set-aside", "", Some(Scope::Read)),
         ("GET", "/v1/denied-clients", "", Some(Scope::Read)),
+        ("GET", "/v1/settings", "", Some(Scope::Read)),
+        ("POST", "/v1/playground", trial, Some(Scope::Read)),
         ("GET", "/api/v1/client-config/a", "", Some(Scope::Read)),
         ("POST", "/api/v1/configure", simple, Some(Scope::Configure)),
         ("POST", "/api/v1/configure-client", client, Some(Scope::Configure)),

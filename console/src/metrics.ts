@@ -1,0 +1,170 @@
+// The metrics page as numbers over time: what the overview and the lists draw.
+//
+// It is asked for every two seconds while a view wants it and the page is looked at. Rates are differences of two
+// readings; where the process began anew in between there is a gap, never a negative rate.
+
+import { useEffect } from "preact/hooks";
+import { Observable } from "./observable";
+
+/** One series of a family. */
+export interface Series {
+  labels: Readonly<Record<string, string>>;
+  value: number;
+}
+
+/** What one reading of the page says. */
+export interface Reading {
+  /** When, in milliseconds since the Unix epoch. */
+  at: number;
+  families: ReadonlyMap<string, readonly Series[]>;
+}
+
+/** How often the page is read, in milliseconds. */
+const PERIOD = 2_000;
+/** Most readings that are kept: five minutes. */
+const KEPT = 151;
+/** Longest wait for the page. */
+const PATIENCE = 10_000;
+
+/** The readings, the oldest first. */
+export const readings = new Observable<readonly Reading[]>([]);
+/** Why the last reading failed. */
+export const trouble = new Observable<string | undefined>(undefined);
+
+const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)$/;
+const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
+const ESCAPES: Record<string, string> = { "\\n": "\n", '\\"': '"', "\\\\": "\\" };
+
+/** Reads the text that Prometheus reads. Lines that are none are left out. */
+export function parse(text: string, at: number): Reading {
+  const families = new Map<string, Series[]>();
+  for (const line of text.split("\n")) {
+    if (line === "" || line.startsWith("#")) continue;
+    const parts = LINE.exec(line);
+    if (!parts) continue;
+    const [, name = "", list = "", number = ""] = parts;
+    const labels: Record<string, string> = {};
+    for (const [, label = "", value = ""] of list.matchAll(LABEL)) {
+      labels[label] = value.replace(/\\[n"\\]/g, (escaped) => ESCAPES[escaped] ?? escaped);
+    }
+    const value = number === "+Inf" ? Infinity : Number(number);
+    const family = families.get(name);
+    if (family) family.push({ labels, value });
+    else families.set(name, [{ labels, value }]);
+  }
+  return { at, families };
+}
+
+/** The sum of a family's series that have these labels. */
+export function total(reading: Reading, name: string, wanted: Record<string, string> = {}): number {
+  const entries = Object.entries(wanted);
+  let sum = 0;
+  for (const { labels, value } of reading.families.get(name) ?? []) {
+    if (entries.every(([label, text]) => labels[label] === text)) sum += value;
+  }
+  return sum;
+}
+
+/** Growth per second from one reading to the next; `null` where the counter began anew. */
+export function rate(before: Reading, after: Reading, count: (reading: Reading) => number): number | null {
+  const grown = count(after) - count(before);
+  const seconds = (after.at - before.at) / 1000;
+  return grown < 0 || seconds <= 0 ? null : grown / seconds;
+}
+
+/** A function of a reading that is worked out once for each. */
+export function once<T>(work: (reading: Reading) => T): (reading: Reading) => T {
+  const known = new WeakMap<Reading, { value: T }>();
+  return (reading) => {
+    const found = known.get(reading) ?? { value: work(reading) };
+    known.set(reading, found);
+    return found.value;
+  };
+}
+
+/** The reading about `seconds` before the last one. */
+export function earlier(all: readonly Reading[], seconds: number): Reading | undefined {
+  const last = all.at(-1);
+  return last && all.find((reading) => reading.at >= last.at - seconds * 1000 - PERIOD / 2);
+}
+
+/** Cumulative counts by upper bound of a histogram's series that `wanted` accepts. */
+function buckets(reading: Reading, name: string, wanted: (series: Series) => boolean): Map<number, number> {
+  const counts = new Map<number, number>();
+  for (const series of reading.families.get(`${name}_bucket`) ?? []) {
+    if (!wanted(series)) continue;
+    const bound = series.labels.le === "+Inf" ? Infinity : Number(series.labels.le);
+    counts.set(bound, (counts.get(bound) ?? 0) + series.value);
+  }
+  return counts;
+}
+
+/** A quantile of what a histogram counted from one reading to another, in seconds: its bucket's part of the way. */
+export function quantile(
+  before: Reading,
+  after: Reading,
+  names: readonly string[],
+  wanted: (series: Series) => boolean,
+  share: number,
+): number | null {
+  const grown = new Map<number, number>();
+  for (const name of names) {
+    const old = buckets(before, name, wanted);
+    for (const [bound, count] of buckets(after, name, wanted)) {
+      grown.set(bound, (grown.get(bound) ?? 0) + count - (old.get(bound) ?? 0));
+    }
+  }
+  const sorted = [...grown].sort(([a], [b]) => a - b);
+  const all = sorted.at(-1)?.[1] ?? 0;
+  if (all <= 0) return null;
+  let [lower, below] = [0, 0];
+  for (const [bound, count] of sorted) {
+    if (count >= share * all) {
+      if (bound === Infinity) return lower;
+      return lower + ((bound - lower) * (share * all - below)) / Math.max(count - below, 1);
+    }
+    [lower, below] = [bound, count];
+  }
+  return lower;
+}
+
+let wanting = 0;
+let timer: number | undefined;
+let reading = false;
+
+async function read(): Promise<void> {
+  clearTimeout(timer);
+  if (reading || wanting === 0 || document.hidden) return;
+  reading = true;
+  const began = performance.now();
+  try {
+    const signal = AbortSignal.timeout(PATIENCE);
+    const response = await fetch("/metrics", {
+      headers: { accept: "text/plain" },
+      cache: "no-store",
+      signal,
+    });
+    if (!response.ok) throw new Error(`it answered ${response.status}`);
+    const next = parse(await response.text(), Date.now());
+    readings.set([...readings.value, next].slice(-KEPT));
+    trouble.set(undefined);
+  } catch (error) {
+    trouble.set(error instanceof Error ? error.message : String(error));
+  } finally {
+    reading = false;
+  }
+  timer = setTimeout(read, Math.max(PERIOD - (performance.now() - began), PERIOD / 2));
+}
+
+document.addEventListener("visibilitychange", read);
+
+/** Reads the page for as long as the view is there. */
+export function useReadings(): void {
+  useEffect(() => {
+    wanting += 1;
+    void read();
+    return () => {
+      wanting -= 1;
+    };
+  }, []);
+}

@@ -1,0 +1,145 @@
+// Lines over time, drawn by uPlot in the colours of the page.
+
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { useValue } from "../observable";
+import { theme } from "../theme";
+
+export interface Line {
+  label: string;
+  /** A custom property of the stylesheet. */
+  color: string;
+  fill?: boolean;
+  stepped?: boolean;
+  dash?: number[];
+}
+
+interface ChartProps {
+  /** What a reader who does not see it is told. */
+  summary: string;
+  /** Seconds since the epoch, or, with `isTime` false, any numbers. */
+  at: number[];
+  lines: Line[];
+  values: (number | null)[][];
+  format: (value: number) => string;
+  isTime?: boolean;
+  /** Of `at`, with `isTime` false. */
+  unit?: string;
+  height?: number;
+}
+
+/** How much of the past is drawn, in seconds. */
+const SPAN = 300;
+
+const CLOCK = new Intl.DateTimeFormat("sv", { hour: "2-digit", minute: "2-digit" });
+
+function clock(seconds: number): string {
+  return CLOCK.format(1000 * seconds);
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+export function Chart(props: ChartProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | undefined>(undefined);
+  const newest = useRef(props);
+  newest.current = props;
+  const shown = useValue(theme);
+  const names = props.lines.map(({ label }) => label).join();
+  // A plot is made anew for other lines and colours.
+  useEffect(() => {
+    const element = place.current;
+    if (!element) return;
+    const make = () => {
+      plot.current?.destroy();
+      plot.current = new uPlot(options(element, newest), data(newest.current), element);
+    };
+    make();
+    const resized = new ResizeObserver(() => {
+      const { width } = element.getBoundingClientRect();
+      if (width > 0) plot.current?.setSize({ width, height: newest.current.height ?? 160 });
+    });
+    resized.observe(element);
+    dark.addEventListener("change", make);
+    return () => {
+      resized.disconnect();
+      dark.removeEventListener("change", make);
+      plot.current?.destroy();
+      plot.current = undefined;
+    };
+  }, [shown, names]);
+  useEffect(() => {
+    plot.current?.setData(data(props));
+  }, [props.at, props.values]);
+  return (
+    <figure class="chart">
+      <div ref={place} role="img" aria-label={props.summary} />
+      <figcaption>
+        {props.lines.map(({ label, color, dash }) => (
+          <span key={label}>
+            <i
+              style={{ borderTopColor: `var(${color})`, borderTopStyle: dash ? "dashed" : "solid" }}
+              aria-hidden="true"
+            />
+            {label}
+          </span>
+        ))}
+      </figcaption>
+    </figure>
+  );
+}
+
+function data({ at, values }: ChartProps): uPlot.AlignedData {
+  return [at, ...values];
+}
+
+function options(element: HTMLElement, newest: { current: ChartProps }): uPlot.Options {
+  const style = getComputedStyle(element);
+  const probe = document.createElement("span");
+  element.append(probe);
+  // `light-dark()` is only resolved where it is used.
+  const color = (name: string) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const { lines, isTime = true, unit = " s", height = 160 } = newest.current;
+  const axis: uPlot.Axis = {
+    stroke: color("--dim"),
+    grid: { stroke: color("--rule"), width: 1 },
+    ticks: { show: false },
+    font: `11px ${style.fontFamily}`,
+  };
+  const made: uPlot.Options = {
+    width: Math.max(element.getBoundingClientRect().width, 120),
+    height,
+    legend: { show: false },
+    cursor: { drag: { x: false, y: false }, points: { show: false } },
+    scales: {
+      x: isTime ? { range: (_, __, last) => [last - SPAN, last] } : { time: false },
+      y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] },
+    },
+    axes: [
+      isTime
+        ? { ...axis, size: 24, space: 70, values: (_, ticks) => ticks.map(clock) }
+        : { ...axis, size: 24, values: (_, ticks) => ticks.map((tick) => `${tick}${unit}`) },
+      { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => newest.current.format(tick)) },
+    ],
+    series: [
+      {},
+      ...lines.map((line): uPlot.Series => {
+        const series: uPlot.Series = {
+          label: line.label,
+          stroke: color(line.color),
+          width: 1.5,
+          points: { show: false },
+        };
+        if (line.fill) series.fill = color(`${line.color}-soft`);
+        if (line.dash) series.dash = line.dash;
+        if (line.stepped && uPlot.paths.stepped) series.paths = uPlot.paths.stepped({ align: 1 });
+        return series;
+      }),
+    ],
+  };
+  probe.remove();
+  return made;
+}

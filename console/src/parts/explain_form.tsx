@@ -1,0 +1,69 @@
+// A question of what would happen: fields that go into the address, and the server's answer.
+
+import { useState } from "preact/hooks";
+import { go } from "../router";
+import { useAsked } from "./asked";
+import { Curl, Empty, Field, Panel, Problem } from "./basics";
+import { Tree } from "./tree";
+
+export interface Question {
+  name: string;
+  label: string;
+  hint?: string;
+}
+
+export function ExplainForm(props: {
+  title: string;
+  view: string;
+  address: string;
+  questions: Question[];
+  query: URLSearchParams;
+  empty: string;
+}) {
+  const [texts, setTexts] = useState<Record<string, string>>(() =>
+    Object.fromEntries(props.questions.map(({ name }) => [name, props.query.get(name) ?? ""])),
+  );
+  const asked = new URLSearchParams(
+    props.questions.flatMap(({ name }) => {
+      const value = props.query.get(name) ?? "";
+      return value === "" ? [] : [[name, value]];
+    }),
+  ).toString();
+  const address = asked === "" ? undefined : `${props.address}?${asked}`;
+  const { body, error } = useAsked<unknown>(address);
+  return (
+    <Panel title={props.title} wide>
+      <form
+        class="search"
+        onSubmit={(event) => {
+          event.preventDefault();
+          go(
+            [props.view],
+            Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, text.trim()])),
+          );
+        }}
+      >
+        {props.questions.map(({ name, label, hint }) => (
+          <Field key={name} label={label} {...(hint ? { hint } : {})}>
+            {(attributes) => (
+              <input
+                {...attributes}
+                autocomplete="off"
+                spellcheck={false}
+                value={texts[name] ?? ""}
+                onInput={(event) => setTexts({ ...texts, [name]: event.currentTarget.value })}
+              />
+            )}
+          </Field>
+        ))}
+        <button class="primary" type="submit">
+          Explain
+        </button>
+      </form>
+      {address === undefined && <Empty>{props.empty}</Empty>}
+      {error !== undefined && <Problem what="It is not explained." error={error} />}
+      {body !== undefined && <Tree value={body} />}
+      {address !== undefined && <Curl method="GET" path={address} />}
+    </Panel>
+  );
+}

@@ -1,0 +1,157 @@
+// The TCP edge: its backends, where the last connections went, and where one would go.
+
+import { bytes, count, perSecond } from "../format";
+import { earlier, type Reading, rate, readings, total, useReadings } from "../metrics";
+import { useValue } from "../observable";
+import { useAsked } from "../parts/asked";
+import { Badge, Curl, Empty, Panel, Problem, Scroll, When } from "../parts/basics";
+import { ExplainForm } from "../parts/explain_form";
+
+interface Placement {
+  at_unix_ms: number;
+  client: string;
+  country?: string;
+  region?: string;
+  known_by?: string;
+  backend?: string;
+  tier?: string;
+  score?: number;
+  affine?: boolean;
+  refused?: string;
+}
+
+/** Most connections that are listed. */
+const LISTED = 50;
+
+export function Edge(props: { query: URLSearchParams }) {
+  useReadings();
+  const all = useValue(readings);
+  const now = all.at(-1);
+  const before = earlier(all, 10);
+  const { body, error } = useAsked<{ decisions: Placement[] }>("/v1/edge/decisions", 4_000);
+  if (!now) return <Empty>Reading …</Empty>;
+  const backends = now.families.get("tidegate_edge_backend_up") ?? [];
+  const listeners = now.families.get("tidegate_edge_open") ?? [];
+  if (backends.length === 0 && listeners.length === 0) {
+    return (
+      <Empty>
+        There is no edge in this process. Declare <code>edge.listener</code> and <code>[[edge.backend]]</code>{" "}
+        in the file, or try <code>tidegate edge</code>, whose backends register themselves.
+      </Empty>
+    );
+  }
+  return (
+    <div class="grid">
+      <Panel title={`${count(backends.length)} backends`} wide>
+        {backends.length === 0 && (
+          <Empty>No backend is declared or registered, so every connection is refused.</Empty>
+        )}
+        {backends.length > 0 && (
+          <Scroll label="Backends">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Backend</th>
+                  <th scope="col">Region</th>
+                  <th scope="col">State</th>
+                  <th scope="col" class="number">
+                    Connections
+                  </th>
+                  <th scope="col" class="number">
+                    Connects /s
+                  </th>
+                  <th scope="col" class="number">
+                    Failures /s
+                  </th>
+                  <th scope="col" class="number">
+                    Bytes
+                  </th>
+                </tr>
+              </thead>
+              <tbody>
+                {backends.map(({ labels, value }) => {
+                  const of =
+                    (family: string, more: Record<string, string> = {}) =>
+                    (reading: Reading) =>
+                      total(reading, family, { ...labels, ...more });
+                  const speed = (result: string) =>
+                    before && rate(before, now, of("tidegate_edge_backend_connects_total", { result }));
+                  const ejected = of("tidegate_edge_backend_ejected")(now) === 1;
+                  return (
+                    <tr key={`${labels.app} ${labels.backend}`}>
+                      <th scope="row">{labels.backend}</th>
+                      <td>{labels.region}</td>
+                      <td>
+                        <Badge kind={value !== 1 ? "bad" : ejected ? "warn" : "good"}>
+                          {value !== 1
+                            ? "down: its checks fail"
+                            : ejected
+                              ? "left out: connections failed"
+                              : "up"}
+                        </Badge>
+                      </td>
+                      <td class="number">{count(of("tidegate_edge_backend_open")(now))}</td>
+                      <td class="number">{perSecond(speed("success"))}</td>
+                      <td class="number">{perSecond(speed("failure"))}</td>
+                      <td class="number">{bytes(of("tidegate_edge_backend_bytes_total")(now))}</td>
+                    </tr>
+                  );
+                })}
+              </tbody>
+            </table>
+          </Scroll>
+        )}
+      </Panel>
+      <ExplainForm
+        title="Where would a connection go?"
+        view="edge"
+        address="/v1/explain/edge"
+        query={props.query}
+        questions={[
+          { name: "client_ip", label: "Client's address" },
+          { name: "server_name", label: "Server name", hint: "that TLS would ask for" },
+        ]}
+        empty="State a client's address, and the edge says which backend it would get, with every backend's score. Nothing is connected."
+      />
+      <Panel title="The last connections" wide>
+        {error !== undefined && !body && <Problem what="They cannot be read." error={error} />}
+        {body?.decisions.length === 0 && <Empty>No connection has come since the process began.</Empty>}
+        {body && body.decisions.length > 0 && (
+          <Scroll label="The last connections">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">When</th>
+                  <th scope="col">Client</th>
+                  <th scope="col">From</th>
+                  <th scope="col">To</th>
+                  <th scope="col">Why</th>
+                </tr>
+              </thead>
+              <tbody>
+                {body.decisions.slice(0, LISTED).map((it, place) => (
+                  <tr key={place}>
+                    <td>
+                      <When ms={it.at_unix_ms} short />
+                    </td>
+                    <td>{it.client}</td>
+                    <td>
+                      {[it.country, it.region].filter(Boolean).join(", ") || "unknown"}
+                      {it.known_by && <span class="hint"> by {it.known_by}</span>}
+                    </td>
+                    <td>{it.backend ?? <Badge kind="bad">nowhere</Badge>}</td>
+                    <td>
+                      {it.refused ??
+                        (it.affine ? "it was there before" : `${it.tier ?? ""}, score ${it.score ?? "–"}`)}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </Scroll>
+        )}
+      </Panel>
+      <Curl method="GET" path="/v1/edge/decisions" />
+    </div>
+  );
+}

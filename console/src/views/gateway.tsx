@@ -1,0 +1,177 @@
+// The gateway: its routes, its upstreams with their servers and breakers, and where a request would go.
+
+import { breakers } from "../events";
+import { count, perSecond } from "../format";
+import { earlier, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
+import { useValue } from "../observable";
+import { useAsked } from "../parts/asked";
+import { Badge, Empty, Panel, Problem, Scroll } from "../parts/basics";
+import { ExplainForm } from "../parts/explain_form";
+import { ORIGINS } from "../policy";
+
+interface Listed {
+  documents: { origin: string; document: { name: string } & Record<string, unknown> }[];
+}
+
+/** Fields of a route that say which requests it takes. */
+const MATCHING = ["host", "path", "method", "header", "headers", "query"];
+
+export function Gateway(props: { query: URLSearchParams }) {
+  useReadings();
+  const routes = useAsked<Listed>("/v1/routes");
+  const upstreams = useAsked<Listed>("/v1/upstreams");
+  const all = useValue(readings);
+  const now = all.at(-1);
+  const before = earlier(all, 10);
+  if (routes.error !== undefined && !routes.body)
+    return <Problem what="The routes cannot be read." error={routes.error} retry={routes.again} />;
+  if (!routes.body || !upstreams.body) return <Empty>Asking …</Empty>;
+  if (routes.body.documents.length === 0 && upstreams.body.documents.length === 0) {
+    return (
+      <Empty>
+        There is no route. Declare <code>[[upstream]]</code> and <code>[[route]]</code> in the file, with a{" "}
+        <code>gateway.listener</code>, or try <code>tidegate gateway http://127.0.0.1:3000</code>.
+      </Empty>
+    );
+  }
+  return (
+    <div class="grid">
+      <Panel
+        title={
+          routes.body.documents.length === 1 ? "1 route" : `${count(routes.body.documents.length)} routes`
+        }
+        wide
+      >
+        <Scroll label="Routes">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Route</th>
+                <th scope="col">Takes</th>
+                <th scope="col">To</th>
+                <th scope="col">Policies</th>
+                <th scope="col">From</th>
+              </tr>
+            </thead>
+            <tbody>
+              {routes.body.documents.map(({ origin, document }) => (
+                <tr key={document.name}>
+                  <th scope="row">{document.name}</th>
+                  <td>{takes(document)}</td>
+                  <td>{text(document.upstream ?? document.redirect ?? document.respond)}</td>
+                  <td>{text(document.policies)}</td>
+                  <td>{ORIGINS[origin] ?? origin}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </Scroll>
+      </Panel>
+      {upstreams.body.documents.map(({ document }) => (
+        <Upstream key={document.name} name={document.name} now={now} before={before} />
+      ))}
+      <ExplainForm
+        title="Where would a request go?"
+        view="gateway"
+        address="/v1/explain/route"
+        query={props.query}
+        questions={[
+          { name: "host", label: "Host" },
+          { name: "path", label: "Path", hint: "with its query" },
+          { name: "method", label: "Method", hint: "GET if empty" },
+          { name: "client_ip", label: "Client's address" },
+        ]}
+        empty="State a host or a path, and the gateway says which route takes it, and why not the others. Nothing is sent or charged."
+      />
+    </div>
+  );
+}
+
+function text(value: unknown): string {
+  if (value === undefined) return "–";
+  if (Array.isArray(value)) return value.map(text).join(", ");
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function takes(document: Record<string, unknown>): string {
+  const parts = MATCHING.filter((name) => document[name] !== undefined).map(
+    (name) => `${name} ${text(document[name])}`,
+  );
+  return parts.length > 0 ? parts.join(", ") : "every request";
+}
+
+function Upstream(props: { name: string; now: Reading | undefined; before: Reading | undefined }) {
+  const { name, now, before } = props;
+  const breaker = useValue(breakers).get(`upstream ${name}`);
+  const servers = (now?.families.get("tidegate_upstream_server_up") ?? []).filter(
+    ({ labels }) => labels.upstream === name,
+  );
+  const of =
+    (family: string, { labels }: Series, more: Record<string, string> = {}) =>
+    (reading: Reading) =>
+      total(reading, family, { upstream: name, server: labels.server ?? "", ...more });
+  return (
+    <Panel
+      title={`upstream ${name}`}
+      actions={
+        breaker && (
+          <Badge kind={breaker.state === "closed" ? "good" : breaker.state === "open" ? "bad" : "warn"}>
+            breaker {breaker.state.replace("_", " ")}
+          </Badge>
+        )
+      }
+    >
+      {servers.length === 0 ? (
+        <Empty>Its servers are not known yet.</Empty>
+      ) : (
+        <Scroll label={`Servers of ${name}`}>
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Server</th>
+                <th scope="col">State</th>
+                <th scope="col" class="number">
+                  Requests /s
+                </th>
+                <th scope="col" class="number">
+                  Failures /s
+                </th>
+                <th scope="col" class="number">
+                  In flight
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {servers.map((server) => {
+                const ejected = now && of("tidegate_upstream_server_ejected", server)(now) === 1;
+                const speed = (result: string) =>
+                  before &&
+                  now &&
+                  rate(before, now, of("tidegate_upstream_attempts_total", server, { result }));
+                return (
+                  <tr key={server.labels.server}>
+                    <th scope="row">{server.labels.server}</th>
+                    <td>
+                      <Badge kind={server.value !== 1 ? "bad" : ejected ? "warn" : "good"}>
+                        {server.value !== 1
+                          ? "down: its checks fail"
+                          : ejected
+                            ? "left out: its requests failed"
+                            : "up"}
+                      </Badge>
+                    </td>
+                    <td class="number">{perSecond(speed("success"))}</td>
+                    <td class="number">{perSecond(speed("failure"))}</td>
+                    <td class="number">
+                      {now ? count(of("tidegate_upstream_requests_in_flight", server)(now)) : "–"}
+                    </td>
+                  </tr>
+                );
+              })}
+            </tbody>
+          </table>
+        </Scroll>
+      )}
+    </Panel>
+  );
+}

@@ -1,0 +1,170 @@
+// The metrics intake: what comes, what is refused and why, and how the log on the disk fares.
+
+import { useMemo } from "preact/hooks";
+import { bytes, count, latency, percent, perSecond } from "../format";
+import { earlier, quantile, type Reading, rate, readings, total, useReadings } from "../metrics";
+import { useValue } from "../observable";
+import { Badge, Empty, Meter, Panel, Scroll, Stat } from "../parts/basics";
+import { Chart } from "../parts/chart";
+
+const PROTOCOLS: Record<string, string> = {
+  json: "JSON",
+  remote_write: "Prometheus remote write",
+  otlp_http: "OpenTelemetry, HTTP",
+  otlp_grpc: "OpenTelemetry, gRPC",
+  line_protocol: "Influx line protocol",
+};
+
+const taken = (reading: Reading) => total(reading, "tidegate_intake_metrics_total");
+
+export function Intake() {
+  useReadings();
+  const all = useValue(readings);
+  const now = all.at(-1);
+  const drawn = useMemo(() => {
+    const pairs = all.map((reading, place) => [all[Math.max(place - 1, 0)] as Reading, reading] as const);
+    return { at: pairs.map(([, { at }]) => at / 1000), values: [pairs.map(([a, b]) => rate(a, b, taken))] };
+  }, [all]);
+  if (!now) return <Empty>Reading …</Empty>;
+  if (!now.families.has("tidegate_intake_batches_total")) {
+    return (
+      <Empty>
+        The intake is off in this process. <code>intake.listen</code> in the file says where it listens.
+      </Empty>
+    );
+  }
+  const before = earlier(all, 10);
+  const flush = (share: number) =>
+    before && quantile(before, now, ["tidegate_log_flush_seconds"], () => true, share);
+  const queue = total(now, "tidegate_log_queue_bytes");
+  const most = total(now, "tidegate_log_queue_max_bytes");
+  const troubled = total(now, "tidegate_log_troubled") > 0;
+  const refused = (now.families.get("tidegate_intake_refused_total") ?? []).filter(({ value }) => value > 0);
+  const left = (now.families.get("tidegate_intake_left_out_total") ?? []).filter(({ value }) => value > 0);
+  const kept = total(now, "tidegate_log_next_offset") - total(now, "tidegate_log_oldest_offset");
+  return (
+    <div class="grid">
+      <section class="panel wide" aria-label="Now">
+        <dl class="stats">
+          <Stat
+            label="Metrics per second"
+            value={perSecond(before && rate(before, now, taken))}
+            note="in the last 10 s"
+          />
+          <Stat
+            label="Queue"
+            value={percent(most > 0 ? queue / most : 0)}
+            note={`${bytes(queue)} of ${bytes(most)}`}
+          />
+          <Stat label="Flush, p99" value={latency(flush(0.99))} note="until it is on the disk" />
+          <Stat
+            label="On the disk"
+            value={bytes(total(now, "tidegate_log_disk_bytes"))}
+            note={`${count(kept)} lines`}
+          />
+        </dl>
+        {taken(now) === 0 && (
+          <Empty>
+            No metric has come since the process began. Prometheus sends by <code>remote_write</code>; the
+            page of documentation is <code>docs/intake.md</code>.
+          </Empty>
+        )}
+      </section>
+      <Panel title="Metrics per second">
+        <Chart
+          summary={`Metrics per second over the last five minutes; now ${perSecond(drawn.values[0]?.at(-1))}.`}
+          at={drawn.at}
+          values={drawn.values}
+          lines={[{ label: "taken", color: "--accent", fill: true }]}
+          format={perSecond}
+        />
+      </Panel>
+      <Panel title="By protocol">
+        <Scroll label="By protocol">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Protocol</th>
+                <th scope="col" class="number">
+                  Metrics /s
+                </th>
+                <th scope="col" class="number">
+                  Metrics
+                </th>
+                <th scope="col" class="number">
+                  Batches
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {Object.entries(PROTOCOLS).map(([protocol, label]) => {
+                const of = (reading: Reading) =>
+                  total(reading, "tidegate_intake_metrics_total", { protocol });
+                return (
+                  <tr key={protocol}>
+                    <th scope="row">{label}</th>
+                    <td class="number">{perSecond(before && rate(before, now, of))}</td>
+                    <td class="number">{count(of(now))}</td>
+                    <td class="number">{count(total(now, "tidegate_intake_batches_total", { protocol }))}</td>
+                  </tr>
+                );
+              })}
+            </tbody>
+          </table>
+        </Scroll>
+      </Panel>
+      <Panel
+        title="The log"
+        actions={
+          <Badge kind={troubled ? "bad" : "good"}>{troubled ? "in trouble: writes fail" : "writes"}</Badge>
+        }
+      >
+        <dl class="facts">
+          <dt>Queue</dt>
+          <dd>
+            {bytes(queue)} of {bytes(most)} <Meter used={queue} limit={most} label="Queue of the intake" />
+          </dd>
+          <dt>Segments</dt>
+          <dd>{count(total(now, "tidegate_log_segments"))}</dd>
+          <dt>Failed writes</dt>
+          <dd>{count(total(now, "tidegate_log_failed_writes_total"))}</dd>
+          <dt>In quarantine</dt>
+          <dd>
+            {count(total(now, "tidegate_log_quarantined_files_total"))} files,{" "}
+            {bytes(total(now, "tidegate_log_quarantined_bytes_total"))}
+          </dd>
+          <dt>Lost lines</dt>
+          <dd>{count(total(now, "tidegate_log_lost_lines_total"))}</dd>
+        </dl>
+      </Panel>
+      <Panel title="Refused, and left out">
+        {refused.length + left.length === 0 ? (
+          <Empty>Nothing was refused or left out since the process began.</Empty>
+        ) : (
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Why</th>
+                <th scope="col" class="number">
+                  Count
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {[...refused, ...left].map(({ labels, value }) => (
+                <tr key={labels.reason ?? labels.what}>
+                  <th scope="row">
+                    {labels.reason
+                      ? `refused: ${labels.reason.replaceAll("_", " ")}`
+                      : `left out: ${labels.what?.replaceAll("_", " ")}`}
+                  </th>
+                  <td class="number">{count(value)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </Panel>
+    </div>
+  );
+}
