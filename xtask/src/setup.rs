@@ -39,6 +39,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("javac", "openjdk-17-jdk-headless"),
     ("mvn", "maven"),
     ("curl", "curl"),
+    ("dig", "bind9-dnsutils"),
     ("faketime", "faketime"),
     ("promtool", "prometheus"),
     ("go", "golang-go"),

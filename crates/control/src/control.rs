@@ -145,20 +145,19 @@ impl Control {
     /// the start; never so in a data directory.
     #[must_use]
     pub fn is_from_copy(&self) -> bool {
-        match &self.shared.backend {
-            Backend::Local(_) => false,
-            Backend::Remote(remote) => !remote.was_reached(),
-        }
+        self.remote().is_some_and(|remote| !remote.was_reached())
     }
 
     /// The revision in this node's copy of a shared configuration, 0 if none was written yet; `None`
     /// in a data directory.
     #[must_use]
     pub fn copied_revision(&self) -> Option<Revision> {
-        match &self.shared.backend {
-            Backend::Local(_) => None,
-            Backend::Remote(remote) => Some(remote.kept()),
-        }
+        self.remote().map(Remote::kept)
+    }
+
+    /// The database that nodes share, if they do.
+    pub(crate) fn remote(&self) -> Option<&Remote> {
+        if let Backend::Remote(remote) = &self.shared.backend { Some(remote) } else { None }
     }
 
     /// The documents that are not what their changes wrote, as found at the start, unless they were

@@ -12,8 +12,8 @@
 //! the same moment (fault 24).
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_algorithms::random::Random;
@@ -23,11 +23,14 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::Error;
 use crate::link::{NAME, in_time, open, unavailable};
+use crate::presence::{self, NodesPresent};
 use crate::rows;
 use crate::snapshot::{Snapshot, publish};
 
 /// Longest between two looks when nothing was heard.
 const POLL: Duration = Duration::from_millis(800);
+/// Looks between two at which nodes are there: three to six seconds, if nothing was heard.
+const LOOKS_AT_NODES: u32 = 8;
 /// Bounds of the pause before connecting again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -66,11 +69,25 @@ pub(crate) struct Contact {
     pub(crate) is_reachable: AtomicBool,
     /// It has answered since the start.
     pub(crate) was_reached: AtomicBool,
+    /// The number of this node.
+    pub(crate) node: u32,
+    /// The nodes that are there, while the database answers.
+    present: Mutex<Option<NodesPresent>>,
 }
 
 impl Contact {
     pub(crate) fn new(reached: bool) -> Self {
-        Self { is_reachable: AtomicBool::new(reached), was_reached: AtomicBool::new(reached) }
+        let (is_reachable, was_reached) = (AtomicBool::new(reached), AtomicBool::new(reached));
+        Self { is_reachable, was_reached, node: presence::draw(), present: Mutex::default() }
+    }
+
+    /// The nodes that are there; `None` while that is not known.
+    pub(crate) fn present(&self) -> Option<NodesPresent> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_present(&self, present: Option<NodesPresent>) {
+        *self.present.lock().unwrap_or_else(PoisonError::into_inner) = present;
     }
 }
 
@@ -80,6 +97,7 @@ pub(crate) async fn follow(place: Place, newest: watch::Sender<Arc<Snapshot>>, c
     loop {
         follow_one_connection(&place, &newest, &contact, &mut pauses).await;
         contact.is_reachable.store(false, Ordering::Relaxed);
+        contact.set_present(None);
         sleep(pauses.next()).await;
     }
 }
@@ -96,16 +114,21 @@ async fn follow_one_connection(
     let listening = async {
         let client = open(place, move || ring.notify_one()).await?;
         client.batch_execute(&format!("LISTEN {NAME}")).await.map_err(unavailable)?;
+        presence::announce(&client, contact.node).await?;
         Ok(client)
     };
     let Ok(client) = in_time(listening).await else { return };
-    loop {
+    for look in 0_u32.. {
         let known = newest.borrow().clone();
         let Ok(later) = in_time(rows::later(&client, &known)).await else { return };
         contact.is_reachable.store(true, Ordering::Relaxed);
         contact.was_reached.store(true, Ordering::Relaxed);
         if let Some(later) = later {
             publish(newest, known.revision(), later);
+        }
+        if look % LOOKS_AT_NODES == 0 {
+            let Ok(present) = in_time(presence::present(&client)).await else { return };
+            contact.set_present(Some(present));
         }
         pauses.reset();
         // Either says the same: look.

@@ -35,6 +35,7 @@ use crate::document::{Accepted, AuditRow, Revision};
 use crate::error::Error;
 use crate::follow::{self, Contact};
 use crate::link::{in_time, open};
+use crate::presence::NodesPresent;
 use crate::rows;
 use crate::snapshot::{History, Snapshot, publish};
 use crate::spare::Spare;
@@ -102,6 +103,16 @@ impl Remote {
     /// Whether the database has answered since the start.
     pub(crate) fn was_reached(&self) -> bool {
         self.contact.was_reached.load(Ordering::Relaxed)
+    }
+
+    /// The number of this node.
+    pub(crate) fn node(&self) -> u32 {
+        self.contact.node
+    }
+
+    /// The nodes that are there; `None` while that is not known.
+    pub(crate) fn present(&self) -> Option<NodesPresent> {
+        self.contact.present()
     }
 
     /// The revision in this node's copy.

@@ -2,7 +2,8 @@
 //!
 //! A registration is a stored document, so it is durable, in the audit log, and shared where nodes share their
 //! configuration. The backends of the file come first, and their names are theirs: a registration under such a name
-//! is set aside. Heartbeats and health are no documents: they are state with a lifetime.
+//! is set aside. Heartbeats and health are no documents: they are state with a lifetime. The node that hears a backend's
+//! heartbeats is named in its document, so that the others know whose absence is theirs to deal with.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,6 +18,9 @@ use crate::service::Edge;
 
 /// Documents that are registered backends; their names are the backends'.
 pub const REGISTRATION: Kind = Kind::new("edge_registration");
+
+/// The field of such a document that names the node where the backend registered, where nodes share documents.
+pub const REGISTRAR: &str = "node";
 
 /// The file's part and the registrations that are in force together.
 #[derive(Clone, Debug)]
@@ -101,6 +105,12 @@ impl EdgeTable {
     }
 }
 
+/// The number of the node that a stored document says the backend registered at.
+#[must_use]
+pub fn registrar(document: &Value) -> u32 {
+    document[REGISTRAR].as_u64().and_then(|node| u32::try_from(node).ok()).unwrap_or(0)
+}
+
 /// Reads a stored document.
 fn read(document: &Document) -> Result<Registration, Vec<Mistake>> {
     let pointer = format!("/{REGISTRATION}/{}", document.name);
@@ -109,11 +119,14 @@ fn read(document: &Document) -> Result<Registration, Vec<Mistake>> {
     };
     let value: Value =
         serde_json::from_str(&document.body).map_err(|error| wrong(error.to_string(), "a JSON document"))?;
-    let config = BackendConfig::read(&value, &pointer)?;
+    let mut backend = value.clone();
+    let registrar = registrar(&value);
+    backend.as_object_mut().and_then(|fields| fields.remove(REGISTRAR));
+    let config = BackendConfig::read(&backend, &pointer)?;
     if *config.name != *document.name {
         return Err(wrong(format!("calls itself {:?}", config.name), "the name that it is stored under"));
     }
-    let config = BackendConfig { is_registered: true, ..config };
+    let config = BackendConfig { registrar: Some(registrar), ..config };
     Ok(Registration { config: Arc::new(config), document: Arc::new(value), revision: document.revision })
 }
 

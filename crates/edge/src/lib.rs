@@ -1,10 +1,10 @@
 //! The TCP edge: each connection goes to the best backend by its client's place, the backend's place and its load.
 //!
 //! ```text
-//!   accept ─> PROXY header ─> TLS or server name ─> place ──────────> connect ─> relay ──> account
-//!             (if behind one)  (if configured)      where is it from?   up to 3    bytes both   counters,
-//!                                                   affinity, score,    backends   ways, half-  log line
-//!                                                   a reserved place               close
+//!   accept ─> PROXY header ─> TLS or server name ─> limits ────> place ──────────> connect ─> relay ──> account
+//!             (if behind one)  (if configured)      policies of   where is it from?   up to 3    bytes both   counters,
+//!                                                   the listener  affinity, score,    backends   ways, half-  log line
+//!                                                                 a reserved place               close
 //! ```
 //!
 //! The rules are functions in `algorithms::balance`, and what is known of a backend is in `upstream`; here are the
@@ -14,15 +14,19 @@
 
 pub mod config;
 pub mod decisions;
+pub mod dns;
 pub mod documents;
 pub mod explain;
 pub mod geo;
+pub mod limits;
 pub mod registration;
 pub mod service;
 pub mod stats;
 
+mod arrival;
 mod backend;
 mod checks;
+mod pacing;
 mod pool;
 mod relay;
 mod session;

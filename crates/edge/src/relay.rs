@@ -25,7 +25,7 @@ use tidegate_net::tls::TlsStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::splice::Pipe;
+use crate::splice::{PIPE_BYTES, Pipe};
 
 /// Bytes that are read at once, and that a direction keeps at most.
 pub(crate) const BUFFER: usize = 16 << 10;
@@ -114,6 +114,10 @@ pub(crate) struct Relay<C> {
     started: Instant,
     active: Instant,
     patience: Patience,
+    /// Bytes that may still be read.
+    allowance: u64,
+    /// Whether the direction to the client has the first turn, so that neither takes all of the allowance.
+    is_client_next: bool,
 }
 
 /// Which side of a direction failed.
@@ -148,7 +152,25 @@ impl<C: Side> Relay<C> {
         let now = monotonic();
         let to_backend = Direction { bytes: from_client as u64, kept: first.into(), ..Direction::default() };
         let (to_client, timer) = (Direction::default(), LazyTimer::default());
-        Self { client, backend, to_backend, to_client, timer, started: now, active: now, patience }
+        let (started, active, allowance) = (now, now, u64::MAX);
+        Self {
+            client,
+            backend,
+            to_backend,
+            to_client,
+            timer,
+            started,
+            active,
+            patience,
+            allowance,
+            is_client_next: false,
+        }
+    }
+
+    /// How many bytes may still be read from both sides together; without limits more than will ever come. Whoever
+    /// adds some when there were none polls again.
+    pub(crate) fn allowance(&mut self) -> &mut u64 {
+        &mut self.allowance
     }
 
     /// Bytes that went to the backend, and to the client.
@@ -164,17 +186,14 @@ impl<C: Side> Relay<C> {
     /// Passes bytes on. Ready at the end.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let before = self.bytes();
-        let up = self.to_backend.poll(&mut self.client, &mut self.backend, cx);
-        let up = up.map_err(|failure| match failure {
-            Failure::Reader(error) => End::ClientBroke(error),
-            Failure::Writer(error) => End::BackendBroke(error),
-        });
-        let down = self.to_client.poll(&mut self.backend, &mut self.client, cx);
-        let down = down.map_err(|failure| match failure {
-            Failure::Reader(error) => End::BackendBroke(error),
-            Failure::Writer(error) => End::ClientBroke(error),
-        });
-        match (up, down) {
+        let (one, other) = if self.is_client_next {
+            let down = self.poll_to_client(cx);
+            (down, self.poll_to_backend(cx))
+        } else {
+            let up = self.poll_to_backend(cx);
+            (up, self.poll_to_client(cx))
+        };
+        match (one, other) {
             (Poll::Ready(Err(end)), _) | (_, Poll::Ready(Err(end))) => {
                 self.break_off();
                 return Poll::Ready(end);
@@ -184,12 +203,29 @@ impl<C: Side> Relay<C> {
         }
         if self.bytes() != before {
             self.active = monotonic();
+            self.is_client_next = !self.is_client_next;
         }
         let idle = self.active + self.patience.idle;
         let longest = self.patience.longest.map(|longest| self.started + longest);
         let deadline = longest.map_or(idle, |longest| idle.min(longest));
         ready!(self.timer.poll(cx, deadline));
         Poll::Ready(if longest.is_some_and(|longest| longest <= idle) { End::Longest } else { End::Idle })
+    }
+
+    fn poll_to_backend(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let up = self.to_backend.poll(&mut self.client, &mut self.backend, &mut self.allowance, cx);
+        up.map_err(|failure| match failure {
+            Failure::Reader(error) => End::ClientBroke(error),
+            Failure::Writer(error) => End::BackendBroke(error),
+        })
+    }
+
+    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let down = self.to_client.poll(&mut self.backend, &mut self.client, &mut self.allowance, cx);
+        down.map_err(|failure| match failure {
+            Failure::Reader(error) => End::BackendBroke(error),
+            Failure::Writer(error) => End::ClientBroke(error),
+        })
     }
 
     /// Has each socket that is still owed bytes end with a reset, which does not look like the last byte.
@@ -207,6 +243,7 @@ impl Direction {
         &mut self,
         reader: &mut R,
         writer: &mut W,
+        allowance: &mut u64,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         loop {
@@ -218,17 +255,30 @@ impl Direction {
                 }
                 return Poll::Ready(Ok(()));
             }
+            if *allowance == 0 {
+                ready!(self.poll_empty_pipe(writer, cx)).map_err(Failure::Writer)?;
+                return Poll::Pending;
+            }
             if self.full_reads >= BULK && reader.is_plain() && writer.is_plain() {
                 if self.pipe.is_none() {
                     self.pipe = Pipe::take();
                 }
                 if self.pipe.is_some() {
-                    ready!(self.poll_splice(reader, writer, cx))?;
+                    ready!(self.poll_splice(reader, writer, allowance, cx))?;
                     continue;
                 }
             }
-            ready!(self.poll_copy(reader, writer, cx))?;
+            ready!(self.poll_copy(reader, writer, allowance, cx))?;
         }
+    }
+
+    /// Empties the pipe, if there is one, and gives it back.
+    fn poll_empty_pipe<W: Side>(&mut self, writer: &W, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(pipe) = &mut self.pipe {
+            ready!(pipe.poll_drain(writer.socket(), cx))?;
+            self.pipe = None;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Writes what was kept, until the writer's socket has it. Nothing is owned any more then.
@@ -256,10 +306,12 @@ impl Direction {
         &mut self,
         reader: &mut R,
         writer: &mut W,
+        allowance: &mut u64,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         SHARED.with_borrow_mut(|shared| {
-            let mut buffer = ReadBuf::new(shared);
+            let most = at_most(*allowance, BUFFER);
+            let mut buffer = ReadBuf::new(&mut shared[..most]);
             ready!(Pin::new(reader).poll_read(cx, &mut buffer)).map_err(Failure::Reader)?;
             let bytes = buffer.filled();
             if bytes.is_empty() {
@@ -267,7 +319,12 @@ impl Direction {
                 return Poll::Ready(Ok(()));
             }
             self.bytes += bytes.len() as u64;
-            self.full_reads = if bytes.len() == BUFFER { self.full_reads.saturating_add(1) } else { 0 };
+            *allowance -= bytes.len() as u64;
+            if bytes.len() < most {
+                self.full_reads = 0;
+            } else if most == BUFFER {
+                self.full_reads = self.full_reads.saturating_add(1);
+            }
             let written = match Pin::new(&mut *writer).poll_write(cx, bytes) {
                 Poll::Ready(written) => written.map_err(Failure::Writer)?,
                 Poll::Pending => 0,
@@ -285,19 +342,22 @@ impl Direction {
         &mut self,
         reader: &R,
         writer: &W,
+        allowance: &mut u64,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
+        let most = at_most(*allowance, PIPE_BYTES);
         let Some(pipe) = &mut self.pipe else { return Poll::Ready(Ok(())) };
         ready!(pipe.poll_drain(writer.socket(), cx)).map_err(Failure::Writer)?;
-        match pipe.poll_fill(reader.socket(), cx) {
+        match pipe.poll_fill(reader.socket(), most, cx) {
             Poll::Ready(Ok(0)) => {
                 self.pipe = None;
                 self.has_ended = true;
             }
             Poll::Ready(Ok(count)) => {
                 self.bytes += count as u64;
+                *allowance -= count as u64;
                 ready!(pipe.poll_drain(writer.socket(), cx)).map_err(Failure::Writer)?;
-                if count < BUFFER / 4 {
+                if count < most.min(BUFFER / 4) {
                     self.full_reads = 0;
                     self.pipe = None;
                 }
@@ -310,4 +370,9 @@ impl Direction {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// An allowance as a length, of no more than `most`.
+fn at_most(allowance: u64, most: usize) -> usize {
+    usize::try_from(allowance).map_or(most, |allowance| allowance.min(most))
 }

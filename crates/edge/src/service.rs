@@ -24,12 +24,13 @@ use tidegate_net::tls::Tls;
 use tidegate_upstream::connect::Resolver;
 use tokio::runtime;
 
+use crate::arrival;
 use crate::backend::EdgeBackend;
 use crate::checks;
 use crate::config::{BackendConfig, EdgeConfig, ListenerConfig};
 use crate::decisions::DecisionRing;
 use crate::geo::Database;
-use crate::session;
+use crate::limits::Limits;
 use crate::site::Site;
 use crate::stats::{AffinityStats, ListenerStats};
 
@@ -143,7 +144,7 @@ impl Edge {
     #[must_use]
     pub fn registered(&self) -> Vec<RegisteredBackend> {
         let (site, now) = (self.site(), self.tick());
-        let ours = site.backends().filter(|backend| backend.config.is_registered);
+        let ours = site.backends().filter(|backend| backend.config.registrar.is_some());
         let report = |backend: &Arc<EdgeBackend>| RegisteredBackend {
             config: Arc::clone(&backend.config),
             is_healthy: backend.known.backend.is_usable(now),
@@ -235,13 +236,21 @@ pub struct EdgeListener {
     /// Its address, for metrics, logs and decisions.
     pub(crate) label: Arc<str>,
     pub(crate) affinity: AffinityShards,
+    /// What decides its policies.
+    pub(crate) limits: Arc<dyn Limits>,
     stats: ListenerStats,
 }
 
 impl EdgeListener {
-    /// A listener of `edge` that is bound at `listeners`.
+    /// A listener of `edge` that is bound at `listeners`; `limits` decides its policies.
     #[must_use]
-    pub fn new(edge: Arc<Edge>, config: ListenerConfig, gate: Gate, listeners: &Listeners) -> Arc<Self> {
+    pub fn new(
+        edge: Arc<Edge>,
+        config: ListenerConfig,
+        gate: Gate,
+        listeners: &Listeners,
+        limits: Arc<dyn Limits>,
+    ) -> Arc<Self> {
         let address = listeners.address();
         let idle = u64::try_from(config.affinity_idle.as_nanos()).unwrap_or(u64::MAX);
         Arc::new(Self {
@@ -252,6 +261,7 @@ impl EdgeListener {
             address,
             label: address.to_string().into(),
             affinity: AffinityShards::new(idle),
+            limits,
             stats: ListenerStats::default(),
             config,
         })
@@ -281,7 +291,7 @@ impl EdgeListener {
             let listener = Arc::clone(self);
             cores.spawn_on(core, async move {
                 let serve = |stream, peer, held| {
-                    drop(tokio::spawn(session::serve(Arc::clone(&listener), stream, peer, core, held)));
+                    drop(tokio::spawn(arrival::serve(Arc::clone(&listener), stream, peer, core, held)));
                 };
                 if let Err(error) = accept(socket, &listener.gate, core, serve).await {
                     tracing::error!(listener = %listener.address, %error, "cannot watch a listening socket");

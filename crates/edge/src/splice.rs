@@ -25,7 +25,7 @@ pub(crate) const MAX_PIPES: usize = 256;
 const MAX_KEPT: usize = 64;
 
 /// Most bytes that are moved at once: what a pipe holds.
-const PIPE_BYTES: usize = 64 << 10;
+pub(crate) const PIPE_BYTES: usize = 64 << 10;
 
 thread_local! {
     static KEPT: RefCell<Vec<(OwnedFd, OwnedFd)>> = const { RefCell::new(Vec::new()) };
@@ -52,14 +52,19 @@ impl Pipe {
         Some(Self { ends: Some(ends), held: 0 })
     }
 
-    /// Fills the pipe from `from`: how many bytes came, 0 at the end of the stream.
-    pub(crate) fn poll_fill(&mut self, from: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// Fills the pipe with at most `most` bytes from `from`: how many came, 0 at the end of the stream.
+    pub(crate) fn poll_fill(
+        &mut self,
+        from: &TcpStream,
+        most: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         let Some((_, into)) = &self.ends else { return Poll::Ready(Ok(0)) };
         loop {
             ready!(from.poll_read_ready(cx))?;
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
             let moved = from.try_io(Interest::READABLE, || {
-                splice(from, None, into, None, PIPE_BYTES, flags).map_err(io::Error::from)
+                splice(from, None, into, None, most, flags).map_err(io::Error::from)
             });
             match moved {
                 Ok(count) => {

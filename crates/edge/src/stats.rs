@@ -20,17 +20,29 @@ pub enum Refusal {
     Unproxied,
     /// Its TLS handshake failed.
     Handshake,
+    /// A policy's limit is used up.
+    Quota,
+    /// None of the listener's policies applies to it, and such connections are denied.
+    NoMatch,
+    /// A policy that the listener lists is not in force.
+    NoPolicy,
+    /// The limiter gave no answer.
+    NoAnswer,
 }
 
 impl Refusal {
     /// Every reason, in order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 10] = [
         Self::NoBackend,
         Self::Full,
         Self::Unreachable,
         Self::NoServerName,
         Self::Unproxied,
         Self::Handshake,
+        Self::Quota,
+        Self::NoMatch,
+        Self::NoPolicy,
+        Self::NoAnswer,
     ];
 
     /// Its word in metrics, logs and decisions.
@@ -43,6 +55,10 @@ impl Refusal {
             Self::NoServerName => "no_server_name",
             Self::Unproxied => "unproxied",
             Self::Handshake => "handshake",
+            Self::Quota => "quota",
+            Self::NoMatch => "no_match",
+            Self::NoPolicy => "no_policy",
+            Self::NoAnswer => "no_answer",
         }
     }
 }
@@ -58,6 +74,8 @@ pub struct ListenerStats {
     pub affine: AtomicU64,
     /// Further backends that were tried for a connection.
     pub retries: AtomicU64,
+    /// Times that a connection waited for its limits of bytes.
+    pub waits: AtomicU64,
     /// By [`Refusal`], in order.
     pub refused: [AtomicU64; Refusal::ALL.len()],
     /// Bytes in both directions.

@@ -104,3 +104,38 @@ fn server_names_lead_to_apps_and_the_backend_gets_every_byte() {
     assert_eq!(name_of(&mut plain, 4), "");
     assert_eq!(running.listener.stats().refused[Refusal::NoServerName as usize].load(Relaxed), 1);
 }
+
+#[test]
+fn a_client_that_asks_for_two_servers_is_known_by_each() {
+    // They read the hello and say who they are.
+    let of = |name: &'static str| {
+        backend(move |mut stream| {
+            let mut first = vec![0; hello("a.example").len()];
+            if stream.read_exact(&mut first).is_ok() && stream.write_all(name.as_bytes()).is_ok() {
+                drop(stream.read_to_end(&mut Vec::new()));
+            }
+        })
+    };
+    let backends = [unchecked("one", of("one")), unchecked("two", of("two"))];
+    let running = start(json!({"affinity": "server_name"}), &backends, &[]);
+    let visit = |name: &str| {
+        let mut client = connect(running.address);
+        client.write_all(&hello(name)).unwrap();
+        let backend = name_of(&mut client, 3);
+        (client, backend)
+    };
+    let stats = running.listener.stats();
+    // The first goes to the first, the second to the one that has fewer.
+    let (first, second) = (visit("a.example"), visit("b.example"));
+    assert_eq!((&*first.1, &*second.1), ("one", "two"));
+    drop(first);
+    drop(second);
+    support::until("both have left", || stats.open.load(Relaxed) == 0);
+    for (name, backend) in [("b.example", "two"), ("a.example", "one"), ("B.Example", "two")] {
+        let (client, found) = visit(name);
+        assert_eq!(found, backend, "{name}");
+        drop(client);
+        support::until("it has left", || stats.open.load(Relaxed) == 0);
+    }
+    assert_eq!(stats.affine.load(Relaxed), 3);
+}

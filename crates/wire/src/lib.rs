@@ -2,6 +2,7 @@
 
 pub mod bodies;
 pub mod client_hello;
+pub mod dns;
 pub mod envoy_limits;
 pub mod http1;
 pub mod metrics;

@@ -65,8 +65,8 @@ pub struct BackendConfig {
     pub slow_start: u64,
     /// How it is checked; `None`: it is not.
     pub check: Option<CheckConfig>,
-    /// Whether it registered itself, which no document says.
-    pub is_registered: bool,
+    /// The number of the node where it registered itself, if it did; 0 where nodes share nothing.
+    pub registrar: Option<u32>,
 }
 
 /// How a backend is checked.
@@ -155,7 +155,7 @@ impl BackendConfig {
                 drain,
                 slow_start,
                 check,
-                is_registered: false,
+                registrar: None,
             }),
             _ => Err(reader.mistakes),
         }

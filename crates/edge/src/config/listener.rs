@@ -14,10 +14,12 @@ use tidegate_wire::proxy_protocol::Version;
 use super::{DEFAULT_APP, optional_name};
 
 /// The keys of a listener.
-pub const LISTENER_KEYS: [&str; 15] = [
+pub const LISTENER_KEYS: [&str; 17] = [
     "listen",
     "app",
     "server_names",
+    "policies",
+    "byte_policies",
     "affinity",
     "affinity_seconds",
     "spill",
@@ -34,6 +36,8 @@ pub const LISTENER_KEYS: [&str; 15] = [
 
 const NAME_KEYS: [&str; 2] = ["names", "app"];
 
+/// Most policies of each list.
+const MAX_POLICIES: usize = 32;
 /// Most networks of proxies in front of a listener.
 const MAX_NETWORKS: usize = 100;
 /// Most entries of `server_names`, and most names of one.
@@ -50,6 +54,10 @@ pub struct ListenerConfig {
     pub app: Arc<str>,
     /// Apps by the server name that TLS asks for, which is read without decrypting. Empty: it is not looked at.
     pub server_names: Arc<[ServerNames]>,
+    /// The policies that each connection is charged under, one unit each.
+    pub policies: Vec<Arc<str>>,
+    /// The policies that bytes in both directions are charged under, a unit for each byte.
+    pub byte_policies: Vec<Arc<str>>,
     /// What a client is known again by.
     pub affinity: Affinity,
     /// How long a client that does not come back is remembered.
@@ -124,6 +132,8 @@ impl ListenerConfig {
             listen,
             app: DEFAULT_APP.into(),
             server_names: Arc::default(),
+            policies: Vec::new(),
+            byte_policies: Vec::new(),
             affinity: Affinity::default(),
             affinity_idle: Duration::from_secs(600),
             spill: Spill::default(),
@@ -153,6 +163,8 @@ impl ListenerConfig {
         let read = Self {
             app: optional_name(&mut reader, "app").unwrap_or(base.app),
             server_names: server_names(&mut reader, pointer).into(),
+            policies: policies(&mut reader, "policies"),
+            byte_policies: policies(&mut reader, "byte_policies"),
             affinity: reader.choice("affinity", "\"off\", \"address\", \"server_name\"").unwrap_or_default(),
             affinity_idle: seconds(&mut reader, "affinity_seconds", 1.0).unwrap_or(base.affinity_idle),
             spill: reader.choice("spill", "\"never\", \"at-soft\", \"at-hard\"").unwrap_or_default(),
@@ -227,6 +239,10 @@ fn listen(reader: &mut DocumentReader<'_>) -> Option<SocketAddr> {
         reader.mistake("listen", format!("is {}", shown(value)), ADDRESS);
     }
     address
+}
+
+fn policies(reader: &mut DocumentReader<'_>, field: &str) -> Vec<Arc<str>> {
+    reader.texts(field, MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect()
 }
 
 fn file(reader: &mut DocumentReader<'_>, field: &str) -> Option<PathBuf> {

@@ -12,11 +12,13 @@
 //! name, so that nobody can point it elsewhere afterwards.
 //!
 //! Where nodes share their configuration, a backend registers at one of them and is in force at all; it sends its
-//! heartbeats to that one.
+//! heartbeats to that one, which removes it when they do not come. When that node is gone, each of the others gives the
+//! backend as long again to register with one of them.
 
 mod registry;
 mod rules;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -73,8 +75,14 @@ pub trait RegistrationStore: fmt::Debug + Send + Sync + 'static {
     /// Stores the document of a backend, unless the same one is there. `actor` is for the audit log.
     fn put<'a>(&'a self, name: &'a str, document: Value, actor: &'a str) -> Stored<'a>;
 
-    /// Removes it, if it is there.
-    fn remove<'a>(&'a self, name: &'a str, actor: &'a str) -> Stored<'a>;
+    /// Removes it, if it is there; with `registrar`, only if it is still registered at that node.
+    fn remove<'a>(&'a self, name: &'a str, registrar: Option<u32>, actor: &'a str) -> Stored<'a>;
+
+    /// The number of this node among those that share what is stored.
+    fn own(&self) -> u32;
+
+    /// Those of them that are there; `None` while nobody knows.
+    fn nodes(&self) -> Option<Arc<HashSet<u32>>>;
 }
 
 /// Who may ask.

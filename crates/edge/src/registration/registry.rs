@@ -1,6 +1,10 @@
 //! Who has registered, and when it was last heard of.
+//!
+//! A node counts for the backends that registered with it. Of a node that is gone, each other one counts for its
+//! backends, from the moment when it notices; the first to have waited long enough removes them, unless they have
+//! registered elsewhere meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,9 +21,17 @@ use crate::service::{Edge, RegisteredBackend};
 /// What the audit log calls who removes backends that were not heard of.
 const EXPIRY: &str = "heartbeat";
 
+/// How much longer a backend may be silent whose node is gone, in nanoseconds: nodes seem to be gone for a moment when
+/// they connect to the database again.
+const ABSENCE: u64 = 15 * SECOND;
+
+/// The number of a node that shares nothing.
+const ALONE: u32 = 0;
+
 /// Who was heard of when. It lives as long as the process.
 #[derive(Debug)]
 pub struct Registry {
+    edge: Arc<Edge>,
     store: Arc<dyn RegistrationStore>,
     clock: Clock,
     /// Nanoseconds after which a backend that was not heard of is removed.
@@ -31,22 +43,40 @@ pub struct Registry {
 struct Heard {
     first: Tick,
     last: Tick,
+    /// Where it registered: here, unless that node is gone.
+    registrar: u32,
 }
 
 impl Registry {
-    /// A registry that removes what was not heard of for `ttl`. `known` are the backends that registered here before
-    /// this process started: they have as long to be heard of.
+    /// A registry of the backends of `edge` that removes what was not heard of for `ttl`. Those that registered before
+    /// this process started have as long to be heard of.
     #[must_use]
-    pub fn new(
-        store: Arc<dyn RegistrationStore>,
-        clock: Clock,
-        ttl: Duration,
-        known: impl IntoIterator<Item = Arc<str>>,
-    ) -> Self {
-        let now = clock.tick();
-        let heard = known.into_iter().map(|name| (Box::from(&*name), Heard { first: now, last: now }));
+    pub fn new(edge: Arc<Edge>, store: Arc<dyn RegistrationStore>, clock: Clock, ttl: Duration) -> Self {
         let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
-        Self { store, clock, ttl, heard: Mutex::new(heard.collect()) }
+        let registry = Self { edge, store, clock, ttl, heard: Mutex::default() };
+        registry.take_stock();
+        registry
+    }
+
+    /// Has those that are this node's to watch counted from now on: those that registered here, and those whose node
+    /// is gone. Others are not counted any more.
+    fn take_stock(&self) {
+        let (own, Some(present)) = (self.own(), self.store.nodes()) else { return };
+        // Whoever registers is in force before it is counted, so nobody is missed under this lock.
+        let mut heard = self.heard();
+        let registered = self.edge.registered();
+        let registrar = |backend: &RegisteredBackend| backend.config.registrar.unwrap_or(own);
+        let is_ours = |node: u32| node == own || !present.contains(&node);
+        let ours: HashMap<&str, u32> = registered
+            .iter()
+            .map(|backend| (&*backend.config.name, registrar(backend)))
+            .filter(|(_, node)| is_ours(*node))
+            .collect();
+        let now = self.clock.tick();
+        heard.retain(|name, heard| ours.get(&**name) == Some(&heard.registrar));
+        for (name, registrar) in ours {
+            heard.entry(name.into()).or_insert(Heard { first: now, last: now, registrar });
+        }
     }
 
     pub(super) async fn register(&self, name: &str, document: Value, actor: &str) -> Result<(), StoreError> {
@@ -57,23 +87,30 @@ impl Registry {
         self.store.put(name, document, actor).await?;
         let now = self.clock.tick();
         let mut heard = self.heard();
-        heard.entry(name.into()).or_insert(Heard { first: now, last: now }).last = now;
+        let registrar = self.own();
+        let entry = heard.entry(name.into()).or_insert(Heard { first: now, last: now, registrar });
+        (entry.last, entry.registrar) = (now, registrar);
         Ok(())
     }
 
     /// Takes note that a backend is there. False: it is not registered here.
     pub(super) fn heartbeat(&self, name: &str) -> bool {
-        let now = self.clock.tick();
+        let (now, own) = (self.clock.tick(), self.own());
         let mut heard = self.heard();
-        let Some(known) = heard.get_mut(name) else { return false };
+        let Some(known) = heard.get_mut(name).filter(|known| known.registrar == own) else { return false };
         known.last = now;
         true
     }
 
     pub(super) async fn remove(&self, name: &str, actor: &str) -> Result<(), StoreError> {
-        self.store.remove(name, actor).await?;
+        self.store.remove(name, None, actor).await?;
         self.heard().remove(name);
         Ok(())
+    }
+
+    /// The number of this node.
+    fn own(&self) -> u32 {
+        self.store.own()
     }
 
     /// A backend as the API describes it. Of one that registered at another node the times are not known.
@@ -108,19 +145,30 @@ impl Registry {
             Duration::from_nanos(self.ttl / 10).clamp(Duration::from_millis(50), Duration::from_secs(5));
         loop {
             sleep(every).await;
-            let now = self.clock.tick();
-            let is_silent = |heard: &Heard| now.since(heard.last) >= self.ttl;
-            let mut silent: Vec<Box<str>> = Vec::new();
+            self.take_stock();
+            let (now, own) = (self.clock.tick(), self.own());
+            let is_silent = |heard: &Heard| {
+                let more = if heard.registrar == own { 0 } else { ABSENCE };
+                now.since(heard.last) >= self.ttl.saturating_add(more)
+            };
+            let mut silent: Vec<(Box<str>, u32)> = Vec::new();
+            let heard = self.heard().clone();
             silent.extend(
-                self.heard().iter().filter(|(_, heard)| is_silent(heard)).map(|(name, _)| name.clone()),
+                heard
+                    .into_iter()
+                    .filter(|(_, heard)| is_silent(heard))
+                    .map(|(name, it)| (name, it.registrar)),
             );
-            for name in silent {
+            for (name, registrar) in silent {
                 // It may have been heard of while others were removed.
                 if !self.heard().get(&name).is_some_and(is_silent) {
                     continue;
                 }
-                match self.remove(&name, EXPIRY).await {
-                    Ok(()) => tracing::warn!(backend = %name, "a backend is gone: it sent no heartbeat"),
+                match self.store.remove(&name, Some(registrar), EXPIRY).await {
+                    Ok(()) => {
+                        self.heard().remove(&name);
+                        tracing::warn!(backend = %name, "a backend is gone: it sent no heartbeat");
+                    }
                     Err(error) => tracing::error!(backend = %name, %error, "a backend cannot be removed"),
                 }
             }
@@ -181,16 +229,24 @@ impl RegistrationStore for MemoryStore {
                     accepted: "a name of its own".to_owned(),
                 }]));
             }
-            let config = Arc::new(BackendConfig { is_registered: true, ..config });
+            let config = Arc::new(BackendConfig { registrar: Some(ALONE), ..config });
             self.change(actor, name, |registered| drop(registered.insert(name.to_owned(), config)));
             Ok(())
         })
     }
 
-    fn remove<'a>(&'a self, name: &'a str, actor: &'a str) -> Stored<'a> {
+    fn remove<'a>(&'a self, name: &'a str, _registrar: Option<u32>, actor: &'a str) -> Stored<'a> {
         Box::pin(async move {
             self.change(actor, name, |registered| drop(registered.remove(name)));
             Ok(())
         })
+    }
+
+    fn own(&self) -> u32 {
+        ALONE
+    }
+
+    fn nodes(&self) -> Option<Arc<HashSet<u32>>> {
+        Some(Arc::new([ALONE].into()))
     }
 }

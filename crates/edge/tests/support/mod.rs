@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_edge::config::{EdgeConfig, ListenerConfig, check};
+use tidegate_edge::limits::Unlimited;
 use tidegate_edge::service::{Edge, EdgeListener};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
@@ -73,7 +74,7 @@ pub fn start(listener: Value, backends: &[Value], places: &[Value]) -> Running {
     let trusted = &listener.proxy_protocol_from;
     let sockets = sockets.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
     let address = sockets.address();
-    let listener = EdgeListener::new(edge.clone(), listener, gate, &sockets);
+    let listener = EdgeListener::new(edge.clone(), listener, gate, &sockets, Arc::new(Unlimited));
     listener.start(&cores, sockets);
     drain.advance(Stage::Ready);
     Running { edge, listener, address, drain, cores: Some(cores) }

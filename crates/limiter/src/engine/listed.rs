@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::applying::{Applying, counter};
+use tidegate_algorithms::limit::Limit;
+use tidegate_algorithms::policy::Mode;
+
+use super::applying::{Applying, charges, counter};
 use super::{Ask, Engine, check};
 use crate::decision::Decision;
 use crate::error::AskError;
@@ -20,6 +23,42 @@ impl Engine {
         let applying = listed(&set, policies, ask, &mut keys);
         let asked = self.asked(ask, &set, applying);
         self.settle(&asked, &keys).await
+    }
+
+    /// As [`Engine::decide_under`], for as much of the cost as the enforced policies can hold at once: the decision,
+    /// and the cost that it is about.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub async fn decide_up_to(
+        &self,
+        policies: &[Arc<str>],
+        ask: &Ask<'_>,
+    ) -> Result<(Decision, u64), AskError> {
+        check(&ask.attributes, ask.cost)?;
+        let (set, mut keys) = (self.set.load(), Vec::with_capacity(64));
+        let applying = listed(&set, policies, ask, &mut keys);
+        let is_enforced =
+            |applies: &&Applying<'_>| set.policies()[applies.index].policy.mode == Mode::Enforce;
+        let quotas = applying.iter().filter(is_enforced).map(|applies| applies.limit.quota());
+        // A quota of 0 denies a cost of 1; a cost of 0 would be a peek.
+        let cost = quotas.min().map_or(ask.cost, |quota| ask.cost.min(quota.max(1)));
+        let ask = Ask { cost, ..*ask };
+        let asked = self.asked(&ask, &set, applying);
+        Ok((self.settle(&asked, &keys).await?, cost))
+    }
+
+    /// As [`Engine::refund`], under those of `policies` that apply.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub async fn refund_under(&self, policies: &[Arc<str>], ask: &Ask<'_>) -> Result<(), AskError> {
+        check(&ask.attributes, ask.cost)?;
+        let (set, mut keys) = (self.set.load_full(), Vec::with_capacity(64));
+        let mut applying = listed(&set, policies, ask, &mut keys);
+        applying.retain(|applies| !matches!(applies.limit, Limit::Concurrency(_)));
+        let charges = charges(&set, &applying, &keys, ask.cost);
+        Ok(self.counters.refund(self.clock.now(), &charges).await?)
     }
 }
 

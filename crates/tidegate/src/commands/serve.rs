@@ -148,13 +148,16 @@ fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
         let scheme = format!("http{}", s(Listener::Gateway(place)));
         writeln!(out, "  gateway        {scheme}://{address}")?;
     }
-    let EdgeAddresses { listeners, registration } = app.edge_addresses();
+    let EdgeAddresses { listeners, registration, names } = app.edge_addresses();
     for (place, address) in listeners.iter().enumerate() {
         let scheme = if s(Listener::Edge(place)).is_empty() { "tcp" } else { "tls" };
         writeln!(out, "  edge           {scheme}://{address}")?;
     }
     if let Some(address) = registration {
         writeln!(out, "  registration   http://{address}")?;
+    }
+    if let Some(address) = names {
+        writeln!(out, "  names          dns://{address}")?;
     }
     writeln!(out, "try it:")?;
     writeln!(out, "  curl -X POST {http}/api/v1/ratelimit \\")?;

@@ -15,7 +15,7 @@ choice! {
 }
 
 choice! {
-    /// What a route answers that lists a policy which is not in force.
+    /// What becomes of traffic for which a policy is listed that is not in force.
     OnMissingPolicy {
         /// It is served without it.
         Allow = "allow",

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use tidegate_algorithms::policy::Mistake as DocumentMistake;
@@ -15,7 +16,7 @@ use super::document::Document;
 use super::gateway::GatewayListener;
 use super::mistake::{Found, Origin, path};
 use super::policies::Checker;
-use super::{Settings, gateway};
+use super::{Settings, gateway, listen_addresses};
 
 /// The table that holds the lists, beside its settings.
 pub(super) const TABLE: &str = "edge";
@@ -58,6 +59,8 @@ pub(super) fn check(
     });
     let pointer = format!("/{TABLE}/{LISTENERS}");
     let read = each(&pointer, &listeners, MAX_LISTENERS, &mut mistakes, ListenerConfig::read);
+    let declared = gateway::declared(document);
+    let listable = gateway::listable(&declared);
     let mut taken = taken(settings, gateway);
     let (mut listeners, mut origins) = (Vec::new(), Vec::new());
     for (index, listener) in read {
@@ -72,6 +75,7 @@ pub(super) fn check(
                 taken.insert(listener.listen, path(&format!("{at}/listen")));
             }
         }
+        mistakes.extend(strange_policies(&listener, &at, &listable));
         origins.push(checker.document.locate(&at));
         listeners.push(listener);
     }
@@ -86,16 +90,24 @@ pub(super) fn check(
     FileEdge { layer, listeners, origins }
 }
 
+/// The policies that a listener lists and the file does not have.
+fn strange_policies(listener: &ListenerConfig, at: &str, listable: &[&str]) -> Vec<DocumentMistake> {
+    let lists = [("policies", &listener.policies), ("byte_policies", &listener.byte_policies)];
+    let each = lists
+        .into_iter()
+        .flat_map(|(key, names)| names.iter().enumerate().map(move |(index, name)| (key, index, name)));
+    let strange = each.filter(|(.., name)| !listable.contains(&&***name));
+    let mistake = |(key, index, name): (&str, usize, &Arc<str>)| DocumentMistake {
+        pointer: format!("{at}/{key}/{index}"),
+        problem: format!("is {name:?}, which is no policy of the file"),
+        accepted: format!("one of {}", listable[..listable.len().min(20)].join(", ")),
+    };
+    strange.map(mistake).collect()
+}
+
 /// The addresses of the other listeners, and whose they are.
 fn taken(settings: &Settings, gateway: &[GatewayListener]) -> HashMap<SocketAddr, String> {
-    let own = [
-        ("http.listen", settings.http.listen),
-        ("grpc.listen", settings.grpc.listen),
-        ("resp.listen", settings.resp.listen),
-    ];
-    let api = settings.edge.api_listen.map(|address| ("edge.api_listen", address));
-    let intake = settings.intake.listen.map(|address| ("intake.listen", address));
-    let own = own.into_iter().chain(intake).chain(api).map(|(path, address)| (address, path.to_owned()));
+    let own = listen_addresses(settings).into_iter().map(|(path, address)| (address, path.to_owned()));
     let place = |(index, listener): (usize, &GatewayListener)| {
         (listener.listen, format!("{}.{}[{index}].listen", gateway::TABLE, gateway::LISTENERS))
     };
@@ -159,6 +171,8 @@ start, changed backends and places at once.
 | `listen` | required | an address and a port | address of the listener, which may be public |
 | `app` | `default` | a name | whose backends its connections go to |
 | `server_names` | none | a list of up to 1,000 `{ names = [...], app = \"...\" }` | apps by the server name that TLS asks for, read without decrypting; `*.` at the beginning of a name stands for one label or more; other names go to `app`; what is no TLS is closed |
+| `policies` | none | a list of up to 32 names of policies | what each connection is charged under, one unit each; a permit of a concurrency limit is held until the connection ends; a connection that is denied is closed |
+| `byte_policies` | none | a list of up to 32 names of policies | what the bytes of both directions are charged under, one unit each; connections whose bytes are used up wait |
 | `affinity` | `address` | off, address, server_name | what a client is known again by: its address (the /64 of an IPv6 one), alone or with the server name |
 | `affinity_seconds` | 600 | 1 to 86,400 | how long a client that does not come back is remembered |
 | `spill` | `at-hard` | never, at-soft, at-hard | when clients go to backends further away: never; when nearer ones are at their soft limits; when they are at their hard limits |

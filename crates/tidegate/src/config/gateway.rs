@@ -67,7 +67,7 @@ pub(super) fn check(document: &Document<'_>, settings: &Settings, found: &mut Fo
     let upstreams = checker.entries("upstream", tidegate_gateway::config::MAX_UPSTREAMS);
     let routes = checker.entries("route", tidegate_gateway::config::MAX_ROUTES);
     // A policy with a mistake is in the file all the same: a route to it has none of its own.
-    let declared = document.entries("policy").map(|entries| entries.values).unwrap_or_default();
+    let declared = declared(document);
     let layer = GatewayLayer::check(&upstreams.values, &routes.values, &listable(&declared));
     let layer = layer.unwrap_or_else(|mistakes| {
         checker.adopt(mistakes);
@@ -78,8 +78,13 @@ pub(super) fn check(document: &Document<'_>, settings: &Settings, found: &mut Fo
     FileGateway { layer, listeners, origins }
 }
 
-/// The policies that a route of the file may list.
-fn listable(declared: &[Json]) -> Vec<&str> {
+/// The policies that a file declares.
+pub(super) fn declared(document: &Document<'_>) -> Vec<Json> {
+    document.entries("policy").map(|entries| entries.values).unwrap_or_default()
+}
+
+/// The policies that a route or a listener of the file may list.
+pub(super) fn listable(declared: &[Json]) -> Vec<&str> {
     if declared.is_empty() {
         return vec![DEFAULT_POLICY];
     }

@@ -209,5 +209,6 @@ fn listen_addresses(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
     let intake = settings.intake.listen.map(|address| ("intake.listen", address));
     let admin = settings.admin.listen.map(|address| ("admin.listen", address));
     let api = settings.edge.api_listen.map(|address| ("edge.api_listen", address));
-    always.into_iter().chain(intake).chain(admin).chain(api).collect()
+    let names = settings.edge.dns_listen.map(|address| ("edge.dns_listen", address));
+    always.into_iter().chain(intake).chain(admin).chain(api).chain(names).collect()
 }

@@ -308,6 +308,12 @@ settings! {
         api_token: Option<Secret> = "", 16;
         /// Networks of the addresses that may register. None: any, but for loopback addresses, which may if the API listens on one, and link-local ones, which never may.
         api_allowed: Vec<Network> = "", ();
+        /// Address of the server of names, by UDP and TCP, which listens where there is an `[[edge.listener]]`; `"off"` or an empty text: nowhere.
+        dns_listen: Option<SocketAddr> = "", ();
+        /// Networks whose questions about names are answered, beside this machine's own.
+        dns_allowed: Vec<Network> = "", ();
+        /// What becomes of the connections of a listener that lists a policy which is not in force, since another node or a new file has taken it away: they are refused, or not limited by it.
+        on_missing_policy: OnMissingPolicy = "deny", ();
         /// How long a registered backend stays without a heartbeat.
         heartbeat_ttl: Duration = "1m", seconds(1)..=seconds(86_400);
     }

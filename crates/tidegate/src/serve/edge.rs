@@ -16,6 +16,7 @@ use std::time::Duration;
 use tidegate_access::tokens::TokensInForce;
 use tidegate_admin::{BuildInfo, Lifecycle, Metrics, Operator, Process, Readiness, Servers};
 use tidegate_edge::config::{EdgeConfig, ListenerConfig};
+use tidegate_edge::limits::Unlimited;
 use tidegate_edge::registration::{AddressRules, MemoryStore, RegistrationApi, Registry, TEMPLATES};
 use tidegate_edge::service::EdgeListener;
 use tidegate_net::accept::Gate;
@@ -92,12 +93,18 @@ impl EdgeApp {
         let served = ServedEdge::new(clock, &cores);
         let edge_gate = gate(OPERATOR_TEMPLATES, MAX_CONNECTIONS);
         let config = ListenerConfig::new(options.listen);
-        let listener = EdgeListener::new(Arc::clone(&served.edge), config, edge_gate.clone(), &sockets);
+        let listener = EdgeListener::new(
+            Arc::clone(&served.edge),
+            config,
+            edge_gate.clone(),
+            &sockets,
+            Arc::new(Unlimited),
+        );
         served.set_listeners(vec![Arc::clone(&listener)]);
         let region = options.region.as_deref().map(Arc::from);
         let base = EdgeConfig { region, ..EdgeConfig::default() };
         let store = Arc::new(MemoryStore::new(Arc::clone(&served.edge), base));
-        let registry = Arc::new(Registry::new(store, clock, HEARTBEAT_TTL, []));
+        let registry = Arc::new(Registry::new(Arc::clone(&served.edge), store, clock, HEARTBEAT_TTL));
         let allows_loopback = options.api.ip().to_canonical().is_loopback();
         let api = RegistrationApi {
             edge: Arc::clone(&served.edge),

@@ -21,6 +21,7 @@ impl Family for EdgeMetrics {
             return Ok(());
         }
         self.listeners(families)?;
+        self.names(families)?;
         let reports = self.0.edge.backends();
         states(families, &reports)?;
         counts(families, &reports)
@@ -28,6 +29,17 @@ impl Family for EdgeMetrics {
 }
 
 impl EdgeMetrics {
+    fn names(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Some(server) = self.0.names() else { return Ok(()) };
+        let stats = server.stats();
+        let help = "Questions about names, by what became of them";
+        families.counters("tidegate_edge_names", help, |series| {
+            series(&[("result", "answered")], stats.answered.load(Relaxed))?;
+            series(&[("result", "unlisted")], stats.unlisted.load(Relaxed))?;
+            series(&[("result", "malformed")], stats.malformed.load(Relaxed))
+        })
+    }
+
     fn listeners(&self, families: &mut Families<'_>) -> fmt::Result {
         let listeners = self.0.listeners();
         families.gauges("tidegate_edge_open", "Connections that have a backend", |series| {
@@ -49,6 +61,12 @@ impl EdgeMetrics {
                     series(&[("listener", it.label()), ("reason", reason.word())], count.load(Relaxed))
                 })
             })
+        })?;
+        let help = "Times that a connection waited for its limits of bytes";
+        families.counters("tidegate_edge_byte_waits", help, |series| {
+            listeners
+                .iter()
+                .try_for_each(|it| series(&[("listener", it.label())], it.stats().waits.load(Relaxed)))
         })?;
         let help = "Attempts at backends that failed; another one was tried for up to three";
         families.counters("tidegate_edge_failed_attempts", help, |series| {

@@ -1,6 +1,6 @@
 //! The edge's listeners, and what the admin API is told of it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -11,29 +11,36 @@ use serde_json::Value;
 use tidegate_admin::Servers;
 use tidegate_admin::api::{ExplainRoute, NoExplanation};
 use tidegate_control::Configuration;
-use tidegate_edge::documents::REGISTRATION;
+use tidegate_edge::dns::NameServer;
 use tidegate_edge::explain::{Question, explain};
 use tidegate_edge::geo::Database;
+use tidegate_edge::limits::Limits;
 use tidegate_edge::registration::{self, AddressRules, RegistrationApi, Registry};
 use tidegate_edge::service::{Edge, EdgeListener};
+use tidegate_limiter::engine::Engine;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
 use tidegate_net::http::{HttpConfig, Server};
-use tidegate_net::listen::Listeners;
-use tidegate_net::proxied::Proxied;
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::proxied::{Network, Proxied};
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 use tokio::time::MissedTickBehavior;
 
+use super::connection_limits::ConnectionLimits;
 use super::inherited::Inherited;
 use super::protocols::{Guards, tls_of};
 use super::registrations::{ByToken, ControlStore};
 use super::{StartError, permits_of_a_listener};
 use crate::config::watch::{Change, Stamp, stamp};
-use crate::config::{Config, Listener};
+use crate::config::{Config, Listener, OnMissingPolicy};
 
 /// How often the file of the database is looked at.
 const DATABASE_POLL: Duration = Duration::from_secs(2);
+
+/// Most connections that ask for names by TCP.
+const MAX_NAME_CONNECTIONS: usize = 64;
 
 /// A connection has no names of requests.
 const NO_REQUESTS: &[&str] = &["other"];
@@ -43,17 +50,30 @@ const NO_REQUESTS: &[&str] = &["other"];
 pub(super) struct ServedEdge {
     pub(super) edge: Arc<Edge>,
     listeners: OnceLock<Vec<Arc<EdgeListener>>>,
+    names: OnceLock<Arc<NameServer>>,
 }
 
 impl ServedEdge {
     pub(super) fn new(clock: Clock, cores: &Cores) -> Arc<Self> {
-        Arc::new(Self { edge: Arc::new(Edge::new(clock, cores)), listeners: OnceLock::new() })
+        let edge = Arc::new(Edge::new(clock, cores));
+        Arc::new(Self { edge, listeners: OnceLock::new(), names: OnceLock::new() })
     }
 
     /// Takes note of its listeners, once in a process's life.
     pub(super) fn set_listeners(&self, listeners: Vec<Arc<EdgeListener>>) {
         let is_first = self.listeners.set(listeners).is_ok();
         debug_assert!(is_first, "listeners are bound once");
+    }
+
+    /// Makes its server of names, once in a process's life and after its listeners are known.
+    fn set_names(&self, allowed: &[Network]) {
+        let listeners = self.listeners().to_vec();
+        self.names.get_or_init(|| NameServer::new(Arc::clone(&self.edge), listeners, allowed.to_vec()));
+    }
+
+    /// Its server of names, if it has one.
+    pub(super) fn names(&self) -> Option<&Arc<NameServer>> {
+        self.names.get()
     }
 
     /// None before they are bound, and where the file has none.
@@ -69,6 +89,8 @@ pub struct EdgeAddresses {
     pub listeners: Vec<SocketAddr>,
     /// The registration API.
     pub registration: Option<SocketAddr>,
+    /// The server of names.
+    pub names: Option<SocketAddr>,
 }
 
 /// Listeners with their sockets bound.
@@ -79,6 +101,15 @@ pub(super) struct EdgeServers {
     stats: Option<Arc<Stats>>,
     database: Option<(PathBuf, Stamp)>,
     api: Option<Api>,
+    names: Option<Names>,
+}
+
+/// The server of names, bound.
+#[derive(Debug)]
+struct Names {
+    udp: UdpSocket,
+    tcp: Listeners,
+    gate: Gate,
 }
 
 /// The registration API, bound.
@@ -96,14 +127,15 @@ impl EdgeServers {
     /// together.
     pub(super) fn bind(
         config: &Config,
-        (served, configuration): (&Arc<ServedEdge>, &Configuration),
+        (served, configuration, engine): (&Arc<ServedEdge>, &Configuration, &Arc<Engine>),
         workers: NonZeroUsize,
         gate: &Gate,
         guards: &Guards<'_>,
         inherited: &mut Inherited,
     ) -> Result<Self, StartError> {
-        let (sockets, stats, database, api) = (Vec::new(), None, None, None);
-        let mut servers = Self { served: Arc::clone(served), sockets, stats, database, api };
+        let (served_edge, sockets) = (Arc::clone(served), Vec::new());
+        let mut servers =
+            Self { served: served_edge, sockets, stats: None, database: None, api: None, names: None };
         if config.edge_listeners.is_empty() {
             return Ok(servers);
         }
@@ -118,9 +150,14 @@ impl EdgeServers {
             let sockets = inherited.listeners(listen, workers)?;
             servers.api = Some(Api::new(config, served, configuration, gate, guards, sockets));
         }
+        if let Some(listen) = config.settings.edge.dns_listen {
+            servers.names = Some(Names::bind(listen, gate)?);
+        }
         let stats = Arc::new(Stats::new(workers.get(), NO_REQUESTS));
         let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
         servers.stats = Some(stats);
+        let needs_all = config.settings.edge.on_missing_policy == OnMissingPolicy::Deny;
+        let limits: Arc<dyn Limits> = Arc::new(ConnectionLimits { engine: Arc::clone(engine), needs_all });
         let mut made = Vec::new();
         for (place, listener) in config.edge_listeners.iter().enumerate() {
             let listeners = inherited.listeners(listener.listen, workers)?;
@@ -133,10 +170,14 @@ impl EdgeServers {
                 listener.clone(),
                 gate.clone(),
                 &listeners,
+                Arc::clone(&limits),
             ));
             servers.sockets.push(listeners);
         }
         served.set_listeners(made);
+        if servers.names.is_some() {
+            served.set_names(&config.settings.edge.dns_allowed);
+        }
         Ok(servers)
     }
 
@@ -145,6 +186,7 @@ impl EdgeServers {
         EdgeAddresses {
             listeners: self.sockets.iter().map(Listeners::address).collect(),
             registration: self.api.as_ref().map(|api| api.sockets.address()),
+            names: self.names.as_ref().map(|names| names.tcp.address()),
         }
     }
 
@@ -162,7 +204,7 @@ impl EdgeServers {
 
     /// Begins to serve.
     pub(super) fn start(self, cores: &Cores) {
-        let Self { served, sockets, database, api, .. } = self;
+        let Self { served, sockets, database, api, names, .. } = self;
         for (listener, listeners) in served.listeners().iter().zip(sockets) {
             listener.start(cores, listeners);
         }
@@ -170,10 +212,26 @@ impl EdgeServers {
             server.start(cores, sockets);
             cores.spawn_on(0, async move { registry.expire().await });
         }
+        if let (Some(Names { udp, tcp, gate }), Some(server)) = (names, served.names()) {
+            server.start(cores, udp, tcp, gate);
+        }
         if let Some((path, read)) = database {
             let edge = Arc::clone(&served.edge);
             cores.spawn_on(0, async move { follow_database(&edge, path, read).await });
         }
+    }
+}
+
+impl Names {
+    fn bind(listen: SocketAddr, gate: &Gate) -> Result<Self, StartError> {
+        let tcp = Listeners::bind(&ListenConfig::new(listen, NonZeroUsize::MIN))?;
+        let address = tcp.address();
+        // The port that TCP has, also if the kernel chose it.
+        let udp = UdpSocket::bind(address).and_then(|udp| udp.set_nonblocking(true).map(|()| udp));
+        let udp = udp.map_err(|source| StartError::Names { address, source })?;
+        let stats = Arc::new(Stats::new(1, NO_REQUESTS));
+        let gate = Gate { permits: Permits::new(MAX_NAME_CONNECTIONS), stats, ..gate.clone() };
+        Ok(Self { udp, tcp, gate })
     }
 }
 
@@ -187,12 +245,10 @@ impl Api {
         sockets: Listeners,
     ) -> Self {
         let settings = &config.settings.edge;
-        // Where nodes share the configuration, the others' backends are theirs to watch.
-        let is_shared = config.settings.control_url().is_some();
-        let known = if is_shared { Vec::new() } else { configuration.parts().names(REGISTRATION) };
         let store = Arc::new(ControlStore(configuration.clone()));
         let clock = served.edge.clock();
-        let registry = Arc::new(Registry::new(store, clock, settings.heartbeat_ttl, known));
+        let registry =
+            Arc::new(Registry::new(Arc::clone(&served.edge), store, clock, settings.heartbeat_ttl));
         let allows_loopback = sockets.address().ip().to_canonical().is_loopback();
         let api = RegistrationApi {
             edge: Arc::clone(&served.edge),

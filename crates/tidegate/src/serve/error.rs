@@ -1,6 +1,7 @@
 //! Why a process does not start.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -42,6 +43,14 @@ pub enum StartError {
     /// Threads.
     #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),
+    /// The socket for questions about names.
+    #[error("cannot answer questions about names on {address}: {source} (another address: edge.dns_listen)")]
+    Names {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
     /// The database of countries.
     #[error("edge.country_database: {path:?} {error}")]
     CountryDatabase {

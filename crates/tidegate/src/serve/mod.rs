@@ -13,6 +13,7 @@
 mod access_log;
 mod apis;
 mod breakers;
+mod connection_limits;
 mod counters;
 mod edge;
 mod edge_metrics;
@@ -145,11 +146,10 @@ impl App {
         let shown = Shown::new(&engine, (&gateway, &edge), &configuration, &tokens, &events);
         let apis = Apis::new(config, &shown, sockets, cores.count());
         let gate = gate(settings, &drain, apis.stats());
-        let guards = Guards { tls: &tls, tokens: &tokens };
+        let (guards, edge_parts) = (Guards { tls: &tls, tokens: &tokens }, (&edge, &configuration, &engine));
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         let proxies = Proxies::bind(config, &gateway, workers, &gate, &tls, &mut inherited)?;
-        let edges =
-            EdgeServers::bind(config, (&edge, &configuration), workers, &gate, &guards, &mut inherited)?;
+        let edges = EdgeServers::bind(config, edge_parts, workers, &gate, &guards, &mut inherited)?;
         let ingestion = Ingestion::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         inherited.is_used_up()?;
         let servers = edges.counted(counted(apis.counted(), &protocols, &proxies, ingestion.as_ref()));

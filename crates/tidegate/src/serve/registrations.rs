@@ -1,11 +1,12 @@
 //! The edge's registration API in a process with a control store: who may register, and where that is kept.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_access::tokens::{Scope, TokensInForce};
 use tidegate_control::{Author, Change, ChangeError, Configuration};
-use tidegate_edge::documents::REGISTRATION;
+use tidegate_edge::documents::{self, REGISTRAR, REGISTRATION};
 use tidegate_edge::registration::{Admission, RegistrationStore, StoreError, Stored, Unadmitted};
 use tidegate_net::clock::wall;
 
@@ -29,7 +30,11 @@ impl ControlStore {
 }
 
 impl RegistrationStore for ControlStore {
-    fn put<'a>(&'a self, name: &'a str, document: Value, actor: &'a str) -> Stored<'a> {
+    fn put<'a>(&'a self, name: &'a str, mut document: Value, actor: &'a str) -> Stored<'a> {
+        let own = self.own();
+        if own != 0 {
+            document[REGISTRAR] = own.into();
+        }
         let (name, body): (Arc<str>, Arc<str>) = (name.into(), document.to_string().into());
         Box::pin(self.change(actor, move |parts| {
             let stored = parts.documents().get(REGISTRATION, &name);
@@ -39,12 +44,23 @@ impl RegistrationStore for ControlStore {
         }))
     }
 
-    fn remove<'a>(&'a self, name: &'a str, actor: &'a str) -> Stored<'a> {
+    fn remove<'a>(&'a self, name: &'a str, registrar: Option<u32>, actor: &'a str) -> Stored<'a> {
         let name: Arc<str> = name.into();
         Box::pin(self.change(actor, move |parts| {
-            let is_stored = parts.documents().get(REGISTRATION, &name).is_some();
-            is_stored.then(|| Change::delete(REGISTRATION, Arc::clone(&name)))
+            let stored = parts.documents().get(REGISTRATION, &name)?;
+            // Invariant: what is stored was written as JSON; anything else names no node.
+            let at = || documents::registrar(&serde_json::from_str(&stored.body).unwrap_or_default());
+            let is_meant = registrar.is_none_or(|registrar| registrar == at());
+            is_meant.then(|| Change::delete(REGISTRATION, Arc::clone(&name)))
         }))
+    }
+
+    fn own(&self) -> u32 {
+        self.0.control().node()
+    }
+
+    fn nodes(&self) -> Option<Arc<HashSet<u32>>> {
+        self.0.control().nodes_present()
     }
 }
 

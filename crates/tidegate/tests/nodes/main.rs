@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod control;
+mod edges;
 mod leases;
 mod opening;
 #[path = "../support/mod.rs"]

@@ -7,6 +7,8 @@
     reason = "each test file uses its own part of it"
 )]
 
+pub mod edge;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;

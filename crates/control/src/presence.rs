@@ -1,0 +1,75 @@
+//! Which of the nodes that share a database are there.
+//!
+//! Each node has a number, drawn at its start, and holds an advisory lock of that number on the connection that it
+//! follows changes by. The server lets go of the lock when the connection ends, however it does: state with a lifetime,
+//! and no row that somebody would have to clean up. A node that is out of contact for a moment counts as gone for that
+//! moment, so whoever acts on it waits for longer.
+//!
+//! A node that vanished without a word is noticed by the server's keepalive probes, within a minute. Behind a proxy that
+//! gives one connection to many clients, nodes seem to be there for longer than they are.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use tidegate_postgres::Session;
+
+use crate::control::Control;
+use crate::error::Error;
+use crate::link::unavailable;
+use crate::remote::Remote;
+
+/// The first half of the locks' names.
+const CLASS: i32 = 0x7467_6e64;
+
+/// The server's probes of a silent connection: 20 + 3 x 10 = 50 s.
+const KEEPALIVE: &str =
+    "SET tcp_keepalives_idle = 20; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
+
+/// The nodes that are there.
+pub type NodesPresent = Arc<HashSet<u32>>;
+
+impl Control {
+    /// The number of this node among those that share the configuration, drawn anew at each start; 0 in a data
+    /// directory.
+    #[must_use]
+    pub fn node(&self) -> u32 {
+        self.remote().map_or(0, Remote::node)
+    }
+
+    /// The nodes that are there, as of some seconds ago; `None` while the database does not say. Whoever acts on a
+    /// node's absence waits, since one that connects again is absent for a moment.
+    #[must_use]
+    pub fn nodes_present(&self) -> Option<NodesPresent> {
+        self.remote().map_or_else(|| Some(Arc::new([0].into())), Remote::present)
+    }
+}
+
+/// A number for a node: above 0, and that of another one of fifty nodes once in a million starts.
+pub(crate) fn draw() -> u32 {
+    let drawn = RandomState::new().hash_one(0) as u32 & 0x7fff_ffff;
+    drawn.max(1)
+}
+
+/// Says on `session` that `node` is there, for as long as the session lives.
+///
+/// # Errors
+/// [`Error::Unavailable`].
+pub(crate) async fn announce(session: &Session, node: u32) -> Result<(), Error> {
+    // Shared, so that the session before, which the server may still know, is not in the way.
+    let lock = format!("{KEEPALIVE}; SELECT pg_try_advisory_lock_shared({CLASS}, {node})");
+    session.batch_execute(&lock).await.map_err(unavailable)
+}
+
+/// The nodes that are there.
+///
+/// # Errors
+/// [`Error::Unavailable`].
+pub(crate) async fn present(session: &Session) -> Result<NodesPresent, Error> {
+    let query = "SELECT objid::int8 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 \
+                 AND classid::int8 = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let rows = session.query(query, &[&i64::from(CLASS)]).await.map_err(unavailable)?;
+    let numbers = rows.iter().map(|row| row.try_get::<_, i64>(0).map_err(unavailable));
+    let numbers: Vec<i64> = numbers.collect::<Result<_, _>>()?;
+    Ok(Arc::new(numbers.into_iter().filter_map(|number| u32::try_from(number).ok()).collect()))
+}

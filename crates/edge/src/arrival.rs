@@ -1,0 +1,313 @@
+//! One connection, from being accepted until a backend has it or it is refused.
+//!
+//! ```text
+//!   establish (boxed, gone when it is over)
+//!     whose is it? ─ which app? ─ where from? ─ may it? ─ place,        ─> session
+//!       3 s            3 s                      policies  connect
+//!     refused: closed at once and counted
+//! ```
+//!
+//! At most [`MAX_ATTEMPTS`] backends are tried, each for `connect_seconds`, and all together for twice that.
+//! Nothing was sent to a backend that could not be reached, so trying another one is always safe.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tidegate_algorithms::balance::region::Unplaced;
+use tidegate_net::accept::Held;
+use tidegate_net::clock::{monotonic, wall};
+use tidegate_net::tls::TlsStream;
+use tidegate_wire::client_hello::{self, Hello, MAX_HELLO};
+use tidegate_wire::proxy_protocol;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::config::Affinity;
+use crate::decisions::{PlacementDecision, Went, named};
+use crate::limits::ConnectionPermit;
+use crate::pacing::{ConnectionFacts, Pacer};
+use crate::pool::{Origin, Placed, Pool};
+use crate::relay::{Patience, Relay, Side};
+use crate::service::{Client, EdgeListener};
+use crate::session::{About, Session};
+use crate::stats::Refusal;
+
+/// Most backends that are tried for a connection.
+pub(crate) const MAX_ATTEMPTS: usize = 3;
+
+/// How long a client may take to say which server it wants.
+const HELLO_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(
+    listener: Arc<EdgeListener>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    core: usize,
+    held: Held,
+) {
+    match Box::pin(establish(&listener, stream, peer, core)).await {
+        Some(Established::Plain(session)) => session.run().await,
+        Some(Established::Tls(session)) => Box::pin(session.run()).await,
+        None => {}
+    }
+    drop(held);
+}
+
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and is moved once")]
+enum Established {
+    Plain(Session<TcpStream>),
+    Tls(Box<Session<TlsStream>>),
+}
+
+async fn establish(
+    listener: &Arc<EdgeListener>,
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    core: usize,
+) -> Option<Established> {
+    let stats = listener.stats();
+    let mut client = peer;
+    if let Some(proxied) = &listener.proxied {
+        match proxied.read(&mut stream, peer).await {
+            Ok(address) => client = address,
+            Err(reason) => {
+                tracing::debug!(%peer, %reason, "a connection without its proxy's header is closed");
+                listener.gate.stats.core(core).connections.unproxied.fetch_add(1, Relaxed);
+                stats.refuse(Refusal::Unproxied);
+                return None;
+            }
+        }
+    }
+    if let Some(tls) = &listener.tls {
+        let Some(stream) = tls.handshake(stream, peer, &listener.gate, core).await else {
+            stats.refuse(Refusal::Handshake);
+            return None;
+        };
+        let name = stream.get_ref().1.server_name().map(str::to_ascii_lowercase);
+        let arrived = Arrived { listener, client, server_name: name.as_deref(), first: Vec::new() };
+        return arrived.session(stream).await.map(|session| Established::Tls(Box::new(session)));
+    }
+    let (mut first, mut name) = (Vec::new(), None);
+    if listener.config.reads_server_name() {
+        match timeout(HELLO_PATIENCE, hello(&mut stream, &mut first)).await {
+            Ok(Ok(found)) => name = found,
+            Ok(Err(_)) | Err(_) => {
+                stats.refuse(Refusal::NoServerName);
+                return None;
+            }
+        }
+    }
+    let arrived = Arrived { listener, client, server_name: name.as_deref(), first };
+    arrived.session(stream).await.map(Established::Plain)
+}
+
+/// Reads the ClientHello into `first`, and the name in it.
+async fn hello<S: AsyncRead + Unpin>(stream: &mut S, first: &mut Vec<u8>) -> io::Result<Option<Box<str>>> {
+    loop {
+        let mut more = (&mut *stream).take((MAX_HELLO - first.len()) as u64);
+        if more.read_buf(first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match client_hello::read(first).map_err(io::Error::other)? {
+            Hello::Whole(name) => return Ok(name),
+            Hello::Partial => {}
+        }
+    }
+}
+
+/// A connection of which is known whose it is and what it is for.
+struct Arrived<'a> {
+    listener: &'a Arc<EdgeListener>,
+    client: SocketAddr,
+    server_name: Option<&'a str>,
+    /// What was read from it already.
+    first: Vec<u8>,
+}
+
+/// A backend that was reached.
+struct Reached {
+    placed: Placed,
+    stream: TcpStream,
+}
+
+impl Arrived<'_> {
+    /// Its session with a backend; `None`: there is none, which is counted.
+    async fn session<C: Side>(self, stream: C) -> Option<Session<C>> {
+        let (listener, edge) = (self.listener, &self.listener.edge);
+        let affine = match listener.config.affinity {
+            Affinity::Off => None,
+            Affinity::Address => Some(listener.affinity.client(self.client.ip(), None)),
+            Affinity::ServerName => Some(listener.affinity.client(self.client.ip(), self.server_name)),
+        };
+        let (known_by, country, region) = {
+            let site = edge.site();
+            let (location, known_by) = site.locate(self.client.ip(), edge.database().as_deref());
+            let (country, region) = named(location, &site.regions);
+            (known_by, country, region)
+        };
+        let app = Arc::clone(listener.config.app_for(self.server_name));
+        let facts = ConnectionFacts {
+            listener: Arc::clone(listener),
+            app: Arc::clone(&app),
+            client: self.client.ip(),
+            server_name: self.server_name.map(Box::from),
+            country: country.clone(),
+            region: region.clone(),
+        };
+        let mut attempts = 0;
+        let reached = match permitted(&facts).await {
+            Ok(permit) => {
+                let reached = self.reach(&app, affine, &mut attempts).await;
+                reached.map(|reached| (reached, permit))
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let went = |(Reached { placed, .. }, _): &(Reached, _)| Went {
+            backend: Arc::clone(&placed.backend.config.name),
+            tier: placed.tier,
+            score: placed.score,
+            is_affine: placed.is_affine,
+        };
+        edge.decisions().push(PlacementDecision {
+            at: wall(),
+            listener: Arc::clone(&listener.label),
+            app: Arc::clone(&app),
+            client: self.client.ip(),
+            country,
+            region,
+            known_by,
+            attempts,
+            outcome: reached.as_ref().map(went).map_err(|refusal| *refusal),
+        });
+        match reached {
+            Ok((reached, permit)) => Some(self.begin(stream, reached, permit, (affine, attempts), facts)),
+            Err(refusal) => {
+                listener.stats().refuse(refusal);
+                let (client, reason) = (self.client, refusal.word());
+                tracing::debug!(listener = %listener.label, %app, %client, reason, attempts, "connection refused");
+                None
+            }
+        }
+    }
+
+    /// The session of a connection that has a backend.
+    fn begin<C: Side>(
+        self,
+        stream: C,
+        Reached { placed, stream: backend }: Reached,
+        permit: Option<ConnectionPermit>,
+        (affine, attempts): (Option<Client>, u32),
+        facts: ConnectionFacts,
+    ) -> Session<C> {
+        let listener = self.listener;
+        let mut first = self.first;
+        let from_client = first.len();
+        if let Some(version) = listener.config.proxy_protocol_to {
+            let server = stream.socket().local_addr().unwrap_or(listener.address);
+            first.splice(..0, proxy_protocol::header(version, self.client, server));
+        }
+        let patience = Patience { idle: listener.config.idle_timeout, longest: listener.config.longest };
+        let relay = Relay::new(stream, backend, first, from_client, patience);
+        let about = About {
+            listener: Arc::clone(listener),
+            client: self.client,
+            affine,
+            app: Arc::clone(&facts.app),
+            backend: Arc::clone(&placed.backend.config.name),
+            tier: placed.tier,
+            score: placed.score,
+            attempts,
+            arrived: relay.started(),
+            end: "stopped",
+            _permit: permit,
+        };
+        let is_paced = !listener.config.byte_policies.is_empty();
+        let pacer = is_paced.then(|| Box::new(Pacer::new(Arc::new(facts))));
+        Session::new(relay, placed, about, pacer)
+    }
+
+    /// Places the connection and connects to the backend.
+    async fn reach(&self, app: &str, affine: Option<Client>, attempts: &mut u32) -> Result<Reached, Refusal> {
+        let (listener, edge) = (self.listener, &self.listener.edge);
+        // The numbers of regions are the site's own, which may have changed since.
+        let (pool, location, node) = {
+            let site = edge.site();
+            let pool = site.pool(app).cloned().ok_or(Refusal::NoBackend)?;
+            (pool, site.locate(self.client.ip(), edge.database().as_deref()).0, site.node)
+        };
+        let before = affine.and_then(|client| listener.affinity.find(&client, edge.tick()));
+        let origin = Origin { location, node, before: before.as_deref(), spill: listener.config.spill };
+        let each = listener.config.connect_timeout;
+        let deadline = monotonic() + 2 * each;
+        let mut tried: Vec<usize> = Vec::new();
+        while tried.len() < MAX_ATTEMPTS {
+            let began = monotonic();
+            let left = deadline.saturating_duration_since(began).min(each);
+            if left.is_zero() {
+                break;
+            }
+            let placed = match pool.place(origin, &tried, edge.tick()) {
+                Ok(placed) => placed,
+                Err(_) if !tried.is_empty() => break,
+                Err(Unplaced::Full) => return Err(Refusal::Full),
+                Err(Unplaced::None) => return Err(Refusal::NoBackend),
+            };
+            *attempts += 1;
+            match edge.resolver().connect(placed.place.backend().target(), left).await {
+                Ok(stream) => {
+                    let took = monotonic() - began;
+                    let known = &placed.backend.known;
+                    known.reached(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), edge.tick());
+                    known.stats.connected(took);
+                    if let Some(client) = affine {
+                        listener.affinity.bind(client, &placed.backend.config.name, edge.tick());
+                    }
+                    return Ok(Reached { placed, stream });
+                }
+                Err(error) => {
+                    listener.stats().retries.fetch_add(1, Relaxed);
+                    tried.push(placed.index);
+                    self.unreached(&pool, &placed, &error);
+                }
+            }
+        }
+        Err(Refusal::Unreachable)
+    }
+
+    /// Takes note that a backend could not be reached, unless that was for want of something here.
+    fn unreached(&self, pool: &Pool, placed: &Placed, error: &io::Error) {
+        let (backend, edge) = (&placed.backend, &self.listener.edge);
+        let name = &backend.config.name;
+        let own = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
+        if Errno::from_io_error(error).is_some_and(|errno| own.contains(&errno)) {
+            tracing::warn!(backend = %name, %error, "a backend cannot be connected to for want of resources here");
+            return;
+        }
+        tracing::debug!(backend = %name, %error, "a backend could not be reached");
+        let now = edge.tick();
+        let (ejected, count) = pool.ejected(now);
+        if backend.known.failed(now, ejected, count) {
+            edge.has_trouble();
+            tracing::warn!(backend = %name, %error, "a backend is out for now: connections to it fail");
+        }
+    }
+}
+
+/// Charges a connection under its listener's policies.
+async fn permitted(facts: &ConnectionFacts) -> Result<Option<ConnectionPermit>, Refusal> {
+    let listener = &facts.listener;
+    if listener.config.policies.is_empty() {
+        return Ok(None);
+    }
+    let asked = listener.limits.admit(&listener.config.policies, &facts.limited()).await;
+    asked.map_err(|denial| {
+        tracing::debug!(listener = %listener.label, client = %facts.client, %denial, "connection denied");
+        denial.refusal()
+    })
+}

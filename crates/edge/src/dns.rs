@@ -1,0 +1,291 @@
+//! Names for what the edge knows, by DNS: for machines that find backends without passing through it.
+//!
+//! | name | is |
+//! |---|---|
+//! | `APP.internal` | the app's backends: A, AAAA, SRV |
+//! | `REGION.backends.internal` | the backends in a region |
+//! | `REGION.pops.internal` | the addresses of this node's listeners, if it is in the region |
+//! | `BACKEND.nodes.internal` | one backend: what SRV records point at |
+//!
+//! Answers have the backends that connections would go to, the nearest to the asker first, at most [`MAX_RECORDS`], and
+//! may be kept for [`TTL`] seconds. An app without a usable backend is a name without records; one that nothing is
+//! configured for is no name at all. Upper and lower case are the same.
+//!
+//! Only loopback and listed networks are answered. Others get nothing, so that nobody is sent replies to questions that
+//! somebody else asked in its name.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tidegate_algorithms::balance::region::{Spill, Tier};
+use tidegate_net::accept::{Gate, accept};
+use tidegate_net::listen::Listeners;
+use tidegate_net::proxied::Network;
+use tidegate_net::runtime::Cores;
+use tidegate_upstream::backend::Host;
+use tidegate_wire::dns::{
+    A, AAAA, ANY, Answer, MAX_MESSAGE, NotAQuestion, Outcome, Record, SRV, is_name, read, refusal, reply,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use crate::backend::EdgeBackend;
+use crate::pool::Pool;
+use crate::service::{Edge, EdgeListener};
+
+/// Most records of an answer.
+pub const MAX_RECORDS: usize = 20;
+
+/// How many seconds an answer may be kept.
+pub const TTL: u32 = 30;
+
+/// The zone.
+const ZONE: &str = "internal";
+
+/// How long a connection by TCP may be silent, and a message may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Most questions on one connection.
+const MAX_QUESTIONS: usize = 1_000;
+
+/// Largest question; of a longer one by UDP the rest is lost, and a connection with one is closed.
+const MAX_QUESTION: usize = 1_500;
+
+/// A server of names.
+#[derive(Debug)]
+pub struct NameServer {
+    edge: Arc<Edge>,
+    listeners: Vec<Arc<EdgeListener>>,
+    allowed: Vec<Network>,
+    stats: NameStats,
+}
+
+/// What a server of names counts.
+#[derive(Debug, Default)]
+pub struct NameStats {
+    /// Questions that were answered.
+    pub answered: AtomicU64,
+    /// Messages of askers that are not listed.
+    pub unlisted: AtomicU64,
+    /// Messages that are no questions.
+    pub malformed: AtomicU64,
+}
+
+impl NameServer {
+    /// A server of the names of `edge`, for loopback and `allowed`.
+    #[must_use]
+    pub fn new(edge: Arc<Edge>, listeners: Vec<Arc<EdgeListener>>, allowed: Vec<Network>) -> Arc<Self> {
+        Arc::new(Self { edge, listeners, allowed, stats: NameStats::default() })
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn stats(&self) -> &NameStats {
+        &self.stats
+    }
+
+    /// Serves both sockets, which have the same address; that for UDP does not block.
+    pub fn start(self: &Arc<Self>, cores: &Cores, udp: std::net::UdpSocket, tcp: Listeners, gate: Gate) {
+        let server = Arc::clone(self);
+        cores.spawn_on(0, async move {
+            if let Err(error) = server.serve_udp(udp).await {
+                tracing::error!(%error, "names are not served by UDP any more");
+            }
+        });
+        for socket in tcp.into_sockets() {
+            let (server, gate) = (Arc::clone(self), gate.clone());
+            cores.spawn_on(0, async move {
+                let serve = |stream, peer: SocketAddr, held| {
+                    if !server.hears(peer.ip()) {
+                        return;
+                    }
+                    let server = Arc::clone(&server);
+                    drop(tokio::spawn(async move {
+                        // A connection that breaks off has had its answers.
+                        drop(server.serve_tcp(stream, peer.ip()).await);
+                        drop(held);
+                    }));
+                };
+                if let Err(error) = accept(socket, &gate, 0, serve).await {
+                    tracing::error!(%error, "names are not served by TCP");
+                }
+            });
+        }
+    }
+
+    async fn serve_udp(&self, socket: std::net::UdpSocket) -> io::Result<()> {
+        let socket = UdpSocket::from_std(socket)?;
+        let mut buffer = [0; MAX_QUESTION];
+        loop {
+            // An error is about a reply that did not arrive, and says nothing of the next question.
+            let Ok((length, peer)) = socket.recv_from(&mut buffer).await else { continue };
+            if self.hears(peer.ip())
+                && let Some(reply) = self.answer(&buffer[..length], peer.ip(), true)
+            {
+                // Who does not hear it asks again.
+                drop(socket.send_to(&reply, peer).await);
+            }
+        }
+    }
+
+    async fn serve_tcp(&self, mut stream: TcpStream, peer: IpAddr) -> io::Result<()> {
+        for _ in 0..MAX_QUESTIONS {
+            let mut length = [0; 2];
+            timeout(PATIENCE, stream.read_exact(&mut length)).await??;
+            let length = usize::from(u16::from_be_bytes(length));
+            if length > MAX_QUESTION {
+                self.stats.malformed.fetch_add(1, Relaxed);
+                return Ok(());
+            }
+            let mut message = vec![0; length];
+            timeout(PATIENCE, stream.read_exact(&mut message)).await??;
+            let Some(reply) = self.answer(&message, peer, false) else { return Ok(()) };
+            debug_assert!(reply.len() <= MAX_MESSAGE, "records are bounded");
+            let length = u16::try_from(reply.len()).unwrap_or(u16::MAX).to_be_bytes();
+            timeout(PATIENCE, stream.write_all(&[&length[..], &reply].concat())).await??;
+        }
+        Ok(())
+    }
+
+    /// Whether questions of `asker` are answered; that they are not is counted.
+    fn hears(&self, asker: IpAddr) -> bool {
+        let asker = asker.to_canonical();
+        let is_heard = asker.is_loopback() || self.allowed.iter().any(|network| network.contains(asker));
+        self.stats.unlisted.fetch_add(u64::from(!is_heard), Relaxed);
+        is_heard
+    }
+
+    /// The reply to a message, if it gets one.
+    fn answer(&self, message: &[u8], asker: IpAddr, is_udp: bool) -> Option<Vec<u8>> {
+        let asker = asker.to_canonical();
+        match read(message) {
+            Ok(question) => {
+                self.stats.answered.fetch_add(1, Relaxed);
+                let (outcome, records) = self.records(&question.name, question.kind, asker);
+                Some(reply(&question, &Answer { outcome, records, zone: ZONE, ttl: TTL }, is_udp))
+            }
+            Err(wrong) => {
+                self.stats.malformed.fetch_add(1, Relaxed);
+                match wrong {
+                    NotAQuestion::Silence => None,
+                    NotAQuestion::Answer(head, outcome) => Some(refusal(head, outcome)),
+                }
+            }
+        }
+    }
+
+    /// What a name has.
+    fn records(&self, name: &str, kind: u16, asker: IpAddr) -> (Outcome, Vec<Record>) {
+        // Names of the zone that only have others below them.
+        if [ZONE, "backends.internal", "pops.internal", "nodes.internal"].contains(&name) {
+            return (Outcome::Found, Vec::new());
+        }
+        let Some(rest) = name.strip_suffix(ZONE).and_then(|rest| rest.strip_suffix('.')) else {
+            return (Outcome::Refused, Vec::new());
+        };
+        let below = |suffix| rest.strip_suffix(suffix);
+        let found = if let Some(region) = below(".pops") {
+            self.listeners_in(region)
+        } else if let Some(region) = below(".backends") {
+            self.backends(asker, |backend| backend.config.region.as_deref() == Some(region), |_| true)
+        } else if let Some(node) = below(".nodes") {
+            self.backends(asker, |backend| *backend.config.name == *node, |_| true)
+        } else {
+            self.backends(asker, |_| true, |pool| *pool.app == *rest)
+        };
+        let Some(mut records) = found else { return (Outcome::NoName, Vec::new()) };
+        records.retain(|record| match record {
+            Record::Address(IpAddr::V4(_)) => kind == A || kind == ANY,
+            Record::Address(IpAddr::V6(_)) => kind == AAAA || kind == ANY,
+            Record::Service { .. } => kind == SRV,
+        });
+        let mut unique: Vec<Record> = Vec::new();
+        for record in records {
+            if unique.len() < MAX_RECORDS && !unique.contains(&record) {
+                unique.push(record);
+            }
+        }
+        (Outcome::Found, unique)
+    }
+
+    /// Records of the backends of a name, the nearest first; `None`: the name has none, usable or not.
+    fn backends(
+        &self,
+        asker: IpAddr,
+        is_named: impl Fn(&EdgeBackend) -> bool,
+        is_pool: impl Fn(&Pool) -> bool,
+    ) -> Option<Vec<Record>> {
+        let (site, now) = (self.edge.site(), self.edge.tick());
+        let (from, _) = site.locate(asker, self.edge.database().as_deref());
+        let mut is_known = false;
+        let mut ranked: Vec<(u16, f64, Record)> = Vec::new();
+        for pool in site.pools().into_iter().filter(|pool| is_pool(pool)) {
+            let is_panic = pool.is_panic(now);
+            for (index, backend) in pool.backends().iter().enumerate().filter(|(_, it)| is_named(it)) {
+                is_known = true;
+                let load = backend.load(is_panic, now).filter(|_| backend.is_open());
+                let (Some(load), Some(member)) = (load, pool.layout().member(index)) else { continue };
+                let Host::Address(address) = backend.config.target.host else { continue };
+                let tier = Tier::of(from, member.location, site.node);
+                let Some(score) = member.score(tier, load, Spill::AtHard) else { continue };
+                let address = address.to_canonical();
+                ranked.push((member.priority, score, Record::Address(address)));
+                let target = format!("{}.nodes.{ZONE}", backend.config.name);
+                if !is_name(&target) {
+                    continue;
+                }
+                let service = Record::Service {
+                    priority: member.priority.saturating_mul(10).saturating_add(tier as u16),
+                    weight: u16::try_from(member.weight).unwrap_or(u16::MAX),
+                    port: backend.config.target.port,
+                    target,
+                    address,
+                };
+                ranked.push((member.priority, score, service));
+            }
+        }
+        ranked.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
+        is_known.then(|| ranked.into_iter().map(|(.., record)| record).collect())
+    }
+
+    /// Where this node listens, if it is in `region`.
+    fn listeners_in(&self, region: &str) -> Option<Vec<Record>> {
+        let site = self.edge.site();
+        let own = site.node.and_then(|node| site.regions.name(node))?;
+        if **own != *region {
+            return None;
+        }
+        let addresses = self.listeners.iter().map(|listener| listener.address.ip());
+        Some(addresses.filter(|ip| !ip.is_unspecified()).map(Record::Address).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use tidegate_net::clock::Clock;
+
+    use super::*;
+
+    #[test]
+    fn only_this_machine_and_listed_networks_are_heard() {
+        let cores = Cores::start(NonZeroUsize::MIN).expect("threads");
+        let edge = Arc::new(Edge::new(Clock::start(), &cores));
+        let listed = vec!["10.0.0.0/8".parse().expect("a network")];
+        let server = NameServer::new(edge, Vec::new(), listed);
+        let hears = |asker: &str| server.hears(asker.parse().expect("an address"));
+        for asker in ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1", "10.1.2.3", "::ffff:10.1.2.3"] {
+            assert!(hears(asker), "{asker}");
+        }
+        for asker in ["192.0.2.1", "11.0.0.1", "2001:db8::1", "::ffff:192.0.2.1", "0.0.0.0"] {
+            assert!(!hears(asker), "{asker}");
+        }
+        assert_eq!(server.stats().unlisted.load(Relaxed), 5);
+        cores.stop();
+    }
+}

@@ -1,0 +1,158 @@
+//! Decisions about connections that a TCP edge accepts, and about the bytes on them: under the policies that their
+//! listener lists.
+//!
+//! | attribute | is |
+//! |---|---|
+//! | `listener`, `app` | the listener's address; whose backends the connection is for |
+//! | `ip`, `client_id` | the client's address; an IPv6 one as its /64 |
+//! | `server_name`, `country`, `region` | the server name that it asks for, and where the client is, if that is known |
+//!
+//! A connection costs one unit, and what concurrency limits have granted is held until it ends. Bytes cost one unit
+//! each, before they are read.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_algorithms::limit::Verdict;
+use tidegate_algorithms::policy::{Attributes, Mode};
+
+use crate::decision::{Decision, Part};
+use crate::engine::{Ask, Engine};
+use crate::error::AskError;
+use crate::policy_set::CLIENT_ID;
+use crate::routed_permits::{RoutedHold, RoutedPermit};
+use crate::sources;
+
+/// How long to wait before asking again where no limit says how long.
+const NO_ANSWER: Duration = Duration::from_secs(1);
+
+/// What is known of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedConnection<'a> {
+    /// The address of its listener.
+    pub listener: &'a str,
+    /// Whose backends it is for.
+    pub app: &'a str,
+    /// Whose it is.
+    pub client: IpAddr,
+    /// The server name that it asks for.
+    pub server_name: Option<&'a str>,
+    /// The client's country.
+    pub country: Option<&'a str>,
+    /// The client's region.
+    pub region: Option<&'a str>,
+}
+
+/// Why there is no decision.
+#[derive(Debug, Error)]
+pub enum ConnectionError {
+    /// A policy that is listed is not in force.
+    #[error("policy {0:?} is not in force")]
+    NoPolicy(Arc<str>),
+    /// The connection is out of bounds, or the store gave no answer.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
+
+/// Bytes that a connection may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteGrant {
+    /// How many; 0: none yet, ask again.
+    pub bytes: u64,
+    /// How long to wait before that.
+    pub after: Duration,
+}
+
+impl Engine {
+    /// Decides a connection under those of `policies` that apply. What concurrency limits have granted is held until
+    /// the second value is dropped. `needs_all`: each of `policies` must be in force.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`]; and when a policy is not in force that must be.
+    pub async fn decide_connection(
+        self: &Arc<Self>,
+        policies: &[Arc<str>],
+        needs_all: bool,
+        connection: &ServedConnection<'_>,
+    ) -> Result<(Decision, Option<RoutedHold>), ConnectionError> {
+        self.expect_all(policies, needs_all)?;
+        let address = sources::address_text(connection.client);
+        let pairs = connection.attributes(&address);
+        let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: true };
+        let decision = self.decide_under(policies, &ask).await?;
+        let permit = RoutedPermit::of(&decision, &pairs);
+        Ok((decision, permit.map(|permit| permit.hold(Arc::clone(self)))))
+    }
+
+    /// Takes up to `most` bytes under those of `policies` that apply: at once, or none. What may not pass waits, also
+    /// where nobody knows for how long.
+    pub async fn take_bytes(
+        &self,
+        policies: &[Arc<str>],
+        needs_all: bool,
+        connection: &ServedConnection<'_>,
+        most: u64,
+    ) -> ByteGrant {
+        let later = |after| ByteGrant { bytes: 0, after };
+        if self.expect_all(policies, needs_all).is_err() {
+            return later(NO_ANSWER);
+        }
+        let address = sources::address_text(connection.client);
+        let pairs = connection.attributes(&address);
+        let ask = Ask { attributes: Attributes::new(&pairs), cost: most, peek: false, can_release: false };
+        match self.decide_up_to(policies, &ask).await {
+            Ok((decision, bytes)) if decision.allowed => {
+                let enforced = decision.parts.iter().filter(|part| part.mode == Mode::Enforce);
+                let delay = enforced.map(|part| delay(&part.verdict)).max();
+                ByteGrant { bytes, after: delay.unwrap_or_default() }
+            }
+            Ok((decision, _)) => {
+                let wait = decision.deciding().and_then(Part::wait);
+                later(wait.map_or(NO_ANSWER, Duration::from_nanos))
+            }
+            Err(error) => {
+                tracing::debug!(%error, "bytes of a connection wait, since there is no decision about them");
+                later(NO_ANSWER)
+            }
+        }
+    }
+
+    /// Gives back bytes that were taken and did not come.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub async fn give_bytes_back(
+        &self,
+        policies: &[Arc<str>],
+        connection: &ServedConnection<'_>,
+        bytes: u64,
+    ) -> Result<(), AskError> {
+        let address = sources::address_text(connection.client);
+        let pairs = connection.attributes(&address);
+        let ask = Ask { attributes: Attributes::new(&pairs), cost: bytes, peek: false, can_release: false };
+        self.refund_under(policies, &ask).await
+    }
+
+    fn expect_all(&self, policies: &[Arc<str>], needs_all: bool) -> Result<(), ConnectionError> {
+        let set = self.in_force();
+        match policies.iter().find(|policy| needs_all && set.policy(policy).is_none()) {
+            Some(missing) => Err(ConnectionError::NoPolicy(Arc::clone(missing))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> ServedConnection<'a> {
+    fn attributes(&self, address: &'a str) -> Vec<(&'a str, &'a [u8])> {
+        let always = [("listener", self.listener), ("app", self.app), ("ip", address), (CLIENT_ID, address)];
+        let known = [("server_name", self.server_name), ("country", self.country), ("region", self.region)];
+        let known = known.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        always.into_iter().chain(known).map(|(name, value)| (name, value.as_bytes())).collect()
+    }
+}
+
+fn delay(verdict: &Verdict) -> Duration {
+    Duration::from_nanos(verdict.delay)
+}

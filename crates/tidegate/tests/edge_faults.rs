@@ -1,0 +1,177 @@
+//! Faults around the edge of the built binary: clients that vanish, names that move, backends that speak first.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use support::Tidegate;
+use support::edge::{PATIENCE, connect_from, echo, free, metric, until, visit};
+use tidegate_net::clock::monotonic;
+
+fn file(edge: SocketAddr, backend: &str, more: &str) -> String {
+    format!(
+        "edge.listener = [{{ listen = \"{edge}\", affinity = \"off\" }}]\n\
+         edge.backend = [{{ name = \"echo\", address = \"{backend}\", check = {{ kind = \"off\" }}{more} }}]\n"
+    )
+}
+
+const OWN: [(&str, &str); 2] = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"), ("TIDEGATE_EDGE_API_LISTEN", "off")];
+
+/// Connects to `port` on 127.0.0.1 so many times, and vanishes without a word when its input ends: a socket under
+/// repair sends neither an end nor a reset when it is closed.
+const VANISH: &str = "
+import resource, socket, sys
+port, count = int(sys.argv[1]), int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (count + 100, count + 100))
+held = [socket.create_connection(('127.0.0.1', port), 60) for _ in range(count)]
+print('connected', flush=True)
+sys.stdin.read()
+for each in held:
+    each.setsockopt(socket.IPPROTO_TCP, 19, 1)
+    each.close()
+print('vanished', flush=True)
+";
+
+/// A backend that takes thousands of connections and ends each when its client does.
+fn patient() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                drop(tokio::spawn(async move {
+                    // However it ends, it has ended.
+                    drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
+                }));
+            }
+        });
+    });
+    address
+}
+
+#[test]
+fn fault_38_five_thousand_clients_that_vanish_keep_nobody_out_and_are_let_go() {
+    const CLIENTS: u64 = 5_000;
+    let (edge, other) = (free(), free());
+    let data = tempfile::tempdir().unwrap();
+    let (quiet, echoing) = (patient(), echo());
+    let text = format!(
+        "edge.listener = [{{ listen = \"{edge}\", connect_seconds = 60 }}, {{ listen = \"{other}\", app = \"other\" }}]\n\
+         edge.backend = [{{ name = \"quiet\", address = \"{quiet}\", soft_limit = 9000, hard_limit = 9000 }}, \
+         {{ name = \"echo\", app = \"other\", address = \"{echoing}\" }}]\n"
+    );
+    fs::write(data.path().join("edge.toml"), text).unwrap();
+    let service = Tidegate::start_in(data, &["--config", "edge.toml"], &OWN);
+    let mut clients = Command::new("python3")
+        .args(["-c", VANISH, &edge.port().to_string(), &CLIENTS.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(clients.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "connected");
+    let open = || metric(&service, &format!("tidegate_edge_open{{listener=\"{edge}\"}}"));
+    until("all are placed", || open() == CLIENTS);
+    drop(clients.stdin.take());
+    assert_eq!(lines.next().unwrap().unwrap(), "vanished");
+    assert!(clients.wait().unwrap().success());
+    // Nobody has told the edge.
+    assert_eq!(open(), CLIENTS);
+    let vanished = monotonic();
+    until("they are let go", || {
+        assert!(visit("127.0.0.1", other).1, "others are served");
+        open() == 0
+    });
+    assert!(vanished.elapsed() >= Duration::from_secs(5), "they were told");
+}
+
+/// In a mount namespace where the system's names come from a file of the test alone.
+#[test]
+fn fault_41_connections_follow_a_backends_name_and_keep_its_last_addresses_when_it_is_lost() {
+    let (edge, port) = (free(), tidegate_testkit::free_port());
+    let [first, second] = ["127.0.0.1", "127.0.0.2"].map(|host| {
+        let visits = std::sync::Arc::new(AtomicU64::new(0));
+        let (listener, counted) = (TcpListener::bind((host, port)).unwrap(), visits.clone());
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::Relaxed);
+                drop(stream.write_all(b"here"));
+            }
+        });
+        visits
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = folder.path().join("hosts");
+    // In place, since the file is mounted.
+    let name_is_at = |address: &str| fs::write(&hosts, format!("{address} moving.test\n")).unwrap();
+    name_is_at("127.0.0.1");
+    let resolv = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n";
+    fs::write(folder.path().join("resolv.conf"), resolv).unwrap();
+    fs::write(folder.path().join("edge.toml"), file(edge, &format!("moving.test:{port}"), "")).unwrap();
+    let script = "mount --bind hosts /etc/hosts && mount --bind resolv.conf /etc/resolv.conf && \
+                  exec \"$0\" serve --config edge.toml";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_tidegate")]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let _service = Tidegate::spawn(folder, command, &OWN);
+    let visit = || {
+        let mut said = String::new();
+        connect_from("127.0.0.1", edge).read_to_string(&mut said).unwrap();
+        assert_eq!(said, "here");
+    };
+    visit();
+    assert_eq!([&first, &second].map(|visits| visits.load(Ordering::Relaxed)), [1, 0]);
+    name_is_at("127.0.0.2");
+    until("the name is asked for again", || {
+        visit();
+        second.load(Ordering::Relaxed) > 0
+    });
+    fs::write(&hosts, "").unwrap();
+    let (lost, before) = (monotonic(), first.load(Ordering::Relaxed));
+    // For longer than an answer is used.
+    while lost.elapsed() < Duration::from_secs(7) {
+        visit();
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    assert_eq!(first.load(Ordering::Relaxed), before, "the last good address is that of the second");
+}
+
+#[test]
+fn fault_69_a_client_that_says_nothing_hears_a_backend_that_speaks_first() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            drop(stream.write_all(b"220 ready\r\n"));
+            // It says no more, and hears no more.
+            std::mem::forget(stream);
+        }
+    });
+    let edge = free();
+    let data = tempfile::tempdir().unwrap();
+    let text = format!(
+        "edge.listener = [{{ listen = \"{edge}\", idle_seconds = 1 }}]\n\
+         edge.backend = [{{ name = \"mail\", address = \"{backend}\", check = {{ kind = \"off\" }} }}]\n"
+    );
+    fs::write(data.path().join("edge.toml"), text).unwrap();
+    let service = Tidegate::start_in(data, &["--config", "edge.toml"], &OWN);
+    let began = monotonic();
+    let mut client: TcpStream = connect_from("127.0.0.1", edge);
+    let mut said = String::new();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "220 ready\r\n");
+    assert!(began.elapsed() >= Duration::from_secs(1), "it lasts as long as silence may");
+    let open = format!("tidegate_edge_open{{listener=\"{edge}\"}}");
+    until("nobody is left", || metric(&service, &open) == 0);
+}
