@@ -122,10 +122,14 @@ def haproxy(folder, server, _):
     return Process("haproxy", [program, "-db", "-f", str(file)], port)
 
 
-def envoy(folder, server, _):
+def envoy_program():
     found = [ROOT / ".venv/bin/envoy", *ROOT.glob(".venv/lib/*/site-packages/envoy*/**/envoy")]
     programs = [str(path) for path in found if path.is_file() and os.access(path, os.X_OK)]
-    program = shutil.which("envoy") or (programs[0] if programs else None)
+    return shutil.which("envoy") or (programs[0] if programs else None)
+
+
+def envoy(folder, server, _):
+    program = envoy_program()
     if program is None:
         return None
     port, file = free_port(), folder / f"envoy-{server}.yaml"

@@ -29,6 +29,8 @@ const DEBIAN: &[(&str, &str)] = &[
     ("pg_ctlcluster", "postgresql"),
     ("chromium", "chromium"),
     ("nginx", "nginx"),
+    // No program, so its whole path.
+    ("/usr/lib/nginx/modules/ngx_stream_module.so", "libnginx-mod-stream"),
     ("caddy", "caddy"),
     ("openssl", "openssl"),
     ("wrk", "wrk"),
