@@ -44,6 +44,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("dig", "bind9-dnsutils"),
     ("faketime", "faketime"),
     ("promtool", "prometheus"),
+    ("victoria-metrics", "victoria-metrics"),
     ("go", "golang-go"),
     ("zstdcat", "zstd"),
     ("slowhttptest", "slowhttptest"),

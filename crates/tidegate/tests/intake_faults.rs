@@ -1,0 +1,158 @@
+//! The intake in the built binary while its disk, its descriptors or its clients fail.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Tidegate, agent, binary};
+use tidegate_net::clock::monotonic;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ON_FREE_PORTS: [(&str, &str); 1] = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+
+fn url(service: &Tidegate, path: &str) -> String {
+    format!("http://{}{path}", service.intake.unwrap())
+}
+
+fn batch(names: impl Iterator<Item = String>) -> String {
+    let metrics: Vec<Value> = names.map(|name| json!({"name": name, "value": 1})).collect();
+    json!({ "metrics": metrics }).to_string()
+}
+
+/// The status of a batch, and when to come back.
+fn post(service: &Tidegate, body: &str) -> (u16, Option<String>) {
+    let reply = agent().post(url(service, "/metrics")).send(body).unwrap();
+    let after = reply.headers().get("retry-after").map(|value| value.to_str().unwrap().to_owned());
+    (reply.status().as_u16(), after)
+}
+
+/// A number on the operator's page.
+fn number(service: &Tidegate, series: &str) -> u64 {
+    let page = agent().get(service.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {series} in {page}")).parse::<f64>().unwrap() as u64
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = monotonic();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+    }
+}
+
+/// The newest 10,000 lines that the intake has, in order.
+fn lines(service: &Tidegate) -> Vec<Value> {
+    let server = url(service, "");
+    let ran = binary().args(["intake", "tail", "--server", &server, "-n", "10000"]).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let text = String::from_utf8(ran.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn fault_25_a_full_disk_is_answered_507_and_the_intake_resumes_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mkdir -m 700 -p tidegate-data tidegate-data/intake && \
+                  mount -t tmpfs -o size=4m none tidegate-data/intake && exec \"$0\" serve";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_tidegate")]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let service = Tidegate::spawn(folder, command, &ON_FREE_PORTS);
+    // The disk as that process sees it.
+    let filler = service.path().join("tidegate-data/intake/filler");
+    let filler = PathBuf::from(format!("/proc/{}/root{}", service.pid(), filler.display()));
+    let body = batch((0..100).map(|number| format!("metric.{number}")));
+    assert_eq!(post(&service, &body), (200, None));
+    let mut file = fs::File::create(&filler).unwrap();
+    while file.write_all(&[0; 512]).is_ok() {}
+    let mut kept = 1;
+    until("the disk is full", || match post(&service, &body) {
+        (200, None) => {
+            kept += 1;
+            false
+        }
+        (507, Some(after)) => after.parse::<u64>().unwrap() > 0,
+        other => panic!("{other:?}"),
+    });
+    assert!(number(&service, "tidegate_intake_refused_total{reason=\"disk_full\"}") > 0);
+    assert_eq!(number(&service, "tidegate_log_troubled{partition=\"0\"}"), 1);
+    fs::remove_file(&filler).unwrap();
+    drop(file);
+    until("it takes lines again", || match post(&service, &body).0 {
+        200 => true,
+        507 => false,
+        other => panic!("{other}"),
+    });
+    assert_eq!(lines(&service).len(), 100 * (kept + 1), "what was answered 200, and nothing else");
+    service.signal("TERM");
+    let ended = service.wait();
+    assert!(
+        ended.status.success() && ended.output.contains("the disk takes lines again"),
+        "{}",
+        ended.output
+    );
+}
+
+#[test]
+fn fault_36_an_intake_without_descriptors_goes_on_when_it_has_some() {
+    let service = Tidegate::start(&[], &[]);
+    let body = batch(["a".to_owned()].into_iter());
+    assert_eq!(post(&service, &body).0, 200);
+    let open = fs::read_dir(format!("/proc/{}/fd", service.pid())).unwrap().count();
+    let limit = |limit: usize| {
+        let pid = service.pid().to_string();
+        let set =
+            Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={limit}:")]).status().unwrap();
+        assert!(set.success());
+    };
+    limit(open + 20);
+    let held: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect(service.intake.unwrap()).unwrap()).collect();
+    // The operator's page needs a descriptor, too, so that it waits as others do.
+    drop(held);
+    until("it answers again", || post(&service, &body).0 == 200);
+    limit(1_024);
+    let failed = "tidegate_accept_errors_total{server=\"intake\",cause=\"resources\"}";
+    assert!(number(&service, failed) > 0, "it ran out");
+    assert_eq!(post(&service, &body).0, 200);
+}
+
+/// Clients that stop in the middle of a body.
+const SLOW: usize = 5_000;
+/// Memory that the process may take with them: what a connection may always have, which `limits.buffered_bytes` says.
+const SLOW_BYTES: u64 = SLOW as u64 * (64 << 10);
+
+#[test]
+fn fault_31_thousands_of_slow_clients_take_little_and_keep_nobody_from_sending() {
+    let service = Tidegate::start(&[], &[]);
+    let body = batch(["a".to_owned()].into_iter());
+    assert_eq!(post(&service, &body).0, 200);
+    let resident = || number(&service, "process_resident_memory_bytes");
+    let before = resident();
+    let begin = b"POST /metrics HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n{\"metrics\":[";
+    let slow: Vec<TcpStream> = (0..SLOW)
+        .map(|_| {
+            let mut stream = TcpStream::connect(service.intake.unwrap()).unwrap();
+            stream.write_all(begin).unwrap();
+            stream
+        })
+        .collect();
+    let accepted = "tidegate_connections_accepted_total{server=\"intake\"}";
+    until("they are accepted", || number(&service, accepted) as usize >= SLOW);
+    for _ in 0..20 {
+        assert_eq!(post(&service, &body).0, 200, "a good client is served");
+    }
+    let taken = resident().saturating_sub(before);
+    assert!(taken < SLOW_BYTES, "{taken} bytes for {SLOW} slow clients");
+    let open = "tidegate_connections_open{server=\"intake\"}";
+    until("they are closed by the deadline for bodies", || (number(&service, open) as usize) < SLOW / 10);
+    drop(slow);
+    assert_eq!(lines(&service).len(), 21);
+}

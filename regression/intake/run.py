@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""The metrics intake beside VictoriaMetrics, turn by turn (case.toml says what the rows are).
+
+    regression/intake/run.py [--seconds 5] [--repeats 3] [--formats json,line,remote] [--batches 1,100,1000]
+                             [--connections 64,256] [--tidegate PROGRAM]
+
+What is not installed is left out, and said.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import struct
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+SPEC = importlib.util.spec_from_file_location("gateway_run", HERE.parent / "gateway/run.py")
+SHARED = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(SHARED)
+
+NOW_MS = 1_795_420_800_000
+HOSTS = 100
+
+
+def tags(number):
+    return {"host": f"server-{number % HOSTS:02d}", "region": "eu-west-1"}
+
+
+def json_batch(size):
+    metrics = [{"name": "cpu.usage", "value": number + 0.5, "tags": tags(number)} for number in range(size)]
+    return json.dumps({"metrics": metrics}, separators=(",", ":")).encode()
+
+
+def line_batch(size):
+    lines = []
+    for number in range(size):
+        labels = ",".join(f"{name}={value}" for name, value in tags(number).items())
+        lines.append(f"cpu.usage,{labels} value={number + 0.5}")
+    return "\n".join(lines).encode()
+
+
+def varint(number):
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number, content):
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def remote_batch(size):
+    series = b""
+    for number in range(size):
+        labels = {"__name__": "cpu_usage", **tags(number)}
+        pairs = [field(1, name.encode()) + field(2, value.encode()) for name, value in sorted(labels.items())]
+        sample = b"\x09" + struct.pack("<d", number + 0.5) + b"\x10" + varint(NOW_MS + number)
+        series += field(1, b"".join(field(1, pair) for pair in pairs) + field(2, sample))
+    # Snappy without compression: literals of up to 64 KiB.
+    out = varint(len(series))
+    for start in range(0, len(series), 65536):
+        part = series[start : start + 65536]
+        out += bytes([61 << 2]) + struct.pack("<H", len(part) - 1) + part
+    return out
+
+
+FORMATS = {
+    "json": (json_batch, {"content-type": "application/json"}, {"tidegate": "/metrics"}),
+    "line": (line_batch, {"content-type": "text/plain"}, {"tidegate": "/write", "victoria-metrics": "/write"}),
+    "remote": (
+        remote_batch,
+        {"content-type": "application/x-protobuf", "content-encoding": "snappy"},
+        {"tidegate": "/api/v1/write", "victoria-metrics": "/api/v1/write"},
+    ),
+}
+
+
+def tidegate(program, folder):
+    port, file = SHARED.free_port(), folder / "tidegate.toml"
+    file.write_text(
+        f'data_dir = "{folder}/data"\nlog.level = "warn"\nmemory.snapshot = false\n'
+        'http.listen = "127.0.0.1:0"\ngrpc.listen = "127.0.0.1:0"\nresp.listen = "127.0.0.1:0"\n'
+        # The same bytes are sent all the time, and each time they are kept.
+        f'[intake]\nlisten = "127.0.0.1:{port}"\nrepeat_window = "0s"\nretain_bytes = "2 GiB"\n'
+    )
+    return SHARED.Process("tidegate", [program, "serve", "--config", str(file)], port)
+
+
+def victoria_metrics(folder):
+    program = shutil.which("victoria-metrics")
+    if program is None:
+        print("victoria-metrics is not installed: left out")
+        return None
+    port = SHARED.free_port()
+    command = [program, f"-httpListenAddr=127.0.0.1:{port}", f"-storageDataPath={folder}/victoria", "-loggerLevel=ERROR"]
+    return SHARED.Process("victoria-metrics", command, port)
+
+
+def script(folder, name, body, fields):
+    """A script for wrk that sends this body, and counts what is answered otherwise than 2xx."""
+    (folder / f"{name}.body").write_bytes(body)
+    file = folder / f"{name}.lua"
+    headers = "".join(f'wrk.headers["{field}"] = "{value}"\n' for field, value in fields.items())
+    file.write_text(
+        f'local file = io.open("{folder}/{name}.body", "rb")\nwrk.method = "POST"\nwrk.body = file:read("*a")\nfile:close()\n{headers}'
+    )
+    return file
+
+
+def resident_mb(process):
+    status = pathlib.Path(f"/proc/{process.child.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
+
+
+def measure(process, path, lua, size, connections, seconds):
+    before = process.ticks()
+    command = ["wrk", "-t2", f"-c{connections}", f"-d{seconds}s", "--latency", "--timeout", "10s", "-s", str(lua)]
+    said = subprocess.run([*command, f"http://127.0.0.1:{process.port}{path}"], check=True, capture_output=True, text=True).stdout
+    used = (process.ticks() - before) / SHARED.HERTZ
+    count = int(re.search(r"(\d+) requests in", said)[1])
+    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1])
+    number, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", said).groups()
+    p99 = float(number) * {"us": 0.001, "ms": 1, "s": 1000}[unit]
+    bad = sum(int(number) for number in re.findall(r"Non-2xx or 3xx responses: (\d+)", said))
+    errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", said)
+    bad += sum(map(int, errors.groups())) if errors else 0
+    good = max(count - bad, 0)
+    rate = rate * good / max(count, 1) * size
+    return rate, p99, used / max(good * size, 1) * 1e6, resident_mb(process), bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=int(os.environ.get("SECONDS_EACH", "5")))
+    parser.add_argument("--repeats", type=int, default=int(os.environ.get("REPEATS", "3")))
+    parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--batches", default="1,100,1000")
+    parser.add_argument("--connections", default="64,256")
+    parser.add_argument("--tidegate", default=str(ROOT / "target/release/tidegate"))
+    arguments = parser.parse_args()
+    if not os.path.exists(arguments.tidegate):
+        subprocess.run(["cargo", "build", "--release", "--locked", "-p", "tidegate", "--manifest-path", str(ROOT / "Cargo.toml")], check=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "target") as name:
+        folder = pathlib.Path(name)
+        running = [process for process in (tidegate(arguments.tidegate, folder), victoria_metrics(folder)) if process]
+        try:
+            rows(folder, running, arguments)
+        finally:
+            for process in reversed(running):
+                process.end()
+
+
+def rows(folder, subjects, arguments):
+    print("format  batch  connections  subject             metrics/s   p99 ms  CPU s/million  resident MB  errors  x victoria-metrics")
+    for kind in arguments.formats.split(","):
+        make, fields, paths = FORMATS[kind]
+        for size in map(int, arguments.batches.split(",")):
+            lua = script(folder, f"{kind}-{size}", make(size), fields)
+            for connections in map(int, arguments.connections.split(",")):
+                able = [subject for subject in subjects if subject.name in paths]
+                taken = {subject.name: [] for subject in able}
+                for _ in range(arguments.repeats):
+                    for subject in able:
+                        figures = measure(subject, paths[subject.name], lua, size, connections, arguments.seconds)
+                        taken[subject.name].append(figures)
+                medians = {name: [statistics.median(column) for column in zip(*runs)] for name, runs in taken.items()}
+                for name, (rate, p99, cpu, resident, bad) in medians.items():
+                    peer = medians.get("victoria-metrics")
+                    ratio = f"{rate / max(peer[0], 1):6.2f}" if peer else "     -"
+                    print(
+                        f"{kind:6s} {size:6d} {connections:12d}  {name:17s} {rate:11.0f} {p99:8.2f} {cpu:14.2f} {resident:12.0f} {bad:7.0f}  {ratio}",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
