@@ -11,6 +11,7 @@
 use std::error::Error;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -34,6 +35,8 @@ use crate::upstream::Upstream;
 pub(crate) struct Message {
     parts: Parts,
     payload: Payload,
+    /// How far its body has come, if it is still coming.
+    progress: Option<Arc<Progress>>,
     /// The protocol in which client and server would go on, if the server agrees.
     upgrade: Option<HeaderValue>,
 }
@@ -48,11 +51,17 @@ enum Payload {
 
 impl Message {
     pub(crate) fn new(parts: Parts, payload: RequestPayload, upgrade: Option<HeaderValue>) -> Self {
+        let progress = payload.progress();
         let payload = match payload {
             RequestPayload::Whole(bytes) => Payload::Whole(bytes),
             streaming => Payload::Once(Some(streaming)),
         };
-        Self { parts, payload, upgrade }
+        Self { parts, payload, progress, upgrade }
+    }
+
+    /// Nanoseconds in which no server could have answered, since the client had not sent its body.
+    pub(crate) fn awaited(&self) -> u64 {
+        self.progress.as_ref().map_or(0, |progress| progress.awaited())
     }
 
     /// Whether a server may be sent the request although another one may have obeyed it already: its
@@ -181,7 +190,8 @@ impl Attempt<'_> {
             let was_kept = kept.is_some();
             let mut sender = match kept {
                 Some(sender) => sender,
-                None => self.connect(server).await?,
+                // In a box: connecting takes far more room than all the rest, and is rare.
+                None => Box::pin(self.connect(server)).await?,
             };
             if sender.ready().await.is_err() {
                 if was_kept {
@@ -192,8 +202,7 @@ impl Attempt<'_> {
             let Some(request) = message.take(server, sender.is_http2()) else {
                 return Err(Failure::of_server(Refusal::BadReply, false));
             };
-            let progress = request.body().progress();
-            let sent = self.in_time(sender.send(request), progress.as_deref()).await;
+            let sent = self.in_time(sender.send(request), message.progress.as_deref()).await;
             let mut error = match sent {
                 Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
                     return Ok(Exchange { reply, sender, was_kept });
@@ -209,7 +218,7 @@ impl Attempt<'_> {
                 }
                 return Err(Failure::of_server(Refusal::Unreachable, true));
             }
-            if let Some(refusal) = progress.and_then(|progress| progress.fault()) {
+            if let Some(refusal) = message.progress.as_ref().and_then(|progress| progress.fault()) {
                 return Err(Failure { refusal, is_unsent: false, fault_of: FaultOf::Client });
             }
             let error = error.into_error();

@@ -6,8 +6,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -30,6 +30,9 @@ use crate::refusal::Refusal;
 
 /// The slowest client that is waited for while its body is passed on.
 const BODY_RATE: MinimumRate = MinimumRate { grace: Duration::from_secs(5), bytes_per_second: 1_024 };
+
+/// No client is waited for.
+const NOT_AWAITED: u64 = u64::MAX;
 
 /// No bound of its own: another one holds.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
@@ -67,8 +70,10 @@ pub(crate) struct Progress {
     opened: Instant,
     /// When some of it was last taken, in nanoseconds.
     last: AtomicU64,
-    /// More of it is waited for, from the client.
-    is_awaited: AtomicBool,
+    /// Since when more of it is waited for, from the client, in nanoseconds; [`NOT_AWAITED`] if it is not.
+    awaited_since: AtomicU64,
+    /// How long it was waited for before that, in nanoseconds.
+    awaited: AtomicU64,
     /// Why it cannot be had.
     fault: Mutex<Option<Refusal>>,
 }
@@ -81,7 +86,14 @@ impl Progress {
 
     /// Whether it is the client who is waited for.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.is_awaited.load(Relaxed)
+        self.awaited_since.load(Relaxed) != NOT_AWAITED
+    }
+
+    /// Nanoseconds in which the client was waited for.
+    pub(crate) fn awaited(&self) -> u64 {
+        let since = self.awaited_since.load(Relaxed);
+        let now = if since == NOT_AWAITED { 0 } else { self.nanoseconds().saturating_sub(since) };
+        self.awaited.load(Relaxed) + now
     }
 
     /// What the client did wrong, if that is why sending failed.
@@ -90,9 +102,23 @@ impl Progress {
     }
 
     fn took_some(&self) {
-        let since = monotonic().duration_since(self.opened).as_nanos();
-        self.last.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
-        self.is_awaited.store(false, Relaxed);
+        let now = self.nanoseconds();
+        self.last.store(now, Relaxed);
+        let since = self.awaited_since.swap(NOT_AWAITED, Relaxed);
+        if since != NOT_AWAITED {
+            self.awaited.fetch_add(now.saturating_sub(since), Relaxed);
+        }
+    }
+
+    fn awaits_more(&self) {
+        if !self.is_awaited() {
+            self.awaited_since.store(self.nanoseconds(), Relaxed);
+        }
+    }
+
+    /// Nanoseconds since it was opened.
+    fn nanoseconds(&self) -> u64 {
+        u64::try_from(monotonic().duration_since(self.opened).as_nanos()).unwrap_or(NOT_AWAITED - 1)
     }
 
     fn failed(&self, refusal: Refusal) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
@@ -109,7 +135,8 @@ impl Streaming {
         let progress = Progress {
             opened: monotonic(),
             last: AtomicU64::new(0),
-            is_awaited: AtomicBool::new(false),
+            awaited_since: AtomicU64::new(NOT_AWAITED),
+            awaited: AtomicU64::new(0),
             fault: Mutex::default(),
         };
         Self {
@@ -126,7 +153,7 @@ impl Streaming {
         let next = match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(next) => next,
             Poll::Pending => {
-                self.progress.is_awaited.store(true, Relaxed);
+                self.progress.awaits_more();
                 let silence = self.silence;
                 let silent = self.silent.get_or_insert_with(|| Box::pin(sleep(silence)));
                 return match silent.as_mut().poll(cx) {

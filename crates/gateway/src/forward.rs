@@ -133,7 +133,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(admission) = admission
             && is_of_servers
         {
-            admission.ended(Outcome { failed, took: since(begun) }, self.tick());
+            admission.ended(Outcome { failed, took: servers_time(begun, message) }, self.tick());
         }
         sent
     }
@@ -164,7 +164,7 @@ impl<L: Limits> Gateway<L> {
             let begun = monotonic();
             let sent = attempt.send(message).await;
             record.attempt_ended(|| end_of(&sent));
-            let (now, took) = (self.tick(), since(begun));
+            let (now, took) = (self.tick(), servers_time(begun, message));
             let fault_of = sent.as_ref().err().map(|failure| failure.fault_of);
             if fault_of == Some(FaultOf::Client) {
                 return sent.map(|exchange| (exchange, server, place));
@@ -300,7 +300,9 @@ fn onward(parts: &mut Parts, route: &Route, normal: &Normal<'_>, is_trusted: boo
     Ok(())
 }
 
-/// Nanoseconds since then.
-fn since(begun: Instant) -> u64 {
-    u64::try_from(monotonic().duration_since(begun).as_nanos()).unwrap_or(u64::MAX)
+/// Nanoseconds since then that servers took. While a client sends its body no server can answer, so that slow clients
+/// make no server slow. A body is sent once: all that was waited for it lies after the first attempt began.
+fn servers_time(begun: Instant, message: &Message) -> u64 {
+    let took = u64::try_from(monotonic().duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
+    took.saturating_sub(message.awaited())
 }

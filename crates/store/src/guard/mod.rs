@@ -23,7 +23,7 @@
 //!
 //! Recovery: the breaker lets one call through per pause (250 ms), and closes when it succeeds.
 //!
-//! Deliberately absent: clocks (`now` is given; the deadline is the runtime's timer), retries.
+//! Deliberately absent: clocks (`now` is given; deadline and durations are by the runtime's timer), retries.
 
 mod blind;
 mod counts;
@@ -41,7 +41,7 @@ use tokio::sync::Semaphore;
 
 use self::blind::or_here;
 use self::counts::Counts;
-pub use self::counts::GuardStats;
+pub use self::counts::{CALL_BOUNDS_US, CallDurations, GuardStats};
 use self::outage::Outage;
 pub use self::share::share;
 use crate::memory::Memory;
@@ -284,8 +284,10 @@ impl Guard {
             inner.counts.saturated.fetch_add(1, Ordering::Relaxed);
             return Err(StoreError::Saturated);
         };
+        let begun = tokio::time::Instant::now();
         let deadline = tokio::time::timeout(inner.config.deadline, call);
         let outcome = deadline.await.unwrap_or(Err(StoreError::Timeout));
+        inner.counts.called(begun.elapsed());
         match &outcome {
             Ok(_) => self.answered(now, pass),
             Err(StoreError::Unreadable(why)) => {

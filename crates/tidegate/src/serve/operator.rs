@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_admin::api::{Events, SessionCount};
 use tidegate_admin::{
@@ -15,7 +16,7 @@ use tidegate_control::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::Drain;
-use tidegate_store::guard::{Guard, GuardStats};
+use tidegate_store::guard::{CALL_BOUNDS_US, Guard, GuardStats};
 use tidegate_store::lease::LeaseStats;
 use tidegate_store::{Counters, memory};
 
@@ -207,6 +208,13 @@ fn guarded_store(stats: &GuardStats, families: &mut Families<'_>) -> fmt::Result
     )?;
     families.counter("tidegate_store_breaker_opened", "Times the breaker opened", stats.opened)?;
     families.counter("tidegate_store_failures", "Calls that failed or were too late", stats.failures)?;
+    let help = "How long the store's calls took, failures included";
+    families.histograms("tidegate_store_call_duration_seconds", help, |series| {
+        let seconds = |us| Duration::from_micros(us).as_secs_f64();
+        let bounds = CALL_BOUNDS_US.map(seconds).into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(stats.calls.buckets).collect();
+        series(&[], seconds(stats.calls.sum_us), &buckets)
+    })?;
     let help = "Calls for keys that hold what the store cannot read";
     families.counter("tidegate_store_unreadable", help, stats.unreadable)?;
     let help = "Calls not made because too many were under way";
