@@ -1,4 +1,4 @@
-//! Faults around the edge of the built binary: clients that vanish, names that move, backends that speak first.
+//! Faults around the edge of the built binary: clients that vanish, names that move, one process in the place of another.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod support;
@@ -6,12 +6,13 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use support::Tidegate;
-use support::edge::{PATIENCE, connect_from, echo, free, metric, until, visit};
+use support::edge::{PATIENCE, answers, connect_from, echo, free, metric, until, visit};
+use support::{Tidegate, binary};
 use tidegate_net::clock::monotonic;
 
 fn file(edge: SocketAddr, backend: &str, more: &str) -> String {
@@ -144,6 +145,83 @@ fn fault_41_connections_follow_a_backends_name_and_keep_its_last_addresses_when_
         std::thread::park_timeout(Duration::from_millis(20));
     }
     assert_eq!(first.load(Ordering::Relaxed), before, "the last good address is that of the second");
+}
+
+/// `tidegate serve` with `socket` as descriptor 3, as a service manager passes it on.
+fn activated(socket: &TcpListener, backend: SocketAddr) -> Tidegate {
+    let data = tempfile::tempdir().unwrap();
+    let text = file(socket.local_addr().unwrap(), &backend.to_string(), "");
+    fs::write(data.path().join("edge.toml"), text).unwrap();
+    let script =
+        "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve --config edge.toml";
+    let program = binary();
+    let mut command = Command::new("sh");
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.args(["-c", script]).arg(program.get_program());
+    command.stdin(OwnedFd::from(socket.try_clone().unwrap()));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Tidegate::spawn(data, command, &OWN)
+}
+
+/// Ends the clients however the test ends.
+struct StopAtTheEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn fault_23_a_second_process_takes_the_edges_listener_over_and_no_connection_fails() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let edge = socket.local_addr().unwrap();
+    let backend = echo();
+    let first = activated(&socket, backend);
+    let (mut held, is_served) = visit("127.0.0.1", edge);
+    assert!(is_served);
+    let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
+    // It outlives the clients.
+    let mut second = None;
+    let ended = std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut stream = TcpStream::connect(edge).unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    assert!(answers(&mut stream), "a connection is not served");
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let _stop = StopAtTheEnd(&stop);
+        let more = |count: u64| {
+            let before = served.load(Ordering::Relaxed);
+            until("more are served", || served.load(Ordering::Relaxed) >= before + count);
+        };
+        more(500);
+        let second = second.insert(activated(&socket, backend));
+        more(500);
+        first.signal("TERM");
+        more(500);
+        // What the first one has lives on.
+        for _ in 0..100 {
+            assert!(answers(&mut held));
+        }
+        drop(held);
+        let ended = first.wait();
+        more(500);
+        let placed =
+            metric(second, &format!("tidegate_edge_placed_total{{listener=\"{edge}\",by=\"score\"}}"));
+        assert!(placed >= 500, "the second one serves: {placed}");
+        ended
+    });
+    assert!(ended.status.success(), "{}", ended.output);
 }
 
 #[test]
