@@ -25,7 +25,7 @@ use crate::reply;
 /// What a page may send beyond the fields that every page may.
 const CORS_REQUEST_FIELDS: HeaderValue =
     HeaderValue::from_static("authorization, content-type, if-match, if-none-match, traceparent");
-const CORS_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
+const CORS_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE");
 /// What a page may read beyond the fields that every page may.
 const CORS_REPLY_FIELDS: HeaderValue = HeaderValue::from_static(
     "etag, ratelimit, ratelimit-policy, retry-after, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset",

@@ -112,6 +112,12 @@ impl GatewayLayer {
         (self.upstreams.len(), self.routes.len())
     }
 
+    /// Whether some route asks for an API key.
+    #[must_use]
+    pub fn asks_for_keys(&self) -> bool {
+        self.routes.iter().any(|route| route.config.auth.is_some())
+    }
+
     /// Its upstreams and routes.
     #[must_use]
     pub fn config(&self) -> GatewayConfig {

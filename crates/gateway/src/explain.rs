@@ -9,6 +9,7 @@ use http::{HeaderMap, Method, Request, Uri};
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
+use tidegate_access::keys::ApiKey;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::group::{Balance, hash};
 use tidegate_wire::path::normal_form;
@@ -17,6 +18,7 @@ use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, GatewayConfig};
 use crate::limits::{LimitedRequest, Limits};
 use crate::record::phase_word;
+use crate::refusal::Refusal;
 use crate::route::{Route, RouteAction};
 use crate::service::Gateway;
 use crate::target::bare_host;
@@ -60,6 +62,9 @@ pub struct Explanation {
     /// Routes beyond those.
     #[serde(skip_serializing_if = "is_zero")]
     not_shown: usize,
+    /// What is said of its API key, if its route asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<ExplainedKey>,
     /// A policy that the route lists and that is not in force, for which it is not served.
     #[serde(skip_serializing_if = "Option::is_none")]
     lacks_policy: Option<String>,
@@ -69,6 +74,18 @@ pub struct Explanation {
     /// What the route does with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     action: Option<ExplainedAction>,
+}
+
+/// An API key, or why there is none.
+#[derive(Debug, Serialize)]
+struct ExplainedKey {
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<String>,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -141,11 +158,14 @@ impl<L: Limits> Gateway<L> {
         *request.method_mut() = method;
         *request.uri_mut() = target;
         *request.headers_mut() = fields;
-        let (parts, ()) = request.into_parts();
+        let (mut parts, ()) = request.into_parts();
         let site = self.site_in_force();
         let found = site.table.find(&host, &path, |position| site.routes[position].accepts(&parts));
         let route = found.map(|position| Arc::clone(&site.routes[position]));
         let (considered, not_shown) = considered(&site.routes, &host, &path, &parts, route.as_deref());
+        // As a request's: what comes after this phase does not see the key.
+        let proved = route.as_deref().and_then(|route| self.explained_key(route, &mut parts));
+        let (proved, key) = proved.unzip();
         let limits = match &route {
             Some(route) if !route.config.policies.is_empty() => {
                 let request = LimitedRequest {
@@ -157,6 +177,7 @@ impl<L: Limits> Gateway<L> {
                     client,
                     fields: &parts.headers,
                     tls_name: None,
+                    key: proved.as_ref().and_then(Option::as_deref),
                     wants_verdicts: false,
                 };
                 Some(self.limits().explain(&route.config.policies, &request).await)
@@ -174,7 +195,30 @@ impl<L: Limits> Gateway<L> {
         let lacks_policy = lacks.map(ToString::to_string);
         let route = route.map(|route| route.config.name.to_string());
         let client = as_attribute(client);
-        Ok(Explanation { host, path, client, route, considered, not_shown, lacks_policy, limits, action })
+        Ok(Explanation {
+            host,
+            path,
+            client,
+            route,
+            considered,
+            not_shown,
+            key,
+            lacks_policy,
+            limits,
+            action,
+        })
+    }
+
+    /// The key that a request proves to have on a route that asks for one, and what is said of it.
+    fn explained_key(&self, route: &Route, parts: &mut Parts) -> Option<(Option<Arc<ApiKey>>, ExplainedKey)> {
+        let auth = route.config.auth.as_ref()?;
+        let found = auth.verify(auth.take(parts), self.keys(), false);
+        let outcome = found.as_ref().map_or_else(Refusal::word, |_| "accepted");
+        let key = found.ok();
+        let text = |read: fn(&ApiKey) -> Option<&str>| key.as_deref().and_then(read).map(str::to_owned);
+        let (id, consumer) = (text(|key| Some(key.id())), text(|key| Some(key.consumer())));
+        let explained = ExplainedKey { outcome, id, consumer, tier: text(ApiKey::tier) };
+        Some((key, explained))
     }
 }
 

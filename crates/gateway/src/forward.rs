@@ -87,6 +87,9 @@ impl<L: Limits> Gateway<L> {
         let other = route.fallback.as_ref();
         let other = other.map(|other| (other, balance_key(other, &parts.headers, normal.client)));
         onward(&mut parts, route, normal, self.settings().trusted_hops > 0)?;
+        if let Some(key) = &normal.key {
+            self.identity_fields().tell(key, &mut parts.headers);
+        }
         record.note(|record| record.request_id = fields::request_id(&parts.headers));
         let mut message = Message::new(parts, payload, offered);
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.

@@ -3,10 +3,10 @@
 //! A request passes through these phases, and `proxy.rs` has one function that reads like the drawing:
 //!
 //! ```text
-//!   normalise ─> route ─> limit ─> breaker ─> pick ─> forward ─> respond
-//!      400        404      429       503       503      502, 504
-//!                                     ^                  |
-//!                                     `── again, if it is safe and the budget allows it
+//!   normalise ─> route ─> authenticate ─> limit ─> breaker ─> pick ─> forward ─> respond
+//!      400        404         401          429       503       503      502, 504
+//!                                                     ^                  |
+//!                                                     `── again, if it is safe and the budget allows it
 //! ```
 //!
 //! A reply of the gateway's own is a problem document (RFC 9457) and says which phase made it.
@@ -14,7 +14,8 @@
 //! What is done for a request is noted step by step, if the access log or a trace asks for it (`record/`).
 //!
 //! Deliberately absent: the limiter (the binary gives one as a [`limits::Limits`]), the configuration's files and
-//! their reloading (the binary gives a checked [`config::GatewayConfig`]), tokens, the listeners.
+//! their reloading (the binary gives a checked [`config::GatewayConfig`]), tokens, the listeners, and what API keys are
+//! (`tidegate_access::keys`).
 
 pub mod access_log;
 pub mod config;
@@ -24,6 +25,7 @@ pub mod limits;
 pub mod service;
 
 mod attempt;
+mod authenticate;
 mod body;
 mod breaker;
 mod checks;

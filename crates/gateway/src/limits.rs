@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde_json::Value;
 use thiserror::Error;
+use tidegate_access::keys::ApiKey;
 
 /// What is known of a request when its limits are asked for.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ pub struct LimitedRequest<'a> {
     pub fields: &'a HeaderMap,
     /// The name in the certificate that its connection showed.
     pub tls_name: Option<&'a str>,
+    /// The API key that it has proved to have.
+    pub key: Option<&'a ApiKey>,
     /// Whether somebody wants to know what each policy says.
     pub wants_verdicts: bool,
 }

@@ -1,9 +1,9 @@
 //! A request's way through the gateway.
 //!
 //! ```text
-//!   normalise ─> route ─> limit ─> breaker ─> pick ─> forward ─> respond
-//!                                     ^                  |
-//!                                     `── again ─────────'
+//!   normalise ─> route ─> authenticate ─> limit ─> breaker ─> pick ─> forward ─> respond
+//!                                                     ^                  |
+//!                                                     `── again ─────────'
 //! ```
 //!
 //! What is from `breaker` on is in `forward.rs`. Each step is noted in the request's record, if it has one.
@@ -14,9 +14,11 @@ use std::sync::Arc;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
+use tidegate_access::keys::ApiKey;
 use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
 use tidegate_wire::path::normal_form;
 
+use crate::authenticate::Stated;
 use crate::client_address::client_address;
 use crate::limits::{Denial, Held, LimitedRequest, Limits, Ruling};
 use crate::record::{Recorder, What};
@@ -34,6 +36,8 @@ pub(crate) struct Normal<'a> {
     host: String,
     pub(crate) path: String,
     pub(crate) client: IpAddr,
+    /// The API key that it has proved to have.
+    pub(crate) key: Option<Arc<ApiKey>>,
     /// The client offers to go on in another protocol, and its connection allows that.
     pub(crate) may_upgrade: bool,
 }
@@ -58,7 +62,7 @@ impl<L: Limits> Gateway<L> {
     async fn answer(&self, mut request: Request<RequestBody>, peer: &Peer, record: &mut Recorder) -> Answer {
         let offer = UpgradeOffer::take(&mut request);
         let (mut parts, body) = request.into_parts();
-        let normal = match self.normalise(&mut parts, peer, offer.is_some()) {
+        let mut normal = match self.normalise(&mut parts, peer, offer.is_some()) {
             Ok(normal) => normal,
             Err(refusal) => return Answer::without_route(refusal, record),
         };
@@ -72,17 +76,23 @@ impl<L: Limits> Gateway<L> {
         };
         record.note(|record| record.route = Some(Arc::clone(&route)));
         record.step(|| What::Route);
+        let stated = take_key(&route, &mut parts, record);
         if let Some(reply) = before_limits(&route.config, &parts, normal.client) {
             record.step(|| What::Answer);
             return Answer { route: Some(route), reply, upgrade: None, held: None };
         }
         let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
-        let ruling = self.charge(&route, &normal, &parts, record).await;
+        let authenticated = self.authenticate(&route, stated, &mut normal, record);
+        let ruling = match authenticated {
+            Ok(()) => self.charge(&route, &normal, &parts, record).await,
+            Err(_) => Ruling::default(),
+        };
         let told = ruling.fields;
         let mut upgrade = None;
-        let reply = match ruling.denial {
-            Some(denial) => Err(Refusal::Denied(denial)),
-            None => match &route.action {
+        let reply = match (authenticated, ruling.denial) {
+            (Err(refusal), _) => Err(refusal),
+            (Ok(()), Some(denial)) => Err(Refusal::Denied(denial)),
+            (Ok(()), None) => match &route.action {
                 RouteAction::Reply(reply) => Ok(static_reply(reply)),
                 RouteAction::Forward(upstream) => {
                     let request = Request::from_parts(parts, body);
@@ -135,9 +145,27 @@ impl<L: Limits> Gateway<L> {
             peer,
             host: bare_host(&String::from_utf8_lossy(host)),
             path: String::from_utf8_lossy(&path).into_owned(),
+            key: None,
             client: client_address(&parts.headers, peer.address.ip(), self.settings().trusted_hops),
             may_upgrade,
         })
+    }
+
+    /// Finds out whose request it is, if its route asks for that.
+    fn authenticate(
+        &self,
+        route: &Route,
+        stated: Option<Stated>,
+        normal: &mut Normal<'_>,
+        record: &mut Recorder,
+    ) -> Result<(), Refusal> {
+        let (Some(auth), Some(stated)) = (&route.config.auth, stated) else { return Ok(()) };
+        let found = auth.verify(stated, self.keys(), true);
+        record.step(|| What::Authenticate);
+        let key = found?;
+        record.note(|record| record.key = Some(Arc::clone(&key)));
+        normal.key = Some(key);
+        Ok(())
     }
 
     /// Charges the request under the limits that its route lists.
@@ -164,6 +192,7 @@ impl<L: Limits> Gateway<L> {
             client: normal.client,
             fields: &parts.headers,
             tls_name: normal.peer.tls_name.as_deref(),
+            key: normal.key.as_deref(),
             wants_verdicts: record.is_on(),
         };
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
@@ -190,6 +219,16 @@ impl Answer {
         record.note(|record| record.refusal = Some(refusal.word()));
         Self { route: None, reply: refusal.reply(), upgrade: None, held: None }
     }
+}
+
+/// Takes the key off a request before anything else sees it, also what is logged of the request's target.
+fn take_key(route: &Route, parts: &mut Parts, record: &mut Recorder) -> Option<Stated> {
+    let auth = route.config.auth.as_ref()?;
+    let stated = auth.take(parts);
+    if auth.is_in_target() {
+        record.note(|record| record.asked.target = parts.uri.clone());
+    }
+    Some(stated)
 }
 
 /// What the client is told when no server has answered: the route's fallback, if it has one for that.

@@ -1,9 +1,10 @@
 //! Why the gateway answers itself, and how: one place from cause to status.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response};
 use thiserror::Error;
+use tidegate_access::keys::KeyDenial;
 use tidegate_net::http::{Body, BodyError};
 use tidegate_upstream::group::NoBackend;
 use tidegate_wire::path::PathError;
@@ -27,6 +28,14 @@ pub(crate) enum Refusal {
     /// No route is for it.
     #[error("no route is for this host, path and method")]
     NoRoute,
+    /// It has not proved whose it is.
+    #[error("{denial}; the field www-authenticate says where one is looked for")]
+    Unauthorized {
+        /// Why not.
+        denial: KeyDenial,
+        /// Where a key is looked for.
+        challenges: Vec<HeaderValue>,
+    },
     /// It does not pass the limits of its route.
     #[error("{0}")]
     Denied(Denial),
@@ -91,6 +100,7 @@ impl Refusal {
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Path(_) | Self::Malformed(_) | Self::BodyBroken | Self::Denied(Denial::Invalid(_)) => 400,
+            Self::Unauthorized { .. } => 401,
             Self::Denied(Denial::NoMatch) => 403,
             Self::NoRoute => 404,
             Self::TooSlow => 408,
@@ -112,6 +122,9 @@ impl Refusal {
             Self::Malformed(_) => "malformed",
             Self::Unsupported(_) => "unsupported",
             Self::NoRoute => "no_route",
+            Self::Unauthorized { denial: KeyDenial::Missing, .. } => "no_key",
+            Self::Unauthorized { denial: KeyDenial::Unknown, .. } => "unknown_key",
+            Self::Unauthorized { denial: KeyDenial::Expired, .. } => "expired_key",
             Self::Denied(Denial::Quota { .. }) => "quota",
             Self::Denied(Denial::NoMatch) => "no_match",
             Self::Denied(Denial::Invalid(_)) => "attributes",
@@ -140,6 +153,7 @@ impl Refusal {
     fn title(&self) -> &'static str {
         match self.status() {
             400 => "Bad Request",
+            401 => "Unauthorized",
             403 => "Forbidden",
             404 => "Not Found",
             408 => "Request Timeout",
@@ -166,14 +180,22 @@ impl Refusal {
         if wait.is_some() {
             problem.kind = Type::TemporaryReducedCapacity;
         }
-        if let Self::Denied(Denial::Quota { policies }) = self {
-            problem.kind = Type::QuotaExceeded;
-            problem.violated_policies = policies;
+        let mut challenges = Vec::new();
+        match self {
+            Self::Denied(Denial::Quota { policies }) => {
+                problem.kind = Type::QuotaExceeded;
+                problem.violated_policies = policies;
+            }
+            Self::Unauthorized { challenges: stated, .. } => challenges = stated,
+            _ => {}
         }
         let mut reply = Response::new(Body::Full(Bytes::from(problem.to_json())));
         // Invariant: every status above is one.
         *reply.status_mut() = http::StatusCode::from_u16(problem.status).unwrap_or_default();
         reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        for challenge in challenges {
+            reply.headers_mut().append(WWW_AUTHENTICATE, challenge);
+        }
         if let Some(wait) = wait {
             reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
         }

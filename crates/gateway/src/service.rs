@@ -12,6 +12,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use http::Request;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, PROXY_AUTHORIZATION};
+use tidegate_access::keys::ApiKeys;
 use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::{Clock, monotonic};
@@ -23,6 +24,7 @@ use tidegate_upstream::connect::Resolver;
 use tokio::runtime;
 
 use crate::access_log::AccessLog;
+pub use crate::authenticate::IdentityFields;
 use crate::checks;
 use crate::config::{Action, GatewayConfig, RouteConfig, UpstreamConfig};
 use crate::limits::Limits;
@@ -85,6 +87,8 @@ pub struct Gateway<L> {
     clock: Clock,
     resolver: Resolver,
     access_log: Option<Arc<AccessLog>>,
+    keys: Arc<ApiKeys>,
+    identity_fields: IdentityFields,
     /// `None`: nobody may ask for traces.
     trace_guard: Option<TraceGuard>,
     /// The runtime of each core, where servers are checked.
@@ -116,14 +120,30 @@ impl<L: Limits> Gateway<L> {
     pub fn new(limits: L, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
         let resolver = Resolver::new(settings.dns_refresh);
         let cores = (0..cores.count()).map(|core| cores.handle(core).clone()).collect();
-        let (access_log, trace_guard) = (None, None);
-        Self { site: ArcSwap::default(), limits, settings, clock, resolver, access_log, trace_guard, cores }
+        Self {
+            site: ArcSwap::default(),
+            limits,
+            settings,
+            clock,
+            resolver,
+            access_log: None,
+            keys: Arc::new(ApiKeys::new("")),
+            identity_fields: IdentityFields::default(),
+            trace_guard: None,
+            cores,
+        }
     }
 
     /// The same with an access log.
     #[must_use]
     pub fn with_access_log(self, access_log: Option<Arc<AccessLog>>) -> Self {
         Self { access_log, ..self }
+    }
+
+    /// The same with API keys, and fields by which servers are told whose a request is.
+    #[must_use]
+    pub fn with_keys(self, keys: Arc<ApiKeys>, identity_fields: IdentityFields) -> Self {
+        Self { keys, identity_fields, ..self }
     }
 
     /// The same for which those that `guard` admits may ask for traces.
@@ -146,15 +166,25 @@ impl<L: Limits> Gateway<L> {
             .collect();
         let known: HashMap<&str, &Arc<Route>> =
             before.routes.iter().map(|route| (&*route.config.name, route)).collect();
-        let routes = config.routes.iter();
         let missing = &config.missing_policies;
-        let routes =
-            routes.map(|config| route(config, known.get(&*config.name).copied(), &upstreams, missing));
+        let routes = config.routes.iter().map(|config| {
+            let config = self.without_claims(config);
+            route(&config, known.get(&*config.name).copied(), &upstreams, missing)
+        });
         let routes = routes.collect();
         let table = Table::new(config.routes.iter().map(|config| &**config));
         let in_order = config.upstreams.iter().filter_map(|config| upstreams.get(&config.name).cloned());
         let upstreams = in_order.collect();
         self.site.store(Arc::new(Site { routes, table, upstreams }));
+    }
+
+    /// A route that takes off its requests what only this gateway may say of their clients.
+    fn without_claims(&self, config: &Arc<RouteConfig>) -> Arc<RouteConfig> {
+        let request_fields = self.identity_fields.taken_off(&config.request_fields);
+        if request_fields == config.request_fields {
+            return Arc::clone(config);
+        }
+        Arc::new(RouteConfig { request_fields, ..RouteConfig::clone(config) })
     }
 
     /// An upstream in force: `before` itself if it did not change.
@@ -246,6 +276,16 @@ impl<L: Limits> Gateway<L> {
 
     pub(crate) fn limits(&self) -> &L {
         &self.limits
+    }
+
+    /// The API keys in force.
+    #[must_use]
+    pub fn keys(&self) -> &Arc<ApiKeys> {
+        &self.keys
+    }
+
+    pub(crate) fn identity_fields(&self) -> &IdentityFields {
+        &self.identity_fields
     }
 
     pub(crate) fn settings(&self) -> GatewaySettings {

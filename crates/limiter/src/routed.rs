@@ -6,7 +6,8 @@
 //! |---|---|
 //! | `route`, `method`, `host`, `path` | the request, the path in normal form |
 //! | `ip` | the client's address; an IPv6 one as its /64 |
-//! | `client_id` | the same, also where the configured source has no value |
+//! | `client_id` | the same, also where the configured source has no value; of a request with an API key the key's id |
+//! | `api_key`, `consumer`, `tier` | what the request's API key says; then no other source is looked at |
 //!
 //! What no policy looks at is left out, so that it may be longer than an attribute.
 
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source};
+use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source, TIER};
 
 use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
@@ -49,6 +50,26 @@ pub struct RoutedRequest<'a> {
     pub fields: &'a HeaderMap,
     /// The name in the certificate that its connection showed.
     pub tls_name: Option<&'a str>,
+    /// What its API key says, if it has proved to have one.
+    pub key: Option<RoutedKey<'a>>,
+}
+
+/// What an API key says of whose request it is.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutedKey<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Who uses it.
+    pub consumer: &'a str,
+    /// Its tier.
+    pub tier: Option<&'a str>,
+}
+
+impl<'a> RoutedKey<'a> {
+    /// What it says of each of the attributes that it alone says something of.
+    fn attributes(self) -> [(&'static str, Option<&'a str>); 3] {
+        [("api_key", Some(self.id)), ("consumer", Some(self.consumer)), (TIER, self.tier)]
+    }
 }
 
 /// Why there is no decision.
@@ -113,7 +134,9 @@ impl<'a> RoutedRequest<'a> {
         address: &'a str,
     ) -> Result<Vec<NamedValue<'a>>, SourceError> {
         let sources = &set.sources().gateway;
-        let configured = sources.read(|source| self.look(source, address))?;
+        let mut configured = sources.read(|source| self.look(source, address))?;
+        let proved = self.key.map(RoutedKey::attributes).unwrap_or_default();
+        configured.retain(|(name, _)| !proved.iter().any(|(other, _)| other == name));
         let has_client = configured.iter().any(|(name, _)| *name == CLIENT_ID);
         let built_in = [
             ("route", self.route),
@@ -123,10 +146,12 @@ impl<'a> RoutedRequest<'a> {
             ("ip", address),
         ];
         let built_in = built_in.into_iter().filter(|(name, _)| sources.of(name).is_none());
-        let client = Some((CLIENT_ID, address)).filter(|_| !has_client);
+        let client = self.key.map_or(address, |key| key.id);
+        let client = Some((CLIENT_ID, client)).filter(|_| !has_client);
+        let proved = proved.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let mut attributes = configured;
         let value = |(name, value): (&'a str, &'a str)| (name, Cow::Borrowed(value.as_bytes()));
-        attributes.extend(built_in.chain(client).map(value));
+        attributes.extend(built_in.chain(client).chain(proved).map(value));
         attributes.retain(|(name, value)| value.len() <= MAX_VALUE_BYTES || set.uses(name));
         Ok(attributes)
     }

@@ -16,6 +16,7 @@ use tidegate::commands::{
     gateway::GatewayCommand,
     import::Import,
     intake::IntakeCommand,
+    keys::Keys,
     load::{self, Load},
     plan::Plan,
     saturate::Saturate,
@@ -52,6 +53,7 @@ enum Command {
     Import(Import),
     #[command(subcommand)]
     Intake(IntakeCommand),
+    Keys(Keys),
     Saturate(Box<Saturate>),
     Load(Box<Load>),
     Stub(Box<StubCommand>),
@@ -92,6 +94,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Gateway(gateway) => gateway.run(&mut out),
         Command::Import(import) => import.run(&mut out),
         Command::Intake(intake) => intake.run(&mut out),
+        Command::Keys(keys) => keys.run(&mut out),
         Command::Saturate(saturate) => return saturate.run(&mut out),
         Command::Load(load) => return load.run(&mut out),
         Command::Stub(stub) => return stub.run(&mut out),

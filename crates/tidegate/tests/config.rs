@@ -150,7 +150,7 @@ policy = "nope"
     t.toml:35:19: policy[1].match.a.b: is nan (accepted: a string, a boolean, a list, a table or a 64-bit number)
     t.toml:35:29: policy[1].match.c[0]: is 1979-05-27 (accepted: a string, a boolean, a list, a table or a 64-bit number)
     t.toml:36:9: policy[1].burst: is "1e999" (accepted: a whole number from 1 to 1000000000)
-    t.toml:37:10: policy[1].colour: is not a known key (accepted: name, match, key, mode, on_store_failure, replaces, algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone)
+    t.toml:37:10: policy[1].colour: is not a known key (accepted: name, match, key, mode, on_store_failure, replaces, tiers, algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone)
     t.toml:40:13: override[0].client_id: is "" (accepted: a string of 1 to 512 bytes)
     t.toml:41:10: override[0].policy: is "nope" (accepted: the name of a [[policy]] of this file)
     "#);

@@ -134,6 +134,7 @@ pub(super) fn refusal(error: ChangeError) -> Refusal {
     })
 }
 
-fn field_error(mistake: Mistake) -> FieldError {
+/// A mistake as problem documents have it.
+pub(super) fn field_error(mistake: Mistake) -> FieldError {
     FieldError { pointer: mistake.pointer, detail: mistake.problem, accepted: mistake.accepted }
 }

@@ -15,6 +15,7 @@ pub mod documents;
 mod events;
 mod explain;
 mod explain_edge;
+mod keys;
 mod limits;
 mod playground;
 mod query;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use axum::Router;
 use serde_json::Value;
 use tidegate_access::guard::Guard;
+use tidegate_access::keys::ApiKeys;
 use tidegate_access::routes::ApiRoutes;
 use tidegate_control::Configuration;
 use utoipa::OpenApi;
@@ -46,6 +48,7 @@ struct Shared {
     guard: Arc<Guard>,
     configuration: Configuration,
     limits: Arc<dyn Limits>,
+    keys: Arc<ApiKeys>,
     explainers: Explainers,
     events: Events,
 }
@@ -68,7 +71,7 @@ pub static DOCUMENTS: [&documents::Resource; 3] =
     [&documents::POLICIES, &documents::ROUTES, &documents::UPSTREAMS];
 
 /// Every route's template but for those of documents: the label values that metrics may use.
-pub const TEMPLATES: [&str; 18] = [
+pub const TEMPLATES: [&str; 21] = [
     "/v1/session",
     "/v1/events",
     "/api/v1/configure",
@@ -87,6 +90,9 @@ pub const TEMPLATES: [&str; 18] = [
     "/v1/playground",
     "/v1/clients",
     "/v1/clients/{client_id}/usage",
+    "/v1/keys",
+    "/v1/keys/{id}",
+    "/v1/keys/{id}/rotation",
 ];
 
 /// The routes of the admin API over `configuration`, each of which may be had as `guard` says.
@@ -94,11 +100,11 @@ pub const TEMPLATES: [&str; 18] = [
 pub fn routes(
     guard: &Arc<Guard>,
     configuration: Configuration,
-    limits: Arc<dyn Limits>,
+    (limits, keys): (Arc<dyn Limits>, Arc<ApiKeys>),
     explainers: Explainers,
     events: Events,
 ) -> ApiRoutes {
-    let shared = Arc::new(Shared { guard: guard.clone(), configuration, limits, explainers, events });
+    let shared = Arc::new(Shared { guard: guard.clone(), configuration, limits, keys, explainers, events });
     let documents = documents::routes_of(guard, &shared.configuration, &DOCUMENTS);
     ApiRoutes::new(router(shared), &TEMPLATES, guard).with(documents)
 }
@@ -125,6 +131,9 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/playground", post(playground::try_policies))
         .route("/v1/clients", get(clients::list))
         .route("/v1/clients/{client_id}/usage", delete(usage::reset))
+        .route("/v1/keys", get(keys::list).post(keys::issue))
+        .route("/v1/keys/{id}", get(keys::read).patch(keys::change).delete(keys::revoke))
+        .route("/v1/keys/{id}/rotation", post(keys::rotate))
         .with_state(shared)
 }
 
@@ -157,6 +166,12 @@ pub fn described() -> [Value; 2] {
             clients::read,
             clients::put,
             clients::delete,
+            keys::list,
+            keys::issue,
+            keys::read,
+            keys::change,
+            keys::rotate,
+            keys::revoke,
         ),
         components(schemas(schema::PolicyList, schema::DocumentList, schema::PolicyDocument))
     )]

@@ -82,6 +82,9 @@ pub(super) struct PolicyDocument {
     period: Option<String>,
     /// IANA time zone, calendar only.
     time_zone: Option<String>,
+    /// Numbers of tiers that differ, by the value of the attribute `tier`.
+    #[schema(value_type = Option<Object>)]
+    tiers: Option<BTreeMap<String, Value>>,
     /// Policies that are left out of every request to which this one applies.
     replaces: Option<Vec<String>>,
     /// `enforce` if absent, or `shadow`.

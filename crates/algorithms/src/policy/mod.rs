@@ -47,6 +47,10 @@ pub const MAX_SPAN: u64 = 1 << 53;
 pub const MAX_LEASE_SECONDS: u64 = 86_400;
 /// Most attributes that one policy matches or is keyed on.
 pub const MAX_ATTRIBUTES: usize = 16;
+/// Most tiers that one policy has numbers for.
+pub const MAX_TIERS: usize = 64;
+/// The attribute that says which tier a request belongs to.
+pub const TIER: &str = "tier";
 /// Most policies that one policy replaces.
 pub const MAX_REPLACED: usize = 16;
 /// Longest name of a policy or an attribute, in bytes.
@@ -65,6 +69,9 @@ pub struct Policy {
     pub key: Vec<String>,
     /// The numbers, before and after checking.
     pub quota: Quota,
+    /// The numbers of requests whose attribute [`TIER`] has this value, under the same counters and the same
+    /// algorithm: who changes tier keeps what is used.
+    pub tiers: Vec<(Box<str>, Quota)>,
     /// Whether a denial is enforced.
     pub mode: Mode,
     /// What to answer when the store cannot.
@@ -206,10 +213,19 @@ impl Policy {
             matches: Vec::new(),
             key: vec!["client_id".to_owned()],
             quota: Quota { limit: spec.limit(jiff::tz::TimeZone::UTC), spec },
+            tiers: Vec::new(),
             mode: Mode::Enforce,
             on_store_failure: OnStoreFailure::Local,
             replaces: Vec::new(),
         }
+    }
+
+    /// The numbers that hold for these attributes: those of their tier, or the general ones.
+    #[must_use]
+    pub fn quota_of(&self, attributes: &Attributes<'_>) -> &Quota {
+        let tier = if self.tiers.is_empty() { None } else { attributes.value(TIER) };
+        let own = tier.and_then(|tier| self.tiers.iter().find(|(name, _)| name.as_bytes() == tier));
+        own.map_or(&self.quota, |(_, quota)| quota)
     }
 
     /// Whether the policy applies: every pattern matches and every keyed attribute is present.
@@ -229,9 +245,10 @@ impl Policy {
         unmatched.map(|(name, _)| name.as_str()).or_else(|| absent().map(String::as_str))
     }
 
-    /// The attributes that it looks at: those it matches, then those it is keyed on.
+    /// The attributes that it looks at: those it matches, those it is keyed on, and the one that its tiers go by.
     pub fn attributes(&self) -> impl Iterator<Item = &str> {
-        self.matches.iter().map(|(name, _)| name).chain(&self.key).map(String::as_str)
+        let tier = (!self.tiers.is_empty()).then_some(TIER);
+        self.matches.iter().map(|(name, _)| name).chain(&self.key).map(String::as_str).chain(tier)
     }
 
     /// The document that [`parse()`] would turn into this policy.

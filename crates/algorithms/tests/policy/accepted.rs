@@ -51,6 +51,26 @@ fn a_policy_applies_when_patterns_match_and_keyed_attributes_are_there() {
 }
 
 #[test]
+fn a_tier_has_its_own_numbers_and_the_rest_of_the_policys() {
+    let policy = policy(json!({
+        "name": "p", "algorithm": "token_bucket", "limit": 10, "window_seconds": 1, "burst": 20, "key": ["api_key"],
+        "tiers": {"free": {}, "pro": {"limit": 100, "burst": 200}, "enterprise": {"limit": 500}},
+    }));
+    let bucket = |tier: Option<&[u8]>| {
+        let pairs: Vec<(&str, &[u8])> = tier.into_iter().map(|tier| ("tier", tier)).collect();
+        policy.quota_of(&Attributes::new(&pairs)).limit.clone()
+    };
+    let general = Limit::TokenBucket(Bucket::new(10, 20, SECOND));
+    for tier in [None, Some(&b"free"[..]), Some(b"unknown"), Some(b"")] {
+        assert_eq!(bucket(tier), general);
+    }
+    assert_eq!(bucket(Some(b"pro")), Limit::TokenBucket(Bucket::new(100, 200, SECOND)));
+    assert_eq!(bucket(Some(b"enterprise")), Limit::TokenBucket(Bucket::new(500, 20, SECOND)));
+    assert_eq!(policy.attributes().collect::<Vec<_>>(), ["api_key", "tier"]);
+    assert_eq!(parse(&policy.document(), "").unwrap().tiers, policy.tiers);
+}
+
+#[test]
 fn an_override_keeps_what_it_does_not_mention() {
     let base = policy(
         json!({"name": "p", "algorithm": "token_bucket", "limit": 10, "window_seconds": 60, "burst": 5}),

@@ -45,7 +45,7 @@ fn all_mistakes_are_reported_at_once_and_in_order() {
         "on_store_failure": 1, "algorithm": "magic", "limit": -1, "window_seconds": 0, "burst": 0,
         "lease_seconds": 0, "period": "year", "time_zone": "Mars/Olympus", "a/b~c": 1, "rate": 5,
     });
-    let known = "name, match, key, mode, on_store_failure, replaces, algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone";
+    let known = "name, match, key, mode, on_store_failure, replaces, tiers, algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone";
     refuses(
         &document,
         &[
@@ -64,6 +64,39 @@ fn all_mistakes_are_reported_at_once_and_in_order() {
             "/period is \"year\" (accepted: \"day\", \"month\")",
             "/time_zone is \"Mars/Olympus\" (accepted: an IANA time zone such as \"UTC\" or \"Europe/Berlin\")",
         ],
+    );
+}
+
+#[test]
+fn tiers_have_names_and_numbers_of_the_policys_algorithm() {
+    let names = "accepted: 1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter";
+    refuses(
+        &with(json!({"tiers": {
+            "Free": {}, "a": {"limit": -1}, "b": 7, "c": {"algorithm": "calendar", "period": "day"}, "d": {"key": []},
+        }})),
+        &[
+            &format!("/tiers/Free is no name of a tier ({names})"),
+            &format!("/tiers/a/limit is -1 ({LIMIT})"),
+            "/tiers/b is a number (accepted: an object)",
+            "/tiers/c/limit is missing (accepted: a whole number from 0 to 1000000000)",
+            "/tiers/c/time_zone is missing (accepted: an IANA time zone such as \"UTC\" or \"Europe/Berlin\")",
+            "/tiers/d/key is not a known key (accepted: algorithm, limit, window_seconds, burst, lease_seconds, period, time_zone)",
+        ],
+    );
+    refuses(
+        &with(
+            json!({"tiers": {"c": {"algorithm": "calendar", "period": "day", "time_zone": "UTC", "limit": 1}}}),
+        ),
+        &["/tiers/c/algorithm is another than the policy's (accepted: the policy's own, or none)"],
+    );
+    let many: serde_json::Map<String, Value> = (0..=64).map(|n| (format!("t{n}"), json!({}))).collect();
+    refuses(
+        &with(json!({"tiers": many})),
+        &["/tiers is an object (accepted: a table of up to 64 names and numbers)"],
+    );
+    refuses(
+        &with(json!({"tiers": []})),
+        &["/tiers is a list (accepted: a table of up to 64 names and numbers)"],
     );
 }
 

@@ -35,6 +35,10 @@ struct JsonLine<'a> {
     end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     because: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumer: Option<&'a str>,
     request_id: &'a str,
     referer: &'a str,
     user_agent: &'a str,
@@ -66,6 +70,8 @@ pub(super) fn json(record: &Record, line: &mut String) {
         attempts,
         end: record.end.word(),
         because: record.refusal,
+        key: record.key.as_ref().map(|key| key.id()),
+        consumer: record.key.as_ref().map(|key| key.consumer()),
         request_id: &request_id,
         referer: &referer,
         user_agent: &user_agent,

@@ -3,6 +3,7 @@
 //! Reading is total: any tree of values gives a configuration or the list of everything wrong with it.
 //! References are checked here too, so that what comes out of [`GatewayConfig::check`] can be served.
 
+mod auth;
 mod fixed;
 mod matches;
 mod options;
@@ -19,6 +20,7 @@ use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 
 pub use crate::cors::Cors;
 use crate::table::unreachable;
+pub use auth::{KeyAuth, KeyPlace};
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;
 pub use reference::{Key, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};

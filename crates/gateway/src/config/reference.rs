@@ -2,6 +2,8 @@
 //!
 //! A test reads a document with each key at the ends of its range and beyond, so that this table and what is
 //! accepted cannot differ.
+//!
+//! Over 400 lines because it is one table, read from top to bottom.
 
 use serde_json::{Map, Value, json};
 
@@ -51,6 +53,7 @@ const fn key(path: &'static str, shape: Shape, default: &'static str, doc: &'sta
 
 const DAY: f64 = 86_400.0;
 
+const AUTHS: &[&str] = &["key"];
 const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
 
@@ -204,6 +207,18 @@ pub const ROUTE_KEYS: &[Key] = &[
     key("respond.status", Shape::Number(200, 599), "200", "The status."),
     key("respond.body", Shape::Text(0, 1 << 20), "empty", "The body."),
     key("respond.content_type", Shape::Text(1, 256), "text/plain; charset=utf-8", "The body's media type."),
+    key(
+        "auth",
+        Shape::Word(AUTHS),
+        "none",
+        "What a request must prove: `key`, that it has an API key. Else it is answered 401, and charged nothing.",
+    ),
+    key(
+        "key_in",
+        Shape::Texts(8),
+        "[\"header:x-api-key\", \"bearer\"]",
+        "Where the key is: `header:NAME`, `query:NAME`, `bearer` or `basic`. The first place that has something counts; the key goes no further.",
+    ),
     key(
         "policies",
         Shape::Texts(32),

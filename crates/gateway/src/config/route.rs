@@ -13,12 +13,13 @@ use tidegate_wire::path::normal_form;
 
 use crate::cors::Cors;
 
+use super::auth::{KeyAuth, auth};
 use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirect, static_reply};
 use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance};
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 27] = [
+const KEYS: [&str; 29] = [
     "name",
     "host",
     "path",
@@ -28,6 +29,8 @@ const KEYS: [&str; 27] = [
     "upstream",
     "redirect",
     "respond",
+    "auth",
+    "key_in",
     "policies",
     "strip_prefix",
     "add_prefix",
@@ -80,6 +83,8 @@ pub struct RouteConfig {
     pub query: Vec<(Box<str>, Box<str>)>,
     /// What becomes of a request.
     pub action: Action,
+    /// Whether a request needs an API key.
+    pub auth: Option<KeyAuth>,
     /// Limits that a request is charged under.
     pub policies: Vec<Arc<str>>,
     /// What is taken off the front of the path before it is forwarded.
@@ -172,12 +177,11 @@ pub struct FieldEdits {
 pub(crate) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mistake>> {
     let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
     let name = reader.name("name").unwrap_or_default();
-    let hosts = hosts(&mut reader);
-    let path = path(&mut reader);
-    let methods = methods(&mut reader);
+    let (hosts, path, methods) = (hosts(&mut reader), path(&mut reader), methods(&mut reader));
     let fields = field_pairs(&mut reader, "header");
     let query = query(&mut reader);
     let action = action(&mut reader, pointer);
+    let auth = auth(&mut reader);
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
     let strip_prefix = prefix(&mut reader, "strip_prefix");
     let add_prefix = prefix(&mut reader, "add_prefix");
@@ -215,6 +219,7 @@ pub(crate) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mist
             fields,
             query,
             action,
+            auth,
             policies,
             strip_prefix,
             add_prefix,

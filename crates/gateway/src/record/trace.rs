@@ -80,6 +80,7 @@ fn write_member(out: &mut String, record: &Record, step: &Step) -> fmt::Result {
             let route = record.route.as_ref().map(|route| &*route.config.name);
             write!(out, "route;name=\"{}\"", route.unwrap_or_default())?;
         }
+        What::Authenticate => out.push_str("authenticate"),
         What::Answer => out.push_str("answer"),
         What::Verdict(verdict) => {
             let says = match (verdict.allowed, verdict.is_shadow) {

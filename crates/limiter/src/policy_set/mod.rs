@@ -262,17 +262,17 @@ impl PolicySet {
     }
 
     /// The numbers that hold for these attributes under the policy at `index`, and whether they are
-    /// the client's own.
+    /// the client's own. A client's own numbers come before those of its tier.
     #[must_use]
     pub fn quota(&self, index: usize, attributes: &Attributes<'_>) -> (&Quota, bool) {
         let own = || {
             let of_client = self.overrides.get(attributes.value(CLIENT_ID)?)?;
             of_client.iter().find(|(policy, _)| *policy == index).map(|(_, quota)| quota)
         };
-        let general = &self.base.policies[index].policy.quota;
+        let general = || self.base.policies[index].policy.quota_of(attributes);
         match if self.overrides.is_empty() { None } else { own() } {
             Some(quota) => (quota, true),
-            None => (general, false),
+            None => (general(), false),
         }
     }
 

@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod import;
 pub mod intake;
 mod interleave;
+pub mod keys;
 mod layers;
 pub mod load;
 pub mod plan;

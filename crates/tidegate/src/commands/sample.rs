@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use tidegate_algorithms::policy::{Attributes, Policy, nearest};
+use tidegate_algorithms::policy::{Attributes, Policy, TIER, nearest};
 use tidegate_limiter::policy_set::{CLIENT_ID, PolicySet};
 use tidegate_wire::path::{PathError, normal_form};
 
@@ -137,6 +137,9 @@ pub(super) fn unsupplied(set: &PolicySet, config: &Config, samples: &Samples) ->
     }
     let sources = &config.layer.sources;
     supplied.extend(sources.check.iter().chain(sources.grpc.iter()).map(|(name, _)| name));
+    if config.gateway.asks_for_keys() {
+        supplied.extend(["api_key", "consumer", TIER]);
+    }
     supplied.extend(samples.names());
     let mut warnings = Vec::new();
     for policy in set.policies().iter().map(|in_force| &in_force.policy) {

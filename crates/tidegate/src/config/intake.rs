@@ -81,6 +81,16 @@ impl FieldName {
 const SECRET_FIELDS: [http::HeaderName; 3] =
     [http::header::AUTHORIZATION, http::header::PROXY_AUTHORIZATION, http::header::COOKIE];
 
+/// Fields that address or frame a message.
+const FRAMING_FIELDS: [http::HeaderName; 6] = [
+    http::header::CONNECTION,
+    http::header::CONTENT_LENGTH,
+    http::header::HOST,
+    http::header::TE,
+    http::header::TRANSFER_ENCODING,
+    http::header::UPGRADE,
+];
+
 impl Value for Option<FieldName> {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::String];
@@ -90,11 +100,13 @@ impl Value for Option<FieldName> {
             return Some(None);
         }
         let name: http::HeaderName = text.parse().ok()?;
-        (!SECRET_FIELDS.contains(&name)).then(|| Some(FieldName(name)))
+        let is_free = !SECRET_FIELDS.contains(&name) && !FRAMING_FIELDS.contains(&name);
+        is_free.then(|| Some(FieldName(name)))
     }
 
     fn accepted((): &()) -> String {
-        "the name of a header field, as in \"x-client\", that holds no secret".to_owned()
+        "the name of a header field, as in \"x-client\", that holds no secret and frames no message"
+            .to_owned()
     }
 
     fn schema((): &()) -> Json {
@@ -146,7 +158,7 @@ mod tests {
     fn fault_52_a_field_with_a_secret_names_no_client() {
         let parse = |text| <Option<FieldName> as Value>::parse(text, &());
         assert_eq!(parse("X-Client").map(|name| name.show()).as_deref(), Some("x-client"));
-        for other in ["authorization", "Cookie", "a b", "\u{e9}"] {
+        for other in ["authorization", "Cookie", "transfer-encoding", "a b", "\u{e9}"] {
             assert_eq!(parse(other), None, "{other}");
         }
     }

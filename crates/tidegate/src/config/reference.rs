@@ -71,6 +71,10 @@ A policy applies to a request when every attribute under `match` fits and every 
 
 A request that no policy applies to is answered as `on_no_match` says.
 
+`tiers.pro = { limit = 1000 }` gives requests whose attribute `tier` is `pro` these numbers, and the policy's own where it
+names none, under the same counters: who changes tier keeps what is used. The algorithm is the policy's; there are at most 64.
+An override comes before a tier.
+
 `replaces = [\"other\"]` leaves those policies out of every request to which this one applies.
 `mode = \"shadow\"` counts and never denies; `on_store_failure` is `\"local\"`, `\"open\"` or `\"closed\"`.
 ";
@@ -119,7 +123,9 @@ proxy = \"address\"
 Without an entry of their own, `path` and `method` are what `http.proxy_headers` says, and `ip` and
 `client_id` are the address. `client_id` is the address also where its source has no value. A field, cookie
 or parameter that is there twice is refused with 400, and so is a parameter of `/v1/check` that is no source.
-For requests that a route of the gateway limits, `route`, `host`, `method` and `path` are those of the request.
+For requests that a route of the gateway limits, `route`, `host`, `method` and `path` are those of the request. Where it
+asks for an API key, `api_key` is the key's id, `consumer` who uses it and `tier` its tier, whatever sources say, and
+`client_id` is the key's id in the place of the address.
 In `[attributes.grpc]` a name takes the place of a descriptor's entry of that name, in every descriptor.
 RESP has no attributes: its commands bring their key and their limit along.
 

@@ -280,6 +280,14 @@ settings! {
         on_missing_policy: OnMissingPolicy = "deny", ();
         /// How long the addresses of a server's name are used before the system is asked again. A connection to an address that the name has no longer gets no further request.
         dns_refresh: Duration = "5s", Duration::from_millis(100)..=seconds(3_600);
+        /// Secret under which digests of API keys are made, the same at all nodes. Whoever changes it makes every key unknown. Without one, digests are made under an empty secret: a key has 256 bits of chance, which its digest does not give away.
+        key_secret: Option<Secret> = "", 16;
+        /// Header field that tells servers who uses the API key of a request. It is taken off whatever clients send, on all routes, as the next two are.
+        consumer_field: Option<FieldName> = "x-consumer-id", ();
+        /// Header field that tells servers the id of the API key.
+        key_field: Option<FieldName> = "x-credential-identifier", ();
+        /// Header field that tells servers the tier of the API key.
+        tier_field: Option<FieldName> = "x-consumer-tier", ();
     }
 
     /// The gateway's access log: a line for each request, with what was done for it step by step.

@@ -135,7 +135,8 @@ impl Apis {
             secure_cookies: has_tls,
         });
         let decisions = Decisions::new(engine.clone(), guard.clone(), api_settings(settings));
-        let limits = Arc::new(EngineLimits(engine.clone()));
+        let limits =
+            (Arc::new(EngineLimits(engine.clone())) as Arc<dyn admin::Limits>, gateway.keys().clone());
         let explainers = Explainers {
             routes: Some(Arc::new(ExplainedRoutes(gateway.clone()))),
             edge: Some(Arc::new(ExplainedEdge(edge.clone()))),

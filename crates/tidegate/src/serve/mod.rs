@@ -24,6 +24,7 @@ mod gateway;
 mod inherited;
 mod intake;
 mod intake_metrics;
+mod key_metrics;
 mod limits;
 mod memory;
 mod operator;
@@ -43,6 +44,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_access::keys::KeyDocuments;
 use tidegate_admin::api::Events;
 use tidegate_admin::{ConfigurationStatus, Servers};
 use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot};
@@ -78,7 +80,7 @@ use intake::Ingestion;
 pub use memory::memory_warning;
 pub use protocols::Addresses;
 use protocols::{Guards, Protocols};
-use proxies::Proxies;
+use proxies::{Proxies, ServedGateway};
 pub use reload::apply;
 pub use rotation::rotate;
 use routes::Routes;
@@ -136,11 +138,8 @@ impl App {
         let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
         let gateway = proxies::gateway(settings, &engine, &tokens, &cores)?;
         let edge = ServedEdge::new(*engine.clock(), &cores);
-        // One line for each service.
-        let services = Services::default().with(Policies::new(engine.clone()));
-        let services = services.with(GatewayRoutes::new(gateway.clone()));
-        let services = services.with(EdgeDocuments::new(edge.edge.clone()));
-        let configuration = Configuration::start(control, services, &config.layers());
+        let configuration =
+            Configuration::start(control, services(&engine, &gateway, &edge), &config.layers());
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let events = breakers::events(&engine, &gateway, &drain);
         let shown = Shown::new(&engine, (&gateway, &edge), &configuration, &tokens, &events);
@@ -305,6 +304,15 @@ impl App {
     pub fn drain_deadline(&self) -> Duration {
         self.drain_timing.deadline
     }
+}
+
+/// The services with documents: one line for each.
+fn services(engine: &Arc<Engine>, gateway: &Arc<ServedGateway>, edge: &ServedEdge) -> Services {
+    Services::default()
+        .with(Policies::new(engine.clone()))
+        .with(GatewayRoutes::new(gateway.clone()))
+        .with(EdgeDocuments::new(edge.edge.clone()))
+        .with(KeyDocuments(gateway.keys().clone()))
 }
 
 /// Says which stored documents are not what was put.

@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use tidegate_access::keys::ApiKeys;
 use tidegate_access::tokens::{Scope, bearer};
 use tidegate_gateway::access_log::AccessLog;
-use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES, TraceGuard};
+use tidegate_gateway::service::{
+    Gateway, GatewayService, GatewaySettings, IdentityFields, TEMPLATES, TraceGuard,
+};
 use tidegate_limiter::engine::Engine;
 use tidegate_net::accept::Gate;
 use tidegate_net::http::{HttpConfig, Server};
@@ -19,7 +22,7 @@ use super::inherited::Inherited;
 use super::protocols::tls_of;
 use super::route_limits::RouteLimits;
 use super::{ListenerTokens, StartError, permits_of_a_listener};
-use crate::config::{Config, Listener, OnMissingPolicy, Secured, Settings};
+use crate::config::{Config, FieldName, Listener, OnMissingPolicy, Secret, Secured, Settings};
 
 /// The gateway of a process that decides, too.
 pub(super) type ServedGateway = Gateway<RouteLimits>;
@@ -46,7 +49,23 @@ pub(super) fn gateway(
         admitted.unwrap_or(false)
     };
     let gateway = Gateway::new(limits, gateway_settings, *engine.clock(), cores);
+    let gateway = gateway.with_keys(Arc::new(ApiKeys::new(key_secret(settings))), identity_fields(settings));
     Ok(Arc::new(gateway.with_access_log(log).with_traces(TraceGuard::new(may_trace))))
+}
+
+/// What digests of API keys are made under.
+fn key_secret(settings: &Settings) -> &str {
+    settings.gateway.key_secret.as_ref().map_or("", Secret::expose)
+}
+
+fn identity_fields(settings: &Settings) -> IdentityFields {
+    let name = |field: &Option<FieldName>| field.as_ref().map(|field| field.name().clone());
+    let gateway = &settings.gateway;
+    IdentityFields {
+        consumer: name(&gateway.consumer_field),
+        key: name(&gateway.key_field),
+        tier: name(&gateway.tier_field),
+    }
 }
 
 /// Servers with their sockets bound.

@@ -9,7 +9,7 @@ use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::error::AskError;
 use tidegate_limiter::http::quota_fields;
-use tidegate_limiter::routed::{RoutedError, RoutedRequest};
+use tidegate_limiter::routed::{RoutedError, RoutedKey, RoutedRequest};
 
 /// The engine, as the gateway's limiter.
 #[derive(Debug)]
@@ -40,9 +40,20 @@ impl Limits for RouteLimits {
 }
 
 fn routed<'a>(request: &LimitedRequest<'a>) -> RoutedRequest<'a> {
-    let &LimitedRequest { route, method, host, path, query, client, fields, tls_name, wants_verdicts: _ } =
-        request;
-    RoutedRequest { route, method, host, path, query, client, fields, tls_name }
+    let &LimitedRequest {
+        route,
+        method,
+        host,
+        path,
+        query,
+        client,
+        fields,
+        tls_name,
+        key,
+        wants_verdicts: _,
+    } = request;
+    let key = key.map(|key| RoutedKey { id: key.id(), consumer: key.consumer(), tier: key.tier() });
+    RoutedRequest { route, method, host, path, query, client, fields, tls_name, key }
 }
 
 fn verdicts(decision: &Decision) -> Vec<PolicyVerdict> {

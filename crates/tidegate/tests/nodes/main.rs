@@ -3,6 +3,7 @@
 
 mod control;
 mod edges;
+mod keys;
 mod leases;
 mod opening;
 #[path = "../support/mod.rs"]

@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_REPLACED, Policy, Quota, QuotaSpec};
-use crate::document::{DocumentReader, Mistake, is_name, shown};
+use super::{
+    MAX_ATTRIBUTES, MAX_MISTAKES, MAX_NAME_BYTES, MAX_REPLACED, MAX_TIERS, Policy, Quota, QuotaSpec,
+};
+use crate::document::{DocumentReader, Mistake, escape, is_name, shown};
 pub use sources::parse_sources;
 
-const POLICY_KEYS: [&str; 6] = ["name", "match", "key", "mode", "on_store_failure", "replaces"];
+const POLICY_KEYS: [&str; 7] = ["name", "match", "key", "mode", "on_store_failure", "replaces", "tiers"];
 const QUOTA_KEYS: [&str; 7] =
     ["algorithm", "limit", "window_seconds", "burst", "lease_seconds", "period", "time_zone"];
 const NAMES: &str = "a string of 1 to 64 bytes";
@@ -33,9 +35,10 @@ pub fn parse(value: &Value, pointer: &str) -> Result<Policy, Vec<Mistake>> {
         reader.choice("on_store_failure", "\"local\", \"open\", \"closed\"").unwrap_or_default();
     let replaces = reader.replaces(name);
     let quota = reader.quota(None);
+    let tiers = quota.as_ref().map(|quota| reader.tiers(&quota.spec, pointer)).unwrap_or_default();
     match (name, quota) {
         (Some(name), Some(quota)) if reader.mistakes.is_empty() => {
-            Ok(Policy { name: Arc::from(name), matches, key, quota, mode, on_store_failure, replaces })
+            Ok(Policy { name: Arc::from(name), matches, key, quota, tiers, mode, on_store_failure, replaces })
         }
         _ => Err(reader.mistakes),
     }
@@ -64,6 +67,11 @@ pub(super) fn document(policy: &Policy) -> Value {
     // Invariant: these are plain structs and enums, which always serialise.
     let numbers = serde_json::to_value(&policy.quota.spec).unwrap_or_default();
     map.extend(numbers.as_object().cloned().unwrap_or_default());
+    if !policy.tiers.is_empty() {
+        let numbers = |quota: &Quota| serde_json::to_value(&quota.spec).unwrap_or_default();
+        let tiers = policy.tiers.iter().map(|(name, quota)| (name.to_string(), numbers(quota)));
+        map.insert("tiers".to_owned(), Value::Object(tiers.collect()));
+    }
     map.insert("mode".to_owned(), serde_json::to_value(policy.mode).unwrap_or_default());
     let failure = serde_json::to_value(policy.on_store_failure).unwrap_or_default();
     map.insert("on_store_failure".to_owned(), failure);
@@ -94,6 +102,38 @@ impl<'a> DocumentReader<'a> {
             Some(other) => self.mistake("key", format!("is {}", shown(other)), accepted),
         }
         names
+    }
+
+    /// The numbers of each tier of a policy at `pointer`; what a tier leaves out is as in `base`. They are under the
+    /// same counters, so that the algorithm is the same.
+    fn tiers(&mut self, base: &QuotaSpec, pointer: &str) -> Vec<(Box<str>, Quota)> {
+        let Some(value) = self.field("tiers") else { return Vec::new() };
+        let Some(map) = value.as_object().filter(|map| map.len() <= MAX_TIERS) else {
+            let accepted = format!("a table of up to {MAX_TIERS} names and numbers");
+            self.mistake("tiers", format!("is {}", shown(value)), accepted);
+            return Vec::new();
+        };
+        let mut tiers = Vec::new();
+        for (name, numbers) in map {
+            let place = format!("tiers/{}", escape(name));
+            if !is_name(name) {
+                let accepted = "1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter";
+                self.mistake(&place, "is no name of a tier", accepted);
+                continue;
+            }
+            match parse_quota(numbers, base, &format!("{pointer}/{place}")) {
+                Ok(quota) if quota.spec.algorithm == base.algorithm => {
+                    tiers.push((name.as_str().into(), quota))
+                }
+                Ok(_) => {
+                    let accepted = "the policy's own, or none";
+                    self.mistake(&format!("{place}/algorithm"), "is another than the policy's", accepted);
+                }
+                Err(found) => self.mistakes.extend(found),
+            }
+        }
+        self.mistakes.truncate(MAX_MISTAKES);
+        tiers
     }
 
     /// The policies that the one called `own` replaces; they need not be there.

@@ -1,0 +1,92 @@
+//! What a request must prove before a route takes it, and where it does.
+
+use http::{HeaderName, HeaderValue};
+use tidegate_algorithms::document::DocumentReader;
+
+/// Most places where a key is looked for.
+const MAX_PLACES: usize = 8;
+
+/// Longest name of a parameter or field.
+const MAX_NAME: usize = 64;
+
+const ACCEPTED: &str = "\"header:NAME\", \"query:NAME\", \"bearer\", \"basic\"";
+
+/// A request needs an API key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyAuth {
+    /// Where it is looked for; the first that has something counts.
+    pub places: Vec<KeyPlace>,
+    /// What a request without one is told (`WWW-Authenticate`), a challenge for each place.
+    pub challenges: Vec<HeaderValue>,
+}
+
+/// Where a request has its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// In a field of its own.
+    Field(HeaderName),
+    /// In a parameter of the query.
+    Parameter(Box<str>),
+    /// `Authorization: Bearer` (RFC 6750).
+    Bearer,
+    /// `Authorization: Basic` (RFC 7617): the password, or the user's name if that is empty.
+    Basic,
+}
+
+/// `None`: it needs nothing.
+pub(super) fn auth(reader: &mut DocumentReader<'_>) -> Option<KeyAuth> {
+    let wanted = reader.text("auth", 1, MAX_NAME);
+    if let Some(other) = wanted.filter(|word| *word != "key") {
+        reader.mistake("auth", format!("is {other:?}"), "\"key\"");
+    }
+    if wanted.is_none() && reader.field("auth").is_none() && reader.field("key_in").is_some() {
+        reader.mistake("key_in", "has no effect without auth", "auth = \"key\" beside it");
+    }
+    let mut places = Vec::new();
+    for (index, text) in reader.texts("key_in", MAX_PLACES, 1, 2 * MAX_NAME).into_iter().enumerate() {
+        match place(text) {
+            Some(place) => places.push(place),
+            None => reader.mistake(&format!("key_in/{index}"), format!("is {text:?}"), ACCEPTED),
+        }
+    }
+    match reader.field("key_in") {
+        None => places = vec![KeyPlace::Field(HeaderName::from_static("x-api-key")), KeyPlace::Bearer],
+        Some(list) if list.as_array().is_some_and(Vec::is_empty) => {
+            reader.mistake("key_in", "has no entry", ACCEPTED);
+        }
+        Some(_) => {}
+    }
+    let challenges = places.iter().filter_map(challenge).collect();
+    wanted.map(|_| KeyAuth { places, challenges })
+}
+
+fn place(text: &str) -> Option<KeyPlace> {
+    match text.split_once(':') {
+        Some(("header", name)) => {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            let is_free = !crate::fields::is_of_the_connection(&name)
+                && ![http::header::AUTHORIZATION, http::header::HOST, http::header::COOKIE].contains(&name);
+            is_free.then_some(KeyPlace::Field(name))
+        }
+        // Of these letters it stands in a challenge as it is, and in a query in one form.
+        Some(("query", name)) => {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            ((1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_plain))
+                .then(|| KeyPlace::Parameter(name.into()))
+        }
+        None if text == "bearer" => Some(KeyPlace::Bearer),
+        None if text == "basic" => Some(KeyPlace::Basic),
+        _ => None,
+    }
+}
+
+/// The challenge of a place. `ApiKey` is no registered scheme; it names the place.
+fn challenge(place: &KeyPlace) -> Option<HeaderValue> {
+    let text = match place {
+        KeyPlace::Field(name) => format!("ApiKey in=\"header\", name=\"{name}\""),
+        KeyPlace::Parameter(name) => format!("ApiKey in=\"query\", name=\"{name}\""),
+        KeyPlace::Bearer => "Bearer".to_owned(),
+        KeyPlace::Basic => "Basic realm=\"api\", charset=\"UTF-8\"".to_owned(),
+    };
+    HeaderValue::from_str(&text).ok()
+}
