@@ -5,12 +5,14 @@
 use libfuzzer_sys::fuzz_target;
 use tidegate_wire::metrics::line_protocol::{Precision, read_points};
 use tidegate_wire::metrics::remote_write::Version;
-use tidegate_wire::metrics::{BatchLimits, LineWriter, describe, otlp, read_batch, remote_write};
+use tidegate_wire::metrics::{
+    BatchLimits, LineWriter, describe, forward, otlp, read_batch, read_line, remote_write, statsd,
+};
 
 const LIMIT: usize = 1 << 16;
 
 fuzz_target!(|data: &[u8]| {
-    let decoders: [fn(&[u8], &mut LineWriter) -> bool; 7] = [
+    let decoders: [fn(&[u8], &mut LineWriter) -> bool; 8] = [
         |data, writer| read_batch(data, BatchLimits { metrics: 100, partial: false }, writer).is_ok(),
         |data, writer| read_batch(data, BatchLimits { metrics: 100, partial: true }, writer).is_ok(),
         |data, writer| remote_write::read_request(Version::V1, data, writer).is_ok(),
@@ -20,6 +22,10 @@ fuzz_target!(|data: &[u8]| {
             otlp::from_json(data).is_ok_and(|message| otlp::read_request(&message, writer).is_ok())
         },
         |data, writer| read_points(data, Precision::Nanoseconds, writer).is_ok(),
+        |data, writer| {
+            let counts = statsd::read_metrics(data, writer, &mut |_, _, _| Some(0.0));
+            counts.values == writer.count()
+        },
     ];
     for decode in decoders {
         let mut writer = LineWriter::new("a client", 0, LIMIT);
@@ -34,6 +40,17 @@ fuzz_target!(|data: &[u8]| {
             let described = describe(line).expect("a line that was written is whole");
             assert_eq!((described.millis, &described.name), (fact.millis, &lines.name(fact)));
             assert!(describe(&line[..line.len() - 2]).is_none(), "a cut line is not whole");
+            let kept = read_line(line).expect("a line that was written is read");
+            assert_eq!((kept.millis, &kept.name), (fact.millis, &lines.name(fact)));
+            let sent = forward::remote_write::encode([line].into_iter());
+            let mut again = LineWriter::new("a client", 0, LIMIT);
+            let counts = remote_write::read_request(Version::V1, &sent, &mut again).expect("it was encoded");
+            // The client's label or a longer name may be one too many for another intake.
+            assert_eq!(
+                (counts.samples + counts.rejected, counts.not_finite),
+                (1, 0),
+                "what is kept is sent on"
+            );
         }
         assert!(found.next().is_none(), "there is a fact for each line");
     }

@@ -3,8 +3,11 @@
 //! Nothing here knows of a runtime, a clock, a socket or a store: that is what lets one property
 //! test compare the memory store with a Redis script and a PostgreSQL function.
 
+pub mod alert;
+pub mod backoff;
 pub mod balance;
 pub mod breaker;
+pub mod cardinality;
 pub mod document;
 pub mod limit;
 pub mod pacing;

@@ -15,12 +15,14 @@ pub enum Protocol {
     OtlpGrpc,
     /// InfluxDB's line protocol.
     LineProtocol,
+    /// StatsD over UDP and TCP.
+    Statsd,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Json, Self::RemoteWrite, Self::OtlpHttp, Self::OtlpGrpc, Self::LineProtocol];
+    pub const ALL: [Self; 6] =
+        [Self::Json, Self::RemoteWrite, Self::OtlpHttp, Self::OtlpGrpc, Self::LineProtocol, Self::Statsd];
 
     /// Its name as a metric's label.
     #[must_use]
@@ -31,6 +33,7 @@ impl Protocol {
             Self::OtlpHttp => "otlp_http",
             Self::OtlpGrpc => "otlp_grpc",
             Self::LineProtocol => "line_protocol",
+            Self::Statsd => "statsd",
         }
     }
 }
@@ -48,11 +51,16 @@ pub enum Leftover {
     Exemplar,
     /// A field that is a text.
     Text,
+    /// A member of a set.
+    Set,
+    /// An event, or the result of a check.
+    Event,
 }
 
 impl Leftover {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Stale, Self::NotFinite, Self::Histogram, Self::Exemplar, Self::Text];
+    pub const ALL: [Self; 7] =
+        [Self::Stale, Self::NotFinite, Self::Histogram, Self::Exemplar, Self::Text, Self::Set, Self::Event];
 
     /// Its name as a metric's label.
     #[must_use]
@@ -63,6 +71,8 @@ impl Leftover {
             Self::Histogram => "native_histogram",
             Self::Exemplar => "exemplar",
             Self::Text => "text",
+            Self::Set => "set",
+            Self::Event => "event",
         }
     }
 }
@@ -80,6 +90,8 @@ pub enum Reason {
     Limited,
     /// Its client has more in the queue than its share.
     Share,
+    /// Its client has no room for a new series.
+    Series,
     /// The queue is full.
     Full,
     /// The disk is full.
@@ -96,12 +108,13 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Invalid,
         Self::TooLarge,
         Self::Unauthorized,
         Self::Limited,
         Self::Share,
+        Self::Series,
         Self::Full,
         Self::DiskFull,
         Self::WriteFailed,
@@ -119,6 +132,7 @@ impl Reason {
             Self::Unauthorized => "unauthorized",
             Self::Limited => "limited",
             Self::Share => "share",
+            Self::Series => "series",
             Self::Full => "full",
             Self::DiskFull => "disk_full",
             Self::WriteFailed => "write_failed",

@@ -9,12 +9,13 @@ use http::request::Parts as Head;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Response, header};
 use tidegate_log::{self as log, Durability, Log, NameDigest};
-use tidegate_net::clock::{monotonic, wall};
+use tidegate_net::clock::{Clock, monotonic, wall};
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{Body, Peer, RequestBody};
 use tidegate_wire::metrics::{LineWriter, Lines};
 
 use crate::access::{Access, Right};
+use crate::alerts::Alerts;
 use crate::body::Encoding;
 use crate::client::{Client, secret};
 use crate::counters::{Counters, Protocol};
@@ -22,6 +23,7 @@ use crate::limits::{LimitedBatch, Limits};
 use crate::read::Readers;
 use crate::refusal::Refusal;
 use crate::repeats::{Begun, MAX_KEY_BYTES, Repeatable, Repeats};
+use crate::series::ClientSeries;
 use crate::settings::IntakeSettings;
 
 /// Bytes of lines that a batch may make, for each byte that a body may have.
@@ -46,6 +48,12 @@ pub struct Parts<L> {
     pub page: Page,
     /// The lifecycle of its process.
     pub drain: Drain,
+    /// The process's timeline.
+    pub clock: Clock,
+    /// What its alert rules have found, if it has any.
+    pub alerts: Option<Arc<Alerts>>,
+    /// The limit on the series of each client, if there is one.
+    pub series: Option<Arc<ClientSeries>>,
 }
 
 /// An intake; every protocol stands on it.
@@ -88,6 +96,30 @@ impl<L: Limits> Intake<L> {
     #[must_use]
     pub fn limits(&self) -> &L {
         &self.parts.limits
+    }
+
+    /// What its alert rules have found, if it has any.
+    #[must_use]
+    pub fn alerts(&self) -> Option<&Arc<Alerts>> {
+        self.parts.alerts.as_ref()
+    }
+
+    /// The limit on the series of each client, if there is one.
+    #[must_use]
+    pub fn series(&self) -> Option<&Arc<ClientSeries>> {
+        self.parts.series.as_ref()
+    }
+
+    /// The process's timeline.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.parts.clock
+    }
+
+    /// The lifecycle of its process.
+    #[must_use]
+    pub fn drain(&self) -> Drain {
+        self.parts.drain.clone()
     }
 
     /// Its log.
@@ -140,7 +172,9 @@ impl<L: Limits> Intake<L> {
 
     /// A writer for the lines of `client`, whose request has just come.
     pub(crate) fn writer(&self, client: &Client) -> LineWriter {
+        let series = self.parts.series.as_ref().map(|series| series.of(&client.name));
         LineWriter::new(&client.name, millis(), LINES_PER_BODY * self.parts.settings.body_bytes)
+            .limited(series)
     }
 
     /// Charges the client for `lines` and keeps them. A batch that was kept already is neither charged nor kept.
@@ -176,7 +210,7 @@ impl<L: Limits> Intake<L> {
         lines: Lines,
         wanted: Durability,
     ) -> Result<Kept, Refusal> {
-        let Parts { log, limits, counters, .. } = &self.parts;
+        let Parts { log, limits, counters, alerts, clock, .. } = &self.parts;
         let count = lines.facts.len();
         if count == 0 {
             counters.count_batch(protocol, 0);
@@ -190,8 +224,12 @@ impl<L: Limits> Intake<L> {
         let key = client.key();
         // Invariant: the rest is less than the number of partitions, which 16 bits hold.
         let partition = u16::try_from(key % u64::from(log.partitions().max(1))).unwrap_or_default();
+        let observed = alerts.as_ref().map(|alerts| alerts.observations(&lines, millis()));
         let appended = log.append(partition, for_log(lines, key), wanted).await?;
         counters.count_batch(protocol, count);
+        if let (Some(alerts), Some(observed)) = (alerts, observed) {
+            alerts.observe(observed, clock.tick());
+        }
         Ok(Kept { lines: count, durability: appended.durability })
     }
 }

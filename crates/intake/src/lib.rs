@@ -12,10 +12,13 @@
 //! The crate knows neither tokens nor policies: they come as values of [`access::Access`] and [`limits::Limits`].
 
 pub mod access;
+pub mod alerts;
 mod batch;
 mod body;
 mod client;
 pub mod counters;
+mod endpoint;
+pub mod forward;
 mod influx;
 mod intake;
 pub mod limits;
@@ -25,8 +28,12 @@ mod read;
 mod refusal;
 mod remote_write;
 mod repeats;
+mod series;
 mod service;
 pub mod settings;
+pub mod statsd;
 
+pub use endpoint::EndpointUrl;
 pub use intake::{Intake, MetricLines, Page, Parts};
+pub use series::ClientSeries;
 pub use service::{IntakeService, TEMPLATES};

@@ -35,6 +35,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::access::Right;
+use crate::forward::GROUP_PREFIX;
 use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
@@ -180,6 +181,11 @@ impl<L: Limits> Intake<L> {
         let Asked { group: Some(group), partition, offset: Some(offset), .. } = Asked::parse(head)? else {
             return Err(Refusal::Malformed("group and offset must be given".to_owned()));
         };
+        if group.starts_with(GROUP_PREFIX) {
+            return Err(Refusal::Malformed(format!(
+                "groups that begin with {GROUP_PREFIX} are those of forwards"
+            )));
+        }
         let log = Arc::clone(self.log());
         self.on_a_thread(move || log.commit(&group, partition, offset)).await??;
         let mut response = Response::new(Body::Empty);

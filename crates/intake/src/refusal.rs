@@ -7,7 +7,7 @@
 //! | 408 | the body did not come in time | yes |
 //! | 413 | too many bytes, with or without their compression | no |
 //! | 415 | another media type or compression | no |
-//! | 429 | a limit of the client is used up, or its share of the queue is | after `Retry-After` |
+//! | 429 | a limit of the client is used up, or its share of the queue is, or it has no room for a new series | after `Retry-After` |
 //! | 503 | the queue is full, or the batch could not be written | after `Retry-After` |
 //! | 507 | the disk is full | after `Retry-After` |
 //!
@@ -20,15 +20,16 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use thiserror::Error;
 use tidegate_log::{AppendError, GroupError, ReadError};
 use tidegate_net::http::BodyError;
-use tidegate_wire::metrics::BatchError;
 use tidegate_wire::metrics::line_protocol::TooLong;
 use tidegate_wire::metrics::otlp::{ExportError, JsonError};
 use tidegate_wire::metrics::remote_write::RequestError;
+use tidegate_wire::metrics::{BatchError, MetricError};
 
 use crate::access::AccessError;
 use crate::body::EncodingError;
 use crate::counters::Reason;
 use crate::limits::Denial;
+use crate::series::WINDOW;
 
 /// Why a request is not done.
 #[derive(Debug, Error)]
@@ -112,6 +113,7 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             _ if self.is_too_long() => StatusCode::PAYLOAD_TOO_LARGE,
+            _ if self.is_new_series() => StatusCode::TOO_MANY_REQUESTS,
             Self::Points(_) | Self::PointsJson(_) | Self::Lines(_) => StatusCode::BAD_REQUEST,
             Self::Batch(_)
             | Self::Samples(_)
@@ -161,10 +163,16 @@ impl Refusal {
         )
     }
 
+    /// Whether a metric of it is of a series that there is no room for.
+    fn is_new_series(&self) -> bool {
+        matches!(self, Self::Batch(BatchError::Metric(rejected)) if rejected.error == MetricError::SeriesLimit)
+    }
+
     /// What it counts as.
     pub(crate) fn reason(&self) -> Reason {
         match self {
             _ if self.is_too_long() => Reason::TooLarge,
+            _ if self.is_new_series() => Reason::Series,
             Self::Points(_) | Self::PointsJson(_) | Self::Lines(_) => Reason::Invalid,
             Self::Batch(_) | Self::Samples(_) | Self::Malformed(_) | Self::MediaType(_) => Reason::Invalid,
             Self::Encoding(EncodingError::TooLarge(_)) | Self::Body(BodyError::TooLarge { .. }) => {
@@ -221,6 +229,7 @@ impl Refusal {
     /// How long to wait before another try, where one is worth it.
     fn wait(&self) -> Option<Duration> {
         match self {
+            _ if self.is_new_series() => Some(WINDOW),
             Self::Append(AppendError::Full { retry_after } | AppendError::ShareExceeded { retry_after }) => {
                 Some(*retry_after)
             }

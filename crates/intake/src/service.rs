@@ -11,6 +11,8 @@
 //! | `/api/v2/write`, `/write` | POST | keeps points of InfluxDB's line protocol |
 //! | `/v1/intake/read` | GET | lines from an offset on, as a reply or as a stream of events |
 //! | `/v1/intake/query` | GET | points of one name |
+//! | `/v1/intake/alerts` | GET | the alert rules, and which series are beyond their thresholds |
+//! | `/v1/intake/series` | GET | how many series the clients have that have the most |
 //! | `/v1/intake/commit` | POST | notes how far a group of readers has come |
 
 use std::sync::Arc;
@@ -32,11 +34,26 @@ use crate::refusal::Refusal;
 use crate::remote_write;
 
 /// Every route template that metrics may use; the first is for everything else.
-pub const TEMPLATES: &[&str] =
-    &["other", "/metrics", "/health", READ, QUERY, COMMIT, REMOTE_WRITE, OTLP, OTLP_CALL, INFLUX_2, INFLUX_1];
+pub const TEMPLATES: &[&str] = &[
+    "other",
+    "/metrics",
+    "/health",
+    READ,
+    QUERY,
+    COMMIT,
+    ALERTS,
+    SERIES,
+    REMOTE_WRITE,
+    OTLP,
+    OTLP_CALL,
+    INFLUX_2,
+    INFLUX_1,
+];
 
 const READ: &str = "/v1/intake/read";
 const QUERY: &str = "/v1/intake/query";
+const ALERTS: &str = "/v1/intake/alerts";
+const SERIES: &str = "/v1/intake/series";
 const REMOTE_WRITE: &str = "/api/v1/write";
 const OTLP: &str = "/v1/metrics";
 const OTLP_CALL: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
@@ -91,9 +108,11 @@ impl<L: Limits> Handle for IntakeService<L> {
             }
             (READ, &Method::GET) => intake.reply(route, intake.read(&head, peer).await, problem),
             (QUERY, &Method::GET) => intake.reply(route, intake.query(&head, peer).await, problem),
+            (ALERTS, &Method::GET) => intake.reply(route, intake.show_alerts(&head, peer), problem),
+            (SERIES, &Method::GET) => intake.reply(route, intake.show_series(&head, peer), problem),
             (COMMIT, &Method::POST) => intake.reply(route, intake.commit(&head, peer).await, problem),
             ("/metrics", _) => Reply::new(route, wrong_method("GET, POST")).last(),
-            ("/health" | READ | QUERY, _) => Reply::new(route, wrong_method("GET")).last(),
+            ("/health" | READ | QUERY | ALERTS | SERIES, _) => Reply::new(route, wrong_method("GET")).last(),
             (COMMIT | REMOTE_WRITE | OTLP | OTLP_CALL | INFLUX_2 | INFLUX_1, _) => {
                 Reply::new(route, wrong_method("POST")).last()
             }

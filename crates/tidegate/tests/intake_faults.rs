@@ -1,11 +1,12 @@
-//! The intake in the built binary while its disk, its descriptors or its clients fail.
+//! The intake in the built binary while its disk, its descriptors, its clients or its receivers fail.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
+use std::collections::HashSet;
 use std::fs;
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -155,4 +156,57 @@ fn fault_31_thousands_of_slow_clients_take_little_and_keep_nobody_from_sending()
     until("they are closed by the deadline for bodies", || (number(&service, open) as usize) < SLOW / 10);
     drop(slow);
     assert_eq!(lines(&service).len(), 21);
+}
+
+/// Reads a request; its body.
+fn read_request(stream: &TcpStream) -> Vec<u8> {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0, "{head}");
+    }
+    let head = head.to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    body
+}
+
+#[test]
+fn fault_70_a_forwarder_killed_between_sending_and_committing_delivers_every_line() {
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = format!(
+        "[[intake.forward]]\nname = 'other'\nto = 'otlp'\nurl = 'http://{}/v1/metrics'\n",
+        receiver.local_addr().unwrap()
+    );
+    let mut folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), text).unwrap();
+    let mut sent = HashSet::new();
+    let mut came: HashSet<String> = HashSet::new();
+    let find = |body: &[u8], sent: &HashSet<String>| -> Vec<String> {
+        let text = String::from_utf8_lossy(body).into_owned();
+        sent.iter().filter(|name| text.contains(*name)).cloned().collect()
+    };
+    for life in 0..4 {
+        let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &ON_FREE_PORTS);
+        let names: Vec<String> = (0..50).map(|number| format!("life{life}.metric{number:03}")).collect();
+        assert_eq!(post(&service, &batch(names.iter().cloned())).0, 200);
+        sent.extend(names);
+        // It has the request, and dies before it is told so.
+        let (stream, _) = receiver.accept().unwrap();
+        drop(read_request(&stream));
+        service.signal("KILL");
+        (folder, _) = service.wait_keeping_data();
+    }
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &ON_FREE_PORTS);
+    let (mut stream, _) = receiver.accept().unwrap();
+    while came.len() < sent.len() {
+        came.extend(find(&read_request(&stream), &sent));
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+    }
+    let committed = service.path().join("tidegate-data/intake/groups/forward.other.json");
+    until("it is committed", || {
+        fs::read_to_string(&committed).is_ok_and(|text| text.contains(&format!(":{}", sent.len())))
+    });
+    assert_eq!(number(&service, "tidegate_intake_forward_waiting_lines{forward=\"other\"}"), 0);
 }

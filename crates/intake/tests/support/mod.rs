@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
+pub mod receiver;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
@@ -10,15 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tidegate_intake::EndpointUrl;
 use tidegate_intake::access::{Access, Open};
+use tidegate_intake::alerts::{AlertRule, alerts};
 use tidegate_intake::counters::Counters;
 use tidegate_intake::limits::{Limits, Unlimited};
 use tidegate_intake::settings::IntakeSettings;
-use tidegate_intake::{Intake, IntakeService, MetricLines, Parts, TEMPLATES};
+use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, Parts, TEMPLATES};
 use tidegate_log::{Clock, Durability, Log, RealFiles};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
-use tidegate_net::clock::{monotonic, wall};
+use tidegate_net::clock::{Clock as ProcessClock, monotonic, wall};
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{Body, HttpConfig, Server};
 use tidegate_net::listen::{ListenConfig, Listeners};
@@ -36,6 +40,9 @@ pub struct Setup<L> {
     pub access: Arc<dyn Access>,
     pub limits: L,
     pub connections: usize,
+    pub alerts: Vec<AlertRule>,
+    pub webhook: Option<EndpointUrl>,
+    pub series_per_client: u64,
 }
 
 impl Default for Setup<Unlimited> {
@@ -53,7 +60,16 @@ impl<L: Limits> Setup<L> {
             repeat_window: Duration::from_secs(600),
             client_field: None,
         };
-        Self { settings, log: Box::new(|_| {}), access: Arc::new(Open), limits, connections: 10_000 }
+        Self {
+            settings,
+            log: Box::new(|_| {}),
+            access: Arc::new(Open),
+            limits,
+            connections: 10_000,
+            alerts: Vec::new(),
+            webhook: None,
+            series_per_client: 0,
+        }
     }
 }
 
@@ -87,6 +103,11 @@ impl<L: Limits> TestIntake<L> {
         let stats = Arc::new(Stats::new(2, TEMPLATES));
         let permits = Permits::new(setup.connections);
         let gate = Gate { permits, buffers: Buffers::new(256 << 20), drain: drain.clone(), stats };
+        let (alerts, webhook) = alerts(setup.alerts, setup.webhook).unzip();
+        let clock = ProcessClock::start();
+        if let Some(webhook) = webhook {
+            cores.spawn_on(0, webhook.run(clock, drain.clone(), 0));
+        }
         let intake = Arc::new(Intake::new(Parts {
             log: Arc::new(log),
             settings: setup.settings,
@@ -95,12 +116,21 @@ impl<L: Limits> TestIntake<L> {
             counters: Arc::new(Counters::default()),
             page: Box::new(|_| http::Response::new(Body::from("the page"))),
             drain: drain.clone(),
+            clock,
+            alerts,
+            series: (setup.series_per_client > 0)
+                .then(|| Arc::new(ClientSeries::new(setup.series_per_client, clock))),
         }));
         let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
         let address = listeners.address();
         Server::new(IntakeService(Arc::clone(&intake)), HttpConfig::default(), gate).start(&cores, listeners);
         drain.advance(Stage::Ready);
         Self { address, intake, drain, folder, cores: Some(cores) }
+    }
+
+    /// The threads that it runs on.
+    pub fn cores(&self) -> &Cores {
+        self.cores.as_ref().unwrap()
     }
 
     /// Ends it as SIGTERM does.
@@ -150,6 +180,25 @@ impl<L: Limits> TestIntake<L> {
         // A reset ends it as well.
         drop(stream.read_to_end(&mut reply));
         String::from_utf8_lossy(&reply).into_owned()
+    }
+
+    /// The lines that readers see, of all partitions.
+    pub fn kept(&self) -> Vec<Value> {
+        let log = self.intake.log();
+        let mut lines = Vec::new();
+        for partition in 0..log.partitions() {
+            let mut at = log.offsets(partition).unwrap().start;
+            loop {
+                let read = log.read(partition, at, u64::MAX, usize::MAX).unwrap();
+                if read.count == 0 {
+                    break;
+                }
+                let texts = read.lines.split_inclusive(|byte| *byte == b'\n');
+                lines.extend(texts.map(|line| serde_json::from_slice::<Value>(line).unwrap()));
+                at = read.next_offset;
+            }
+        }
+        lines
     }
 
     /// The lines on the disk, of all partitions' open segments.
@@ -208,6 +257,17 @@ impl Answer {
 pub fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
     config.build().into()
+}
+
+/// Asks until what is asked for is there.
+pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = monotonic();
+    loop {
+        if let Some(found) = ask() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+    }
 }
 
 /// A batch of so many metrics.

@@ -53,8 +53,13 @@ impl Check {
                     0 => String::new(),
                     backends => format!(", backends: {backends}"),
                 };
+                let intake = &loaded.config.intake;
+                let lists = [("alerts", intake.alerts.len()), ("forwards", intake.forwards.len())];
+                let lists = lists.into_iter().filter(|(_, count)| *count > 0);
+                let intake: String = lists.map(|(name, count)| format!(", {name}: {count}")).collect();
                 let file = self.file.display();
-                writeln!(out, "{file}: good (policies: {policies}, overrides: {overrides}{gateway}{edge})")?;
+                let counts = format!("policies: {policies}, overrides: {overrides}{gateway}{edge}{intake}");
+                writeln!(out, "{file}: good ({counts})")?;
                 write_routes(&loaded.config, out)?;
                 self.samples.describe(&layers.set, loaded.config.settings.on_no_match, out)?;
                 if let Some(leases) = lease_config(&loaded.config.settings) {

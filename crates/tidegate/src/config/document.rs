@@ -14,7 +14,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::mistake::{Found, MAX_MISTAKES, Mistake, Origin, Position};
 use super::settings::{GROUPS, TABLE};
 use super::value::TomlType;
-use super::{edge, gateway};
+use super::{edge, gateway, intake_lists};
 
 /// Largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
@@ -154,6 +154,7 @@ impl<'a> Document<'a> {
         let is_list = |key: &str| match group {
             gateway::TABLE => key == gateway::LISTENERS,
             edge::TABLE => edge::LISTS.contains(&key),
+            intake_lists::TABLE => intake_lists::LISTS.contains(&key),
             _ => false,
         };
         let is_known = |key: &str| is_list(key) || fields().any(|field| field == key);

@@ -8,7 +8,8 @@
 //!   defaults of the table ─┘     are checked)         └──────▶ Mistakes: all of them, with places
 //!                  ├──▶ [[policy]], [[override]], [attributes] ──▶ algorithms::policy ──▶ FileLayer
 //!                  ├──▶ [[upstream]], [[route]] ──▶ gateway::config ──▶ GatewayLayer
-//!                  └──▶ [[edge.*]] ──▶ edge::config ──▶ EdgeConfig
+//!                  ├──▶ [[edge.*]] ──▶ edge::config ──▶ EdgeConfig
+//!                  └──▶ [[intake.*]] ──▶ intake::alerts, intake::forward ──▶ IntakeLists
 //! ```
 //!
 //! [`load`] is total: any bytes, environment and flags give a configuration or a list of mistakes.
@@ -26,6 +27,7 @@ mod explain;
 mod flags;
 mod gateway;
 mod intake;
+mod intake_lists;
 mod list;
 mod mistake;
 mod policies;
@@ -54,6 +56,7 @@ pub use choices::{OnMissingPolicy, OnNoMatch, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
 pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
+pub use intake_lists::IntakeLists;
 pub use list::{Host, RegionName, WebOrigin};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
@@ -99,6 +102,8 @@ pub struct Config {
     pub edge: EdgeConfig,
     /// Where the edge listens.
     pub edge_listeners: Vec<EdgeListenerConfig>,
+    /// The intake's part, settings aside.
+    pub intake: IntakeLists,
     /// The file's tokens, with distinct names.
     pub tokens: Vec<Credential>,
     /// Each setting for people: path, value (secrets redacted), origin.
@@ -145,10 +150,12 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     let mut layer = FileLayer::default();
     let mut gateway = FileGateway::default();
     let mut edge = FileEdge::default();
+    let mut intake = IntakeLists::default();
     if let Some(document) = document {
         layer = policies::check(&document, &mut found);
         gateway = gateway::check(&document, &settings, &mut found);
         edge = edge::check(&document, &settings, &gateway.listeners, &mut found);
+        intake = intake_lists::check(&document, &mut found);
         document.find_strangers(&mut found);
         found.add_syntax(document.syntax);
     }
@@ -167,8 +174,10 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     edge.region = settings.edge.region.as_ref().map(|RegionName(name)| name.as_str().into());
     edge.database = settings.edge.country_database.clone();
     warnings.extend(edge::warnings(&edge, &edge_listeners));
+    warnings.extend(intake_lists::warnings(&settings, &intake));
     let shown = Vec::new();
-    let config = Config { settings, layer, gateway: routing, listeners, edge, edge_listeners, tokens, shown };
+    let config =
+        Config { settings, layer, gateway: routing, listeners, edge, edge_listeners, intake, tokens, shown };
     let file = file.map(|file| file.name.to_owned());
     let mut loaded = Loaded { config, warnings, file, origins, listener_origins, edge_listener_origins };
     loaded.config.shown = loaded.settings();
@@ -187,6 +196,17 @@ fn cross_checks(settings: &Settings, tokens: &[Credential], resolver: &mut Resol
         resolver.found.push(Mistake { origin, path, problem, accepted });
     };
     tls::cross_checks(settings, &mut refuse);
+    let is_open = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+    if settings.intake.statsd_allowed.is_empty()
+        && let Some(address) = settings.intake.statsd_listen.filter(is_open)
+    {
+        let problem = format!("is {address}, which others can reach, and StatsD knows no tokens");
+        refuse(
+            "intake.statsd_listen",
+            problem,
+            "a loopback address, or intake.statsd_allowed with the networks that may send",
+        );
+    }
     for listener in open {
         refuse(listener.path, listener.problem(), &listener.accepted());
     }
@@ -207,8 +227,9 @@ fn listen_addresses(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
         ("resp.listen", settings.resp.listen),
     ];
     let intake = settings.intake.listen.map(|address| ("intake.listen", address));
+    let statsd = settings.intake.statsd_listen.map(|address| ("intake.statsd_listen", address));
     let admin = settings.admin.listen.map(|address| ("admin.listen", address));
     let api = settings.edge.api_listen.map(|address| ("edge.api_listen", address));
     let names = settings.edge.dns_listen.map(|address| ("edge.dns_listen", address));
-    always.into_iter().chain(intake).chain(admin).chain(api).chain(names).collect()
+    always.into_iter().chain(intake).chain(statsd).chain(admin).chain(api).chain(names).collect()
 }

@@ -10,7 +10,7 @@ use tidegate_limiter::policy_set::{AttributeSources, MAX_POLICIES};
 
 use super::settings::{GROUPS, Setting, TABLE};
 use super::value::TomlType;
-use super::{edge, gateway};
+use super::{edge, gateway, intake_lists};
 
 const PREFACE: &str = "\
 # Configuration
@@ -162,6 +162,7 @@ pub fn reference() -> String {
     keys(&mut page, "`[[upstream]]`", UPSTREAM_KEYS);
     keys(&mut page, "`[[route]]`", ROUTE_KEYS);
     page.push_str(edge::REFERENCE);
+    page.push_str(intake_lists::REFERENCE);
     page.push_str(ATTRIBUTES);
     page.push_str(TOKENS);
     page
@@ -196,6 +197,9 @@ pub fn schema() -> Json {
     properties[gateway::TABLE]["properties"][gateway::LISTENERS] = gateway::listeners_schema();
     for (list, schema) in edge::schemas() {
         properties[edge::TABLE]["properties"][list] = schema;
+    }
+    for (list, schema) in intake_lists::schemas() {
+        properties[intake_lists::TABLE]["properties"][list] = schema;
     }
     let protocols =
         AttributeSources::PROTOCOLS.map(|(name, _)| (name.to_owned(), json!({ "type": "object" })));

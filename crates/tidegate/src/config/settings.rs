@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 use tidegate_gateway::access_log::SampleRule;
+use tidegate_intake::EndpointUrl;
 use tidegate_net::proxied::Network;
 
 use super::access_log::{LineFormat, LogPlace};
@@ -326,7 +327,7 @@ settings! {
         heartbeat_ttl: Duration = "1m", seconds(1)..=seconds(86_400);
     }
 
-    /// The metrics intake.
+    /// The metrics intake. Its alert rules are `[[intake.alert]]`, and `[[intake.forward]]` says where its lines go on to.
     intake: Intake {
         /// Address of the intake's listener; `"off"` or an empty text: there is none. A public address needs a `[[token]]` with the scope `ingest`, or `intake.tls_client_ca`.
         listen: Option<SocketAddr> = "127.0.0.1:4002", ();
@@ -356,6 +357,14 @@ settings! {
         retain_age: Duration = "7d", seconds(60)..=seconds(86_400 * 3_650);
         /// Most bytes of lines that wait for the disk. What does not fit is answered 503; a client that has more than its share there, 429.
         queue_bytes: Bytes = "64 MiB", Bytes(1 << 20)..=Bytes(1 << 40);
+        /// Most series that a client may have: names with their tags. A line of one more is refused by name, and those that it has go on; one that is silent for one to two hours makes room. One of a hundred new ones may pass beyond the limit. 0: no limit.
+        series_per_client: u32 = "0", 0..=1_000_000;
+        /// Where alerts are told, in the form of Alertmanager's second API: `http://alertmanager:9093/api/v2/alerts`. Without it they are only shown by `GET /v1/intake/alerts` and as metrics.
+        alert_webhook: Option<EndpointUrl> = "", ();
+        /// Address of StatsD, over UDP and TCP; `"off"` or an empty text: there is none. 8125 is the customary port. It knows no tokens, so a public address needs `intake.statsd_allowed`.
+        statsd_listen: Option<SocketAddr> = "", ();
+        /// Networks, beside this machine, that may send by StatsD.
+        statsd_allowed: Vec<Network> = "", ();
     }
     tls {
     }

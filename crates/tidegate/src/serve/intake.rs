@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Request, Response};
 use tidegate_access::tokens::{self, Scope, TokensInForce};
-use tidegate_admin::{Metrics, Operator, Readiness};
+use tidegate_admin::{Metrics, Operator, Readiness, Servers};
 use tidegate_algorithms::policy::Attributes;
 use tidegate_intake::access::{Access, AccessError, Right};
+use tidegate_intake::alerts::{Alerts, Webhook, alerts};
 use tidegate_intake::counters::Counters;
+use tidegate_intake::forward::{self, ForwardConfig, ForwardState};
 use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling};
 use tidegate_intake::settings::IntakeSettings;
-use tidegate_intake::{Intake, IntakeService, MetricLines, Parts, TEMPLATES};
+use tidegate_intake::statsd::Statsd;
+use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, Parts, TEMPLATES};
 use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::error::AskError;
 use tidegate_limiter::http::quota_fields;
@@ -20,21 +23,26 @@ use tidegate_log::{Clock as LogClock, Log, RealFiles};
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::{monotonic, wall};
 use tidegate_net::http::{Body, HttpConfig, Server};
-use tidegate_net::listen::Listeners;
+use tidegate_net::listen::{ListenError, Listeners};
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 
 use super::inherited::Inherited;
-use super::intake_metrics::{IntakeMetrics, LogMetrics};
+use super::intake_metrics::{
+    AlertMetrics, ForwardMetrics, IntakeMetrics, LogMetrics, SeriesMetrics, StatsdMetrics,
+};
 use super::protocols::{Guards, tls_of};
 use super::{StartError, permits_of_a_listener, whole};
-use crate::config::{IntakeCost, Listener, Settings};
+use crate::config::{Config, IntakeCost, Listener, Settings};
 
 /// What policies know a batch by, beside its client: the attribute `resource`.
 const RESOURCE: &str = "metrics";
 
 /// Most findings of a start that are logged.
 const MAX_FINDINGS: usize = 20;
+
+/// The core that looks after alerts.
+const ALERTS_CORE: usize = 0;
 
 /// The intake's folder in the data directory.
 const FOLDER: &str = "intake";
@@ -45,19 +53,23 @@ pub(super) struct Ingestion {
     intake: Arc<Intake<IntakeLimits>>,
     server: (Server<IntakeService<IntakeLimits>>, Listeners),
     stats: Arc<Stats>,
+    webhook: Option<Webhook>,
+    statsd: Option<CountedStatsd>,
+    forwards: Vec<(ForwardConfig, Arc<ForwardState>)>,
 }
 
 impl Ingestion {
     /// Opens the log and binds the listener, if there is to be one. It shares the drain of `gate` and its permits,
     /// but for those that it has for itself.
     pub(super) fn bind(
-        settings: &Settings,
+        config: &Config,
         engine: &Arc<Engine>,
         workers: NonZeroUsize,
         gate: &Gate,
         guards: &Guards<'_>,
         inherited: &mut Inherited,
     ) -> Result<Option<Self>, StartError> {
+        let settings = &config.settings;
         let Some(address) = settings.intake.listen else { return Ok(None) };
         let listeners = inherited.listeners(address, workers)?;
         let listeners = listeners.with_tls(tls_of(guards.tls, Listener::Intake));
@@ -71,16 +83,30 @@ impl Ingestion {
             cost: settings.intake.cost,
             legacy_fields: settings.http.legacy_headers,
         };
+        let (alerts, webhook) =
+            alerts(config.intake.alerts.clone(), settings.intake.alert_webhook.clone()).unzip();
+        let series = match settings.intake.series_per_client {
+            0 => None,
+            limit => Some(Arc::new(ClientSeries::new(limit.into(), *engine.clock()))),
+        };
         let readiness = Readiness::new(gate.drain.clone());
         let intake = Arc::new(Intake::new(Parts {
-            page: Box::new(page(readiness, Arc::clone(&log), Arc::clone(&counters))),
+            page: Box::new(page(readiness, &log, &counters, alerts.as_ref())),
             log,
             settings: intake_settings(settings),
             access: Arc::new(IntakeTokens(guards.tokens.intake.clone())),
             limits,
             counters,
             drain: gate.drain.clone(),
+            clock: *engine.clock(),
+            alerts,
+            series,
         }));
+        let forwards = config.intake.forwards.iter();
+        let forwards = forwards
+            .map(|forward| (forward.clone(), Arc::new(ForwardState::new(forward, intake.log()))))
+            .collect();
+        let statsd = statsd(settings, &intake, workers, gate, inherited)?;
         let stats = Arc::new(Stats::new(workers.get(), TEMPLATES));
         let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
         let body_bytes = whole(settings.intake.body_bytes);
@@ -90,7 +116,7 @@ impl Ingestion {
             ..HttpConfig::default()
         };
         let server = Server::new(IntakeService(Arc::clone(&intake)), config, gate);
-        Ok(Some(Self { intake, server: (server, listeners), stats }))
+        Ok(Some(Self { intake, server: (server, listeners), stats, webhook, statsd, forwards }))
     }
 
     /// Where it listens, with the real port.
@@ -98,9 +124,13 @@ impl Ingestion {
         self.server.1.address()
     }
 
-    /// What its server counts.
-    pub(super) fn stats(&self) -> Arc<Stats> {
-        Arc::clone(&self.stats)
+    /// `servers` and what its own count.
+    pub(super) fn counted(&self, servers: Servers) -> Servers {
+        let servers = servers.with(Listener::Intake.server(), Arc::clone(&self.stats));
+        match &self.statsd {
+            Some((_, stats)) => servers.with_streams("statsd", Arc::clone(stats)),
+            None => servers,
+        }
     }
 
     /// Its log, for whom it outlives.
@@ -110,8 +140,17 @@ impl Ingestion {
 
     /// What is on the operator's metrics page of it.
     pub(super) fn register(&self, metrics: &mut Metrics) {
-        metrics.register(IntakeMetrics(Arc::clone(self.intake.counters())));
-        metrics.register(LogMetrics(self.log()));
+        register(metrics, self.intake.log(), self.intake.counters(), self.intake.alerts());
+        if let Some(series) = self.intake.series() {
+            metrics.register(SeriesMetrics(Arc::clone(series)));
+        }
+        if let Some((statsd, _)) = &self.statsd {
+            metrics.register(StatsdMetrics(statsd.counters()));
+        }
+        if !self.forwards.is_empty() {
+            metrics
+                .register(ForwardMetrics(self.forwards.iter().map(|(_, state)| Arc::clone(state)).collect()));
+        }
     }
 
     /// Says which of the policies that limit it are not in force.
@@ -122,8 +161,39 @@ impl Ingestion {
     /// Begins to serve.
     pub(super) fn start(self, cores: &Cores) {
         let (server, listeners) = self.server;
+        if let Some(webhook) = self.webhook {
+            let (clock, drain) = (self.intake.clock(), self.intake.drain());
+            let seed = clock.tick().0;
+            cores.spawn_on(ALERTS_CORE, webhook.run(clock, drain, seed));
+        }
+        forward::start(&self.intake, &self.forwards, cores);
+        if let Some((statsd, _)) = self.statsd {
+            statsd.start(cores);
+        }
         server.start(cores, listeners);
     }
+}
+
+/// StatsD, and what its server counts.
+type CountedStatsd = (Statsd<IntakeLimits>, Arc<Stats>);
+
+/// Binds StatsD, if there is to be any.
+fn statsd(
+    settings: &Settings,
+    intake: &Arc<Intake<IntakeLimits>>,
+    workers: NonZeroUsize,
+    gate: &Gate,
+    inherited: &mut Inherited,
+) -> Result<Option<CountedStatsd>, StartError> {
+    let Some(address) = settings.intake.statsd_listen else { return Ok(None) };
+    let listeners = inherited.listeners(address, workers)?;
+    let stats = Arc::new(Stats::new::<&str>(workers.get(), &[]));
+    let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
+    let allowed = settings.intake.statsd_allowed.clone();
+    let statsd = Statsd::bind(Arc::clone(intake), listeners, allowed, gate)
+        .map_err(|source| StartError::Listen(ListenError::System { address, source }))?;
+    tracing::info!(address = %statsd.address(), "StatsD over UDP and TCP");
+    Ok(Some((statsd, stats)))
 }
 
 fn open(settings: &Settings) -> Result<Arc<Log>, StartError> {
@@ -158,15 +228,24 @@ fn intake_settings(settings: &Settings) -> IntakeSettings {
     }
 }
 
+/// What is on a metrics page of an intake.
+fn register(metrics: &mut Metrics, log: &Arc<Log>, counters: &Arc<Counters>, alerts: Option<&Arc<Alerts>>) {
+    metrics.register(IntakeMetrics(Arc::clone(counters)));
+    metrics.register(LogMetrics(Arc::clone(log)));
+    if let Some(alerts) = alerts {
+        metrics.register(AlertMetrics(Arc::clone(alerts)));
+    }
+}
+
 /// The intake's own page of numbers.
 fn page(
     readiness: Readiness,
-    log: Arc<Log>,
-    counters: Arc<Counters>,
-) -> impl Fn(&HeaderMap) -> Response<Body> + Send + Sync {
+    log: &Arc<Log>,
+    counters: &Arc<Counters>,
+    alerts: Option<&Arc<Alerts>>,
+) -> impl Fn(&HeaderMap) -> Response<Body> + Send + Sync + use<> {
     let mut metrics = Metrics::new();
-    metrics.register(IntakeMetrics(counters));
-    metrics.register(LogMetrics(log));
+    register(&mut metrics, log, counters, alerts);
     let operator = Operator::new(readiness, metrics);
     move |fields| {
         let mut request = Request::new(());

@@ -4,7 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_admin::{Families, Family};
+use tidegate_intake::ClientSeries;
+use tidegate_intake::alerts::Alerts;
 use tidegate_intake::counters::{Counters, Leftover, Protocol, Reason};
+use tidegate_intake::forward::ForwardState;
+use tidegate_intake::statsd::StatsdCounters;
 use tidegate_log::{FLUSH_BOUNDS_US, Log, PartitionStatistics};
 
 /// What came in and what was refused.
@@ -41,6 +45,85 @@ impl Family for IntakeMetrics {
         families.counters("tidegate_intake_refused", help, |series| {
             Reason::ALL.into_iter().try_for_each(|it| series(&[("reason", it.label())], counters.refused(it)))
         })
+    }
+}
+
+/// What the alert rules have found.
+pub(super) struct AlertMetrics(pub(super) Arc<Alerts>);
+
+impl Family for AlertMetrics {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Self(alerts) = self;
+        let help = "Series beyond the threshold of an alert rule";
+        families.gauges("tidegate_intake_alerts", help, |series| {
+            alerts.counts().into_iter().try_for_each(|(name, counts)| {
+                series(&[("alert", name), ("state", "pending")], counts.pending)?;
+                series(&[("alert", name), ("state", "firing")], counts.firing)
+            })
+        })?;
+        let help = "Notices of alerts, by what became of them, and tries to send some that failed";
+        families.counters("tidegate_intake_alert_notices", help, |series| {
+            alerts.notices().into_iter().try_for_each(|(what, count)| series(&[("what", what)], count))
+        })?;
+        let help = "Values that would have begun an alert and were passed over for want of room";
+        families.counter("tidegate_intake_alerts_untracked", help, alerts.untracked())
+    }
+}
+
+/// What StatsD has lost.
+pub(super) struct StatsdMetrics(pub(super) Arc<StatsdCounters>);
+
+impl Family for StatsdMetrics {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Self(counters) = self;
+        let help = "Metrics by StatsD that a limit or a full queue refused; their senders were not told";
+        families.counter("tidegate_intake_statsd_lost_metrics", help, counters.lost())?;
+        let help = "Datagrams that the kernel dropped because they were not taken in time";
+        families.counter("tidegate_intake_statsd_dropped_datagrams", help, counters.dropped())?;
+        let help = "Datagrams and connections from networks that may not send";
+        families.counter("tidegate_intake_statsd_foreign", help, counters.foreign())
+    }
+}
+
+/// How forwards fare.
+pub(super) struct ForwardMetrics(pub(super) Vec<Arc<ForwardState>>);
+
+impl Family for ForwardMetrics {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Self(forwards) = self;
+        let help = "Lines by what became of them: delivered, skipped because the other side refused them, missing because they were gone; and tries that failed";
+        families.counters("tidegate_intake_forward", help, |series| {
+            forwards.iter().try_for_each(|it| {
+                it.counts()
+                    .into_iter()
+                    .try_for_each(|(what, count)| series(&[("forward", it.name()), ("what", what)], count))
+            })
+        })?;
+        let help = "Lines in the log that are not delivered yet";
+        families.gauges("tidegate_intake_forward_waiting_lines", help, |series| {
+            forwards.iter().try_for_each(|it| series(&[("forward", it.name())], it.waiting()))
+        })?;
+        let help = "Age of the oldest line that is not delivered, by its own time; 0 if all are";
+        families.gauges("tidegate_intake_forward_oldest_age_seconds", help, |series| {
+            forwards.iter().try_for_each(|it| series(&[("forward", it.name())], it.oldest_age_ms() / 1_000))
+        })
+    }
+}
+
+/// How many series clients have.
+pub(super) struct SeriesMetrics(pub(super) Arc<ClientSeries>);
+
+impl Family for SeriesMetrics {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Self(series) = self;
+        let help = "Clients whose series are counted";
+        families.gauge("tidegate_intake_series_clients", help, series.client_count() as u64)?;
+        let help = "Series of the client that has the most";
+        families.gauge("tidegate_intake_series_most", help, series.most())?;
+        let help = "Metrics refused because their series is new and their client has no room for it";
+        families.counter("tidegate_intake_series_refused_metrics", help, series.refused())?;
+        let help = "Clients whose series were forgotten for want of room";
+        families.counter("tidegate_intake_series_forgotten_clients", help, series.forgotten())
     }
 }
 

@@ -149,7 +149,7 @@ impl App {
         let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
         let proxies = Proxies::bind(config, &gateway, workers, &gate, &tls, &mut inherited)?;
         let edges = EdgeServers::bind(config, edge_parts, workers, &gate, &guards, &mut inherited)?;
-        let ingestion = Ingestion::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
+        let ingestion = Ingestion::bind(config, &engine, workers, &gate, &guards, &mut inherited)?;
         inherited.is_used_up()?;
         let servers = edges.counted(counted(apis.counted(), &protocols, &proxies, ingestion.as_ref()));
         let operator = operator::operator(
@@ -352,7 +352,7 @@ fn counted(
         None => servers,
     };
     match ingestion {
-        Some(ingestion) => servers.with(Listener::Intake.server(), ingestion.stats()),
+        Some(ingestion) => ingestion.counted(servers),
         None => servers,
     }
 }

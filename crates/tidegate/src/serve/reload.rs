@@ -40,6 +40,9 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
     if started_with.edge_listeners != config.edge_listeners {
         tracing::warn!("the changed [[edge.listener]] take effect at the next start");
     }
+    if started_with.intake != config.intake {
+        tracing::warn!("the changed [[intake.alert]] and [[intake.forward]] take effect at the next start");
+    }
     let restart =
         started_with.settings.differences(&config.settings).into_iter().filter(|change| !is_token(change));
     for change in restart {

@@ -18,18 +18,22 @@
 //! | tag names and values of a metric | 16 KiB | so that a line has a bound |
 //! | timestamp | years 0000 to 9999 | RFC 3339 has no others |
 
+pub mod forward;
 mod json;
+mod kept;
 pub mod line_protocol;
 mod lines;
 pub mod otlp;
 mod protobuf;
 pub mod remote_write;
 pub mod rfc3339;
+pub mod statsd;
 
 use thiserror::Error;
 
 pub use json::{BatchError, BatchLimits, Rejected, read_batch};
-pub use lines::{Described, Fact, LineWriter, Lines, describe};
+pub use kept::{KeptLine, read_line};
+pub use lines::{Described, Fact, LineWriter, Lines, SeriesLimit, describe};
 
 /// Longest name of a metric or a tag, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -133,6 +137,9 @@ pub enum MetricError {
     /// The lines of its batch are too long.
     #[error("the lines of the batch have more than {0} bytes")]
     NoRoom(usize),
+    /// It is of a series that its client does not have yet, and has no room for.
+    #[error("the series is new, and its client has as many as it may have")]
+    SeriesLimit,
     /// The tags are too long.
     #[error("the tags have more than {MAX_TAG_BYTES} bytes")]
     TagBytes,

@@ -103,6 +103,44 @@ impl Iterator for Packed<'_> {
     }
 }
 
+/// Writes a message field by field.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Message(pub(super) Vec<u8>);
+
+impl Message {
+    fn key(&mut self, field: u64, kind: u64) {
+        self.varint(field << 3 | kind);
+    }
+
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push((number & 0x7f) as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    pub(super) fn bytes(&mut self, field: u64, bytes: &[u8]) {
+        self.key(field, 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn unsigned(&mut self, field: u64, number: u64) {
+        self.key(field, 0);
+        self.varint(number);
+    }
+
+    pub(super) fn fixed64(&mut self, field: u64, number: u64) {
+        self.key(field, 1);
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn double(&mut self, field: u64, number: f64) {
+        self.fixed64(field, number.to_bits());
+    }
+}
+
 /// A number of at most ten bytes, the least significant seven bits first.
 fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     let mut number = 0;
@@ -173,6 +211,16 @@ mod tests {
             }
             prop_assert_eq!(read.value.to_bits(), sample.value.to_bits());
             prop_assert_eq!((read.timestamp, &read.text, &read.packed, read.fixed), (sample.timestamp, &sample.text, &sample.packed, sample.fixed));
+        }
+
+        #[test]
+        fn prost_reads_what_it_writes(value in any::<f64>(), timestamp in any::<i64>(), text in "\\PC{0,300}") {
+            let mut message = Message::default();
+            message.double(1, value);
+            message.unsigned(2, timestamp.cast_unsigned());
+            message.bytes(3, text.as_bytes());
+            let read = <Sample as prost::Message>::decode(&*message.0).unwrap();
+            prop_assert_eq!((read.value.to_bits(), read.timestamp, read.text), (value.to_bits(), timestamp, text));
         }
 
         #[test]

@@ -1,0 +1,123 @@
+//! The table of alerts, by a clock that the tests set.
+
+use serde_json::{Value, json};
+use tidegate_wire::metrics::{Kind, LineWriter, Metric};
+
+use super::*;
+
+const NOW: i64 = 1_795_420_800_000;
+
+fn at(seconds: u64) -> Tick {
+    Tick(NOW.unsigned_abs() * 1_000_000).plus(seconds * SECOND)
+}
+
+fn rules(more: &Value) -> Vec<AlertRule> {
+    let mut rule = json!({"name": "cpu-high", "metric": "cpu.usage", "above": 80, "for_seconds": 60,
+                          "labels": {"severity": "page"}});
+    rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    vec![AlertRule::read(&rule, "/intake/alert/0").unwrap()]
+}
+
+struct Bench {
+    alerts: Alerts,
+    notices: mpsc::Receiver<Notice>,
+}
+
+impl Bench {
+    fn new(more: &Value) -> Self {
+        let (alerts, notices) = Alerts::new(rules(more));
+        Self { alerts, notices }
+    }
+
+    /// A line of a host that comes at a time, stating that it is `late` milliseconds old.
+    fn line(&self, host: &str, value: f64, seconds: u64, late: i64) {
+        let arrival = NOW + i64::try_from(seconds * 1_000).unwrap();
+        let mut writer = LineWriter::new("web", arrival, usize::MAX);
+        let tags = [("host.name", host)].into_iter();
+        let millis = Some(arrival - late);
+        writer
+            .write(&Metric { name: "cpu.usage", value, kind: Kind::Gauge, millis, tags: tags.clone() })
+            .unwrap();
+        writer.write(&Metric { name: "other", value: 100.0, kind: Kind::Gauge, millis, tags }).unwrap();
+        let observed = self.alerts.observations(&writer.finish(), arrival);
+        self.alerts.observe(observed, at(seconds));
+    }
+
+    fn notice(&mut self) -> Value {
+        serde_json::to_value(self.notices.try_recv().expect("there is a notice")).unwrap()
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        let (_, AlertCounts { pending, firing }) = self.alerts.counts()[0];
+        (pending, firing)
+    }
+}
+
+#[test]
+fn a_rule_is_pending_then_firing_then_resolved_and_is_told_in_alertmanagers_words() {
+    let mut bench = Bench::new(&json!({}));
+    bench.line("a", 85.0, 0, 0);
+    bench.line("b", 79.0, 0, 0);
+    assert_eq!(bench.counts(), (1, 0));
+    assert_eq!(bench.alerts.to_json()["alerts"][0]["state"], "pending");
+    bench.alerts.advance(at(59));
+    assert!(bench.notices.try_recv().is_err());
+    bench.alerts.advance(at(60));
+    assert_eq!(bench.counts(), (0, 1));
+    let fired = bench.notice();
+    assert_eq!(
+        fired["labels"],
+        json!({"alertname": "cpu-high", "metric": "cpu.usage", "client": "web", "host_name": "a", "severity": "page"})
+    );
+    assert_eq!(fired["annotations"]["summary"], "cpu.usage of web is 85, above 80 for 60 s");
+    assert_eq!(fired["startsAt"], "2026-11-23T08:00:00.000Z");
+    assert_eq!(fired["endsAt"], "2026-11-23T08:05:00.000Z", "good for four minutes from when it fired");
+    let listed = bench.alerts.to_json();
+    assert_eq!((&listed["alerts"][0]["state"], &listed["rules"][0]["firing"]), (&json!("firing"), &json!(1)));
+    bench.line("a", 80.0, 70, 0);
+    let resolved = bench.notice();
+    assert_eq!((&resolved["labels"], &resolved["startsAt"]), (&fired["labels"], &fired["startsAt"]));
+    assert_eq!(resolved["endsAt"], "2026-11-23T08:01:10.000Z");
+    assert_eq!((bench.counts(), bench.notices.try_recv().is_err()), ((0, 0), true));
+}
+
+#[test]
+fn what_fires_is_told_again_each_minute_and_what_is_silent_is_resolved() {
+    let mut bench = Bench::new(&json!({"for_seconds": 0}));
+    bench.line("a", 85.0, 0, 0);
+    let mut told = 0;
+    for second in 0..300 {
+        bench.alerts.advance(at(second));
+        while bench.notices.try_recv().is_ok() {
+            told += 1;
+        }
+    }
+    assert_eq!(told, 5, "at 0, 60, 120, 180 and 240 seconds");
+    bench.alerts.advance(at(300));
+    assert_eq!(bench.notice()["endsAt"], "2026-11-23T08:05:00.000Z");
+    assert_eq!(bench.counts(), (0, 0));
+}
+
+#[test]
+fn old_lines_wake_nobody_and_tags_tell_series_apart() {
+    let bench = Bench::new(&json!({"tags": {"host.name": "a"}}));
+    bench.line("a", 99.0, 0, 301_000);
+    bench.line("b", 99.0, 0, 0);
+    assert_eq!(bench.counts(), (0, 0));
+    bench.line("a", 99.0, 0, 300_000);
+    assert_eq!(bench.counts(), (1, 0));
+}
+
+#[test]
+fn fault_73_the_table_and_the_queue_are_bounded_and_say_so() {
+    let bench = Bench::new(&json!({"for_seconds": 0}));
+    for host in 0..MAX_ACTIVE + 5 {
+        bench.line(&host.to_string(), 85.0, 0, 0);
+    }
+    assert_eq!(bench.counts(), (0, MAX_ACTIVE as u64));
+    assert_eq!(bench.alerts.untracked(), 5);
+    assert_eq!(bench.alerts.notices()[3], ("dropped", (MAX_ACTIVE - MAX_NOTICES) as u64));
+    bench.line("0", 1.0, 1, 0);
+    bench.line("new", 85.0, 1, 0);
+    assert_eq!((bench.counts(), bench.alerts.untracked()), ((0, MAX_ACTIVE as u64), 5));
+}

@@ -1,0 +1,212 @@
+//! Lines sent on to other systems: to real ones, and to one that fails as the test says.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::collections::HashSet;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use support::receiver::Receiver;
+use support::{Setup, TestIntake, agent, batch, eventually};
+use tidegate_intake::EndpointUrl;
+use tidegate_intake::forward::{self, Destination, ForwardConfig, ForwardState};
+use tidegate_intake::limits::Unlimited;
+use tidegate_testkit::{Server, free_port};
+use tidegate_wire::metrics::remote_write::{Version, read_request};
+use tidegate_wire::metrics::{LineWriter, read_line};
+
+type Sending = TestIntake<Unlimited>;
+
+fn forward(intake: &Sending, to: Destination, url: EndpointUrl) -> Arc<ForwardState> {
+    let config = ForwardConfig { name: "test".to_owned(), to, url, token_file: None };
+    let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
+    forward::start(&intake.intake, &[(config, Arc::clone(&state))], intake.cores());
+    state
+}
+
+fn count(state: &ForwardState, what: &str) -> u64 {
+    state.counts().into_iter().find(|(name, _)| *name == what).unwrap().1
+}
+
+fn url(text: &str) -> EndpointUrl {
+    EndpointUrl::parse(text).unwrap()
+}
+
+/// Names of the samples of a request of remote write, in their order.
+fn names(body: &[u8]) -> Vec<String> {
+    let body = snap::raw::Decoder::new().decompress_vec(body).unwrap();
+    let mut writer = LineWriter::new("receiver", 0, usize::MAX);
+    assert_eq!(read_request(Version::V1, &body, &mut writer).unwrap().rejected, 0);
+    let lines = writer.finish().bytes;
+    lines
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| read_line(line).unwrap().name.into_owned())
+        .collect()
+}
+
+fn named(name: &str) -> Vec<u8> {
+    json!({"metrics": [{"name": name, "value": 1, "tags": {"host": "a"}}]}).to_string().into_bytes()
+}
+
+/// Asks a server that has Prometheus' API for the newest value of `forwarded`.
+fn asked(port: u16, query: &str) -> Option<Value> {
+    let url = format!("http://127.0.0.1:{port}/api/v1/query?nocache=1&query={query}");
+    let mut reply = agent().get(url).call().ok()?;
+    let answer: Value = reply.body_mut().read_json().ok()?;
+    answer["data"]["result"].get(0).cloned()
+}
+
+fn check_real(port: u16) {
+    let intake = support::start();
+    assert_eq!(intake.post("/metrics", &named("cpu.usage")).status, 200);
+    let state =
+        forward(&intake, Destination::RemoteWrite, url(&format!("http://127.0.0.1:{port}/api/v1/write")));
+    let found = eventually("the line is there", || asked(port, "cpu_usage"));
+    assert_eq!(found["metric"], json!({"__name__": "cpu_usage", "host": "a", "client": "127.0.0.1"}));
+    assert_eq!(found["value"][1], "1");
+    eventually("it is counted", || (count(&state, "delivered") == 1).then_some(()));
+    eventually("nothing waits", || (state.waiting() == 0 && state.oldest_age_ms() == 0).then_some(()));
+}
+
+#[test]
+fn prometheus_has_what_was_forwarded() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let file = folder.path().join("prometheus.yml");
+    std::fs::write(&file, "global: {}\n").unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec prometheus \"$@\" 2>&1", "sh", "--web.enable-remote-write-receiver"]);
+    command.arg(format!("--config.file={}", file.display()));
+    command.arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()));
+    command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    let _server = Server::start(&mut command, "Server is ready");
+    check_real(port);
+}
+
+#[test]
+fn victoria_metrics_has_what_was_forwarded() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec victoria-metrics \"$@\" 2>&1", "sh", "-search.latencyOffset=0s"]);
+    command.arg(format!("-storageDataPath={}", folder.path().join("data").display()));
+    command.arg(format!("-httpListenAddr=127.0.0.1:{port}"));
+    let _server = Server::start(&mut command, "starting http server at");
+    check_real(port);
+}
+
+#[test]
+fn another_intake_has_by_otlp_the_lines_that_were_forwarded() {
+    let (first, second) = (support::start(), support::start());
+    let line = json!({"name": "cpu.usage", "value": 81.5, "type": "counter", "tags": {"host": "a"}, "timestamp": 1_795_420_800_000_i64});
+    assert_eq!(first.post("/metrics", json!({"metrics": [line]}).to_string().as_bytes()).status, 200);
+    let state = forward(&first, Destination::Otlp, url(&second.url("/v1/metrics")));
+    eventually("it is delivered", || (count(&state, "delivered") == 1).then_some(()));
+    let [sent, came] = [&first, &second].map(|intake| intake.kept().remove(0));
+    for field in ["timestamp", "name", "value", "type"] {
+        assert_eq!(sent[field], came[field], "{field}");
+    }
+    assert_eq!(came["tags"], json!({"host": "a", "client": "127.0.0.1"}));
+}
+
+#[test]
+fn fault_71_an_outage_from_the_first_line_on_leaves_no_hole_and_no_disorder() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let answer = Arc::clone(&is_up);
+    let receiver = Receiver::start(move |_| if answer.load(Ordering::Relaxed) { 200 } else { 503 });
+    let intake = support::start();
+    let state = forward(&intake, Destination::RemoteWrite, receiver.url("/"));
+    let expected: Vec<String> = (0..200).map(|number| format!("line_{number}")).collect();
+    for name in &expected[..100] {
+        assert_eq!(intake.post("/metrics", &named(name)).status, 200);
+    }
+    eventually("tries fail", || (count(&state, "failed_tries") > 2).then_some(()));
+    assert_eq!((count(&state, "delivered"), state.waiting()), (0, 100));
+    let mut old = json!({"metrics": [{"name": expected[100], "value": 1, "timestamp": 1_000}]});
+    old["metrics"][0]["tags"] = json!({});
+    assert_eq!(intake.post("/metrics", old.to_string().as_bytes()).status, 200);
+    is_up.store(true, Ordering::Relaxed);
+    for name in &expected[101..] {
+        assert_eq!(intake.post("/metrics", &named(name)).status, 200);
+    }
+    eventually("all are delivered", || {
+        (count(&state, "delivered") == 200 && state.waiting() == 0).then_some(())
+    });
+    assert_eq!((count(&state, "skipped"), count(&state, "missing")), (0, 0));
+    // What was answered 503 came, too: the last 200 lines are those that were taken.
+    let mut came = Vec::new();
+    let mut seen = HashSet::new();
+    while seen.len() < 200 {
+        let these = names(&receiver.next().body);
+        seen.extend(these.iter().cloned());
+        came.push(these);
+    }
+    let mut taken: Vec<String> = came.into_iter().flatten().collect();
+    let mut first_seen = HashSet::new();
+    taken.retain(|name| first_seen.insert(name.clone()));
+    assert_eq!(taken, expected, "in the order of the log");
+}
+
+#[test]
+fn fault_71_a_line_that_is_refused_for_good_is_skipped_alone() {
+    let receiver = Receiver::start(|request| {
+        let body = snap::raw::Decoder::new().decompress_vec(&request.body).unwrap();
+        if body.windows(8).any(|part| part == b"metric_7") { 400 } else { 200 }
+    });
+    let intake = support::start();
+    assert_eq!(intake.post("/metrics", &batch(10)).status, 200);
+    let state = forward(&intake, Destination::RemoteWrite, receiver.url("/"));
+    eventually("the others are delivered", || (count(&state, "delivered") == 9).then_some(()));
+    eventually("it is skipped", || (count(&state, "skipped") == 1).then_some(()));
+    assert_eq!(intake.post("/metrics", &batch(3)).status, 200);
+    eventually("it goes on", || (count(&state, "delivered") == 12).then_some(()));
+}
+
+#[test]
+fn fault_70_what_was_sent_and_not_committed_is_sent_again() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count_tries = Arc::clone(&tries);
+    // The first process is told nothing, as by a receiver that dies after it has taken a batch.
+    let receiver =
+        Receiver::start(move |_| if count_tries.fetch_add(1, Ordering::Relaxed) == 0 { 503 } else { 200 });
+    let first = TestIntake::start_in(Arc::clone(&folder), Setup::default());
+    assert_eq!(first.post("/metrics", &batch(10)).status, 200);
+    drop(forward(&first, Destination::RemoteWrite, receiver.url("/")));
+    let sent = names(&receiver.next().body);
+    drop(first);
+    let second = TestIntake::start_in(folder, Setup::default());
+    let state = forward(&second, Destination::RemoteWrite, receiver.url("/"));
+    eventually("all are delivered", || (count(&state, "delivered") == 10).then_some(()));
+    assert_eq!(names(&receiver.next().body), sent);
+    let log = second.intake.log();
+    eventually("it is committed", || (log.committed("forward.test", 0) == Some(10)).then_some(()));
+    assert_eq!(second.post("/v1/intake/commit?group=forward.test&offset=0", b"").status, 400);
+}
+
+#[test]
+fn fault_71_lines_that_retention_takes_before_they_are_delivered_are_counted() {
+    let setup = Setup {
+        log: Box::new(|settings| (settings.retain_bytes, settings.segment_bytes) = (Some(2 << 20), 64 << 10)),
+        ..Setup::default()
+    };
+    let intake = TestIntake::start(setup);
+    let is_up = Arc::new(AtomicBool::new(false));
+    let answer = Arc::clone(&is_up);
+    let receiver = Receiver::start(move |_| if answer.load(Ordering::Relaxed) { 200 } else { 503 });
+    let state = forward(&intake, Destination::RemoteWrite, receiver.url("/"));
+    let body = batch(1_000);
+    let mut sent = 0;
+    eventually("retention takes lines", || {
+        assert_eq!(intake.post("/metrics", &body).status, 200);
+        sent += 1_000;
+        (count(&state, "missing") > 0).then_some(())
+    });
+    is_up.store(true, Ordering::Relaxed);
+    eventually("every line is delivered or counted", || {
+        (state.waiting() == 0 && count(&state, "delivered") + count(&state, "missing") == sent).then_some(())
+    });
+}

@@ -1,0 +1,159 @@
+//! The file's `[[intake.alert]]` and `[[intake.forward]]` entries, with the lines of the file put to their mistakes.
+
+use std::collections::HashMap;
+
+use serde_json::{Value as Json, json};
+use tidegate_algorithms::policy::Mistake as DocumentMistake;
+use tidegate_edge::config::each;
+use tidegate_intake::alerts::{ALERT_KEYS, AlertRule, MAX_ALERTS};
+use tidegate_intake::forward::{FORWARD_KEYS, ForwardConfig, MAX_FORWARDS};
+
+use super::Settings;
+use super::document::Document;
+use super::mistake::Found;
+use super::policies::Checker;
+
+/// The table that holds the lists, beside its settings.
+pub(super) const TABLE: &str = "intake";
+
+const ALERTS: &str = "alert";
+const FORWARDS: &str = "forward";
+
+/// The arrays of tables in it.
+pub(super) const LISTS: [&str; 2] = [ALERTS, FORWARDS];
+
+/// What the file says of the intake, its settings aside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IntakeLists {
+    /// Alert rules with distinct names.
+    pub alerts: Vec<AlertRule>,
+    /// Forwards with distinct names.
+    pub forwards: Vec<ForwardConfig>,
+}
+
+/// Checks the lists. Mistakes are added to `found`; entries with mistakes are left out.
+pub(super) fn check(document: &Document<'_>, found: &mut Found) -> IntakeLists {
+    let mut checker = Checker { document, found };
+    let table = document.table(TABLE);
+    let mut mistakes = Vec::new();
+    let alerts = list(&table, ALERTS, &mut mistakes);
+    let alerts = each(&pointer(ALERTS), &alerts, MAX_ALERTS, &mut mistakes, AlertRule::read);
+    distinct(ALERTS, alerts.iter().map(|(at, rule)| (*at, &*rule.name)), &mut mistakes);
+    let forwards = list(&table, FORWARDS, &mut mistakes);
+    let forwards = each(&pointer(FORWARDS), &forwards, MAX_FORWARDS, &mut mistakes, ForwardConfig::read);
+    distinct(FORWARDS, forwards.iter().map(|(at, forward)| (*at, &*forward.name)), &mut mistakes);
+    checker.adopt(mistakes);
+    IntakeLists {
+        alerts: alerts.into_iter().map(|(_, rule)| rule).collect(),
+        forwards: forwards.into_iter().map(|(_, forward)| forward).collect(),
+    }
+}
+
+fn pointer(list: &str) -> String {
+    format!("/{TABLE}/{list}")
+}
+
+fn list(table: &Json, name: &str, mistakes: &mut Vec<DocumentMistake>) -> Vec<Json> {
+    match table.get(name) {
+        None => Vec::new(),
+        Some(Json::Array(values)) => values.clone(),
+        Some(_) => {
+            mistakes.push(DocumentMistake {
+                pointer: pointer(name),
+                problem: "is no list".to_owned(),
+                accepted: format!("tables, each under [[{TABLE}.{name}]]"),
+            });
+            Vec::new()
+        }
+    }
+}
+
+fn distinct<'a>(
+    list: &str,
+    names: impl Iterator<Item = (usize, &'a str)>,
+    mistakes: &mut Vec<DocumentMistake>,
+) {
+    let mut first = HashMap::new();
+    for (at, name) in names {
+        if let Some(other) = first.insert(name, at) {
+            mistakes.push(DocumentMistake {
+                pointer: format!("{}/{at}/name", pointer(list)),
+                problem: format!("is {name:?}, as is {TABLE}.{list}[{other}]"),
+                accepted: "a name of its own".to_owned(),
+            });
+        }
+    }
+}
+
+/// What is not wrong but looks like a mistake.
+pub(super) fn warnings(settings: &Settings, lists: &IntakeLists) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if settings.intake.listen.is_none() {
+        if !lists.alerts.is_empty() {
+            warnings.push("no [[intake.alert]] has an effect, since intake.listen is off".to_owned());
+        }
+        if !lists.forwards.is_empty() {
+            warnings.push("no [[intake.forward]] has an effect, since intake.listen is off".to_owned());
+        }
+        if settings.intake.statsd_listen.is_some() {
+            warnings.push("intake.statsd_listen has no effect, since intake.listen is off".to_owned());
+        }
+    } else if settings.intake.alert_webhook.is_none() && !lists.alerts.is_empty() {
+        warnings.push(
+            "nobody is told of alerts, since there is no intake.alert_webhook: GET /v1/intake/alerts shows them"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// The JSON schemas of the lists: their keys. What each accepts is said by `tidegate check`, and on the page.
+pub(super) fn schemas() -> [(&'static str, Json); 2] {
+    let list = |keys: &[&str], most: usize, required: &[&str]| {
+        let properties: serde_json::Map<_, _> =
+            keys.iter().map(|key| ((*key).to_owned(), json!({}))).collect();
+        json!({
+            "type": "array",
+            "maxItems": most,
+            "items": {
+                "type": "object",
+                "additionalProperties": false,
+                "required": required,
+                "properties": properties,
+            },
+        })
+    };
+    [
+        (ALERTS, list(&ALERT_KEYS, MAX_ALERTS, &["name", "metric"])),
+        (FORWARDS, list(&FORWARD_KEYS, MAX_FORWARDS, &["name", "to", "url"])),
+    ]
+}
+
+/// The page of the reference.
+pub(super) const REFERENCE: &str = "
+## `[[intake.alert]]`
+
+Alert rules on what comes in ([intake.md](intake.md#alerts)). Up to 100. A changed rule takes effect at the next start.
+
+| key | default | accepted | what it is |
+|---|---|---|---|
+| `name` | required | a name | its name, which no other rule has |
+| `metric` | required | a text of 1 to 255 bytes | the metric that it looks at |
+| `tags` | none | a table of texts | tags that a line must have |
+| `above`, `below` | one is required | a number | the threshold that values must be above, or below |
+| `for_seconds` | 0 | 0 to 86,400 | how long they must be beyond it |
+| `labels` | none | a table of up to 20 texts | labels that its alerts have beside `alertname`, `metric`, `client` and the tags |
+| `summary` | what was found, in words | a text of 1 to 1,024 bytes | what is wrong, for people |
+
+## `[[intake.forward]]`
+
+Where every line of the intake's log is sent on to ([intake.md](intake.md#forwarding)). Up to 16. A changed forward takes
+effect at the next start.
+
+| key | default | accepted | what it is |
+|---|---|---|---|
+| `name` | required | a name | its name, which no other forward has; what was delivered is remembered under it |
+| `to` | required | remote-write, otlp | what the other side speaks: Prometheus remote write 1.0, or OpenTelemetry over HTTP |
+| `url` | required | a URL without a user and password | where it is, with the path: `http://127.0.0.1:9090/api/v1/write` |
+| `token_file` | none | a file | a token that is sent as `authorization: Bearer`; read again after a failure |
+";
