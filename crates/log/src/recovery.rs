@@ -6,10 +6,11 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::files::{Files, read_full, write_all};
+use crate::files::{Files, read_full, unfinished, write_all};
 use crate::inspect::{Inspected, Inspection};
 use crate::segment::{Segment, Shelf, file_name};
 
@@ -215,7 +216,7 @@ impl Mending<'_> {
         }
         if found.index.is_some() && whole > 0 && !suspect {
             // What readers are about to see must not go away with the next power loss.
-            if let Err(error) = self.files.reopen(&found.path).and_then(|mut file| file.sync()) {
+            if let Err(error) = self.write_again(&found.path, whole) {
                 suspect = true;
                 self.not_mended(found.path.clone(), &error);
             }
@@ -260,25 +261,45 @@ impl Mending<'_> {
             return self.move_whole(&found.path, &name, found.bytes);
         }
         let kept = self.place(&name)?;
-        let from = self.files.open(&found.path)?;
-        let mut to = self.files.create(&kept)?;
-        let mut piece = vec![0; 1 << 20];
-        let mut at = whole;
-        loop {
-            let read = read_full(&*from, &mut piece, at)?;
-            if read == 0 {
-                break;
-            }
-            write_all(&mut *to, std::iter::once(&piece[..read]))?;
-            at += read as u64;
-        }
-        to.sync()?;
+        let bytes = self.copy(&found.path, whole..u64::MAX, &kept)?;
         self.files.sync_folder(self.quarantine)?;
         let mut file = self.files.reopen(&found.path)?;
         file.cut(whole)?;
         file.sync()?;
-        self.count(at - whole);
+        self.count(bytes);
         Ok(kept)
+    }
+
+    /// Puts a synced copy of the first `whole` bytes in the place of a segment. To sync the file itself would not
+    /// do: if a sync of it has failed in an earlier process, later ones succeed and its bytes are on no disk.
+    fn write_again(&self, path: &Path, whole: u64) -> io::Result<()> {
+        let unfinished = unfinished(path);
+        if let Err(error) = self.copy(path, 0..whole, &unfinished) {
+            // It is in the way of nothing, but takes room.
+            drop(self.files.remove(&unfinished));
+            return Err(error);
+        }
+        self.files.rename(&unfinished, path)?;
+        self.files.sync_folder(self.folder)
+    }
+
+    /// Copies a range of a file, as far as there are bytes, to a new one, and syncs that; how many they were.
+    fn copy(&self, from: &Path, range: Range<u64>, to: &Path) -> io::Result<u64> {
+        let from = self.files.open(from)?;
+        let mut to = self.files.create(to)?;
+        let mut piece = vec![0; 1 << 20];
+        let mut at = range.start;
+        while at < range.end {
+            let read = read_full(&*from, &mut piece, at)?;
+            let wanted = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(read);
+            if wanted == 0 {
+                break;
+            }
+            write_all(&mut *to, std::iter::once(&piece[..wanted]))?;
+            at += wanted as u64;
+        }
+        to.sync()?;
+        Ok(at - range.start)
     }
 
     fn move_whole(&mut self, file: &Path, name: &str, bytes: u64) -> io::Result<PathBuf> {

@@ -159,3 +159,19 @@ proptest! {
         world.check(&world.promises.written)?;
     }
 }
+
+/// The lines behind the synced ones stay in the file, and a later sync of it succeeds without effect. An index that
+/// counts them must not be believed after the power went.
+#[test]
+fn fault_27_what_was_synced_before_a_failed_sync_survives_a_restart_and_a_power_loss() {
+    let failed = [Step::FailCuts, Step::Append(14, Durability::Fsync), Step::FailSync];
+    let restarted = [Step::Append(9, Durability::Fsync), Step::Close, Step::Close];
+    for seed in 0..300 {
+        let disk = Disk::default();
+        let log = Some(opened(&disk));
+        let mut world = World { disk, log, promises: Promises::default() };
+        for step in failed.iter().chain(&restarted).chain([&Step::PowerLoss(seed)]) {
+            world.step(step).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        }
+    }
+}
