@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -78,6 +78,38 @@ fn a_server_that_takes_two_seconds_is_waited_for_until_its_breaker_calls_that_sl
     assert!(at_once(&strict, 10).iter().all(|status| *status == 200));
     let refused = strict.get("/");
     assert_eq!((status(&refused), refused.field("retry-after")), (503, Some("3600")), "{refused:?}");
+}
+
+#[test]
+fn clients_that_send_their_bodies_slowly_open_no_breaker() {
+    const DELAY: Duration = Duration::from_secs(4);
+    let reads = server(|mut reader| {
+        while let Ok([_, ..]) = reader.fill_buf() {
+            if head(&mut reader).starts_with("POST ") {
+                reader.read_exact(&mut [0; 10]).unwrap();
+            }
+            reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        }
+    });
+    let breaker = json!({"breaker": {"slow_seconds": 3, "minimum_calls": 10, "open_seconds": 3600}});
+    let gateway = gateway(&format!("http://{reads}"), breaker);
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                let mut client = gateway.connect();
+                client.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n01234").unwrap();
+                let started = monotonic();
+                while started.elapsed() < DELAY {
+                    std::thread::park_timeout(DELAY);
+                }
+                client.write_all(b"56789").unwrap();
+                let mut reply = [0; 12];
+                client.read_exact(&mut reply).unwrap();
+                assert_eq!(&reply, b"HTTP/1.1 200");
+            });
+        }
+    });
+    assert_eq!(status(&gateway.get("/")), 200);
 }
 
 #[test]
