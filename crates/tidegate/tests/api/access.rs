@@ -35,7 +35,7 @@ fn trusting(hosts: &[&str], cors: &[&str]) -> Running {
 }
 
 /// Every route of the API, with a request that it would take.
-fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 37] {
+fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 43] {
     let item = r#"{"attributes":{"client_id":"a"}}"#;
     let numbers = r#"{"limit":5,"window_seconds":60}"#;
     let simple = r#"{"window_seconds":60,"request_per_window":5}"#;
@@ -78,6 +78,12 @@ fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 37]
         ("POST", "/api/v1/configure", simple, Some(Scope::Configure)),
         ("POST", "/api/v1/configure-client", client, Some(Scope::Configure)),
         ("DELETE", "/api/v1/client-config/a", "", Some(Scope::Configure)),
+        ("GET", "/v1/keys", "", Some(Scope::Read)),
+        ("GET", "/v1/keys/a", "", Some(Scope::Read)),
+        ("POST", "/v1/keys", r#"{"consumer":"a"}"#, Some(Scope::Configure)),
+        ("PATCH", "/v1/keys/a", r#"{"consumer":"b"}"#, Some(Scope::Configure)),
+        ("POST", "/v1/keys/a/rotation", "{}", Some(Scope::Configure)),
+        ("DELETE", "/v1/keys/a", "", Some(Scope::Configure)),
         ("PUT", "/v1/policies/mine", numbers, Some(Scope::Configure)),
         ("PUT", "/v1/clients/a/limits", r#"{"default":{"limit":7}}"#, Some(Scope::Configure)),
     ]

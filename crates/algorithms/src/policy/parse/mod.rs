@@ -24,7 +24,7 @@ const NAMES: &str = "a string of 1 to 64 bytes";
 /// Reads a policy. `pointer` is where `value` stands in its document (`""` for the root).
 ///
 /// # Errors
-/// Every mistake found, in the order of the fields, at most [`MAX_MISTAKES`](super::MAX_MISTAKES) of them.
+/// Every mistake found, in the order of the fields, at most [`MAX_MISTAKES`] of them.
 pub fn parse(value: &Value, pointer: &str) -> Result<Policy, Vec<Mistake>> {
     let mut reader = DocumentReader::new(value, pointer, &[&POLICY_KEYS[..], &QUOTA_KEYS[..]].concat())?;
     let name = reader.name("name");
@@ -49,7 +49,7 @@ pub fn parse(value: &Value, pointer: &str) -> Result<Policy, Vec<Mistake>> {
 /// nothing over.
 ///
 /// # Errors
-/// Every mistake found, at most [`MAX_MISTAKES`](super::MAX_MISTAKES) of them.
+/// Every mistake found, at most [`MAX_MISTAKES`] of them.
 pub fn parse_quota(value: &Value, base: &QuotaSpec, pointer: &str) -> Result<Quota, Vec<Mistake>> {
     let mut reader = DocumentReader::new(value, pointer, &QUOTA_KEYS)?;
     reader.quota(Some(base)).filter(|_| reader.mistakes.is_empty()).ok_or(reader.mistakes)
