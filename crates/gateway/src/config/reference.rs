@@ -166,7 +166,12 @@ const BREAKER_KEYS: &[Key] = &[
     ),
     key("breaker.failure_percent", Shape::Number(1, 100), "50", "Share of failed calls that opens it."),
     key("breaker.slow_percent", Shape::Number(1, 100), "50", "Share of slow calls that opens it."),
-    key("breaker.slow_seconds", Shape::Seconds(0.001, DAY), "3", "A call that takes longer is slow; while a client sends its body does not count."),
+    key(
+        "breaker.slow_seconds",
+        Shape::Seconds(0.001, DAY),
+        "3",
+        "A call that takes longer is slow; while a client sends its body does not count.",
+    ),
     key("breaker.open_seconds", Shape::Seconds(0.001, DAY), "60", "How long it lets nothing through."),
     key(
         "breaker.trials",
