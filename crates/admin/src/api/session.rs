@@ -47,13 +47,14 @@ pub(super) struct Who {
 )]
 pub(super) async fn begin(
     State(shared): State<Arc<Shared>>,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let guard = &shared.guard;
     let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(bearer);
     let tokens = guard.tokens.load();
     if !tokens.demands(Scope::Read) {
-        return Ok(Json(local()).into_response());
+        return Ok(Json(local(guard, &uri, &headers)?).into_response());
     }
     let credential = given.and_then(|secret| tokens.find(secret)).ok_or(Denial::Unknown)?.clone();
     let mut secret = [0; SECRET_BYTES];
@@ -83,7 +84,7 @@ pub(super) async fn read(
 ) -> Result<Json<Who>, Refusal> {
     let tokens = shared.guard.tokens.load();
     if !tokens.demands(Scope::Read) {
-        return Ok(Json(local()));
+        return Ok(Json(local(&shared.guard, &uri, &headers)?));
     }
     let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(bearer);
     let credential = match given {
@@ -115,9 +116,10 @@ pub(super) async fn end(
     Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie(&shared.guard, "", 0)?)]).into_response())
 }
 
-/// Who asks where no token is demanded.
-fn local() -> Who {
-    Who { name: "local".to_owned(), scopes: words(|_| true) }
+/// Who asks where no token is demanded: this machine, and no page of another site.
+fn local(guard: &Guard, uri: &Uri, headers: &HeaderMap) -> Result<Who, Refusal> {
+    guard.origins.expect_local(uri, headers)?;
+    Ok(Who { name: "local".to_owned(), scopes: words(|_| true) })
 }
 
 fn words(has: impl Fn(Scope) -> bool) -> Vec<&'static str> {

@@ -191,6 +191,13 @@ fn fault_51_a_page_whose_name_was_rebound_to_loopback_reads_and_changes_nothing(
             assert_ne!(own, 403, "{method} {path} from {origin:?}");
         }
     }
+    // Who asks is configuration, too; it has no scope, and so no row.
+    for method in ["GET", "POST"] {
+        let who = (method, "/v1/session", "");
+        assert_eq!(from_page(&service, who, "attacker.example", "http://attacker.example"), 403);
+        assert_eq!(from_page(&service, who, "127.0.0.1:4000", "http://attacker.example"), 403);
+        assert_eq!(from_page(&service, who, "localhost:4000", "http://localhost:4000"), 200);
+    }
     let log = service.get("/v1/audit").body;
     assert!(log.as_array().unwrap().iter().all(|row| row["actor"] == "local"), "{log}");
 }
