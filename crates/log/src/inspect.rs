@@ -208,11 +208,16 @@ fn segment(
         return Ok(inspected(index));
     }
     let file = look.files.open(&path)?;
-    let blocks = if packed { packed_blocks(look, &*file) } else { plain_blocks(look, &*file) }?;
-    let made = Index { packed, blocks };
+    let made = index_of_lines(look, &*file, packed)?;
     let found = inspected(&made);
     let indexed = fitting.is_some_and(|index| agrees(index, &made, &*file));
     Ok(Inspected { index: (!indexed).then_some(made), ..found })
+}
+
+/// The index of the whole lines at the beginning of a segment, made by reading them.
+pub(crate) fn index_of_lines(look: Look<'_>, file: &dyn Readable, packed: bool) -> io::Result<Index> {
+    let blocks = if packed { packed_blocks(look, file) } else { plain_blocks(look, file) }?;
+    Ok(Index { packed, blocks })
 }
 
 /// Whether an index is that of the lines read, and its checksums those of the file.

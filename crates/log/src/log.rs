@@ -35,7 +35,6 @@ const LEAST_QUEUE_BYTES: usize = 64 << 10;
 pub struct Log {
     partitions: Vec<Arc<Partition>>,
     groups: Groups,
-    describe: Arc<dyn Describe>,
     seals: Arc<Seals>,
     writers: Mutex<Vec<JoinHandle<()>>>,
     sealer: Mutex<Option<JoinHandle<()>>>,
@@ -93,7 +92,14 @@ impl Log {
                 recovery: &mut recovery,
             };
             let shelf = mending.mend(inspection, groups.furthest(number));
-            let partition = Partition::new(folder, Arc::clone(&files), clock, bounds.clone(), shelf);
+            let partition = Partition::new(
+                folder,
+                Arc::clone(&files),
+                Arc::clone(&describe),
+                clock,
+                bounds.clone(),
+                shelf,
+            );
             partition.retain(0);
             partitions.push(Arc::new(partition));
         }
@@ -105,21 +111,19 @@ impl Log {
             count(&first.counters.quarantined_files, recovery.quarantined_files);
             count(&first.counters.quarantined_bytes, recovery.quarantined_bytes);
         }
-        let log = Self::start(partitions, groups, describe, lock).map_err(at(&folder))?;
+        let log = Self::start(partitions, groups, lock).map_err(at(&folder))?;
         Ok((log, recovery))
     }
 
     fn start(
         partitions: Vec<Arc<Partition>>,
         groups: Groups,
-        describe: Arc<dyn Describe>,
         lock: Box<dyn Send + Sync>,
     ) -> io::Result<Self> {
         let seals = Arc::new(Seals::default());
         let log = Self {
             partitions,
             groups,
-            describe,
             seals: Arc::clone(&seals),
             writers: Mutex::default(),
             sealer: Mutex::default(),
@@ -263,7 +267,7 @@ impl Log {
     ) -> Result<Scanned, ReadError> {
         let mut scanned = Scanned::default();
         for partition in &self.partitions {
-            if scan(partition, &*self.describe, wanted, &mut scanned, &mut each)?.is_break() {
+            if scan(partition, wanted, &mut scanned, &mut each)?.is_break() {
                 return Ok(scanned);
             }
         }

@@ -1,6 +1,7 @@
 //! What a partition's writer, its readers and the sealer share.
 
 use std::collections::VecDeque;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -8,9 +9,10 @@ use tokio::sync::watch;
 
 use crate::files::{Files, read_small};
 use crate::index::{Index, MAX_INDEX_BYTES};
+use crate::inspect::{Look, index_of_lines};
 use crate::queue::Queue;
-use crate::segment::{INDEX, Segment, Shelf, file_name};
-use crate::settings::{Clock, Settings};
+use crate::segment::{INDEX, PLAIN, Segment, Shelf, file_name};
+use crate::settings::{Clock, Describe, Settings};
 use crate::statistics::{Counters, PartitionStatistics, count};
 
 /// Indexes of sealed segments that stay in memory.
@@ -19,6 +21,7 @@ const CACHED_INDEXES: usize = 4;
 pub(crate) struct Partition {
     pub(crate) folder: PathBuf,
     pub(crate) files: Arc<dyn Files>,
+    pub(crate) describe: Arc<dyn Describe>,
     pub(crate) clock: Clock,
     pub(crate) queue: Queue,
     pub(crate) bounds: Bounds,
@@ -70,6 +73,7 @@ impl Partition {
     pub(crate) fn new(
         folder: PathBuf,
         files: Arc<dyn Files>,
+        describe: Arc<dyn Describe>,
         clock: Clock,
         bounds: Bounds,
         shelf: Shelf,
@@ -77,6 +81,7 @@ impl Partition {
         Self {
             folder,
             files,
+            describe,
             clock,
             queue: Queue::new(bounds.settings.queue_bytes),
             bounds,
@@ -95,35 +100,80 @@ impl Partition {
         self.shelf.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The index of a sealed segment; `None` if its file is gone or damaged.
-    pub(crate) fn index_of(&self, segment: &Segment) -> Option<Arc<Index>> {
+    /// The index of a sealed segment. If its file is gone or damaged, all of the segment is read, and the sealer
+    /// writes the file again.
+    ///
+    /// # Errors
+    /// `NotFound` if the segment was changed meanwhile and has to be looked up again, `InvalidData` if it is
+    /// damaged, and as the system says.
+    pub(crate) fn index_of(&self, segment: &Arc<Segment>) -> io::Result<Arc<Index>> {
         if let Some(index) = &segment.index {
-            return Some(Arc::clone(index));
+            return Ok(Arc::clone(index));
         }
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |index: &Index| index.packed == segment.packed && index.bytes() == segment.bytes;
         let cached = cache.iter().find(|(first, index)| *first == segment.first && fits(index));
         if let Some((_, index)) = cached {
-            return Some(Arc::clone(index));
+            return Ok(Arc::clone(index));
         }
         drop(cache);
         let path = self.folder.join(file_name(segment.first, INDEX));
-        let content = read_small(&*self.files, &path, MAX_INDEX_BYTES).ok()?;
-        let index = Arc::new(Index::decode(&content).filter(fits)?);
+        let content = read_small(&*self.files, &path, MAX_INDEX_BYTES);
+        let Some(index) = content.ok().and_then(|content| Index::decode(&content)).filter(fits) else {
+            return self.index_again(segment);
+        };
+        let index = Arc::new(index);
         cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() == CACHED_INDEXES {
             cache.pop_front();
         }
         cache.push_back((segment.first, Arc::clone(&index)));
-        Some(index)
+        Ok(index)
+    }
+
+    fn index_again(&self, segment: &Arc<Segment>) -> io::Result<Arc<Index>> {
+        if !self.shelf().has(segment) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let path = segment.path(&self.folder);
+        let look = Look { files: &*self.files, describe: &*self.describe, everything: true };
+        let index = Arc::new(index_of_lines(look, &*self.files.open(&path)?, segment.packed)?);
+        if index.bytes() != segment.bytes {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it has no index and lines that are none",
+            ));
+        }
+        tracing::warn!(segment = %path.display(), "its index was missing or damaged, and is made again");
+        let mut shelf = self.change_shelf();
+        if shelf.has(segment) {
+            shelf.exchange(Segment { index: Some(Arc::clone(&index)), ..Segment::clone(segment) });
+        }
+        Ok(index)
     }
 
     /// Removes a segment's files, the data first: an index without its segment is nothing.
-    pub(crate) fn remove_files(&self, segment: &Segment) -> std::io::Result<()> {
+    pub(crate) fn remove_files(&self, segment: &Segment) -> io::Result<()> {
         self.files.remove(&segment.path(&self.folder))?;
-        let index = self.folder.join(file_name(segment.first, INDEX));
-        match self.files.remove(&index) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        if segment.packed && segment.index.is_some() {
+            self.remove_plain(segment)?;
+        }
+        self.remove_index(segment)
+    }
+
+    /// Removes a segment's index, if it is still there.
+    pub(crate) fn remove_index(&self, segment: &Segment) -> io::Result<()> {
+        self.remove_if_there(&file_name(segment.first, INDEX))
+    }
+
+    /// Removes the plain form of a compressed segment, if it is still there.
+    pub(crate) fn remove_plain(&self, segment: &Segment) -> io::Result<()> {
+        self.remove_if_there(&file_name(segment.first, PLAIN))
+    }
+
+    fn remove_if_there(&self, name: &str) -> io::Result<()> {
+        match self.files.remove(&self.folder.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
@@ -149,7 +199,7 @@ impl Partition {
                 Arc::clone(oldest)
             };
             if let Err(error) = self.remove_files(&oldest)
-                && error.kind() != std::io::ErrorKind::NotFound
+                && error.kind() != io::ErrorKind::NotFound
             {
                 if more == 0 {
                     // Asked so now and then only, and not with each flush.

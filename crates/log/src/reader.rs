@@ -17,7 +17,7 @@ use crate::files::{Readable, read_full};
 use crate::index::{Block, MAX_BLOCK_BYTES};
 use crate::partition::Partition;
 use crate::segment::{PLAIN, Place, file_name};
-use crate::settings::{Describe, Description, NameDigest};
+use crate::settings::{Description, NameDigest};
 use crate::statistics::count;
 
 /// Lines of one partition, in order.
@@ -90,7 +90,7 @@ impl Source {
                 Ok(Self { first: *first, end, packed: false, file, blocks: blocks.clone() })
             }
             Place::Sealed(segment) => {
-                let index = partition.index_of(segment).ok_or(io::ErrorKind::NotFound)?;
+                let index = partition.index_of(segment)?;
                 let blocks = index.blocks_from(from.saturating_sub(segment.first)).to_vec();
                 let file = partition.files.open(&segment.path(&partition.folder))?;
                 Ok(Self { first: segment.first, end: segment.end(), packed: segment.packed, file, blocks })
@@ -210,7 +210,6 @@ fn after_lines(content: &[u8], lines: u64) -> &[u8] {
 /// Hands out the lines with a name and a time between two, in the order of their offsets.
 pub(crate) fn scan(
     partition: &Partition,
-    describe: &dyn Describe,
     scan: &Scan<'_>,
     so_far: &mut Scanned,
     each: &mut dyn FnMut(&[u8], &Description<'_>) -> ControlFlow<()>,
@@ -244,7 +243,7 @@ pub(crate) fn scan(
                 let (line, others) = (&rest[..end], &rest[end + 1..]);
                 rest = others;
                 if !plain(scan.name) || finder.find(line).is_some() {
-                    let Some(description) = describe.describe(line) else { continue };
+                    let Some(description) = partition.describe.describe(line) else { continue };
                     let in_time = (scan.start_ms..scan.end_ms).contains(&description.ms);
                     if in_time && description.name == scan.name {
                         so_far.lines += 1;

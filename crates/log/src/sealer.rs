@@ -4,12 +4,13 @@
 //!   x.jsonl                                  sealed, its index in memory
 //!   x.jsonl  x.index                         a start trusts it without reading it
 //!   x.jsonl  x.index    x.jsonl.zst.unfinished
-//!   x.jsonl  x.index    x.jsonl.zst          renamed when it was synced
+//!   x.jsonl  x.index    x.jsonl.zst          renamed when it was synced; readers go to it
 //!            x.index'   x.jsonl.zst          the new index, and the plain file removed
 //! ```
 //!
-//! A crash at any line leaves at least one whole form; `recovery.rs` picks it. What cannot be done now, as
-//! on a full disk, is done later: nothing depends on it.
+//! While an index file is exchanged, readers have the index in memory. A crash at any line leaves at least one
+//! whole form; `recovery.rs` picks it. What cannot be done now, as on a full disk, is done later: nothing depends
+//! on it.
 
 use std::io;
 use std::path::Path;
@@ -63,7 +64,7 @@ fn pass(partition: &Partition, seals: &Seals) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let path = segment.path(&partition.folder);
                 tracing::error!(segment = %path.display(), %error, "a damaged segment stays as it is");
-                partition.change_shelf().exchange(Segment { suspect: true, ..again(&segment) });
+                partition.change_shelf().exchange(Segment { suspect: true, ..Segment::clone(&segment) });
             }
             Err(error) => return Err(error),
         }
@@ -85,11 +86,14 @@ fn write_index(partition: &Partition, segment: &Segment) -> io::Result<()> {
         false => with_checksums(partition, segment, index)?,
     };
     replace(&*partition.files, &path, &index.encode())?;
-    let written = Segment { index: None, ..again(segment) };
+    let written = Segment { index: None, ..segment.clone() };
     if !partition.change_shelf().exchange(written) {
-        partition.files.remove(&path)?;
+        partition.remove_index(segment)?;
     }
-    Ok(())
+    match segment.packed {
+        true => partition.remove_plain(segment),
+        false => Ok(()),
+    }
 }
 
 fn with_checksums(partition: &Partition, segment: &Segment, index: &Index) -> io::Result<Index> {
@@ -115,16 +119,10 @@ fn damaged(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-fn again(segment: &Segment) -> Segment {
-    Segment { index: segment.index.clone(), ..*segment }
-}
-
 /// Compresses a segment; `false` if the log is closing.
-fn pack(partition: &Partition, segment: &Segment, seals: &Seals) -> io::Result<bool> {
+fn pack(partition: &Partition, segment: &Arc<Segment>, seals: &Seals) -> io::Result<bool> {
     let files = &*partition.files;
-    let Some(index) = partition.index_of(segment) else {
-        return Err(damaged("its index is gone; a start makes it again"));
-    };
+    let index = partition.index_of(segment)?;
     let path = partition.folder.join(file_name(segment.first, PACKED));
     let packed = match write_packed(partition, segment, &index, &path, seals) {
         Ok(Some(packed)) => packed,
@@ -136,20 +134,18 @@ fn pack(partition: &Partition, segment: &Segment, seals: &Seals) -> io::Result<b
     };
     files.rename(&unfinished(&path), &path)?;
     files.sync_folder(&partition.folder)?;
-    let index_path = partition.folder.join(file_name(segment.first, INDEX));
-    replace(files, &index_path, &packed.encode())?;
     let now = Segment {
         packed: true,
         bytes: packed.bytes(),
         index_bytes: packed.encoded_len(),
-        index: None,
-        ..again(segment)
+        index: Some(Arc::new(packed)),
+        ..Segment::clone(segment)
     };
-    if partition.change_shelf().exchange(now) {
-        files.remove(&segment.path(&partition.folder))?;
-    } else {
-        files.remove(&path)?;
-        files.remove(&index_path)?;
+    let packed = now.clone();
+    let still_there = partition.change_shelf().exchange(now);
+    match still_there {
+        true => write_index(partition, &packed)?,
+        false => files.remove(&path)?,
     }
     Ok(true)
 }

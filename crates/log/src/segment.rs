@@ -32,7 +32,7 @@ pub(crate) fn offset_in(name: &str, ending: &str) -> Option<u64> {
 }
 
 /// A segment that is not written to any more.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) first: u64,
     /// Lines that count: those of the next segment's offsets do not.
@@ -124,6 +124,12 @@ impl Shelf {
     pub(crate) fn disk_bytes(&self) -> u64 {
         let sealed: u64 = self.sealed.iter().map(|segment| segment.disk_bytes()).sum();
         sealed + self.active.as_ref().map_or(0, |active| active.bytes)
+    }
+
+    /// Whether this very segment is on the shelf, and not what another one was changed to.
+    pub(crate) fn has(&self, segment: &Arc<Segment>) -> bool {
+        let found = self.sealed.binary_search_by_key(&segment.first, |sealed| sealed.first);
+        found.is_ok_and(|at| Arc::ptr_eq(&self.sealed[at], segment))
     }
 
     /// Puts a changed segment in the place of the one with its first offset; `false` if that one has gone.

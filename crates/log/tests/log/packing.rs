@@ -1,11 +1,16 @@
 //! Compressed segments: any tool reads them, and a crash in the middle leaves one whole form.
 
 use std::fs;
+use std::io;
+use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::{Receiver, RecvError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tidegate_log::{Durability, RealFiles, Settings, verify};
+use tidegate_log::{Durability, Entry, Files, Growing, Readable, RealFiles, Settings, verify};
 
-use crate::support::{Numbered, all, append, files, line, open, small, until};
+use crate::support::{Numbered, all, append, files, line, open, open_on, small, until};
 
 #[test]
 fn sealed_segments_are_compressed_and_read_the_same() {
@@ -75,6 +80,105 @@ fn a_crash_while_compressing_leaves_a_whole_form() {
         assert_eq!(recovery.quarantined_files, 0, "{state}");
         assert_eq!(files(folder.path(), "unfinished").len(), 0, "{state}");
         assert_eq!(files(folder.path(), ".jsonl").len() + files(folder.path(), ".zst").len(), 1, "{state}");
+    }
+}
+
+/// The operating system's files; each time a second index of a segment is in place, it waits until the test has
+/// looked.
+struct Stopping {
+    placed: SyncSender<()>,
+    looked: Mutex<Receiver<()>>,
+}
+
+impl Files for Stopping {
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealFiles.rename(from, to)?;
+        let second = to.extension().is_some_and(|ending| ending == "index")
+            && to.with_extension("jsonl.zst").exists()
+            && to.with_extension("jsonl").exists();
+        // The test is gone when it has failed.
+        if second && self.placed.send(()).is_ok() {
+            let (Ok(()) | Err(RecvError)) = self.looked.lock().unwrap().recv();
+        }
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        RealFiles.lock(path)
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        RealFiles.create_folder(path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Entry>> {
+        RealFiles.list(folder)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        RealFiles.sync_folder(folder)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Growing>> {
+        RealFiles.create(path)
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<Box<dyn Growing>> {
+        RealFiles.reopen(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Readable>> {
+        RealFiles.open(path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealFiles.remove(path)
+    }
+}
+
+#[test]
+fn readers_find_a_segment_while_its_index_is_exchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, _) = open(Settings { compress: false, ..small(folder.path()) });
+    // More segments than have their index in memory.
+    for batch in 0..8 {
+        append(&log, batch * 100..batch * 100 + 100, Durability::Fsync).unwrap();
+    }
+    drop(log);
+    let (placed, wait) = sync_channel(0);
+    let (look, looked) = sync_channel(0);
+    let files = Arc::new(Stopping { placed, looked: Mutex::new(looked) });
+    let (log, _) = open_on(small(folder.path()), files);
+    // Dropped before the log, which waits for the sealer.
+    let (wait, look) = (wait, look);
+    for _ in 0..2 {
+        wait.recv_timeout(Duration::from_secs(30)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(all(&log), (0..800).map(|id| (id, id)).collect::<Vec<_>>());
+        }
+        look.send(()).unwrap();
+    }
+}
+
+#[test]
+fn an_index_that_goes_away_is_made_again_from_the_lines() {
+    for compress in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { compress, ..small(folder.path()) };
+        let (log, _) = open(settings.clone());
+        for batch in 0..3 {
+            append(&log, batch * 100..batch * 100 + 100, Durability::Fsync).unwrap();
+        }
+        drop(log);
+        let (log, recovery) = open(settings);
+        assert_eq!(recovery.segments_read, 0);
+        let indexes = files(folder.path(), ".index");
+        assert_eq!(indexes.len(), 3);
+        let at = |name: &String| folder.path().join("0").join(name);
+        fs::remove_file(at(&indexes[0])).unwrap();
+        fs::write(at(&indexes[1]), "not an index").unwrap();
+        assert_eq!(all(&log), (0..300).map(|id| (id, id)).collect::<Vec<_>>(), "compressed: {compress}");
+        assert_eq!(all(&log).len(), 300);
     }
 }
 
