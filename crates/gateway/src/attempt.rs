@@ -18,14 +18,15 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use tidegate_net::clock::monotonic;
+use tidegate_net::http::BoxError;
 use tidegate_upstream::connect::Resolver;
 use tokio::time::timeout_at;
 
-use crate::body::{Progress, RequestPayload};
+use crate::body::{Progress, ReplySource, RequestPayload};
 use crate::config::ServerConfig;
-use crate::connection::{self, Sender};
+use crate::connection::{self, HyperSender, Sender};
+use crate::direct::{Broken, request_bytes};
 use crate::fields;
 use crate::refusal::Refusal;
 use crate::upstream::Upstream;
@@ -74,12 +75,26 @@ impl Message {
         is_idempotent && matches!(self.payload, Payload::Whole(_))
     }
 
+    fn is_to_head(&self) -> bool {
+        self.parts.method == Method::HEAD
+    }
+
     /// Whether its body is still coming, so that it can be sent once and takes its time.
     pub(crate) fn is_streaming(&self) -> bool {
         matches!(self.payload, Payload::Once(_))
     }
 
-    /// The request as it is sent to `server`, which is its host where the client named none.
+    /// What is sent to `server`, which is its host where the client named none; `None`: only hyper can send it.
+    fn bytes(&self, server: &ServerConfig) -> Option<Vec<u8>> {
+        match &self.payload {
+            Payload::Whole(body) if self.upgrade.is_none() => {
+                Some(request_bytes(&self.parts, body, || server.backend.target.to_string()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same for hyper.
     fn take(&mut self, server: &ServerConfig, is_http2: bool) -> Option<Request<RequestPayload>> {
         let payload = match &mut self.payload {
             Payload::Whole(bytes) => RequestPayload::Whole(bytes.clone()),
@@ -97,7 +112,7 @@ impl Message {
     }
 
     /// Whether a reply that goes on in another protocol is what was asked for.
-    fn is_agreed(&self, reply: &Response<Incoming>) -> bool {
+    fn is_agreed<B>(&self, reply: &Response<B>) -> bool {
         match (reply.status() == StatusCode::SWITCHING_PROTOCOLS, &self.upgrade) {
             (false, _) => true,
             (true, None) => false,
@@ -118,7 +133,7 @@ impl Message {
 /// A reply whose head has come.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    pub(crate) reply: Response<Incoming>,
+    pub(crate) reply: Response<ReplySource>,
     pub(crate) sender: Sender,
     /// Whether the connection was there before.
     pub(crate) was_kept: bool,
@@ -188,22 +203,25 @@ impl Attempt<'_> {
             let kept = self.upstream.pools[self.server].take(self.core, monotonic());
             let kept = kept.filter(|_| std::mem::take(&mut may_be_kept));
             let was_kept = kept.is_some();
-            let mut sender = match kept {
+            let sender = match kept {
                 Some(sender) => sender,
                 // In a box: connecting takes far more room than all the rest, and is rare.
                 None => Box::pin(self.connect(server)).await?,
             };
-            if sender.ready().await.is_err() {
-                if was_kept {
-                    continue;
+            let (sender, sent) = match (sender, message.bytes(server)) {
+                (Sender::Direct(mut direct), Some(bytes)) => {
+                    let sent = self.in_time(direct.send(bytes, message.is_to_head()), None).await;
+                    let sent = sent.map(|sent| sent.map(|reply| reply.map(ReplySource::Direct)));
+                    (Sender::Direct(direct), sent.map(|sent| sent.map_err(Unanswered::from)))
                 }
-                return Err(Failure::of_server(Refusal::Unreachable, true));
-            }
-            let Some(request) = message.take(server, sender.is_http2()) else {
-                return Err(Failure::of_server(Refusal::BadReply, false));
+                // In a box for the same reason.
+                (sender, _) => match Box::pin(self.through_hyper(sender, message, server)).await {
+                    Ok((sender, sent)) => (Sender::Hyper(sender), sent),
+                    Err(_) if was_kept => continue,
+                    Err(_) => return Err(Failure::of_server(Refusal::Unreachable, true)),
+                },
             };
-            let sent = self.in_time(sender.send(request), message.progress.as_deref()).await;
-            let mut error = match sent {
+            let error = match sent {
                 Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
                     return Ok(Exchange { reply, sender, was_kept });
                 }
@@ -211,8 +229,7 @@ impl Attempt<'_> {
                 Some(Err(error)) => error,
                 None => return Err(Failure::of_server(Refusal::TimedOut, false)),
             };
-            if let Some(unsent) = error.take_message() {
-                message.give_back(unsent);
+            if error.how == How::Unsent {
                 if was_kept {
                     continue;
                 }
@@ -221,13 +238,39 @@ impl Attempt<'_> {
             if let Some(refusal) = message.progress.as_ref().and_then(|progress| progress.fault()) {
                 return Err(Failure { refusal, is_unsent: false, fault_of: FaultOf::Client });
             }
-            let error = error.into_error();
-            if was_kept && message.is_repeatable() && (error.is_incomplete_message() || error.is_closed()) {
+            if was_kept && message.is_repeatable() && error.how == How::Closed {
                 continue;
             }
-            tracing::debug!(%error, upstream = %self.upstream.config.name, "an upstream gave no reply");
-            return Err(Failure::of_server(Refusal::BadReply, is_refused(&error)));
+            let Unanswered { how, why } = error;
+            tracing::debug!(%why, upstream = %self.upstream.config.name, "an upstream gave no reply");
+            return Err(Failure::of_server(Refusal::BadReply, how == How::Refused));
         }
+    }
+
+    /// Has hyper send it.
+    async fn through_hyper(
+        &self,
+        sender: Sender,
+        message: &mut Message,
+        server: &ServerConfig,
+    ) -> Result<(HyperSender, Option<Result<Response<ReplySource>, Unanswered>>), BoxError> {
+        let mut sender = sender.through_hyper().await?;
+        sender.ready().await?;
+        let Some(request) = message.take(server, sender.is_http2()) else {
+            let why = "it cannot be sent to this server".into();
+            return Ok((sender, Some(Err(Unanswered { how: How::Broken, why }))));
+        };
+        let sent = self.in_time(sender.send(request), message.progress.as_deref()).await;
+        let sent = sent.map(|sent| match sent {
+            Ok(reply) => Ok(reply.map(ReplySource::Hyper)),
+            Err(mut error) => {
+                let unsent = error.take_message();
+                let is_unsent = unsent.is_some();
+                unsent.into_iter().for_each(|unsent| message.give_back(unsent));
+                Err(Unanswered::of_hyper(error.into_error(), is_unsent))
+            }
+        });
+        Ok((sender, sent))
     }
 
     /// A new connection.
@@ -271,8 +314,45 @@ impl Attempt<'_> {
     }
 }
 
-/// Whether a server of HTTP/2 says that it has not looked at the request (RFC 9113, 8.7).
-fn is_refused(error: &hyper::Error) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
-    cause.is_some_and(|cause| cause.is_remote() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+/// A request without a reply.
+struct Unanswered {
+    how: How,
+    why: BoxError,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// Nothing was written.
+    Unsent,
+    /// The connection was closed.
+    Closed,
+    /// A server of HTTP/2 says that it has not looked at it (RFC 9113, 8.7).
+    Refused,
+    Broken,
+}
+
+impl Unanswered {
+    fn of_hyper(error: hyper::Error, is_unsent: bool) -> Self {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+        let is_refused = cause
+            .is_some_and(|cause| cause.is_remote() && cause.reason() == Some(h2::Reason::REFUSED_STREAM));
+        let how = match () {
+            () if is_unsent => How::Unsent,
+            () if error.is_incomplete_message() || error.is_closed() => How::Closed,
+            () if is_refused => How::Refused,
+            () => How::Broken,
+        };
+        Self { how, why: error.into() }
+    }
+}
+
+impl From<Broken> for Unanswered {
+    fn from(error: Broken) -> Self {
+        let how = match error {
+            Broken::Unwritten(_) => How::Unsent,
+            Broken::Closed => How::Closed,
+            _ => How::Broken,
+        };
+        Self { how, why: error.into() }
+    }
 }

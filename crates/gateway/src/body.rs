@@ -23,6 +23,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::config::RouteConfig;
 use crate::connection::Sender;
+use crate::direct::Rest;
 use crate::fields::strip_trailers;
 use crate::pool::Pool;
 use crate::record::End;
@@ -237,13 +238,44 @@ impl Return {
 }
 
 /// What asking a body for its next frame gives.
-pub(crate) type NextFrame = Option<Result<Frame<Bytes>, hyper::Error>>;
+pub(crate) type NextFrame = Option<Result<Frame<Bytes>, BoxError>>;
+
+/// Where the body of a reply comes from.
+#[derive(Debug)]
+pub(crate) enum ReplySource {
+    Hyper(Incoming),
+    Direct(Rest),
+}
+
+impl ReplySource {
+    /// The next frame, of a reply that came by `sender`.
+    pub(crate) fn poll_frame(&mut self, sender: &mut Sender, cx: &mut Context<'_>) -> Poll<NextFrame> {
+        match (self, sender) {
+            (Self::Hyper(incoming), _) => {
+                Pin::new(incoming).poll_frame(cx).map(|next| next.map(|frame| frame.map_err(Into::into)))
+            }
+            (Self::Direct(rest), Sender::Direct(direct)) => {
+                rest.poll_frame(direct, cx).map(|next| next.map(|frame| frame.map_err(Into::into)))
+            }
+            // Invariant: a connection that hyper took over gives no such reply.
+            (Self::Direct(_), Sender::Hyper(_)) => Poll::Ready(None),
+        }
+    }
+
+    /// Whether nothing follows.
+    pub(crate) fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Hyper(incoming) => incoming.is_end_stream(),
+            Self::Direct(rest) => rest.is_end_stream(),
+        }
+    }
+}
 
 /// A reply's body as it comes from an upstream. Dropped before its end, it closes the connection, which is
 /// in the middle of a message.
 #[derive(Debug)]
 pub(crate) struct ReplyBody {
-    incoming: Incoming,
+    source: ReplySource,
     /// What was asked for already and not passed on yet.
     first: Poll<NextFrame>,
     route: Arc<RouteConfig>,
@@ -258,7 +290,7 @@ pub(crate) struct ReplyBody {
 #[derive(Debug, Error)]
 pub(crate) enum ReplyCut {
     #[error("the upstream broke its reply off: {0}")]
-    Broken(#[from] hyper::Error),
+    Broken(BoxError),
     #[error("the upstream sent nothing more in time")]
     TooSlow,
     #[error("the time for the whole reply is over")]
@@ -278,14 +310,14 @@ impl ReplyCut {
 impl ReplyBody {
     /// A body of which `first` was asked for already, and which must be there by `last`.
     pub(crate) fn new(
-        incoming: Incoming,
+        source: ReplySource,
         first: Poll<NextFrame>,
         route: Arc<RouteConfig>,
         last: Option<Instant>,
         at_end: Return,
         place: Place,
     ) -> Self {
-        Self { incoming, first, route, last, idle: None, at_end: Some(at_end), _place: place }
+        Self { source, first, route, last, idle: None, at_end: Some(at_end), _place: place }
     }
 
     /// Why nothing more is waited for, if that is so.
@@ -311,7 +343,9 @@ impl HttpBody for ReplyBody {
         let this = self.get_mut();
         let mut next = std::mem::replace(&mut this.first, Poll::Pending);
         if next.is_pending() {
-            next = Pin::new(&mut this.incoming).poll_frame(cx);
+            // Once the connection is gone the reply is whole.
+            let Some(back) = &mut this.at_end else { return Poll::Ready(None) };
+            next = this.source.poll_frame(&mut back.sender, cx);
         }
         let Poll::Ready(frame) = next else {
             return this.poll_patience(cx).map(|cut| Some(Err(cut.into())));
@@ -320,7 +354,7 @@ impl HttpBody for ReplyBody {
             return Poll::Ready(Some(Err(ReplyCut::TooLong.into())));
         }
         this.idle = None;
-        let is_whole = frame.is_none() || this.incoming.is_end_stream();
+        let is_whole = frame.is_none() || this.source.is_end_stream();
         if is_whole && let Some(back) = this.at_end.take() {
             back.now();
         }
@@ -334,7 +368,7 @@ impl HttpBody for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_pending() && self.incoming.is_end_stream()
+        self.first.is_pending() && self.source.is_end_stream()
     }
 
     /// Nothing: what is stated of the whole is in the reply's fields.

@@ -74,12 +74,13 @@ async fn check_once(
 
 async fn passes(check: &CheckConfig, upstream: &Upstream, server: usize, resolver: &Resolver) -> bool {
     let server = &upstream.config.servers[server];
-    let Ok(mut sender) = connection::connect(resolver, &upstream.config, server).await else { return false };
+    let Ok(sender) = connection::connect(resolver, &upstream.config, server).await else { return false };
     let request = match &check.probe {
         Probe::Connection => return true,
         Probe::Path(path) => get(path),
         Probe::Grpc(service) => call(service),
     };
+    let Ok(mut sender) = sender.through_hyper().await else { return false };
     let Some(request) = connection::addressed(request, server, sender.is_http2()) else { return false };
     if sender.ready().await.is_err() {
         return false;

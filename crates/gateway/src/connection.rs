@@ -7,8 +7,9 @@
 //! | `https://` | `http1`, `http2` | that one, offered by ALPN as the only one |
 //! | `https://` | `auto` | what the server chooses by ALPN |
 //!
-//! A connection of HTTP/1.1 has one request at a time; one of HTTP/2 has up to [`MAX_STREAMS`], and each of them has
-//! its own [`Sender`].
+//! One of HTTP/1.1 without TLS begins as a [`Direct`] one, and becomes hyper's with the first request that is not at
+//! hand. A connection of HTTP/1.1 has one request at a time; one of HTTP/2 has up to [`MAX_STREAMS`], and each of them
+//! has its own [`Sender`].
 
 use std::io;
 use std::net::IpAddr;
@@ -28,13 +29,11 @@ use tokio::time::timeout;
 
 use crate::body::RequestPayload;
 use crate::config::{Protocol, ServerConfig, UpstreamConfig};
-use crate::fields::MAX_HEAD_BYTES;
+use crate::direct::Direct;
+use crate::fields::{MAX_FIELDS, MAX_HEAD_BYTES};
 
 /// Most requests at once on a connection of HTTP/2. Where the server allows fewer, the others wait for their turn.
 pub(crate) const MAX_STREAMS: usize = 100;
-
-/// Most fields of a reply's head.
-const MAX_FIELDS: usize = 128;
 
 /// What a server may send of one reply, and of all on a connection, that no client has taken.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
@@ -46,6 +45,14 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Leave to send one request on a connection.
 #[derive(Debug)]
 pub(crate) enum Sender {
+    /// The whole connection.
+    Direct(Direct),
+    Hyper(HyperSender),
+}
+
+/// The same on a connection that hyper speaks on.
+#[derive(Debug)]
+pub(crate) enum HyperSender {
     /// The whole connection.
     Http1 {
         sender: http1::SendRequest<RequestPayload>,
@@ -82,6 +89,38 @@ impl SharedSender {
 }
 
 impl Sender {
+    /// Whether another request may be sent.
+    pub(crate) fn is_free(&self) -> bool {
+        match self {
+            Self::Direct(direct) => direct.is_free(),
+            Self::Hyper(HyperSender::Http1 { sender, .. }) => !sender.is_closed(),
+            Self::Hyper(HyperSender::Http2(shared)) => shared.has_room(),
+        }
+    }
+
+    /// Whom it leads to.
+    pub(crate) fn peer(&self) -> IpAddr {
+        match self {
+            Self::Direct(Direct { peer, .. })
+            | Self::Hyper(HyperSender::Http1 { peer, .. } | HyperSender::Http2(SharedSender { peer, .. })) => {
+                *peer
+            }
+        }
+    }
+
+    /// Has hyper speak on it from now on.
+    pub(crate) async fn through_hyper(self) -> io::Result<HyperSender> {
+        match self {
+            Self::Direct(direct) => {
+                let peer = direct.peer;
+                speak(direct.into_stream(), peer, false).await
+            }
+            Self::Hyper(sender) => Ok(sender),
+        }
+    }
+}
+
+impl HyperSender {
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self, Self::Http2(_))
     }
@@ -139,7 +178,8 @@ pub(crate) async fn connect(
         let stream = resolver.connect(target, upstream.connect_timeout).await?;
         let peer = stream.peer_addr()?.ip();
         match upstream.tls.as_ref().filter(|_| server.is_tls) {
-            None => speak(stream, peer, upstream.protocol == Protocol::Http2).await,
+            None if upstream.protocol == Protocol::Http2 => speak(stream, peer, true).await,
+            None => return Ok(Sender::Direct(Direct::new(stream, peer))),
             Some(tls) => {
                 let stream = tls.handshake(target, stream).await?;
                 let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
@@ -152,13 +192,14 @@ pub(crate) async fn connect(
                 }
             }
         }
+        .map(Sender::Hyper)
     };
     timeout(upstream.connect_timeout, connecting)
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn speak<S>(stream: S, peer: IpAddr, is_http2: bool) -> io::Result<Sender>
+async fn speak<S>(stream: S, peer: IpAddr, is_http2: bool) -> io::Result<HyperSender>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -175,7 +216,7 @@ where
             .await
             .map_err(io::Error::other)?;
         drop(tokio::spawn(async move { ended(connection.await) }));
-        return Ok(Sender::Http2(SharedSender { sender, users: Arc::new(()), peer }));
+        return Ok(HyperSender::Http2(SharedSender { sender, users: Arc::new(()), peer }));
     }
     let (sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEAD_BYTES)
@@ -185,7 +226,7 @@ where
         .await
         .map_err(io::Error::other)?;
     drop(tokio::spawn(async move { ended(connection.with_upgrades().await) }));
-    Ok(Sender::Http1 { sender, peer })
+    Ok(HyperSender::Http1 { sender, peer })
 }
 
 fn ended(end: hyper::Result<()>) {

@@ -34,6 +34,9 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Most bytes of a reply's head.
 pub(crate) const MAX_HEAD_BYTES: usize = 64 * 1024;
 
+/// Most fields of a reply's head.
+pub(crate) const MAX_FIELDS: usize = 128;
+
 /// Fields that speak of one connection, `Connection` aside.
 const HOP_BY_HOP: [HeaderName; 8] = [
     KEEP_ALIVE,

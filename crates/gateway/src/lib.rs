@@ -32,6 +32,7 @@ mod checks;
 mod client_address;
 mod connection;
 mod cors;
+mod direct;
 mod fields;
 mod forward;
 mod pool;

@@ -11,10 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use hyper::client::conn::http1::SendRequest;
 
-use crate::body::RequestPayload;
-use crate::connection::{Sender, SharedSender};
+use crate::connection::{HyperSender, Sender, SharedSender};
 
 /// Connections to one server.
 #[derive(Debug)]
@@ -28,7 +26,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct Kept {
-    idle: Vec<Since<(SendRequest<RequestPayload>, IpAddr)>>,
+    idle: Vec<Since<Sender>>,
     shared: Vec<Since<SharedSender>>,
 }
 
@@ -51,7 +49,7 @@ impl Pool {
         let mut kept = self.core(core);
         if let Some(shared) = kept.shared.iter_mut().find(|kept| kept.sender.has_room()) {
             shared.since = now;
-            return Some(Sender::Http2(shared.sender.clone()));
+            return Some(Sender::Hyper(HyperSender::Http2(shared.sender.clone())));
         }
         while let Some(Since { sender, since }) = kept.idle.pop() {
             if now.duration_since(since) >= self.longest {
@@ -59,9 +57,8 @@ impl Pool {
                 kept.idle.clear();
                 return None;
             }
-            let (sender, peer) = sender;
-            if !sender.is_closed() {
-                return Some(Sender::Http1 { sender, peer });
+            if sender.is_free() {
+                return Some(sender);
             }
         }
         None
@@ -69,7 +66,7 @@ impl Pool {
 
     /// Lets others use a new connection, if its protocol allows that.
     pub(crate) fn share(&self, core: usize, sender: &Sender, now: Instant) {
-        if let Sender::Http2(shared) = sender {
+        if let Sender::Hyper(HyperSender::Http2(shared)) = sender {
             let mut kept = self.core(core);
             kept.shared.retain(|kept| !kept.sender.is_closed());
             if kept.shared.len() < self.most {
@@ -80,13 +77,13 @@ impl Pool {
 
     /// Keeps a connection for the next request, if there is room.
     pub(crate) fn put(&self, core: usize, sender: Sender, now: Instant) {
-        let Sender::Http1 { sender, peer } = sender else { return };
-        if !self.leads_there(peer) {
+        let is_shared = matches!(sender, Sender::Hyper(HyperSender::Http2(_)));
+        if is_shared || !sender.is_free() || !self.leads_there(sender.peer()) {
             return;
         }
         let mut kept = self.core(core);
-        if kept.idle.len() < self.most && !sender.is_closed() {
-            kept.idle.push(Since { sender: (sender, peer), since: now });
+        if kept.idle.len() < self.most {
+            kept.idle.push(Since { sender, since: now });
         }
     }
 
@@ -98,7 +95,7 @@ impl Pool {
         self.addresses.store(Some(Arc::new(Arc::clone(addresses))));
         for core in 0..self.cores.len() {
             let mut kept = self.core(core);
-            kept.idle.retain(|kept| addresses.contains(&kept.sender.1));
+            kept.idle.retain(|kept| addresses.contains(&kept.sender.peer()));
             kept.shared.retain(|kept| addresses.contains(&kept.sender.peer));
         }
     }
@@ -112,7 +109,7 @@ impl Pool {
         let is_fresh = |since: Instant| now.duration_since(since) < self.longest;
         for core in 0..self.cores.len() {
             let mut kept = self.core(core);
-            kept.idle.retain(|kept| is_fresh(kept.since) && !kept.sender.0.is_closed());
+            kept.idle.retain(|kept| is_fresh(kept.since) && kept.sender.is_free());
             kept.shared
                 .retain(|kept| !kept.sender.is_closed() && (kept.sender.users() > 1 || is_fresh(kept.since)));
         }

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -10,12 +9,10 @@ use std::time::Instant;
 use http::header::{CONTENT_LENGTH, UPGRADE};
 use http::request::Parts;
 use http::{Response, StatusCode, Version};
-use http_body::Body as HttpBody;
-use hyper::body::Incoming;
 use tidegate_net::http::Body;
 use tidegate_upstream::backend::Place;
 
-use crate::body::{ReplyBody, Return};
+use crate::body::{ReplyBody, ReplySource, Return};
 use crate::config::{RouteConfig, StaticReply};
 use crate::fields;
 use crate::refusal::Refusal;
@@ -41,40 +38,40 @@ pub(crate) fn before_limits(route: &RouteConfig, request: &Parts, client: IpAddr
 
 /// Passes a reply on, until `last`. One that is there in one piece goes as one, which spares its way out a stream.
 pub(crate) async fn respond(
-    reply: Response<Incoming>,
+    reply: Response<ReplySource>,
     route: &Route,
-    back: Return,
+    mut back: Return,
     place: Place,
     is_head: bool,
     last: Option<Instant>,
 ) -> Response<Body> {
-    let (mut head, mut incoming) = reply.into_parts();
+    let (mut head, mut source) = reply.into_parts();
     // Between the client and here; the server in front knows what the client speaks.
     head.version = Version::HTTP_11;
     if head.status == StatusCode::NO_CONTENT {
         head.headers.remove(CONTENT_LENGTH);
     }
     fields::back(&mut head.headers, &route.config.response_fields);
-    if incoming.is_end_stream() || is_head {
+    if source.is_end_stream() || is_head {
         back.now();
         return Response::from_parts(head, Body::Empty);
     }
-    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut incoming).poll_frame(cx))).await;
+    let first = poll_fn(|cx| Poll::Ready(source.poll_frame(&mut back.sender, cx))).await;
     let body = match first {
-        Poll::Ready(Some(Ok(frame))) if incoming.is_end_stream() && frame.is_data() => {
+        Poll::Ready(Some(Ok(frame))) if source.is_end_stream() && frame.is_data() => {
             back.now();
             Body::Full(frame.into_data().unwrap_or_default())
         }
         first => {
             let route = Arc::clone(&route.config);
-            Body::streamed(ReplyBody::new(incoming, first, route, last, back, place))
+            Body::streamed(ReplyBody::new(source, first, route, last, back, place))
         }
     };
     Response::from_parts(head, body)
 }
 
 /// The head of a reply that agrees to go on in another protocol.
-pub(crate) fn switching(reply: Response<Incoming>, route: &Route) -> Response<Body> {
+pub(crate) fn switching(reply: Response<ReplySource>, route: &Route) -> Response<Body> {
     let (mut head, _) = reply.into_parts();
     let protocol = head.headers.remove(UPGRADE);
     fields::back(&mut head.headers, &route.config.response_fields);

@@ -108,9 +108,12 @@ fn fault_62_a_reply_that_breaks_off_is_cut_and_not_completed() {
     ] {
         let (_backend, gateway) = odd(move || Reaction::Last(bytes.as_bytes().to_vec()));
         let received = two_requests(&gateway, "GET");
-        // Nothing behind it: the second request is not answered on a connection that was cut.
-        assert_eq!(statuses(&received).len(), 1, "{bytes:?}: {received}");
-        assert!(!received.ends_with("0\r\n\r\n"), "{bytes:?}: {received}");
+        // What is seen to be broken before its head is passed on is a 502, and its connection to the client lives on.
+        if statuses(&received) != ["502", "200"] {
+            // Nothing behind it: the second request is not answered on a connection that was cut.
+            assert_eq!(statuses(&received), ["200"], "{bytes:?}: {received}");
+            assert!(!received.ends_with("0\r\n\r\n"), "{bytes:?}: {received}");
+        }
         assert_eq!(text(&gateway.get("/good")), "good");
     }
 }

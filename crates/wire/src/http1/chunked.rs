@@ -15,6 +15,15 @@ pub(super) enum Chunked {
     Trailer { line: u16, total: u16 },
 }
 
+/// What a chunked body has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part<'a> {
+    /// Bytes of the body.
+    Data(&'a [u8]),
+    /// Bytes of the trailer section, line ends included.
+    Trailer(&'a [u8]),
+}
+
 /// The bytes are not the chunked coding, or exceed what a size line or the trailers may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
@@ -31,17 +40,20 @@ impl Chunked {
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
-        mut data: impl FnMut(&[u8]),
+        mut take: impl FnMut(Part<'_>),
     ) -> Result<(usize, bool), Malformed> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if let Self::Data(left) = *self {
                 let part = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - at);
-                data(&bytes[at..at + part]);
+                take(Part::Data(&bytes[at..at + part]));
                 at += part;
                 let left = left - part as u64;
                 *self = if left == 0 { Self::DataEnd { cr: false } } else { Self::Data(left) };
                 continue;
+            }
+            if matches!(self, Self::Trailer { .. }) {
+                take(Part::Trailer(&bytes[at..=at]));
             }
             at += 1;
             if self.step(byte)? {
@@ -90,23 +102,27 @@ impl Chunked {
 mod tests {
     use super::*;
 
-    fn body(bytes: &[u8]) -> Result<(Vec<u8>, usize, bool), Malformed> {
-        let mut out = Vec::new();
+    fn read(bytes: &[u8]) -> Result<(Vec<u8>, Vec<u8>, usize, bool), Malformed> {
+        let (mut body, mut trailers) = (Vec::new(), Vec::new());
         let mut chunked = Chunked::START;
-        let (used, done) = chunked.decode(bytes, |part| out.extend_from_slice(part))?;
-        Ok((out, used, done))
+        let (used, done) = chunked.decode(bytes, |part| match part {
+            Part::Data(data) => body.extend_from_slice(data),
+            Part::Trailer(part) => trailers.extend_from_slice(part),
+        })?;
+        Ok((body, trailers, used, done))
     }
 
     #[test]
     fn chunks_extensions_and_trailers() {
         let bytes = b"4;a=b\r\nWiki\r\n6 \r\npedia \r\n0\r\nX: y\r\n\r\nnext";
-        assert_eq!(body(bytes).unwrap(), (b"Wikipedia ".to_vec(), bytes.len() - 4, true));
+        let trailers = b"X: y\r\n\r\n".to_vec();
+        assert_eq!(read(bytes).unwrap(), (b"Wikipedia ".to_vec(), trailers, bytes.len() - 4, true));
     }
 
     #[test]
     fn malformed_chunks_are_refused() {
         for bytes in [&b"\r\n"[..], b"g\r\n", b"-1\r\n", b"1\r\nabc", b"ffffffffffffffff\r\n", b";x\r\n"] {
-            assert_eq!(body(bytes), Err(Malformed), "{}", bytes.escape_ascii());
+            assert_eq!(read(bytes), Err(Malformed), "{}", bytes.escape_ascii());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 for the tester: request templates out, replies in, with no socket in sight.
+//! HTTP/1.1 for the tester, and replies for the gateway too: request templates out, replies in, with no socket in sight.
 //!
 //! ```text
 //!   template   text with variables  ->  request bytes in a reused buffer

@@ -14,7 +14,7 @@
 use thiserror::Error;
 
 use super::{
-    chunked::Chunked,
+    chunked::{Chunked, Part},
     head::{Framing, HeadError, Line, Lines},
 };
 
@@ -71,6 +71,8 @@ pub trait Visit {
     fn head(&mut self, _head: &[u8]) {}
     /// A part of the body, chunk framing removed.
     fn body(&mut self, _part: &[u8]) {}
+    /// A part of what follows the last chunk: field lines as they came, and the empty line that ends them.
+    fn trailer(&mut self, _part: &[u8]) {}
 }
 
 impl Visit for () {}
@@ -160,9 +162,12 @@ impl ResponseReader {
                 }
                 ResponseState::Chunked(chunked) => {
                     let mut length = 0;
-                    let decoded = chunked.decode(rest, |part| {
-                        length += part.len() as u64;
-                        visit.body(part);
+                    let decoded = chunked.decode(rest, |part| match part {
+                        Part::Data(part) => {
+                            length += part.len() as u64;
+                            visit.body(part);
+                        }
+                        Part::Trailer(part) => visit.trailer(part),
                     });
                     let (used, done) = decoded.map_err(|_| ResponseError::Chunked)?;
                     self.spend(length)?;
