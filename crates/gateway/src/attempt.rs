@@ -211,7 +211,7 @@ impl Attempt<'_> {
             let (sender, sent) = match (sender, message.bytes(server)) {
                 (Sender::Direct(mut direct), Some(bytes)) => {
                     let sent = self.in_time(direct.send(bytes, message.is_to_head()), None).await;
-                    let sent = sent.map(|sent| sent.map(|reply| reply.map(ReplySource::Direct)));
+                    let sent = sent.map(|sent| sent.map(|reply| reply.map(|()| ReplySource::Direct)));
                     (Sender::Direct(direct), sent.map(|sent| sent.map_err(Unanswered::from)))
                 }
                 // In a box for the same reason.

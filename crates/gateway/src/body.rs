@@ -23,7 +23,6 @@ use tokio::time::{Sleep, sleep};
 
 use crate::config::RouteConfig;
 use crate::connection::Sender;
-use crate::direct::Rest;
 use crate::fields::strip_trailers;
 use crate::pool::Pool;
 use crate::record::End;
@@ -244,7 +243,8 @@ pub(crate) type NextFrame = Option<Result<Frame<Bytes>, BoxError>>;
 #[derive(Debug)]
 pub(crate) enum ReplySource {
     Hyper(Incoming),
-    Direct(Rest),
+    /// From the connection that it came on.
+    Direct,
 }
 
 impl ReplySource {
@@ -254,19 +254,20 @@ impl ReplySource {
             (Self::Hyper(incoming), _) => {
                 Pin::new(incoming).poll_frame(cx).map(|next| next.map(|frame| frame.map_err(Into::into)))
             }
-            (Self::Direct(rest), Sender::Direct(direct)) => {
-                rest.poll_frame(direct, cx).map(|next| next.map(|frame| frame.map_err(Into::into)))
+            (Self::Direct, Sender::Direct(direct)) => {
+                direct.poll_frame(cx).map(|next| next.map(|frame| frame.map_err(Into::into)))
             }
             // Invariant: a connection that hyper took over gives no such reply.
-            (Self::Direct(_), Sender::Hyper(_)) => Poll::Ready(None),
+            (Self::Direct, Sender::Hyper(_)) => Poll::Ready(None),
         }
     }
 
     /// Whether nothing follows.
-    pub(crate) fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Hyper(incoming) => incoming.is_end_stream(),
-            Self::Direct(rest) => rest.is_end_stream(),
+    pub(crate) fn is_at_end(&self, sender: &Sender) -> bool {
+        match (self, sender) {
+            (Self::Hyper(incoming), _) => incoming.is_end_stream(),
+            (Self::Direct, Sender::Direct(direct)) => direct.is_at_end(),
+            (Self::Direct, Sender::Hyper(_)) => true,
         }
     }
 }
@@ -320,6 +321,11 @@ impl ReplyBody {
         Self { source, first, route, last, idle: None, at_end: Some(at_end), _place: place }
     }
 
+    /// Whether the source has nothing more.
+    fn is_at_end(&self) -> bool {
+        self.at_end.as_ref().is_none_or(|back| self.source.is_at_end(&back.sender))
+    }
+
     /// Why nothing more is waited for, if that is so.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<ReplyCut> {
         let (idle, last) = (self.route.idle_timeout, self.last);
@@ -354,7 +360,7 @@ impl HttpBody for ReplyBody {
             return Poll::Ready(Some(Err(ReplyCut::TooLong.into())));
         }
         this.idle = None;
-        let is_whole = frame.is_none() || this.source.is_end_stream();
+        let is_whole = frame.is_none() || this.is_at_end();
         if is_whole && let Some(back) = this.at_end.take() {
             back.now();
         }
@@ -368,7 +374,7 @@ impl HttpBody for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_pending() && self.source.is_end_stream()
+        self.first.is_pending() && self.is_at_end()
     }
 
     /// Nothing: what is stated of the whole is in the reply's fields.

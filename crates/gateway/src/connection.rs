@@ -25,7 +25,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_upstream::backend::Target;
 use tidegate_upstream::connect::Resolver;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::body::RequestPayload;
@@ -47,7 +46,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) enum Sender {
     /// The whole connection.
-    Direct(Direct),
+    Direct(Box<Direct>),
     Hyper(HyperSender),
 }
 
@@ -59,8 +58,6 @@ pub(crate) enum HyperSender {
         sender: http1::SendRequest<RequestPayload>,
         /// Whom it leads to.
         peer: IpAddr,
-        /// What closes it when it is aborted.
-        task: AbortHandle,
     },
     /// A stream of one that others use as well.
     Http2(SharedSender),
@@ -92,12 +89,11 @@ impl SharedSender {
 }
 
 impl Sender {
-    /// Whether another request may be sent at once. A server may answer before it has the whole body: until the rest is
-    /// sent, no other request can be, and would wait for its client.
+    /// Whether another request may be sent.
     pub(crate) fn is_free(&self) -> bool {
         match self {
             Self::Direct(direct) => direct.is_free(),
-            Self::Hyper(HyperSender::Http1 { sender, .. }) => sender.is_ready(),
+            Self::Hyper(HyperSender::Http1 { sender, .. }) => !sender.is_closed(),
             Self::Hyper(HyperSender::Http2(shared)) => shared.has_room(),
         }
     }
@@ -105,17 +101,10 @@ impl Sender {
     /// Whom it leads to.
     pub(crate) fn peer(&self) -> IpAddr {
         match self {
-            Self::Direct(Direct { peer, .. })
-            | Self::Hyper(HyperSender::Http1 { peer, .. } | HyperSender::Http2(SharedSender { peer, .. })) => {
+            Self::Direct(direct) => direct.peer,
+            Self::Hyper(HyperSender::Http1 { peer, .. } | HyperSender::Http2(SharedSender { peer, .. })) => {
                 *peer
             }
-        }
-    }
-
-    /// Ends a connection that nobody else uses, whatever is still being sent.
-    pub(crate) fn close(self) {
-        if let Self::Hyper(HyperSender::Http1 { task, .. }) = self {
-            task.abort();
         }
     }
 
@@ -190,7 +179,7 @@ pub(crate) async fn connect(
         let peer = stream.peer_addr()?.ip();
         match upstream.tls.as_ref().filter(|_| server.is_tls) {
             None if upstream.protocol == Protocol::Http2 => speak(stream, peer, true).await,
-            None => return Ok(Sender::Direct(Direct::new(stream, peer))),
+            None => return Ok(Sender::Direct(Box::new(Direct::new(stream, peer)))),
             Some(tls) => {
                 let stream = tls.handshake(target, stream).await?;
                 let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
@@ -236,8 +225,8 @@ where
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    let task = tokio::spawn(async move { ended(connection.with_upgrades().await) }).abort_handle();
-    Ok(HyperSender::Http1 { sender, peer, task })
+    drop(tokio::spawn(async move { ended(connection.with_upgrades().await) }));
+    Ok(HyperSender::Http1 { sender, peer })
 }
 
 fn ended(end: hyper::Result<()>) {

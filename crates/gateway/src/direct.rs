@@ -33,6 +33,8 @@ use crate::fields::{MAX_FIELDS, MAX_HEAD_BYTES};
 const READ_BYTES: usize = 16 << 10;
 /// Bytes of one read where the one before was full: they are passed on from where they were read to.
 const BULK_BYTES: usize = 64 << 10;
+/// Of the line that ends the trailers: with no more than that there are none.
+const EMPTY_LINE_BYTES: usize = 2;
 /// Most trailer fields.
 const MAX_TRAILERS: usize = 64;
 
@@ -64,6 +66,10 @@ pub(crate) struct Direct {
     is_free: bool,
     /// The last read was full.
     is_bulk: bool,
+    /// What came of the reply under way and was not passed on.
+    arrived: Arrived,
+    /// All of it came.
+    is_whole: bool,
 }
 
 /// What came of a reply and was not passed on.
@@ -76,17 +82,11 @@ struct Arrived {
     trailers: Vec<u8>,
 }
 
-/// The body of a reply: what of it is here, and whether that is all.
-#[derive(Debug, Default)]
-pub(crate) struct Rest {
-    arrived: Arrived,
-    is_whole: bool,
-}
-
 impl Direct {
     pub(crate) fn new(stream: TcpStream, peer: IpAddr) -> Self {
         let limits = Limits { max_head: MAX_HEAD_BYTES, max_body: u64::MAX };
-        Self { stream, peer, reader: ResponseReader::new(limits), is_free: true, is_bulk: false }
+        let (reader, arrived) = (ResponseReader::new(limits), Arrived::default());
+        Self { stream, peer, reader, is_free: true, is_bulk: false, arrived, is_whole: false }
     }
 
     /// The connection, for hyper.
@@ -108,15 +108,11 @@ impl Direct {
     }
 
     /// Sends the bytes of a request and waits for the head of its reply; `to_head` if it is one to HEAD.
-    pub(crate) async fn send(
-        &mut self,
-        mut request: Vec<u8>,
-        to_head: bool,
-    ) -> Result<Response<Rest>, Broken> {
+    pub(crate) async fn send(&mut self, mut request: Vec<u8>, to_head: bool) -> Result<Response<()>, Broken> {
         self.reader.begin(to_head);
-        self.is_free = false;
+        self.arrived = Arrived::default();
+        (self.is_free, self.is_whole) = (false, false);
         let mut written = 0;
-        let mut rest = Rest::default();
         poll_fn(|cx| {
             while written < request.len() {
                 match Pin::new(&mut self.stream).poll_write(cx, &request[written..]) {
@@ -136,20 +132,38 @@ impl Direct {
                 request = Vec::new();
                 written = 0;
             }
-            while rest.arrived.head.is_none() {
-                rest.is_whole = ready!(self.poll_some(cx, &mut rest.arrived))?;
+            while self.arrived.head.is_none() {
+                ready!(self.poll_some(cx))?;
             }
             Poll::Ready(Ok(()))
         })
         .await?;
         // A reply to half of a request: the other half will not follow.
         self.is_free &= request.is_empty();
-        let head = rest.arrived.head.take().and_then(|head| read_head(&head)).ok_or(Broken::Fields)?;
-        Ok(head.map(|()| rest))
+        self.arrived.head.take().and_then(|head| read_head(&head)).ok_or(Broken::Fields)
     }
 
-    /// Reads what is there, and says whether the reply is whole.
-    fn poll_some(&mut self, cx: &mut Context<'_>, arrived: &mut Arrived) -> Poll<Result<bool, Broken>> {
+    /// The next part of the reply's body.
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        loop {
+            if let Some(data) = self.arrived.take_body() {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            if self.is_whole {
+                let trailers = self.arrived.take_trailers();
+                return Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)));
+            }
+            ready!(self.poll_some(cx))?;
+        }
+    }
+
+    /// Whether nothing of the reply follows.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.is_whole && self.arrived.is_empty()
+    }
+
+    /// Reads what is there.
+    fn poll_some(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         let read = match ready!(self.poll_bytes(cx)) {
             Ok(read) => read,
             // One who closes and does not read what comes resets the connection.
@@ -157,16 +171,15 @@ impl Direct {
             Err(error) => return Poll::Ready(Err(error.into())),
         };
         if read.is_empty() {
-            let is_whole = self.reader.close()?;
-            return Poll::Ready(if is_whole { Ok(true) } else { Err(Broken::Closed) });
+            self.is_whole = self.reader.close()?;
+            return Poll::Ready(if self.is_whole { Ok(()) } else { Err(Broken::Closed) });
         }
-        Poll::Ready(Ok(match self.reader.read(&read, &mut Look { read: &read, arrived })? {
-            Read::More => false,
-            Read::Done(used) => {
-                self.is_free = used == read.len() && self.reader.reusable();
-                true
-            }
-        }))
+        let mut look = Look { read: &read, arrived: &mut self.arrived };
+        if let Read::Done(used) = self.reader.read(&read, &mut look)? {
+            self.is_whole = true;
+            self.is_free = used == read.len() && self.reader.reusable();
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// What the server has sent; nothing at the end.
@@ -191,50 +204,20 @@ impl Direct {
     }
 }
 
-impl Rest {
-    /// The next part of the body, from the connection that its head came on.
-    pub(crate) fn poll_frame(
-        &mut self,
-        direct: &mut Direct,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        loop {
-            if let Some(data) = self.arrived.take_body() {
-                return Poll::Ready(Some(Ok(Frame::data(data))));
-            }
-            if self.is_whole {
-                return Poll::Ready(
-                    self.arrived.take_trailers().map(|trailers| trailers.map(Frame::trailers)),
-                );
-            }
-            self.is_whole = ready!(direct.poll_some(cx, &mut self.arrived))?;
-        }
-    }
-
-    /// Whether nothing follows.
-    pub(crate) fn is_end_stream(&self) -> bool {
-        self.is_whole
-            && self.arrived.first.is_empty()
-            && self.arrived.more.is_empty()
-            && !self.arrived.has_trailers()
-    }
-}
-
 impl Arrived {
     fn take_body(&mut self) -> Option<Bytes> {
         let first = std::mem::take(&mut self.first);
-        let body = if self.more.is_empty() { first } else { self.more.split().freeze() };
+        let body = if self.more.is_empty() { first } else { std::mem::take(&mut self.more).freeze() };
         (!body.is_empty()).then_some(body)
     }
 
-    /// Whether there is more than the empty line.
-    fn has_trailers(&self) -> bool {
-        self.trailers.len() > 2
+    fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.more.is_empty() && self.trailers.len() <= EMPTY_LINE_BYTES
     }
 
     fn take_trailers(&mut self) -> Option<Result<HeaderMap, Broken>> {
         let trailers = std::mem::take(&mut self.trailers);
-        (trailers.len() > 2).then(|| read_trailers(&trailers).ok_or(Broken::Fields))
+        (trailers.len() > EMPTY_LINE_BYTES).then(|| read_trailers(&trailers).ok_or(Broken::Fields))
     }
 }
 
@@ -274,7 +257,8 @@ impl Visit for Look<'_> {
 /// The bytes of a request (RFC 9112) with this body, for a server that is called `host` where the client named none.
 pub(crate) fn request_bytes(parts: &Parts, body: &[u8], host: impl FnOnce() -> String) -> Vec<u8> {
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-    let mut bytes = Vec::with_capacity(1_024 + target.len() + body.len());
+    let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let mut bytes = Vec::with_capacity(64 + target.len() + fields.sum::<usize>() + body.len());
     bytes.extend_from_slice(parts.method.as_str().as_bytes());
     bytes.push(b' ');
     bytes.extend_from_slice(target.as_bytes());

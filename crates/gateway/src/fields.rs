@@ -123,6 +123,10 @@ pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
             }
         }
     }
+    // Most messages have none of these.
+    if !fields.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return;
+    }
     let wants_trailers = fields.get(header::TE).is_some_and(|value| {
         value
             .as_bytes()
@@ -155,6 +159,9 @@ pub(crate) fn strip_trailers(trailers: &mut HeaderMap, edits: &FieldEdits) {
     }
 }
 
+/// Fields that [`onward`] adds, at most.
+const ADDED: usize = 6;
+
 /// What a proxy knows of a request and tells its upstream.
 pub(crate) struct Onward<'a> {
     pub(crate) peer: SocketAddr,
@@ -170,22 +177,24 @@ pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
     strip_hop_by_hop(fields);
     strip_lookalikes(fields, about.edits);
     join_cookies(fields);
-    fields.remove(header::FORWARDED);
-    fields.remove(REAL_IP);
-    if !about.is_trusted {
-        for name in [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID] {
-            fields.remove(name);
+    if fields.keys().any(|name| is_of_the_proxy(name.as_str())) {
+        fields.remove(header::FORWARDED);
+        fields.remove(REAL_IP);
+        if !about.is_trusted {
+            for name in [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID] {
+                fields.remove(name);
+            }
         }
     }
-    let peer = value(&about.peer.ip().to_canonical().to_string());
-    fields.append(FORWARDED_FOR, peer);
+    fields.reserve(ADDED);
+    fields.append(FORWARDED_FOR, value(about.peer.ip().to_canonical().to_string()));
     let scheme = HeaderValue::from_static(if about.is_tls { "https" } else { "http" });
     fields.entry(FORWARDED_PROTO).or_insert(scheme);
     if let Some(host) = fields.get(header::HOST).cloned() {
         fields.entry(FORWARDED_HOST).or_insert(host);
     }
-    fields.entry(REQUEST_ID).or_insert_with(|| value(&about.trace.trace_id().to_string()));
-    fields.insert(TRACEPARENT, value(&about.trace.to_string()));
+    fields.entry(REQUEST_ID).or_insert_with(|| digits(&about.trace.trace_id().digits()));
+    fields.insert(TRACEPARENT, digits(&about.trace.field()));
     fields.append(header::VIA, HeaderValue::from_static("1.1 tidegate"));
     edit(fields, about.edits);
 }
@@ -233,8 +242,12 @@ pub(crate) fn edit(fields: &mut HeaderMap, edits: &FieldEdits) {
 }
 
 /// A text of digits, letters and punctuation that this program wrote, as a field's value.
-fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn digits(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 #[cfg(test)]
@@ -298,14 +311,14 @@ mod tests {
         assert!(!from_client.contains_key("x-real-ip") && !from_client.contains_key("forwarded"));
         let underscored: Vec<&str> =
             from_client.keys().map(HeaderName::as_str).filter(|name| name.contains('_')).collect();
-        assert_eq!((underscored, &from_client["x-user"]), (vec!["x_mine"], &value("nobody")));
+        assert_eq!((underscored, &from_client["x-user"]), (vec!["x_mine"], &value("nobody".to_owned())));
         let mut from_proxy = fields(&stated);
         onward(&mut from_proxy, &about(&edits, true));
         let chain: Vec<&HeaderValue> = from_proxy.get_all("x-forwarded-for").iter().collect();
         assert_eq!(chain, ["6.6.6.6", "10.0.0.1"]);
         assert_eq!(
             (&from_proxy["x-forwarded-proto"], &from_proxy["x-request-id"]),
-            (&value("https"), &value("mine"))
+            (&value("https".to_owned()), &value("mine".to_owned()))
         );
         assert_eq!(from_proxy["via"], "1.1 tidegate");
     }

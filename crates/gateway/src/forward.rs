@@ -28,14 +28,14 @@ use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, RequestBody};
 use tidegate_upstream::backend::Place;
-use tidegate_upstream::group::hash;
+use tidegate_upstream::group::{Balance, hash};
 use tokio::time::sleep;
 
 use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
 use crate::body::{RequestPayload, Return, Streaming};
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
-use crate::config::{BalanceKey, Protocol, RouteConfig};
+use crate::config::{BalanceKey, RouteConfig};
 use crate::fields::{self, Onward};
 use crate::limits::Limits;
 use crate::proxy::Normal;
@@ -79,9 +79,7 @@ impl<L: Limits> Gateway<L> {
     ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
         let started = monotonic();
         let (mut parts, body) = request.into_parts();
-        // gRPC is spoken in HTTP/2 from end to end: whoever writes its name over anything else is bounded like others.
-        let speaks_http2 = parts.version == Version::HTTP_2 && upstream.config.protocol != Protocol::Http1;
-        let payload = payload(body, &parts.headers, &route.config, speaks_http2)?;
+        let payload = payload(body, &parts.headers, &route.config)?;
         let offered = fields::offered_protocol(&parts.headers, &route.config.upgrades);
         let offered = offered.filter(|_| normal.may_upgrade);
         let is_head = parts.method == Method::HEAD;
@@ -234,6 +232,9 @@ fn end_of(sent: &Result<Exchange, Failure>) -> AttemptEnd {
 
 /// What the upstream's hash ring goes by.
 fn balance_key(upstream: &Upstream, fields: &HeaderMap, client: IpAddr) -> u64 {
+    if upstream.group.settings().balance != Balance::RingHash {
+        return 0;
+    }
     let stated = match &upstream.config.key {
         BalanceKey::Field(name) => fields.get(name).map(|value| hash(value.as_bytes())),
         BalanceKey::Address => None,
@@ -258,13 +259,11 @@ fn is_worth_repeating(sent: &Result<Exchange, Failure>) -> bool {
     is_for_now && !exchange.reply.headers().contains_key(RETRY_AFTER)
 }
 
-/// The body, as far as it is there; refused at once if it says that it is too large. If `speaks_http2`, a body of gRPC
-/// may be a dialogue.
+/// The body, as far as it is there; refused at once if it says that it is too large.
 fn payload(
     body: RequestBody,
     fields: &HeaderMap,
     route: &Arc<RouteConfig>,
-    speaks_http2: bool,
 ) -> Result<RequestPayload, Refusal> {
     let limit = route.max_body_bytes;
     let stated = fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -276,7 +275,7 @@ fn payload(
         Ok(bytes) => Ok(RequestPayload::Whole(bytes)),
         Err(body) => {
             let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-            let is_dialogue = speaks_http2 && kind.starts_with(b"application/grpc");
+            let is_dialogue = kind.starts_with(b"application/grpc");
             let streaming = Streaming::new(body, Arc::clone(route), is_dialogue);
             Ok(RequestPayload::Streaming(Box::new(streaming)))
         }
@@ -297,6 +296,9 @@ fn onward(parts: &mut Parts, route: &Route, normal: &Normal<'_>, is_trusted: boo
         Some(path) => Cow::Borrowed(&**path),
         None => forwarded_path(parts.uri.path(), &normal.path, strip_prefix, add_prefix),
     };
+    if path == parts.uri.path() && parts.uri.authority().is_none() {
+        return Ok(());
+    }
     let target = match parts.uri.query() {
         Some(query) => Cow::Owned(format!("{path}?{query}")),
         None => path,

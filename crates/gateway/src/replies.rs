@@ -52,13 +52,13 @@ pub(crate) async fn respond(
         head.headers.remove(CONTENT_LENGTH);
     }
     fields::back(&mut head.headers, &route.config.response_fields);
-    if source.is_end_stream() || is_head {
+    if source.is_at_end(&back.sender) || is_head {
         back.now();
         return Response::from_parts(head, Body::Empty);
     }
     let first = poll_fn(|cx| Poll::Ready(source.poll_frame(&mut back.sender, cx))).await;
     let body = match first {
-        Poll::Ready(Some(Ok(frame))) if source.is_end_stream() && frame.is_data() => {
+        Poll::Ready(Some(Ok(frame))) if source.is_at_end(&back.sender) && frame.is_data() => {
             back.now();
             Body::Full(frame.into_data().unwrap_or_default())
         }

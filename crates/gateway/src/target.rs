@@ -8,7 +8,8 @@ pub(crate) fn forwarded_path<'p>(raw: &'p str, normal: &'p str, strip: &str, add
     let is_ambiguous = raw.contains("//")
         || raw.split('/').any(|segment| {
             let name = segment.split(';').next().unwrap_or_default();
-            name == "." || name == ".." || name.to_ascii_lowercase().contains("%2e")
+            let has_coded_dot = || name.as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(b"%2e"));
+            name == "." || name == ".." || has_coded_dot()
         });
     let begins =
         |text: &str| text.strip_prefix(strip).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));

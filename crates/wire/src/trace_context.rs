@@ -7,7 +7,7 @@
 //! Deliberately absent: `tracestate`, which only vendors' tools read; nothing here forwards
 //! requests that carry it.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// Bytes of a version 00 field.
 const LENGTH: usize = 55;
@@ -54,6 +54,16 @@ impl TraceContext {
         Self { span: span.max(1), ..self }
     }
 
+    /// The field's value, in ASCII.
+    #[must_use]
+    pub fn field(self) -> [u8; LENGTH] {
+        let mut field = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        put_hex(&mut field[3..35], self.trace);
+        put_hex(&mut field[36..52], self.span.into());
+        put_hex(&mut field[53..], u128::from(self.sampled));
+        field
+    }
+
     /// The trace's identifier, for logs and replies; it prints as 32 hexadecimal digits.
     #[must_use]
     pub fn trace_id(self) -> TraceId {
@@ -64,7 +74,7 @@ impl TraceContext {
 /// Writes the field's value.
 impl fmt::Display for TraceContext {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.sampled))
+        self.field().iter().try_for_each(|byte| out.write_char(char::from(*byte)))
     }
 }
 
@@ -72,9 +82,28 @@ impl fmt::Display for TraceContext {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceId(u128);
 
+impl TraceId {
+    /// Its 32 digits, in ASCII.
+    #[must_use]
+    pub fn digits(self) -> [u8; 32] {
+        let mut digits = [0; 32];
+        put_hex(&mut digits, self.0);
+        digits
+    }
+}
+
 impl fmt::Display for TraceId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:032x}", self.0)
+        self.digits().iter().try_for_each(|byte| out.write_char(char::from(*byte)))
+    }
+}
+
+/// Fills `digits` with the last digits of `number`. Some times as fast as formatting it, and each proxied request has
+/// two of these.
+fn put_hex(digits: &mut [u8], mut number: u128) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
     }
 }
 
