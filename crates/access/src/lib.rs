@@ -11,11 +11,13 @@
 //! The services stand on this crate and never on one another: each brings its routes as
 //! [`routes::ApiRoutes`], and the binary puts those of one listener together.
 //!
-//! API keys (`keys`) are for the clients of a gateway, and open nothing here; tokens are for who runs it.
+//! API keys (`keys`) and JSON Web Tokens (`jwt`) are for the clients of a gateway, and open nothing here; tokens are for
+//! who runs it.
 //!
 //! Deliberately absent: what a route does, and where tokens come from (the configuration).
 
 pub mod guard;
+pub mod jwt;
 pub mod keys;
 pub mod openapi;
 pub mod origins;

@@ -1,76 +1,60 @@
-//! Whose request it is: its API key is taken off it and looked up, and servers are told what that says.
+//! Whose request it is: what proves it is taken off it and looked at, and servers are told what that says.
 //!
 //! ```text
-//!   take ── the key's text, off every place where the route looks for one, so that it reaches no server and no log
-//!     |
-//!   verify ── the keys in force ── whose it is: attributes for limits, fields for servers
-//!                              `── 401, with a challenge for each place
+//!   take ── the key's or the token's text, off every place where the route looks for it, so that it reaches no server
+//!     |     and no log (a token does, where the route says so)
+//!   verify ── API keys in force ──.
+//!         `── JWT: known for a minute at most, or verified with the issuer's keys ──.
+//!                                                                     `── whose it is: attributes, fields for servers
+//!                                                                     `── 401, with a challenge; 403; 503 without keys
 //! ```
 //!
 //! The fields that name the client towards servers are taken off every request, whatever its route: a server may
 //! believe them.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use tidegate_access::keys::{ApiKey, ApiKeys};
+use tidegate_access::jwt::MAX_TOKEN_BYTES;
+use tidegate_access::keys::ApiKeys;
 use tidegate_access::tokens::bearer;
 use tidegate_net::clock::wall;
 
-use crate::config::{FieldEdits, KeyAuth, KeyPlace};
+use crate::config::{Auth, KeyAuth, KeyPlace};
+use crate::identity::Identity;
 use crate::refusal::Refusal;
 
 /// Longest that a key's text is looked at, encoded or not.
 const MAX_TEXT: usize = 512;
 
-/// By which fields servers are told whose request it is; `None`: they are not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdentityFields {
-    /// Who uses the key.
-    pub consumer: Option<HeaderName>,
-    /// The key's id.
-    pub key: Option<HeaderName>,
-    /// The key's tier.
-    pub tier: Option<HeaderName>,
-}
+/// What a request has to prove whose it is.
+#[derive(Debug)]
+pub(crate) struct Stated(pub(crate) Result<Option<Vec<u8>>, Refusal>);
 
-impl IdentityFields {
-    fn names(&self) -> impl Iterator<Item = &HeaderName> {
-        [&self.consumer, &self.key, &self.tier].into_iter().flatten()
+impl Auth {
+    /// Takes what proves whose a request is off it.
+    pub(crate) fn take(&self, request: &mut Parts) -> Stated {
+        match self {
+            Self::Key(key) => key.take(request),
+            Self::Jwt(jwt) => Stated(token(&mut request.headers, jwt.forward)),
+        }
     }
 
-    /// `edits` that also take these off a request: they are made before any is set.
-    pub(crate) fn taken_off(&self, edits: &FieldEdits) -> FieldEdits {
-        let mut edits = edits.clone();
-        edits.remove.extend(self.names().cloned());
-        edits
-    }
-
-    /// Says in a request's fields whose it is.
-    pub(crate) fn tell(&self, key: &ApiKey, fields: &mut HeaderMap) {
-        let told =
-            [(&self.consumer, Some(key.consumer())), (&self.key, Some(key.id())), (&self.tier, key.tier())];
-        for (name, text) in told {
-            let value = text.and_then(|text| HeaderValue::from_str(text).ok());
-            if let (Some(name), Some(value)) = (name, value) {
-                fields.insert(name, value);
-            }
+    /// Whether that may stand in the target.
+    pub(crate) fn is_in_target(&self) -> bool {
+        match self {
+            Self::Key(key) => key.places.iter().any(|place| matches!(place, KeyPlace::Parameter(_))),
+            Self::Jwt(_) => false,
         }
     }
 }
 
-/// What a request has as its key.
-#[derive(Debug)]
-pub(crate) struct Stated(Result<Option<Vec<u8>>, Refusal>);
-
 impl KeyAuth {
     /// Takes the key off a request, from every place where one is looked for.
-    pub(crate) fn take(&self, request: &mut Parts) -> Stated {
+    fn take(&self, request: &mut Parts) -> Stated {
         let mut found = None;
         let mut refused = None;
         for place in &self.places {
@@ -83,17 +67,28 @@ impl KeyAuth {
     }
 
     /// Whose request it is. `notes`: it is a request, and no question about one.
-    pub(crate) fn verify(&self, stated: Stated, keys: &ApiKeys, notes: bool) -> Result<Arc<ApiKey>, Refusal> {
+    pub(crate) fn verify(&self, stated: Stated, keys: &ApiKeys, notes: bool) -> Result<Identity, Refusal> {
         let text = stated.0?;
         let text = text.as_deref();
         let found = if notes { keys.admit(text, wall()) } else { keys.look(text, wall()) };
-        found.map_err(|denial| Refusal::Unauthorized { denial, challenges: self.challenges.clone() })
+        let key =
+            found.map_err(|denial| Refusal::Unauthorized { denial, challenges: self.challenges.clone() });
+        key.map(Identity::Key)
     }
+}
 
-    /// Whether the key may stand in the target.
-    pub(crate) fn is_in_target(&self) -> bool {
-        self.places.iter().any(|place| matches!(place, KeyPlace::Parameter(_)))
+/// The token of a request. It is taken off, unless it is to be passed on.
+fn token(fields: &mut HeaderMap, is_passed_on: bool) -> Result<Option<Vec<u8>>, Refusal> {
+    let read = |value: &[u8]| {
+        let token = bearer(value)?;
+        (1..=MAX_TOKEN_BYTES).contains(&token.len()).then(|| token.to_vec())
+    };
+    let before = fields.get(AUTHORIZATION).cloned().filter(|_| is_passed_on);
+    let token = authorization(fields, read)?;
+    if let Some(before) = before {
+        fields.insert(AUTHORIZATION, before);
     }
+    Ok(token)
 }
 
 fn take(place: &KeyPlace, request: &mut Parts) -> Result<Option<Vec<u8>>, Refusal> {
@@ -179,6 +174,8 @@ fn without_parameter(uri: &Uri, name: &str) -> (Option<Uri>, Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use http::header::HeaderName;
+
     use super::*;
 
     fn request(uri: &str, fields: &[(&'static str, &str)]) -> Parts {

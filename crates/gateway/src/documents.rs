@@ -26,7 +26,7 @@ use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
 use self::entry::{Documented, Entry, aside, merge};
-use crate::config::{GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
+use crate::config::{Auth, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
 use crate::limits::Limits;
 use crate::service::Gateway;
 use crate::table::unreachable;
@@ -115,7 +115,7 @@ impl GatewayLayer {
     /// Whether some route asks for an API key.
     #[must_use]
     pub fn asks_for_keys(&self) -> bool {
-        self.routes.iter().any(|route| route.config.auth.is_some())
+        self.routes.iter().any(|route| matches!(route.config.auth, Some(Auth::Key(_))))
     }
 
     /// Its upstreams and routes.

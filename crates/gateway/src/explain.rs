@@ -9,13 +9,13 @@ use http::{HeaderMap, Method, Request, Uri};
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_access::keys::ApiKey;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::group::{Balance, hash};
 use tidegate_wire::path::normal_form;
 
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, GatewayConfig};
+use crate::identity::Identity;
 use crate::limits::{LimitedRequest, Limits};
 use crate::record::phase_word;
 use crate::refusal::Refusal;
@@ -62,7 +62,7 @@ pub struct Explanation {
     /// Routes beyond those.
     #[serde(skip_serializing_if = "is_zero")]
     not_shown: usize,
-    /// What is said of its API key, if its route asks for one.
+    /// What is said of its API key or token, if its route asks for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<ExplainedKey>,
     /// A policy that the route lists and that is not in force, for which it is not served.
@@ -76,12 +76,14 @@ pub struct Explanation {
     action: Option<ExplainedAction>,
 }
 
-/// An API key, or why there is none.
+/// An API key or a token, or why there is none.
 #[derive(Debug, Serialize)]
 struct ExplainedKey {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     consumer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,7 +179,7 @@ impl<L: Limits> Gateway<L> {
                     client,
                     fields: &parts.headers,
                     tls_name: None,
-                    key: proved.as_ref().and_then(Option::as_deref),
+                    identity: proved.as_ref().and_then(Option::as_ref),
                     wants_verdicts: false,
                 };
                 Some(self.limits().explain(&route.config.policies, &request).await)
@@ -209,16 +211,17 @@ impl<L: Limits> Gateway<L> {
         })
     }
 
-    /// The key that a request proves to have on a route that asks for one, and what is said of it.
-    fn explained_key(&self, route: &Route, parts: &mut Parts) -> Option<(Option<Arc<ApiKey>>, ExplainedKey)> {
+    /// Who a request's client proves to be on a route that asks for that, and what is said of it.
+    fn explained_key(&self, route: &Route, parts: &mut Parts) -> Option<(Option<Identity>, ExplainedKey)> {
         let auth = route.config.auth.as_ref()?;
-        let found = auth.verify(auth.take(parts), self.keys(), false);
+        let found = self.identify(auth, route, auth.take(parts), false);
         let outcome = found.as_ref().map_or_else(Refusal::word, |_| "accepted");
-        let key = found.ok();
-        let text = |read: fn(&ApiKey) -> Option<&str>| key.as_deref().and_then(read).map(str::to_owned);
-        let (id, consumer) = (text(|key| Some(key.id())), text(|key| Some(key.consumer())));
-        let explained = ExplainedKey { outcome, id, consumer, tier: text(ApiKey::tier) };
-        Some((key, explained))
+        let identity = found.ok();
+        let text = |read: fn(&Identity) -> Option<&str>| identity.as_ref().and_then(read).map(str::to_owned);
+        let id = text(Identity::key);
+        let subject = text(Identity::client).filter(|_| id.is_none());
+        let (consumer, tier) = (text(Identity::consumer), text(Identity::tier));
+        Some((identity, ExplainedKey { outcome, id, subject, consumer, tier }))
     }
 }
 

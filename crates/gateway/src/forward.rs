@@ -87,8 +87,8 @@ impl<L: Limits> Gateway<L> {
         let other = route.fallback.as_ref();
         let other = other.map(|other| (other, balance_key(other, &parts.headers, normal.client)));
         onward(&mut parts, route, normal, self.settings().trusted_hops > 0)?;
-        if let Some(key) = &normal.key {
-            self.identity_fields().tell(key, &mut parts.headers);
+        if let Some(identity) = &normal.identity {
+            self.identity_fields().tell(identity, &mut parts.headers);
         }
         record.note(|record| record.request_id = fields::request_id(&parts.headers));
         let mut message = Message::new(parts, payload, offered);

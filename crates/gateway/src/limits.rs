@@ -9,7 +9,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_access::keys::ApiKey;
+
+pub use crate::identity::{Attested, Identity};
 
 /// What is known of a request when its limits are asked for.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +31,8 @@ pub struct LimitedRequest<'a> {
     pub fields: &'a HeaderMap,
     /// The name in the certificate that its connection showed.
     pub tls_name: Option<&'a str>,
-    /// The API key that it has proved to have.
-    pub key: Option<&'a ApiKey>,
+    /// Who its client has proved to be.
+    pub identity: Option<&'a Identity>,
     /// Whether somebody wants to know what each policy says.
     pub wants_verdicts: bool,
 }

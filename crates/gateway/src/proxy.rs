@@ -14,12 +14,14 @@ use std::sync::Arc;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
-use tidegate_access::keys::ApiKey;
 use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
 use tidegate_wire::path::normal_form;
 
 use crate::authenticate::Stated;
 use crate::client_address::client_address;
+use crate::config::Auth;
+use crate::identity::Identity;
+use crate::jwt::JwtCounts;
 use crate::limits::{Denial, Held, LimitedRequest, Limits, Ruling};
 use crate::record::{Recorder, What};
 use crate::refusal::Refusal;
@@ -36,8 +38,8 @@ pub(crate) struct Normal<'a> {
     host: String,
     pub(crate) path: String,
     pub(crate) client: IpAddr,
-    /// The API key that it has proved to have.
-    pub(crate) key: Option<Arc<ApiKey>>,
+    /// Who its client has proved to be.
+    pub(crate) identity: Option<Identity>,
     /// The client offers to go on in another protocol, and its connection allows that.
     pub(crate) may_upgrade: bool,
 }
@@ -145,7 +147,7 @@ impl<L: Limits> Gateway<L> {
             peer,
             host: bare_host(&String::from_utf8_lossy(host)),
             path: String::from_utf8_lossy(&path).into_owned(),
-            key: None,
+            identity: None,
             client: client_address(&parts.headers, peer.address.ip(), self.settings().trusted_hops),
             may_upgrade,
         })
@@ -160,12 +162,32 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
     ) -> Result<(), Refusal> {
         let (Some(auth), Some(stated)) = (&route.config.auth, stated) else { return Ok(()) };
-        let found = auth.verify(stated, self.keys(), true);
+        let found = self.identify(auth, route, stated, true);
         record.step(|| What::Authenticate);
-        let key = found?;
-        record.note(|record| record.key = Some(Arc::clone(&key)));
-        normal.key = Some(key);
+        let identity = found?;
+        record.note(|record| record.identity = Some(identity.clone()));
+        normal.identity = Some(identity);
         Ok(())
+    }
+
+    /// Who a request's client is, by what it states. `notes`: it is a request, and no question about one.
+    pub(crate) fn identify(
+        &self,
+        auth: &Auth,
+        route: &Route,
+        stated: Stated,
+        notes: bool,
+    ) -> Result<Identity, Refusal> {
+        match (auth, &route.jwt) {
+            (Auth::Key(auth), _) => auth.verify(stated, self.keys(), notes),
+            (Auth::Jwt(auth), Some(verifier)) => {
+                let ignored = JwtCounts::default();
+                let counts = if notes { self.jwt_counts() } else { &ignored };
+                verifier.verify(auth, stated, self.known(), counts, self.tick())
+            }
+            // Invariant: a route that asks for a JWT was made with what verifies it.
+            (Auth::Jwt(_), None) => Err(Refusal::NoJwtKeys),
+        }
     }
 
     /// Charges the request under the limits that its route lists.
@@ -192,7 +214,7 @@ impl<L: Limits> Gateway<L> {
             client: normal.client,
             fields: &parts.headers,
             tls_name: normal.peer.tls_name.as_deref(),
-            key: normal.key.as_deref(),
+            identity: normal.identity.as_ref(),
             wants_verdicts: record.is_on(),
         };
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
@@ -221,7 +243,7 @@ impl Answer {
     }
 }
 
-/// Takes the key off a request before anything else sees it, also what is logged of the request's target.
+/// Takes the key or token off a request before anything else sees it, also what is logged of the request's target.
 fn take_key(route: &Route, parts: &mut Parts, record: &mut Recorder) -> Option<Stated> {
     let auth = route.config.auth.as_ref()?;
     let stated = auth.take(parts);

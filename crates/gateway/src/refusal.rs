@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response};
 use thiserror::Error;
+use tidegate_access::jwt::JwtDenial;
 use tidegate_access::keys::KeyDenial;
 use tidegate_net::http::{Body, BodyError};
 use tidegate_upstream::group::NoBackend;
@@ -36,6 +37,12 @@ pub(crate) enum Refusal {
         /// Where a key is looked for.
         challenges: Vec<HeaderValue>,
     },
+    /// It has no token that is good on its route.
+    #[error("{0}")]
+    Jwt(JwtDenial),
+    /// Nobody can say whether its token is good: the issuer's keys are not there yet.
+    #[error("the keys of the tokens' issuer cannot be had yet")]
+    NoJwtKeys,
     /// It does not pass the limits of its route.
     #[error("{0}")]
     Denied(Denial),
@@ -100,7 +107,8 @@ impl Refusal {
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Path(_) | Self::Malformed(_) | Self::BodyBroken | Self::Denied(Denial::Invalid(_)) => 400,
-            Self::Unauthorized { .. } => 401,
+            Self::Jwt(denial) if denial.is_insufficient() => 403,
+            Self::Unauthorized { .. } | Self::Jwt(_) => 401,
             Self::Denied(Denial::NoMatch) => 403,
             Self::NoRoute => 404,
             Self::TooSlow => 408,
@@ -109,7 +117,7 @@ impl Refusal {
             Self::HeadTooLarge { .. } => 431,
             Self::Unsupported(_) => 501,
             Self::Unreachable | Self::BadReply => 502,
-            Self::NoRoom | Self::NoSocket | Self::Open { .. } | Self::NoBackend(_) => 503,
+            Self::NoRoom | Self::NoSocket | Self::Open { .. } | Self::NoBackend(_) | Self::NoJwtKeys => 503,
             Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => 503,
             Self::TimedOut => 504,
         }
@@ -125,6 +133,8 @@ impl Refusal {
             Self::Unauthorized { denial: KeyDenial::Missing, .. } => "no_key",
             Self::Unauthorized { denial: KeyDenial::Unknown, .. } => "unknown_key",
             Self::Unauthorized { denial: KeyDenial::Expired, .. } => "expired_key",
+            Self::Jwt(denial) => denial.word(),
+            Self::NoJwtKeys => "no_jwt_keys",
             Self::Denied(Denial::Quota { .. }) => "quota",
             Self::Denied(Denial::NoMatch) => "no_match",
             Self::Denied(Denial::Invalid(_)) => "attributes",
@@ -147,7 +157,8 @@ impl Refusal {
 
     /// Whether it is for want of a working upstream, for which a route may have a fallback.
     pub(crate) fn is_of_upstream(&self) -> bool {
-        matches!(self.status(), 502..=504) && !matches!(self, Self::NoRoom | Self::Denied(_))
+        matches!(self.status(), 502..=504)
+            && !matches!(self, Self::NoRoom | Self::Denied(_) | Self::NoJwtKeys)
     }
 
     fn title(&self) -> &'static str {
@@ -173,7 +184,7 @@ impl Refusal {
         let wait = match &self {
             Self::Open { wait } => Some(*wait),
             // A place may be free, or a server back, in a moment.
-            Self::NoRoom | Self::NoSocket | Self::NoBackend(_) => Some(1),
+            Self::NoRoom | Self::NoSocket | Self::NoBackend(_) | Self::NoJwtKeys => Some(1),
             Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => Some(1),
             _ => None,
         };
@@ -187,6 +198,7 @@ impl Refusal {
                 problem.violated_policies = policies;
             }
             Self::Unauthorized { challenges: stated, .. } => challenges = stated,
+            Self::Jwt(denial) => challenges.extend(HeaderValue::from_str(&denial.challenge())),
             _ => {}
         }
         let mut reply = Response::new(Body::Full(Bytes::from(problem.to_json())));

@@ -8,6 +8,7 @@ use tidegate_algorithms::breaker;
 
 use crate::breaker::SharedBreaker;
 use crate::config::{RouteConfig, StaticReply};
+use crate::jwt::JwtVerifier;
 use crate::upstream::Upstream;
 
 /// A route in force.
@@ -20,6 +21,8 @@ pub(crate) struct Route {
     /// A policy that it lists and that is not in force, if there is one.
     pub(crate) lacks: Option<Arc<str>>,
     pub(crate) breaker: Option<SharedBreaker>,
+    /// Verifies its tokens, if it asks for some.
+    pub(crate) jwt: Option<JwtVerifier>,
 }
 
 /// What becomes of a request.
@@ -35,9 +38,10 @@ impl Route {
         action: RouteAction,
         fallback: Option<Arc<Upstream>>,
         lacks: Option<Arc<str>>,
+        jwt: Option<JwtVerifier>,
     ) -> Self {
         let breaker = config.breaker.map(|settings: breaker::Settings| SharedBreaker::new(settings));
-        Self { config, action, fallback, lacks, breaker }
+        Self { config, action, fallback, lacks, breaker, jwt }
     }
 
     /// How many things a request must have beside host and path.

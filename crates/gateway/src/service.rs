@@ -1,10 +1,11 @@
 //! The gateway as a service: what is in force, how it is replaced, and its place behind a listener.
 //!
-//! A request takes the site that is in force when it comes and keeps it to its end, so that a change
-//! fails nobody. Upstreams whose configuration did not change are taken over as they are, with their
-//! connections, breakers and health; of the others, servers that stay keep theirs.
+//! A request takes the site (`service/site.rs`) that is in force when it comes and keeps it to its end, so that a change
+//! fails nobody.
 
-use std::collections::{HashMap, HashSet};
+mod site;
+
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,16 +25,16 @@ use tidegate_upstream::connect::Resolver;
 use tokio::runtime;
 
 use crate::access_log::AccessLog;
-pub use crate::authenticate::IdentityFields;
-use crate::checks;
-use crate::config::{Action, GatewayConfig, RouteConfig, UpstreamConfig};
+pub use crate::identity::IdentityFields;
+use crate::jwt::JwtCounts;
+pub use crate::jwt::{JwtKeysStatus, JwtStats};
+use crate::known::Known;
+pub use crate::known::MAX_KNOWN;
 use crate::limits::Limits;
 use crate::pool::Pool;
-use crate::random::random;
 use crate::record::TRACE;
-use crate::route::{Route, RouteAction};
-use crate::table::Table;
 use crate::upstream::Upstream;
+use site::Site;
 
 /// How often idle connections are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -89,18 +90,12 @@ pub struct Gateway<L> {
     access_log: Option<Arc<AccessLog>>,
     keys: Arc<ApiKeys>,
     identity_fields: IdentityFields,
+    known: Known,
+    jwt_counts: JwtCounts,
     /// `None`: nobody may ask for traces.
     trace_guard: Option<TraceGuard>,
     /// The runtime of each core, where servers are checked.
     cores: Vec<runtime::Handle>,
-}
-
-/// Routes and upstreams that are in force together.
-#[derive(Debug, Default)]
-pub(crate) struct Site {
-    pub(crate) routes: Vec<Arc<Route>>,
-    pub(crate) table: Table,
-    upstreams: Vec<Arc<Upstream>>,
 }
 
 /// What is known of an upstream.
@@ -129,6 +124,8 @@ impl<L: Limits> Gateway<L> {
             access_log: None,
             keys: Arc::new(ApiKeys::new("")),
             identity_fields: IdentityFields::default(),
+            known: Known::default(),
+            jwt_counts: JwtCounts::default(),
             trace_guard: None,
             cores,
         }
@@ -150,61 +147,6 @@ impl<L: Limits> Gateway<L> {
     #[must_use]
     pub fn with_traces(self, guard: TraceGuard) -> Self {
         Self { trace_guard: Some(guard), ..self }
-    }
-
-    /// Puts `config` in force, and starts the checks of its servers. One caller at a time.
-    pub fn apply(&self, config: &GatewayConfig) {
-        let before = self.site.load_full();
-        let known: HashMap<&str, &Arc<Upstream>> =
-            before.upstreams.iter().map(|upstream| (&*upstream.config.name, upstream)).collect();
-        let upstreams: HashMap<Arc<str>, Arc<Upstream>> = config
-            .upstreams
-            .iter()
-            .map(|config| {
-                (Arc::clone(&config.name), self.upstream(config, known.get(&*config.name).copied()))
-            })
-            .collect();
-        let known: HashMap<&str, &Arc<Route>> =
-            before.routes.iter().map(|route| (&*route.config.name, route)).collect();
-        let missing = &config.missing_policies;
-        let routes = config.routes.iter().map(|config| {
-            let config = self.without_claims(config);
-            route(&config, known.get(&*config.name).copied(), &upstreams, missing)
-        });
-        let routes = routes.collect();
-        let table = Table::new(config.routes.iter().map(|config| &**config));
-        let in_order = config.upstreams.iter().filter_map(|config| upstreams.get(&config.name).cloned());
-        let upstreams = in_order.collect();
-        self.site.store(Arc::new(Site { routes, table, upstreams }));
-    }
-
-    /// A route that takes off its requests what only this gateway may say of their clients.
-    fn without_claims(&self, config: &Arc<RouteConfig>) -> Arc<RouteConfig> {
-        let request_fields = self.identity_fields.taken_off(&config.request_fields);
-        if request_fields == config.request_fields {
-            return Arc::clone(config);
-        }
-        Arc::new(RouteConfig { request_fields, ..RouteConfig::clone(config) })
-    }
-
-    /// An upstream in force: `before` itself if it did not change.
-    fn upstream(&self, config: &Arc<UpstreamConfig>, before: Option<&Arc<Upstream>>) -> Arc<Upstream> {
-        if let Some(same) = before.filter(|before| before.config == *config) {
-            return Arc::clone(same);
-        }
-        let [seed, check_seed, _] = random();
-        let (now, cores) = (self.clock.tick(), self.cores.len());
-        let made = Upstream::new(Arc::clone(config), cores, seed, now, before.map(|before| &**before));
-        let made = Arc::new(made);
-        if config.check.is_some() {
-            for (server, core) in (0..config.servers.len()).zip(self.cores.iter().cycle()) {
-                let seed = check_seed.wrapping_add(server as u64);
-                let watching =
-                    checks::watch(Arc::downgrade(&made), server, self.resolver.clone(), self.clock, seed);
-                drop(core.spawn(watching));
-            }
-        }
-        made
     }
 
     /// Closes idle connections in time, and follows the names of servers, for as long as it is polled.
@@ -284,6 +226,30 @@ impl<L: Limits> Gateway<L> {
         &self.keys
     }
 
+    /// What became of requests that needed a JWT, and how many identities were forgotten for want of room.
+    #[must_use]
+    pub fn jwt(&self) -> (JwtStats, u64) {
+        (self.jwt_counts.read(), self.known.evicted())
+    }
+
+    /// How the keys of each issuer fare that routes name by a URL.
+    #[must_use]
+    pub fn jwt_keys(&self) -> Vec<JwtKeysStatus> {
+        let site = self.site.load();
+        let mut all: Vec<JwtKeysStatus> = site.issuers().map(|issuer| issuer.status()).collect();
+        all.sort_unstable_by(|one, other| one.url.cmp(&other.url));
+        all.dedup_by(|one, other| one.url == other.url);
+        all
+    }
+
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    pub(crate) fn jwt_counts(&self) -> &JwtCounts {
+        &self.jwt_counts
+    }
+
     pub(crate) fn identity_fields(&self) -> &IdentityFields {
         &self.identity_fields
     }
@@ -339,41 +305,4 @@ impl<L: Limits> Handle for GatewayService<L> {
     fn may_upgrade(&self) -> bool {
         true
     }
-}
-
-/// A route in force; `before` itself if it did not change, so that it keeps its breaker.
-fn route(
-    config: &Arc<RouteConfig>,
-    before: Option<&Arc<Route>>,
-    upstreams: &HashMap<Arc<str>, Arc<Upstream>>,
-    missing: &HashSet<Arc<str>>,
-) -> Arc<Route> {
-    let lacks = config.policies.iter().find(|policy| missing.contains(*policy)).cloned();
-    let action = match &config.action {
-        Action::Reply(reply) => RouteAction::Reply(reply.clone()),
-        Action::Forward { upstream } => {
-            // Invariant: who makes a `GatewayConfig` has looked the name up.
-            let upstream = upstreams.get(upstream);
-            RouteAction::Forward(Arc::clone(upstream.expect("a route's upstream is one of the gateway's")))
-        }
-    };
-    // Invariant: as above.
-    let fallback = config.fallback_upstream.as_ref().map(|name| {
-        Arc::clone(upstreams.get(name).expect("a route's fallback is one of the gateway's upstreams"))
-    });
-    let is_same = |before: &Option<Arc<Upstream>>, now: &Option<Arc<Upstream>>| match (before, now) {
-        (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-        (before, now) => before.is_none() && now.is_none(),
-    };
-    let same_upstream = |known: &Route| match (&known.action, &action) {
-        (RouteAction::Forward(before), RouteAction::Forward(now)) => Arc::ptr_eq(before, now),
-        (before, now) => matches!((before, now), (RouteAction::Reply(_), RouteAction::Reply(_))),
-    };
-    let same = before.filter(|before| {
-        before.config == *config
-            && before.lacks == lacks
-            && same_upstream(before)
-            && is_same(&before.fallback, &fallback)
-    });
-    same.cloned().unwrap_or_else(|| Arc::new(Route::new(Arc::clone(config), action, fallback, lacks)))
 }

@@ -185,14 +185,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::read_route;
+    use crate::config::{Source, read_route};
 
     fn config(routes: Value) -> Vec<Arc<RouteConfig>> {
         let routes = routes.as_array().expect("a list").iter().enumerate().map(|(index, route)| {
             let mut route = route.clone();
             route["name"] = json!(format!("r{index}"));
             route["respond"] = json!({});
-            Arc::new(read_route(&route, "").expect("a good route"))
+            Arc::new(read_route(&route, "", Source::File).expect("a good route"))
         });
         routes.collect()
     }

@@ -6,8 +6,8 @@
 //! |---|---|
 //! | `route`, `method`, `host`, `path` | the request, the path in normal form |
 //! | `ip` | the client's address; an IPv6 one as its /64 |
-//! | `client_id` | the same, also where the configured source has no value; of a request with an API key the key's id |
-//! | `api_key`, `consumer`, `tier` | what the request's API key says; then no other source is looked at |
+//! | `client_id` | the same, also where the configured source has no value; of a request that has proved whose it is that client |
+//! | what the request has proved | `api_key`, `consumer`, `tier` of an API key, mapped claims of a JWT; then no other source is looked at |
 //!
 //! What no policy looks at is left out, so that it may be longer than an attribute.
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source, TIER};
+use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source};
 
 use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
@@ -50,26 +50,17 @@ pub struct RoutedRequest<'a> {
     pub fields: &'a HeaderMap,
     /// The name in the certificate that its connection showed.
     pub tls_name: Option<&'a str>,
-    /// What its API key says, if it has proved to have one.
-    pub key: Option<RoutedKey<'a>>,
+    /// What it has proved of whose it is.
+    pub proved: Proved<'a>,
 }
 
-/// What an API key says of whose request it is.
-#[derive(Clone, Copy, Debug)]
-pub struct RoutedKey<'a> {
-    /// Its id.
-    pub id: &'a str,
-    /// Who uses it.
-    pub consumer: &'a str,
-    /// Its tier.
-    pub tier: Option<&'a str>,
-}
-
-impl<'a> RoutedKey<'a> {
-    /// What it says of each of the attributes that it alone says something of.
-    fn attributes(self) -> [(&'static str, Option<&'a str>); 3] {
-        [("api_key", Some(self.id)), ("consumer", Some(self.consumer)), (TIER, self.tier)]
-    }
+/// What a request has proved of whose it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Proved<'a> {
+    /// What tells its client from others.
+    pub client: Option<&'a str>,
+    /// Attributes that nothing else may state; `None`: it has none of this name.
+    pub attributes: &'a [(&'a str, Option<&'a str>)],
 }
 
 /// Why there is no decision.
@@ -135,9 +126,9 @@ impl<'a> RoutedRequest<'a> {
     ) -> Result<Vec<NamedValue<'a>>, SourceError> {
         let sources = &set.sources().gateway;
         let mut configured = sources.read(|source| self.look(source, address))?;
-        let proved = self.key.map(RoutedKey::attributes).unwrap_or_default();
-        configured.retain(|(name, _)| !proved.iter().any(|(other, _)| other == name));
-        let has_client = configured.iter().any(|(name, _)| *name == CLIENT_ID);
+        let is_proved = |name: &str| self.proved.attributes.iter().any(|(other, _)| *other == name);
+        configured.retain(|(name, _)| !is_proved(name));
+        let has_client = configured.iter().any(|(name, _)| *name == CLIENT_ID) || is_proved(CLIENT_ID);
         let built_in = [
             ("route", self.route),
             ("method", self.method),
@@ -146,9 +137,9 @@ impl<'a> RoutedRequest<'a> {
             ("ip", address),
         ];
         let built_in = built_in.into_iter().filter(|(name, _)| sources.of(name).is_none());
-        let client = self.key.map_or(address, |key| key.id);
+        let client = self.proved.client.unwrap_or(address);
         let client = Some((CLIENT_ID, client)).filter(|_| !has_client);
-        let proved = proved.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let proved = self.proved.attributes.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
         let mut attributes = configured;
         let value = |(name, value): (&'a str, &'a str)| (name, Cow::Borrowed(value.as_bytes()));
         attributes.extend(built_in.chain(client).chain(proved).map(value));

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_algorithms::time::Wall;
 
+use crate::identity::Identity;
 use crate::record::Record;
 
 /// Most bytes that are kept of a target, and of each field.
@@ -70,8 +71,8 @@ pub(super) fn json(record: &Record, line: &mut String) {
         attempts,
         end: record.end.word(),
         because: record.refusal,
-        key: record.key.as_ref().map(|key| key.id()),
-        consumer: record.key.as_ref().map(|key| key.consumer()),
+        key: record.identity.as_ref().and_then(Identity::key),
+        consumer: record.identity.as_ref().and_then(Identity::consumer),
         request_id: &request_id,
         referer: &referer,
         user_agent: &user_agent,

@@ -1,7 +1,11 @@
-//! What a request must prove before a route takes it, and where it does.
+//! What a request must prove of whose it is before a route takes it, and where it does.
 
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::document::DocumentReader;
+
+use super::jwt::{JWT_KEYS, JwtAuth, jwt};
+use super::servers::Source;
+use super::upstream::part;
 
 /// Most places where a key is looked for.
 const MAX_PLACES: usize = 8;
@@ -10,6 +14,15 @@ const MAX_PLACES: usize = 8;
 const MAX_NAME: usize = 64;
 
 const ACCEPTED: &str = "\"header:NAME\", \"query:NAME\", \"bearer\", \"basic\"";
+
+/// What a request must prove.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Auth {
+    /// That it has an API key.
+    Key(KeyAuth),
+    /// That an issuer has given it a token.
+    Jwt(Box<JwtAuth>),
+}
 
 /// A request needs an API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +47,35 @@ pub enum KeyPlace {
 }
 
 /// `None`: it needs nothing.
-pub(super) fn auth(reader: &mut DocumentReader<'_>) -> Option<KeyAuth> {
+pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Source) -> Option<Auth> {
     let wanted = reader.text("auth", 1, MAX_NAME);
-    if let Some(other) = wanted.filter(|word| *word != "key") {
-        reader.mistake("auth", format!("is {other:?}"), "\"key\"");
+    if let Some(other) = wanted.filter(|word| !["key", "jwt"].contains(word)) {
+        reader.mistake("auth", format!("is {other:?}"), "\"key\", \"jwt\"");
     }
-    if wanted.is_none() && reader.field("auth").is_none() && reader.field("key_in").is_some() {
-        reader.mistake("key_in", "has no effect without auth", "auth = \"key\" beside it");
+    for (field, word) in [("key_in", "key"), ("jwt", "jwt")] {
+        if reader.field(field).is_some()
+            && wanted != Some(word)
+            && wanted.is_some() == reader.field("auth").is_some()
+        {
+            let problem = format!("has no effect without auth = {word:?}");
+            reader.mistake(field, problem, format!("auth = {word:?} beside it"));
+        }
     }
+    let key = key(reader);
+    let jwt = part(reader, "jwt", &JWT_KEYS, pointer, |inner| jwt(inner, source)).flatten();
+    match wanted {
+        Some("key") => Some(Auth::Key(key)),
+        Some("jwt") => {
+            if reader.field("jwt").is_none() {
+                reader.mistake("jwt", "is missing", "a table with issuer, and keys_url or keys_file");
+            }
+            jwt.map(|jwt| Auth::Jwt(Box::new(jwt)))
+        }
+        _ => None,
+    }
+}
+
+fn key(reader: &mut DocumentReader<'_>) -> KeyAuth {
     let mut places = Vec::new();
     for (index, text) in reader.texts("key_in", MAX_PLACES, 1, 2 * MAX_NAME).into_iter().enumerate() {
         match place(text) {
@@ -57,17 +91,12 @@ pub(super) fn auth(reader: &mut DocumentReader<'_>) -> Option<KeyAuth> {
         Some(_) => {}
     }
     let challenges = places.iter().filter_map(challenge).collect();
-    wanted.map(|_| KeyAuth { places, challenges })
+    KeyAuth { places, challenges }
 }
 
 fn place(text: &str) -> Option<KeyPlace> {
     match text.split_once(':') {
-        Some(("header", name)) => {
-            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-            let is_free = !crate::fields::is_of_the_connection(&name)
-                && ![http::header::AUTHORIZATION, http::header::HOST, http::header::COOKIE].contains(&name);
-            is_free.then_some(KeyPlace::Field(name))
-        }
+        Some(("header", name)) => free_field(name).map(KeyPlace::Field),
         // Of these letters it stands in a challenge as it is, and in a query in one form.
         Some(("query", name)) => {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -78,6 +107,14 @@ fn place(text: &str) -> Option<KeyPlace> {
         None if text == "basic" => Some(KeyPlace::Basic),
         _ => None,
     }
+}
+
+/// The name of a field that has no meaning of its own here.
+pub(super) fn free_field(name: &str) -> Option<HeaderName> {
+    let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+    let is_free = !crate::fields::is_of_the_connection(&name)
+        && ![http::header::AUTHORIZATION, http::header::HOST, http::header::COOKIE].contains(&name);
+    is_free.then_some(name)
 }
 
 /// The challenge of a place. `ApiKey` is no registered scheme; it names the place.

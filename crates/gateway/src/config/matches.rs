@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::Value;
-use tidegate_algorithms::document::{DocumentReader, shown};
+use tidegate_algorithms::document::{DocumentReader, escape, shown};
 use tidegate_wire::path::normal_form;
 
 /// Longest text of one host, path or method, in bytes.
@@ -146,16 +146,29 @@ pub(super) fn methods(reader: &mut DocumentReader<'_>) -> Vec<Method> {
 }
 
 pub(super) fn query(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>, Box<str>)> {
-    let Some(value) = reader.field("query") else { return Vec::new() };
-    let Some(map) = value.as_object().filter(|map| map.len() <= MAX_CONDITIONS) else {
-        reader.mistake("query", format!("is {}", shown(value)), "an object of parameters and their values");
+    text_pairs(reader, "query", MAX_CONDITIONS)
+}
+
+/// An object of names and texts.
+pub(super) fn text_pairs(
+    reader: &mut DocumentReader<'_>,
+    field: &str,
+    most: usize,
+) -> Vec<(Box<str>, Box<str>)> {
+    let Some(value) = reader.field(field) else { return Vec::new() };
+    let Some(map) = value.as_object().filter(|map| map.len() <= most) else {
+        let accepted = format!("an object of up to {most} names and their values");
+        reader.mistake(field, format!("is {}", shown(value)), accepted);
         return Vec::new();
     };
     let mut pairs = Vec::new();
     for (name, value) in map {
         match value.as_str() {
             Some(text) => pairs.push((name.as_str().into(), text.into())),
-            None => reader.mistake(&format!("query/{name}"), format!("is {}", shown(value)), "a string"),
+            None => {
+                let place = format!("{field}/{}", escape(name));
+                reader.mistake(&place, format!("is {}", shown(value)), "a string");
+            }
         }
     }
     pairs

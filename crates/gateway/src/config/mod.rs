@@ -5,6 +5,7 @@
 
 mod auth;
 mod fixed;
+mod jwt;
 mod matches;
 mod options;
 mod reference;
@@ -20,7 +21,8 @@ use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 
 pub use crate::cors::Cors;
 use crate::table::unreachable;
-pub use auth::{KeyAuth, KeyPlace};
+pub use auth::{Auth, KeyAuth, KeyPlace};
+pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;
 pub use reference::{Key, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
@@ -63,7 +65,9 @@ impl GatewayConfig {
         let upstreams = each("upstream", upstreams, MAX_UPSTREAMS, &mut mistakes, |value, pointer| {
             upstream::read(value, pointer, Source::File)
         });
-        let routes = each("route", routes, MAX_ROUTES, &mut mistakes, route::read);
+        let routes = each("route", routes, MAX_ROUTES, &mut mistakes, |value, pointer| {
+            route::read(value, pointer, Source::File)
+        });
         unique("upstream", upstreams.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
         unique("route", routes.iter().map(|(at, it)| (*at, &*it.name)), &mut mistakes);
         for (at, route) in &routes {

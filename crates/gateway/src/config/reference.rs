@@ -53,7 +53,7 @@ const fn key(path: &'static str, shape: Shape, default: &'static str, doc: &'sta
 
 const DAY: f64 = 86_400.0;
 
-const AUTHS: &[&str] = &["key"];
+const AUTHS: &[&str] = &["key", "jwt"];
 const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
 
@@ -216,7 +216,7 @@ pub const ROUTE_KEYS: &[Key] = &[
         "auth",
         Shape::Word(AUTHS),
         "none",
-        "What a request must prove: `key`, that it has an API key. Else it is answered 401, and charged nothing.",
+        "What a request must prove: `key`, that it has an API key; `jwt`, that an issuer has given it a token. Else it is answered 401, and charged nothing.",
     ),
     key(
         "key_in",
@@ -224,6 +224,46 @@ pub const ROUTE_KEYS: &[Key] = &[
         "[\"header:x-api-key\", \"bearer\"]",
         "Where the key is: `header:NAME`, `query:NAME`, `bearer` or `basic`. The first place that has something counts; the key goes no further.",
     ),
+    key("jwt", Shape::Table, "", "The JSON Web Tokens that `auth = \"jwt\"` asks for, as bearers."),
+    key("jwt.issuer", Shape::Text(1, 1_024), "", "What their `iss` is."),
+    key(
+        "jwt.audience",
+        Shape::Texts(20),
+        "none",
+        "One of these must be their `aud`. Without any, a token that is for some audience is refused.",
+    ),
+    key(
+        "jwt.keys_url",
+        Shape::Text(1, 8_192),
+        "",
+        "Where the issuer publishes its keys (JWKS). This or `keys_file` must be there.",
+    ),
+    key(
+        "jwt.keys_file",
+        Shape::Text(1, 4_096),
+        "",
+        "File with its keys (JWKS), which may have secrets; not through the admin API.",
+    ),
+    key("jwt.leeway_seconds", Shape::Number(0, 600), "60", "By how much their times may be off."),
+    key(
+        "jwt.required",
+        Shape::Pairs(20),
+        "none",
+        "Claims that they must have, with these values (`*`: any); else the answer is 403.",
+    ),
+    key(
+        "jwt.attributes",
+        Shape::Pairs(20),
+        "{ consumer = \"sub\" }",
+        "Attributes for limits, and the claims that they are: `tier = \"plan\"`, or `\"/org/plan\"` for one inside another.",
+    ),
+    key(
+        "jwt.fields",
+        Shape::Pairs(20),
+        "none",
+        "Fields that servers are sent, and the claims that they are; a client's own are removed on all routes.",
+    ),
+    key("jwt.forward", Shape::Flag, "false", "Whether servers are sent the token, too."),
     key(
         "policies",
         Shape::Texts(32),

@@ -13,13 +13,15 @@ use tidegate_wire::path::normal_form;
 
 use crate::cors::Cors;
 
-use super::auth::{KeyAuth, auth};
+use super::auth::{Auth, auth};
 use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirect, static_reply};
+use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance};
+use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 29] = [
+const KEYS: [&str; 30] = [
     "name",
     "host",
     "path",
@@ -31,6 +33,7 @@ const KEYS: [&str; 29] = [
     "respond",
     "auth",
     "key_in",
+    "jwt",
     "policies",
     "strip_prefix",
     "add_prefix",
@@ -83,8 +86,8 @@ pub struct RouteConfig {
     pub query: Vec<(Box<str>, Box<str>)>,
     /// What becomes of a request.
     pub action: Action,
-    /// Whether a request needs an API key.
-    pub auth: Option<KeyAuth>,
+    /// What a request must prove of whose it is.
+    pub auth: Option<Auth>,
     /// Limits that a request is charged under.
     pub policies: Vec<Arc<str>>,
     /// What is taken off the front of the path before it is forwarded.
@@ -134,6 +137,17 @@ impl RouteConfig {
         };
         first.into_iter().chain(self.fallback_upstream.iter().map(|name| ("fallback/upstream", name)))
     }
+
+    /// Where the keys of its tokens are fetched from, if they are.
+    pub(crate) fn keys_url(&self) -> Option<&Arc<JwtKeysUrl>> {
+        match &self.auth {
+            Some(Auth::Jwt(jwt)) => match &jwt.keys {
+                JwtKeysFrom::Url(url) => Some(url),
+                JwtKeysFrom::File(_) => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 /// What becomes of a request.
@@ -174,14 +188,14 @@ pub struct FieldEdits {
 ///
 /// # Errors
 /// Every mistake found.
-pub(crate) fn read(value: &Value, pointer: &str) -> Result<RouteConfig, Vec<Mistake>> {
+pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<RouteConfig, Vec<Mistake>> {
     let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
     let name = reader.name("name").unwrap_or_default();
     let (hosts, path, methods) = (hosts(&mut reader), path(&mut reader), methods(&mut reader));
     let fields = field_pairs(&mut reader, "header");
     let query = query(&mut reader);
     let action = action(&mut reader, pointer);
-    let auth = auth(&mut reader);
+    let auth = auth(&mut reader, pointer, source);
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
     let strip_prefix = prefix(&mut reader, "strip_prefix");
     let add_prefix = prefix(&mut reader, "add_prefix");

@@ -192,8 +192,8 @@ fn authorities(tls: &mut DocumentReader<'_>, source: Source) -> Option<Box<[u8]>
     None
 }
 
-/// A small file, whole.
-fn read_bounded(file: &str) -> std::io::Result<Vec<u8>> {
+/// A small file, whole: at most [`MAX_CA_BYTES`].
+pub(super) fn read_bounded(file: &str) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(file)?.take(MAX_CA_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_CA_BYTES {

@@ -47,7 +47,7 @@ impl Documented for RouteConfig {
     const MOST: usize = MAX_ROUTES;
 
     fn read(document: &Value, pointer: &str) -> Result<Self, Vec<Mistake>> {
-        read_route(document, pointer)
+        read_route(document, pointer, Source::Stored)
     }
 
     fn name(&self) -> &Arc<str> {

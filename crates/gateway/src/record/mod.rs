@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use http::header::{HOST, HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
-use tidegate_access::keys::ApiKey;
 use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::Wall;
 use tidegate_net::clock::{monotonic, wall};
 use tidegate_net::http::{Body, Peer};
 
 use crate::access_log::AccessLog;
+use crate::identity::Identity;
 use crate::limits::{Held, PolicyVerdict};
 use crate::route::Route;
 use crate::upstream::Upstream;
@@ -57,7 +57,7 @@ pub(crate) enum What {
     Normalise,
     /// Its route was found.
     Route,
-    /// Its key was looked up.
+    /// It was found out whose it is.
     Authenticate,
     /// Its route answered before its limits: it is out of service, say.
     Answer,
@@ -146,8 +146,8 @@ pub(crate) struct Record {
     pub(crate) client: IpAddr,
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) request_id: Option<HeaderValue>,
-    /// The API key that it has proved to have.
-    pub(crate) key: Option<Arc<ApiKey>>,
+    /// Who its client has proved to be.
+    pub(crate) identity: Option<Identity>,
     pub(crate) steps: Vec<Step>,
     /// Steps beyond the bound.
     pub(crate) left_out: usize,
@@ -219,7 +219,7 @@ impl Recorder {
             client: peer.address.ip().to_canonical(),
             route: None,
             request_id: None,
-            key: None,
+            identity: None,
             steps: Vec::with_capacity(8),
             left_out: 0,
             refusal: None,

@@ -1,10 +1,12 @@
-//! What the metrics page says of API keys. Keys are no labels: there are as many as somebody issues.
+//! What the metrics page says of API keys and JWTs. Keys are no labels: there are as many as somebody issues.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tidegate_access::keys::ApiKeys;
 use tidegate_admin::{Families, Family};
+use tidegate_gateway::limits::Limits;
+use tidegate_gateway::service::{Gateway, MAX_KNOWN};
 
 /// How many keys are in force, and what became of requests that needed one.
 pub(super) struct KeyMetrics(pub(super) Arc<ApiKeys>);
@@ -20,5 +22,42 @@ impl Family for KeyMetrics {
             series(&[("result", "unknown")], stats.unknown)?;
             series(&[("result", "expired")], stats.expired)
         })
+    }
+}
+
+/// What became of requests that needed a JWT, and how the keys of issuers fare. Issuers stand in the configuration, which
+/// bounds them.
+pub(super) struct JwtMetrics<L>(pub(super) Arc<Gateway<L>>);
+
+impl<L: Limits> Family for JwtMetrics<L> {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let (stats, evicted) = self.0.jwt();
+        let help = "Requests on routes that need a JWT, by what was found";
+        families.counters("tidegate_jwt_requests", help, |series| {
+            series(&[("result", "accepted")], stats.accepted)?;
+            series(&[("result", "missing")], stats.missing)?;
+            series(&[("result", "refused")], stats.refused)?;
+            series(&[("result", "no_keys")], stats.no_keys)
+        })?;
+        let help = "JWTs that were verified, since they were not known from less than a minute ago";
+        families.counter("tidegate_jwt_verifications", help, stats.verified)?;
+        let keys = self.0.jwt_keys();
+        families.gauges("tidegate_jwt_keys", "Keys of an issuer that are in force", |series| {
+            keys.iter().try_for_each(|it| series(&[("url", &*it.url)], it.keys as u64))
+        })?;
+        let help = "Times that an issuer's keys were fetched";
+        families.counters("tidegate_jwt_key_fetches", help, |series| {
+            keys.iter().try_for_each(|it| {
+                series(&[("url", &*it.url), ("result", "ok")], it.fetched)?;
+                series(&[("url", &*it.url), ("result", "failed")], it.failed)
+            })
+        })?;
+        let help = "Identities that were forgotten before their time, for want of room";
+        families.counter("tidegate_known_identities_evicted", help, evicted)?;
+        families.gauge(
+            "tidegate_known_identities_max",
+            "Most identities that are remembered",
+            MAX_KNOWN as u64,
+        )
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate_algorithms::policy::Mode;
-use tidegate_gateway::limits::{Denial, Held, LimitedRequest, Limits, PolicyVerdict, Ruling};
+use tidegate_gateway::limits::{Denial, Held, Identity, LimitedRequest, Limits, PolicyVerdict, Ruling};
 use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::error::AskError;
 use tidegate_limiter::http::quota_fields;
-use tidegate_limiter::routed::{RoutedError, RoutedKey, RoutedRequest};
+use tidegate_limiter::routed::{Proved, RoutedError, RoutedRequest};
 
 /// The engine, as the gateway's limiter.
 #[derive(Debug)]
@@ -21,7 +21,8 @@ pub(super) struct RouteLimits {
 
 impl Limits for RouteLimits {
     async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        let denial = match self.engine.decide_routed(policies, &routed(request)).await {
+        let attributes = request.identity.map(Identity::attributes).unwrap_or_default();
+        let denial = match self.engine.decide_routed(policies, &routed(request, &attributes)).await {
             Ok((decision, hold)) => {
                 let fields = quota_fields(&decision, self.legacy_fields);
                 let verdicts = if request.wants_verdicts { verdicts(&decision) } else { Vec::new() };
@@ -34,12 +35,16 @@ impl Limits for RouteLimits {
     }
 
     async fn explain(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Value {
-        let explained = self.engine.explain_routed(policies, &routed(request)).await;
+        let attributes = request.identity.map(Identity::attributes).unwrap_or_default();
+        let explained = self.engine.explain_routed(policies, &routed(request, &attributes)).await;
         explained.unwrap_or_else(|error| json!({ "error": error.to_string() }))
     }
 }
 
-fn routed<'a>(request: &LimitedRequest<'a>) -> RoutedRequest<'a> {
+fn routed<'a>(
+    request: &LimitedRequest<'a>,
+    attributes: &'a [(&'a str, Option<&'a str>)],
+) -> RoutedRequest<'a> {
     let &LimitedRequest {
         route,
         method,
@@ -49,11 +54,11 @@ fn routed<'a>(request: &LimitedRequest<'a>) -> RoutedRequest<'a> {
         client,
         fields,
         tls_name,
-        key,
+        identity,
         wants_verdicts: _,
     } = request;
-    let key = key.map(|key| RoutedKey { id: key.id(), consumer: key.consumer(), tier: key.tier() });
-    RoutedRequest { route, method, host, path, query, client, fields, tls_name, key }
+    let proved = Proved { client: identity.and_then(Identity::client), attributes };
+    RoutedRequest { route, method, host, path, query, client, fields, tls_name, proved }
 }
 
 fn verdicts(decision: &Decision) -> Vec<PolicyVerdict> {

@@ -8,6 +8,8 @@
 )]
 
 pub mod edge;
+pub mod heads;
+pub mod issuer;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -10,6 +10,7 @@ const OWN: [(&str, &[&str]); 2] = [
         &[
             "redirect",
             "respond",
+            "jwt",
             "cors",
             "maintenance",
             "request_fields",
@@ -23,7 +24,7 @@ const OWN: [(&str, &[&str]); 2] = [
 fn mistakes(list: &str, document: &Value) -> Vec<String> {
     let read = match list {
         "upstream" => read_upstream(document, "", Source::File).map(drop),
-        _ => read_route(document, "").map(drop),
+        _ => read_route(document, "", Source::File).map(drop),
     };
     read.err().unwrap_or_default().into_iter().map(|mistake| mistake.pointer).collect()
 }
@@ -102,7 +103,7 @@ fn no_key_that_is_read_is_missing_from_the_table() {
             let document = with(list, &path, json!(1));
             let found = match *list {
                 "upstream" => read_upstream(&document, "", Source::File).map(drop),
-                _ => read_route(&document, "").map(drop),
+                _ => read_route(&document, "", Source::File).map(drop),
             };
             let found = found.expect_err("an unknown key is refused");
             let unknown = found.iter().find(|it| it.pointer == pointer(&path));

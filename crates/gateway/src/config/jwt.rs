@@ -1,0 +1,160 @@
+//! `jwt` of a route: which tokens open it, where their issuer's keys are, and what becomes of their claims.
+
+use std::sync::Arc;
+
+use http::uri::PathAndQuery;
+use http::{HeaderName, Uri};
+use serde_json::json;
+use tidegate_access::jwt::{JwtKeys, JwtRules};
+use tidegate_algorithms::document::{DocumentReader, escape, is_name};
+
+use super::auth::free_field;
+use super::matches::{MAX_TEXT, text_pairs};
+use super::servers::{Source, read_bounded};
+use super::upstream::{UpstreamConfig, read as read_upstream};
+use crate::identity::CONSUMER;
+
+pub(super) const JWT_KEYS: [&str; 9] = [
+    "issuer",
+    "audience",
+    "keys_url",
+    "keys_file",
+    "leeway_seconds",
+    "required",
+    "attributes",
+    "fields",
+    "forward",
+];
+
+const MAX_AUDIENCES: usize = 20;
+const MAX_PAIRS: usize = 20;
+const MAX_NAME: usize = 1_024;
+const LEEWAY_SECONDS: u64 = 60;
+
+/// What every request has, whoever sends it.
+const TAKEN_ATTRIBUTES: [&str; 5] = ["route", "method", "host", "path", "ip"];
+
+/// A request needs a JWT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JwtAuth {
+    /// What it must say.
+    pub rules: JwtRules,
+    /// Where the keys are that sign it.
+    pub keys: JwtKeysFrom,
+    /// Attributes, and the claims that they are.
+    pub attributes: Vec<(Arc<str>, Box<str>)>,
+    /// Fields that servers are sent, and the claims that they are.
+    pub fields: Vec<(HeaderName, Box<str>)>,
+    /// Whether servers are sent the token.
+    pub forward: bool,
+}
+
+/// Where keys are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JwtKeysFrom {
+    /// They were in a file.
+    File(Arc<JwtKeys>),
+    /// Their issuer publishes them.
+    Url(Arc<JwtKeysUrl>),
+}
+
+/// Where an issuer publishes its keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JwtKeysUrl {
+    /// As it is configured.
+    pub text: Arc<str>,
+    /// Its server.
+    pub upstream: UpstreamConfig,
+    /// What it is asked for.
+    pub path: PathAndQuery,
+}
+
+pub(super) fn jwt(reader: &mut DocumentReader<'_>, source: Source) -> Option<JwtAuth> {
+    let issuer = reader.text("issuer", 1, MAX_NAME);
+    if reader.field("issuer").is_none() {
+        reader.mistake("issuer", "is missing", "what the claim iss of tokens is");
+    }
+    let audiences = reader.texts("audience", MAX_AUDIENCES, 1, MAX_NAME).into_iter().map(Box::from).collect();
+    let leeway_seconds = reader.number("leeway_seconds", 0, 600).unwrap_or(LEEWAY_SECONDS);
+    let required = text_pairs(reader, "required", MAX_PAIRS);
+    let attributes = attributes(reader);
+    let fields = fields(reader);
+    let forward = reader.flag("forward").unwrap_or(false);
+    let keys = keys(reader, source);
+    let rules = JwtRules { issuer: issuer?.into(), audiences, leeway_seconds, required };
+    Some(JwtAuth { rules, keys: keys?, attributes, fields, forward })
+}
+
+fn attributes(reader: &mut DocumentReader<'_>) -> Vec<(Arc<str>, Box<str>)> {
+    if reader.field("attributes").is_none() {
+        return vec![(Arc::from(CONSUMER), "sub".into())];
+    }
+    let pairs = text_pairs(reader, "attributes", MAX_PAIRS);
+    for (name, _) in &pairs {
+        if !is_name(name) || TAKEN_ATTRIBUTES.contains(&&**name) {
+            let place = format!("attributes/{}", escape(name));
+            let accepted =
+                format!("names of a-z, 0-9, '-', '_', '.', other than {}", TAKEN_ATTRIBUTES.join(", "));
+            reader.mistake(&place, "cannot be such an attribute", accepted);
+        }
+    }
+    pairs.into_iter().map(|(name, claim)| (Arc::from(name), claim)).collect()
+}
+
+fn fields(reader: &mut DocumentReader<'_>) -> Vec<(HeaderName, Box<str>)> {
+    let mut fields = Vec::new();
+    for (name, claim) in text_pairs(reader, "fields", MAX_PAIRS) {
+        match free_field(&name) {
+            Some(name) => fields.push((name, claim)),
+            None => {
+                let accepted = "a field that is not about the connection, nor Host, Cookie or Authorization";
+                reader.mistake(&format!("fields/{}", escape(&name)), "cannot be such a field", accepted);
+            }
+        }
+    }
+    fields
+}
+
+fn keys(reader: &mut DocumentReader<'_>, source: Source) -> Option<JwtKeysFrom> {
+    const EITHER: &str = "one of keys_url, keys_file";
+    let url = reader.text("keys_url", 1, MAX_TEXT);
+    let file = reader.text("keys_file", 1, 4_096);
+    match (reader.field("keys_url").is_some(), reader.field("keys_file").is_some()) {
+        (false, false) => reader.mistake("keys_url", "is missing", EITHER),
+        (true, true) => reader.mistake("keys_file", "stands beside keys_url", EITHER),
+        (true, false) => {
+            let from = url.and_then(keys_url);
+            if let (Some(url), None) = (url, &from) {
+                let accepted = "a URL of https:// or http:// with a path";
+                reader.mistake("keys_url", format!("is {url:?}"), accepted);
+            }
+            return from.map(|url| JwtKeysFrom::Url(Arc::new(url)));
+        }
+        (false, true) if source == Source::Stored => {
+            let problem = "names a file, which only the configuration file may";
+            reader.mistake("keys_file", problem, "keys_url");
+        }
+        (false, true) => {
+            let file = file?;
+            let read = read_bounded(file).map_err(|error| format!("{file:?} cannot be read: {error}"));
+            let read = read.and_then(|text| {
+                JwtKeys::read(&text, true).map_err(|error| format!("{file:?} is no set of keys: {error}"))
+            });
+            match read {
+                Ok(keys) => return Some(JwtKeysFrom::File(Arc::new(keys))),
+                Err(problem) => reader.mistake("keys_file", problem, "a file with a JWKS (RFC 7517)"),
+            }
+        }
+    }
+    None
+}
+
+fn keys_url(text: &str) -> Option<JwtKeysUrl> {
+    let uri: Uri = text.parse().ok()?;
+    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
+    let server = json!({
+        "name": "jwks", "servers": [format!("{scheme}://{authority}")], "connect_timeout_seconds": 5,
+    });
+    let upstream = read_upstream(&server, "", Source::Stored).ok()?;
+    Some(JwtKeysUrl { text: Arc::from(text), upstream, path: uri.path_and_query()?.clone() })
+}

@@ -1,0 +1,138 @@
+//! Whose request it is, as far as that is proved: attributes for limits, fields for servers.
+//!
+//! | proved by | `client_id`, where no source names it | attributes that nothing else may state | fields for servers |
+//! |---|---|---|---|
+//! | an API key | the key's id | `api_key`, `consumer`, `tier` | those of [`IdentityFields`] |
+//! | a JWT | its `sub` | those of the route's mapping | those of the route's mapping, and of [`IdentityFields`] |
+
+use std::sync::Arc;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tidegate_access::keys::ApiKey;
+
+use crate::config::FieldEdits;
+
+pub(crate) const CONSUMER: &str = "consumer";
+pub(crate) const TIER: &str = "tier";
+
+/// Who a request's client has proved to be.
+#[derive(Clone, Debug)]
+pub enum Identity {
+    /// The owner of an API key.
+    Key(Arc<ApiKey>),
+    /// Whom somebody that is trusted says it is.
+    Attested(Arc<Attested>),
+}
+
+/// What somebody that is trusted says of a client.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Attested {
+    /// Its name there.
+    pub subject: Option<Box<str>>,
+    /// Attributes that are said by nobody else; `None`: this client has none of that name.
+    pub attributes: Vec<(Arc<str>, Option<Box<str>>)>,
+    /// What servers are told.
+    pub fields: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Attested {
+    fn attribute(&self, name: &str) -> Option<&str> {
+        let found = self.attributes.iter().find(|(known, _)| **known == *name);
+        found.and_then(|(_, value)| value.as_deref())
+    }
+}
+
+impl Identity {
+    /// What tells this client from others.
+    #[must_use]
+    pub fn client(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(key.id()),
+            Self::Attested(attested) => attested.subject.as_deref(),
+        }
+    }
+
+    /// The id of its API key.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(key.id()),
+            Self::Attested(_) => None,
+        }
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn consumer(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(key.consumer()),
+            Self::Attested(attested) => attested.attribute(CONSUMER),
+        }
+    }
+
+    /// Whose numbers of a policy hold for it.
+    #[must_use]
+    pub fn tier(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => key.tier(),
+            Self::Attested(attested) => attested.attribute(TIER),
+        }
+    }
+
+    /// Attributes that it alone says something of, and what.
+    #[must_use]
+    pub fn attributes(&self) -> Vec<(&str, Option<&str>)> {
+        match self {
+            Self::Key(key) => {
+                vec![("api_key", Some(key.id())), (CONSUMER, Some(key.consumer())), (TIER, key.tier())]
+            }
+            Self::Attested(attested) => {
+                attested.attributes.iter().map(|(name, value)| (&**name, value.as_deref())).collect()
+            }
+        }
+    }
+}
+
+/// By which fields servers are told whose request it is; `None`: they are not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdentityFields {
+    /// Who it is.
+    pub consumer: Option<HeaderName>,
+    /// The API key's id.
+    pub key: Option<HeaderName>,
+    /// The tier.
+    pub tier: Option<HeaderName>,
+}
+
+impl IdentityFields {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &HeaderName> {
+        [&self.consumer, &self.key, &self.tier].into_iter().flatten()
+    }
+
+    /// Says in a request's fields whose it is.
+    pub(crate) fn tell(&self, identity: &Identity, fields: &mut HeaderMap) {
+        let told = [
+            (&self.consumer, identity.consumer()),
+            (&self.key, identity.key()),
+            (&self.tier, identity.tier()),
+        ];
+        for (name, text) in told {
+            let value = text.and_then(|text| HeaderValue::from_str(text).ok());
+            if let (Some(name), Some(value)) = (name, value) {
+                fields.insert(name, value);
+            }
+        }
+        if let Identity::Attested(attested) = identity {
+            for (name, value) in &attested.fields {
+                fields.insert(name, value.clone());
+            }
+        }
+    }
+}
+
+/// `edits` that also take these fields off a request: they are made before any is set.
+pub(crate) fn taken_off(edits: &FieldEdits, names: &[HeaderName]) -> FieldEdits {
+    let mut edits = edits.clone();
+    edits.remove.extend(names.iter().cloned());
+    edits
+}

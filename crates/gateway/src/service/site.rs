@@ -1,0 +1,164 @@
+//! What is in force: routes and upstreams, made of a configuration and of what was in force before it.
+//!
+//! Upstreams whose configuration did not change are taken over as they are, with their connections, breakers and health; of
+//! the others, servers that stay keep theirs. A route that did not change keeps its breaker, and the keys of an issuer are
+//! fetched once for all routes that name it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use http::header::HeaderName;
+
+use crate::checks;
+use crate::config::{Action, Auth, GatewayConfig, JwtKeysUrl, RouteConfig, UpstreamConfig};
+use crate::identity::taken_off;
+use crate::jwt::{self, IssuerKeys, JwtVerifier};
+use crate::limits::Limits;
+use crate::random::random;
+use crate::route::{Route, RouteAction};
+use crate::table::Table;
+use crate::upstream::Upstream;
+
+use super::Gateway;
+
+/// Routes and upstreams that are in force together.
+#[derive(Debug, Default)]
+pub(crate) struct Site {
+    pub(crate) routes: Vec<Arc<Route>>,
+    pub(crate) table: Table,
+    pub(crate) upstreams: Vec<Arc<Upstream>>,
+}
+
+impl Site {
+    /// The keys that its routes verify tokens with, as often as routes do.
+    pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<IssuerKeys>> {
+        self.routes.iter().filter_map(|route| route.jwt.as_ref()?.issuer.as_ref())
+    }
+}
+
+impl<L: Limits> Gateway<L> {
+    /// Puts `config` in force, and starts the checks of its servers. One caller at a time.
+    pub fn apply(&self, config: &GatewayConfig) {
+        let before = self.site.load_full();
+        let known: HashMap<&str, &Arc<Upstream>> =
+            before.upstreams.iter().map(|upstream| (&*upstream.config.name, upstream)).collect();
+        let upstreams: HashMap<Arc<str>, Arc<Upstream>> = config
+            .upstreams
+            .iter()
+            .map(|config| {
+                (Arc::clone(&config.name), self.upstream(config, known.get(&*config.name).copied()))
+            })
+            .collect();
+        let known: HashMap<&str, &Arc<Route>> =
+            before.routes.iter().map(|route| (&*route.config.name, route)).collect();
+        let missing = &config.missing_policies;
+        let claims = self.claims(config);
+        let mut issuers: HashMap<Arc<str>, Arc<IssuerKeys>> =
+            before.issuers().map(|issuer| (Arc::clone(&issuer.url().text), Arc::clone(issuer))).collect();
+        let routes = config.routes.iter().map(|config| {
+            let config = without_claims(config, &claims);
+            let issuer = config.keys_url().map(|url| {
+                let made = || self.issuer(url);
+                Arc::clone(issuers.entry(Arc::clone(&url.text)).or_insert_with(made))
+            });
+            route(&config, known.get(&*config.name).copied(), &upstreams, missing, issuer)
+        });
+        let routes = routes.collect();
+        let table = Table::new(config.routes.iter().map(|config| &**config));
+        let in_order = config.upstreams.iter().filter_map(|config| upstreams.get(&config.name).cloned());
+        let upstreams = in_order.collect();
+        self.site.store(Arc::new(Site { routes, table, upstreams }));
+    }
+
+    /// The fields in which only this gateway may say whose a request is.
+    fn claims(&self, config: &GatewayConfig) -> Vec<HeaderName> {
+        let mut names: Vec<HeaderName> = self.identity_fields.names().cloned().collect();
+        for route in &config.routes {
+            if let Some(Auth::Jwt(jwt)) = &route.auth {
+                names.extend(jwt.fields.iter().map(|(name, _)| name.clone()));
+            }
+        }
+        names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        names.dedup();
+        names
+    }
+
+    /// Keys that are fetched from now on.
+    fn issuer(&self, url: &Arc<JwtKeysUrl>) -> Arc<IssuerKeys> {
+        let made = IssuerKeys::new(Arc::clone(url));
+        if let Some(core) = self.cores.first() {
+            drop(core.spawn(jwt::follow(Arc::downgrade(&made), self.resolver.clone())));
+        }
+        made
+    }
+
+    /// An upstream in force: `before` itself if it did not change.
+    fn upstream(&self, config: &Arc<UpstreamConfig>, before: Option<&Arc<Upstream>>) -> Arc<Upstream> {
+        if let Some(same) = before.filter(|before| before.config == *config) {
+            return Arc::clone(same);
+        }
+        let [seed, check_seed, _] = random();
+        let (now, cores) = (self.clock.tick(), self.cores.len());
+        let made = Upstream::new(Arc::clone(config), cores, seed, now, before.map(|before| &**before));
+        let made = Arc::new(made);
+        if config.check.is_some() {
+            for (server, core) in (0..config.servers.len()).zip(self.cores.iter().cycle()) {
+                let seed = check_seed.wrapping_add(server as u64);
+                let watching =
+                    checks::watch(Arc::downgrade(&made), server, self.resolver.clone(), self.clock, seed);
+                drop(core.spawn(watching));
+            }
+        }
+        made
+    }
+}
+
+/// A route that takes the `claims` that clients make off its requests.
+fn without_claims(config: &Arc<RouteConfig>, claims: &[HeaderName]) -> Arc<RouteConfig> {
+    if claims.is_empty() {
+        return Arc::clone(config);
+    }
+    let request_fields = taken_off(&config.request_fields, claims);
+    Arc::new(RouteConfig { request_fields, ..RouteConfig::clone(config) })
+}
+
+/// A route in force; `before` itself if it did not change, so that it keeps its breaker.
+fn route(
+    config: &Arc<RouteConfig>,
+    before: Option<&Arc<Route>>,
+    upstreams: &HashMap<Arc<str>, Arc<Upstream>>,
+    missing: &HashSet<Arc<str>>,
+    issuer: Option<Arc<IssuerKeys>>,
+) -> Arc<Route> {
+    let lacks = config.policies.iter().find(|policy| missing.contains(*policy)).cloned();
+    let action = match &config.action {
+        Action::Reply(reply) => RouteAction::Reply(reply.clone()),
+        Action::Forward { upstream } => {
+            // Invariant: who makes a `GatewayConfig` has looked the name up.
+            let upstream = upstreams.get(upstream);
+            RouteAction::Forward(Arc::clone(upstream.expect("a route's upstream is one of the gateway's")))
+        }
+    };
+    // Invariant: as above.
+    let fallback = config.fallback_upstream.as_ref().map(|name| {
+        Arc::clone(upstreams.get(name).expect("a route's fallback is one of the gateway's upstreams"))
+    });
+    let is_same = |before: &Option<Arc<Upstream>>, now: &Option<Arc<Upstream>>| match (before, now) {
+        (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+        (before, now) => before.is_none() && now.is_none(),
+    };
+    let same_upstream = |known: &Route| match (&known.action, &action) {
+        (RouteAction::Forward(before), RouteAction::Forward(now)) => Arc::ptr_eq(before, now),
+        (before, now) => matches!((before, now), (RouteAction::Reply(_), RouteAction::Reply(_))),
+    };
+    let same = before.filter(|before| {
+        before.config == *config
+            && before.lacks == lacks
+            && same_upstream(before)
+            && is_same(&before.fallback, &fallback)
+    });
+    same.cloned().unwrap_or_else(|| {
+        let jwt = matches!(config.auth, Some(Auth::Jwt(_))).then(|| JwtVerifier::new(issuer));
+        Arc::new(Route::new(Arc::clone(config), action, fallback, lacks, jwt))
+    })
+}
