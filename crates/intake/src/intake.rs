@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts as Head;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Response, header};
-use tidegate_log::{self as log, Durability, Log, NameDigest};
+use tidegate_log::{self as log, Durability, Log};
 use tidegate_net::clock::{Clock, monotonic, wall};
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{Body, Peer, RequestBody};
@@ -20,6 +20,7 @@ use crate::body::Encoding;
 use crate::client::{Client, secret};
 use crate::counters::{Counters, Protocol};
 use crate::limits::{LimitedBatch, Limits};
+use crate::partitioning::{PartitionBy, parts};
 use crate::read::Readers;
 use crate::refusal::Refusal;
 use crate::repeats::{Begun, MAX_KEY_BYTES, Repeatable, Repeats};
@@ -173,8 +174,10 @@ impl<L: Limits> Intake<L> {
     /// A writer for the lines of `client`, whose request has just come.
     pub(crate) fn writer(&self, client: &Client) -> LineWriter {
         let series = self.parts.series.as_ref().map(|series| series.of(&client.name));
-        LineWriter::new(&client.name, millis(), LINES_PER_BODY * self.parts.settings.body_bytes)
+        let settings = &self.parts.settings;
+        LineWriter::new(&client.name, millis(), LINES_PER_BODY * settings.body_bytes)
             .limited(series)
+            .with_series(settings.partition_by == PartitionBy::Series)
     }
 
     /// Charges the client for `lines` and keeps them. A batch that was kept already is neither charged nor kept.
@@ -210,7 +213,7 @@ impl<L: Limits> Intake<L> {
         lines: Lines,
         wanted: Durability,
     ) -> Result<Kept, Refusal> {
-        let Parts { log, limits, counters, alerts, clock, .. } = &self.parts;
+        let Parts { log, limits, counters, alerts, clock, settings, .. } = &self.parts;
         let count = lines.facts.len();
         if count == 0 {
             counters.count_batch(protocol, 0);
@@ -221,16 +224,14 @@ impl<L: Limits> Intake<L> {
         if let Some(denial) = ruling.denial {
             return Err(Refusal::Denied(denial, Box::new(ruling.fields)));
         }
-        let key = client.key();
-        // Invariant: the rest is less than the number of partitions, which 16 bits hold.
-        let partition = u16::try_from(key % u64::from(log.partitions().max(1))).unwrap_or_default();
         let observed = alerts.as_ref().map(|alerts| alerts.observations(&lines, millis()));
-        let appended = log.append(partition, for_log(lines, key), wanted).await?;
+        let parts = parts(lines, settings.partition_by, client.key(), log.partitions());
+        let durability = log.append_parts(parts, wanted).await?;
         counters.count_batch(protocol, count);
         if let (Some(alerts), Some(observed)) = (alerts, observed) {
             alerts.observe(observed, clock.tick());
         }
-        Ok(Kept { lines: count, durability: appended.durability })
+        Ok(Kept { lines: count, durability })
     }
 }
 
@@ -268,18 +269,6 @@ pub(crate) const ACK: http::HeaderName = http::HeaderName::from_static("tidegate
 fn durability_of_word(word: &str) -> Option<Durability> {
     let all = [Durability::Memory, Durability::Written, Durability::Fsync];
     all.into_iter().find(|durability| durability.word() == word)
-}
-
-/// Lines as the log takes them, against the share of this client.
-fn for_log(lines: Lines, client: u64) -> log::Lines {
-    let fact = |fact| log::Fact {
-        name: NameDigest::of(&lines.name(fact)),
-        // Invariant: the bounds of a metric bound its line far below this.
-        bytes: u32::try_from(fact.length).unwrap_or(u32::MAX),
-        ms: fact.millis,
-    };
-    let facts = lines.facts.iter().map(fact).collect();
-    log::Lines { bytes: lines.bytes.into(), facts, client }
 }
 
 /// The civil time in Unix milliseconds.

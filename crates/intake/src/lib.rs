@@ -23,6 +23,7 @@ mod influx;
 mod intake;
 pub mod limits;
 mod otlp;
+mod partitioning;
 mod query;
 mod read;
 mod refusal;
@@ -35,5 +36,6 @@ pub mod statsd;
 
 pub use endpoint::EndpointUrl;
 pub use intake::{Intake, MetricLines, Page, Parts};
+pub use partitioning::PartitionBy;
 pub use series::ClientSeries;
 pub use service::{IntakeService, TEMPLATES};

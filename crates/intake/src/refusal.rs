@@ -11,8 +11,9 @@
 //! | 503 | the queue is full, or the batch could not be written | after `Retry-After` |
 //! | 507 | the disk is full | after `Retry-After` |
 //!
-//! Nothing of what was refused is kept, but for one case that no server can rule out: a batch whose write or flush
-//! failed may be found on the disk all the same, after a restart.
+//! Nothing of what was refused is kept, but where the disk refused it. A batch whose write or flush failed may be found
+//! on the disk all the same, after a restart, which no server can rule out; and of a batch that is split over partitions,
+//! the parts that the disk did take are kept.
 
 use std::time::Duration;
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use http::HeaderName;
 use tidegate_log::Durability;
 
+use crate::partitioning::PartitionBy;
+
 /// The settings of an intake.
 #[derive(Clone, Debug)]
 pub struct IntakeSettings {
@@ -18,4 +20,6 @@ pub struct IntakeSettings {
     pub repeat_window: Duration,
     /// The header field that names the client, where no token does.
     pub client_field: Option<HeaderName>,
+    /// What lines have in common that are in one partition.
+    pub partition_by: PartitionBy,
 }

@@ -60,7 +60,7 @@ pub enum AppendError {
         /// The bound.
         limit: usize,
     },
-    /// The facts are not those of the bytes, or a line has no end.
+    /// The facts are not those of the bytes, a line has no end, or parts are not in the order of their partitions.
     #[error("the lines are not as described")]
     Misdescribed,
     /// No such partition.

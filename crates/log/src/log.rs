@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use tokio::sync::oneshot;
+
 use crate::error::{AppendError, GroupError, OpenError, ReadError};
 use crate::files::Files;
 use crate::groups::Groups;
@@ -162,29 +164,58 @@ impl Log {
         lines: Lines,
         durability: Durability,
     ) -> impl Future<Output = Result<Appended, AppendError>> + Send + use<> {
-        let offered = self.offer(partition, lines, durability);
+        let offered = self.offer(vec![(partition, lines)], durability);
+        // Invariant: as many answers as parts.
+        async move { outcome(offered?.pop().flatten()).await }
+    }
+
+    /// Appends the parts of one batch, each to a partition of its own, in the order of their numbers. All parts are
+    /// queued by the call itself, or none is. The answer comes when as much is done for every part as `durability`
+    /// asks for, and says the least that is promised of any. When the disk refuses a part, the answer is why, and
+    /// other parts may be kept.
+    pub fn append_parts(
+        &self,
+        parts: Vec<(u16, Lines)>,
+        durability: Durability,
+    ) -> impl Future<Output = Result<Durability, AppendError>> + Send + use<> {
+        let offered = self.offer(parts, durability);
         async move {
-            match offered? {
-                None => Ok(Appended { first_offset: None, durability: Durability::Memory }),
-                Some(outcome) => outcome.await.unwrap_or(Err(AppendError::Closing)),
+            let mut all = Ok(Durability::Fsync);
+            // Each is waited for: who sends a refused batch again does not overtake a part of it.
+            for waiting in offered? {
+                all = match (all, outcome(waiting).await) {
+                    (Ok(least), Ok(appended)) => Ok(least.min(appended.durability)),
+                    (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+                };
             }
+            all
         }
     }
 
+    /// Queues all parts or none.
     fn offer(
         &self,
-        number: u16,
-        lines: Lines,
+        parts: Vec<(u16, Lines)>,
         durability: Durability,
-    ) -> Result<Option<tokio::sync::oneshot::Receiver<Result<Appended, AppendError>>>, AppendError> {
-        let partition = self.partition(number).ok_or(AppendError::NoPartition(number))?;
-        fit(&lines, partition.bounds.batch_bytes)?;
-        let counters = &partition.counters;
-        partition.queue.offer(lines, durability).inspect_err(|error| match error {
-            AppendError::Full { .. } => count(&counters.refused_full, 1),
-            AppendError::ShareExceeded { .. } => count(&counters.refused_share, 1),
-            _ => {}
-        })
+    ) -> Result<Vec<Option<Waiting>>, AppendError> {
+        // Each queue is locked until all are known to have room: always in this order, so that no two wait for
+        // each other.
+        if parts.is_empty() || !parts.is_sorted_by(|(one, _), (next, _)| one < next) {
+            return Err(AppendError::Misdescribed);
+        }
+        let mut rooms = Vec::with_capacity(parts.len());
+        for (number, lines) in &parts {
+            let partition = self.partition(*number).ok_or(AppendError::NoPartition(*number))?;
+            fit(lines, partition.bounds.batch_bytes)?;
+            let counters = &partition.counters;
+            rooms.push(partition.queue.admit(lines).inspect_err(|error| match error {
+                AppendError::Full { .. } => count(&counters.refused_full, 1),
+                AppendError::ShareExceeded { .. } => count(&counters.refused_share, 1),
+                _ => {}
+            })?);
+        }
+        let pushed = rooms.into_iter().zip(parts).map(|(room, (_, lines))| room.push(lines, durability));
+        Ok(pushed.collect())
     }
 
     /// Reads lines from an offset on, at most so many lines and bytes, from one segment. Reads files, so it
@@ -299,6 +330,16 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+type Waiting = oneshot::Receiver<Result<Appended, AppendError>>;
+
+/// What became of lines, when it is known.
+async fn outcome(waiting: Option<Waiting>) -> Result<Appended, AppendError> {
+    match waiting {
+        None => Ok(Appended { first_offset: None, durability: Durability::Memory }),
+        Some(outcome) => outcome.await.unwrap_or(Err(AppendError::Closing)),
     }
 }
 

@@ -99,15 +99,10 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues lines, and answers with what will say what became of them; with nothing if nobody needs to
-    /// wait.
-    pub(crate) fn offer(
-        &self,
-        lines: Lines,
-        durability: Durability,
-    ) -> Result<Option<oneshot::Receiver<Outcome>>, AppendError> {
-        let weight = weight(&lines);
-        let mut state = self.state();
+    /// Room for lines, which nobody else takes until they are pushed or this is dropped.
+    pub(crate) fn admit(&self, lines: &Lines) -> Result<Admitted<'_>, AppendError> {
+        let weight = weight(lines);
+        let state = self.state();
         if state.closing {
             return Err(AppendError::Closing);
         }
@@ -121,21 +116,7 @@ impl Queue {
                 AppendError::ShareExceeded { retry_after: RETRY_AFTER }
             });
         }
-        let (reply, outcome) = if durability == Durability::Memory && !state.troubled {
-            (None, None)
-        } else {
-            let (reply, outcome) = oneshot::channel();
-            (Some(reply), Some(outcome))
-        };
-        state.bytes += weight;
-        *state.clients.entry(lines.client).or_default() += weight;
-        state.batches.push_back(Batch { lines, durability, reply });
-        let wake = std::mem::take(&mut state.writer_waits);
-        drop(state);
-        if wake {
-            self.changed.notify_all();
-        }
-        Ok(outcome)
+        Ok(Admitted { queue: self, state })
     }
 
     /// Takes what waits, at most `bytes` unless the first batch alone is longer; waits for `wait` at most.
@@ -207,6 +188,36 @@ impl Queue {
     }
 }
 
+/// Room in a queue for the lines that it was admitted with.
+#[derive(Debug)]
+pub(crate) struct Admitted<'a> {
+    queue: &'a Queue,
+    state: MutexGuard<'a, State>,
+}
+
+impl Admitted<'_> {
+    /// Queues these lines, and answers with what will say what became of them; with nothing if nobody needs to wait.
+    pub(crate) fn push(self, lines: Lines, durability: Durability) -> Option<oneshot::Receiver<Outcome>> {
+        let Self { queue, mut state } = self;
+        let (reply, outcome) = if durability == Durability::Memory && !state.troubled {
+            (None, None)
+        } else {
+            let (reply, outcome) = oneshot::channel();
+            (Some(reply), Some(outcome))
+        };
+        let weight = weight(&lines);
+        state.bytes += weight;
+        *state.clients.entry(lines.client).or_default() += weight;
+        state.batches.push_back(Batch { lines, durability, reply });
+        let wake = std::mem::take(&mut state.writer_waits);
+        drop(state);
+        if wake {
+            queue.changed.notify_all();
+        }
+        outcome
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,10 +226,18 @@ mod tests {
         Lines { bytes: Bytes::from(vec![b'\n'; bytes - BATCH_BYTES]), facts: Vec::new(), client }
     }
 
+    fn offer(
+        queue: &Queue,
+        lines: Lines,
+        durability: Durability,
+    ) -> Result<Option<oneshot::Receiver<Outcome>>, AppendError> {
+        Ok(queue.admit(&lines)?.push(lines, durability))
+    }
+
     fn fill(queue: &Queue, client: u64) -> (usize, AppendError) {
         let mut taken = 0;
         loop {
-            match queue.offer(lines(client, 1_000), Durability::Memory) {
+            match offer(queue, lines(client, 1_000), Durability::Memory) {
                 Ok(_) => taken += 1_000,
                 Err(error) => return (taken, error),
             }
@@ -242,7 +261,7 @@ mod tests {
     fn fault_30_a_queue_that_is_full_for_all_says_so() {
         let queue = Queue::new(4_000);
         for client in 0..40 {
-            if let Err(error) = queue.offer(lines(client, 1_000), Durability::Memory) {
+            if let Err(error) = offer(&queue, lines(client, 1_000), Durability::Memory) {
                 assert_eq!((client, error), (4, FULL));
                 return;
             }
@@ -264,9 +283,9 @@ mod tests {
     #[test]
     fn a_closed_queue_hands_out_what_it_has_and_takes_no_more() {
         let queue = Queue::new(10_000);
-        assert!(queue.offer(lines(1, 1_000), Durability::Fsync).unwrap().is_some());
+        assert!(offer(&queue, lines(1, 1_000), Durability::Fsync).unwrap().is_some());
         queue.close();
-        assert_eq!(queue.offer(lines(1, 1_000), Durability::Fsync).unwrap_err(), AppendError::Closing);
+        assert_eq!(offer(&queue, lines(1, 1_000), Durability::Fsync).unwrap_err(), AppendError::Closing);
         assert!(matches!(queue.take(1, Duration::ZERO), Work::Write(batches) if batches.len() == 1));
         assert!(matches!(queue.take(1, Duration::ZERO), Work::Closed));
     }

@@ -52,6 +52,7 @@ const PURE: &[(&str, &[&str])] = &[
             "serde",
             "serde_json",
             "serde_path_to_error",
+            "siphasher",
             "sfv",
             "thiserror",
             "utoipa",

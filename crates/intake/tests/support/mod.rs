@@ -18,7 +18,7 @@ use tidegate_intake::alerts::{AlertRule, alerts};
 use tidegate_intake::counters::Counters;
 use tidegate_intake::limits::{Limits, Unlimited};
 use tidegate_intake::settings::IntakeSettings;
-use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, Parts, TEMPLATES};
+use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, PartitionBy, Parts, TEMPLATES};
 use tidegate_log::{Clock, Durability, Log, RealFiles};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
@@ -59,6 +59,7 @@ impl<L: Limits> Setup<L> {
             body_bytes: 1 << 20,
             repeat_window: Duration::from_secs(600),
             client_field: None,
+            partition_by: PartitionBy::Client,
         };
         Self {
             settings,

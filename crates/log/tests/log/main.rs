@@ -10,5 +10,6 @@ mod failing;
 mod groups;
 mod kill;
 mod packing;
+mod parts;
 mod retention;
 mod support;

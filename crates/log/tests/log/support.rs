@@ -104,13 +104,18 @@ pub(crate) fn id(line: &[u8]) -> u64 {
     serde_json::from_slice::<serde_json::Value>(line).unwrap()["id"].as_u64().unwrap()
 }
 
-/// All lines of a partition by their offsets.
+/// All lines of the first partition by their offsets.
 pub(crate) fn all(log: &Log) -> Vec<(u64, u64)> {
-    let range = log.offsets(0).unwrap();
+    of_partition(log, 0)
+}
+
+/// All lines of a partition by their offsets.
+pub(crate) fn of_partition(log: &Log, partition: u16) -> Vec<(u64, u64)> {
+    let range = log.offsets(partition).unwrap();
     let mut found = Vec::new();
     let mut from = range.start;
     while from < range.end {
-        let read = log.read(0, from, 1_000, 100_000).unwrap();
+        let read = log.read(partition, from, 1_000, 100_000).unwrap();
         let ids = read.lines.split_inclusive(|byte| *byte == b'\n').map(id);
         found.extend((read.first_offset..).zip(ids));
         assert!(read.next_offset > from, "a reader goes on from {from}");

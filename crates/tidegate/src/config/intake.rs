@@ -31,6 +31,25 @@ choice! {
     }
 }
 
+choice! {
+    /// What lines have in common that are in one partition.
+    PartitionBy {
+        /// Their client.
+        Client = "client",
+        /// Their name and tags.
+        Series = "series",
+    }
+}
+
+impl From<PartitionBy> for tidegate_intake::PartitionBy {
+    fn from(by: PartitionBy) -> Self {
+        match by {
+            PartitionBy::Client => Self::Client,
+            PartitionBy::Series => Self::Series,
+        }
+    }
+}
+
 impl From<Acknowledge> for tidegate_log::Durability {
     fn from(acknowledge: Acknowledge) -> Self {
         match acknowledge {

@@ -55,7 +55,7 @@ pub use access_log::{LineFormat, LogPlace};
 pub use choices::{OnMissingPolicy, OnNoMatch, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
 pub use gateway::GatewayListener;
-pub use intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
+pub use intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 pub use intake_lists::IntakeLists;
 pub use list::{Host, RegionName, WebOrigin};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};

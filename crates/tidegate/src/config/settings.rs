@@ -16,7 +16,7 @@ use tidegate_net::proxied::Network;
 
 use super::access_log::{LineFormat, LogPlace};
 use super::choices::{OnMissingPolicy, OnNoMatch, ProxyHeaders};
-use super::intake::{Acknowledge, FieldName, IntakeCost, PolicyName};
+use super::intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 use super::list::{Host, RegionName, WebOrigin};
 use super::resolve::Resolver;
 use super::secret::{Place, Secret, Store};
@@ -345,8 +345,10 @@ settings! {
         cost: IntakeCost = "batches", ();
         /// How long a batch that is sent again, under the same `Idempotency-Key` or as the same bytes of a remote write, is answered without being kept again. Up to 100000 batches are known.
         repeat_window: Duration = "10m", seconds(0)..=seconds(86_400);
-        /// Partitions of the log; a client's lines are all in one. It cannot be changed while the log has lines.
+        /// Partitions of the log. It cannot be changed while the log has lines.
         partitions: u32 = "1", 1..=64;
+        /// Which lines are in one partition, in the order in which they came: those of a `client`, or those of a `series`, which is a name with its tags. Lines that the log has stay where they are when it changes.
+        partition_by: PartitionBy = "client", ();
         /// Size at which a segment of the log ends and the next begins.
         segment_bytes: Bytes = "64 MiB", Bytes(1 << 16)..=Bytes(1 << 40);
         /// Age at which a segment ends.

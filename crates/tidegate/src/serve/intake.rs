@@ -225,6 +225,7 @@ fn intake_settings(settings: &Settings) -> IntakeSettings {
         body_bytes: whole(intake.body_bytes),
         repeat_window: intake.repeat_window,
         client_field: intake.client_header.as_ref().map(|field| field.name().clone()),
+        partition_by: intake.partition_by.into(),
     }
 }
 

@@ -12,8 +12,11 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::hash::Hasher;
 use std::ops::Range;
 use std::sync::Arc;
+
+use siphasher::sip::SipHasher13;
 
 use super::{Kind, MAX_NAME_BYTES, MAX_TAG_BYTES, MAX_TAGS, Metric, MetricError, rfc3339};
 
@@ -40,6 +43,8 @@ pub struct Lines {
     pub bytes: Vec<u8>,
     /// One for each line, in order.
     pub facts: Vec<Fact>,
+    /// The digest of each line's series, in order; none unless the writer was asked for them.
+    pub series: Vec<u64>,
 }
 
 impl Lines {
@@ -81,7 +86,8 @@ pub struct LineWriter {
     arrival: i64,
     /// From the end of the tags to the end of the line.
     ending: Vec<u8>,
-    series: Option<Arc<dyn SeriesLimit>>,
+    limits: Option<Arc<dyn SeriesLimit>>,
+    digests: bool,
 }
 
 impl LineWriter {
@@ -93,13 +99,19 @@ impl LineWriter {
         string(&mut ending, client);
         ending.extend_from_slice(b"}\n");
         let arrival = arrival.clamp(rfc3339::FIRST, rfc3339::LAST);
-        Self { lines: Lines::default(), limit, arrival, ending, series: None }
+        Self { lines: Lines::default(), limit, arrival, ending, limits: None, digests: false }
     }
 
     /// The same, for lines of those series only that `limit` admits.
     #[must_use]
     pub fn limited(self, limit: Option<Arc<dyn SeriesLimit>>) -> Self {
-        Self { series: limit, ..self }
+        Self { limits: limit, ..self }
+    }
+
+    /// The same, which also fills [`Lines::series`] if `digests` is set.
+    #[must_use]
+    pub fn with_series(self, digests: bool) -> Self {
+        Self { digests, ..self }
     }
 
     /// Makes room for a batch of `metrics` whose request has `bytes` bytes.
@@ -128,7 +140,7 @@ impl LineWriter {
             return Err(MetricError::NotFinite);
         }
         check_tags(metric.tags.clone())?;
-        if self.series.as_ref().is_some_and(|limit| !limit.admits(metric.name, &mut metric.tags.clone())) {
+        if self.limits.as_ref().is_some_and(|limit| !limit.admits(metric.name, &mut metric.tags.clone())) {
             return Err(MetricError::SeriesLimit);
         }
 
@@ -154,6 +166,9 @@ impl LineWriter {
         }
         bytes.extend_from_slice(&self.ending);
         self.lines.facts.push(Fact { name, length: bytes.len() - start, millis });
+        if self.digests {
+            self.lines.series.push(series_digest(metric.name, metric.tags.clone()));
+        }
         Ok(())
     }
 
@@ -166,6 +181,7 @@ impl LineWriter {
     pub(super) fn cut(&mut self, mark: Mark) {
         self.lines.bytes.truncate(mark.bytes);
         self.lines.facts.truncate(mark.facts);
+        self.lines.series.truncate(mark.facts);
     }
 
     /// How many lines there are.
@@ -179,6 +195,21 @@ impl LineWriter {
     pub fn finish(self) -> Lines {
         self.lines
     }
+}
+
+/// A number that is the same for this name with these tags, in any order, in every process and version: partitions
+/// are chosen by it.
+fn series_digest<'m>(name: &str, tags: impl Iterator<Item = (&'m str, &'m str)>) -> u64 {
+    let digest = |name: &str, value: &str| {
+        let mut hasher = SipHasher13::new();
+        for text in [name, value] {
+            hasher.write(&(text.len() as u64).to_le_bytes());
+            hasher.write(text.as_bytes());
+        }
+        hasher.finish()
+    };
+    // No tag has an empty name. The sum is the same for any order of the tags.
+    tags.fold(digest("", name), |sum, (name, value)| sum.wrapping_add(digest(name, value)))
 }
 
 fn check_tags<'m>(tags: impl Iterator<Item = (&'m str, &'m str)> + Clone) -> Result<(), MetricError> {
