@@ -26,6 +26,8 @@ ROOT = HERE.parent.parent
 CORES = os.cpu_count() or 1
 HERTZ = os.sysconf("SC_CLK_TCK")
 SMALL, SLOW = 18090, 18091
+# Idle connections to a server that a worker of nginx and a core of Tidegate keep.
+KEPT = 4096
 
 
 def free_port():
@@ -113,7 +115,7 @@ def nginx_proxy(folder, server, name):
     port = free_port()
     return nginx(
         folder, name, port,
-        f"upstream server {{ server 127.0.0.1:{server}; keepalive 1024; keepalive_requests 100000000; }}\n"
+        f"upstream server {{ server 127.0.0.1:{server}; keepalive {KEPT}; keepalive_requests 100000000; }}\n"
         f"server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ proxy_pass http://server; "
         'proxy_http_version 1.1; proxy_max_temp_file_size 0; proxy_set_header Connection ""; proxy_set_header Host $host; '
         "proxy_set_header X-Forwarded-For $remote_addr; } }",
@@ -179,7 +181,7 @@ def tidegate(program, limit="", store="memory", more=""):
             f'store = "{store}"\ndata_dir = "{at}/data"\nlog.level = "warn"\nmemory.snapshot = false\n'
             f'intake.listen = "off"\nhttp.listen = "127.0.0.1:{pages}"\ngrpc.listen = "127.0.0.1:0"\nresp.listen = "127.0.0.1:0"\n'
             f'gateway.listener = [{{ listen = "127.0.0.1:{port}" }}]\n'
-            f'[[upstream]]\nname = "app"\nservers = ["http://127.0.0.1:{server}"]\nidle_connections = 1024\n{more}'
+            f'[[upstream]]\nname = "app"\nservers = ["http://127.0.0.1:{server}"]\nidle_connections = {KEPT}\n{more}'
             f'[[route]]\nname = "app"\nupstream = "app"\n{policies}\n'
             + (f'[[policy]]\nname = "limit"\nlimit = 10000000\nwindow_seconds = 1\n{limit}\n' if limit else "")
         )

@@ -141,7 +141,7 @@ pub const UPSTREAM_KEYS: &[Key] = &[
     key(
         "idle_connections",
         Shape::Number(0, 1_000_000),
-        "128",
+        "1024",
         "Most idle connections to each server that a core keeps.",
     ),
     key("idle_timeout_seconds", Shape::Seconds(0.001, DAY), "30", "How long it keeps them."),

@@ -157,7 +157,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Upstr
         .unwrap_or(Some(breaker::Settings::default()));
     let retries = part(&mut reader, "retries", &RETRY_KEYS, pointer, retries).unwrap_or_default();
     let connect_timeout = reader.seconds("connect_timeout_seconds", 0.001, DAY).unwrap_or(SECOND);
-    let idle_connections = reader.number("idle_connections", 0, MANY).unwrap_or(128);
+    let idle_connections = reader.number("idle_connections", 0, MANY).unwrap_or(1_024);
     let idle_timeout = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(30 * SECOND);
     if !reader.mistakes.is_empty() {
         return Err(reader.mistakes);
