@@ -11,8 +11,9 @@
 //! Closed, it judges the last calls by number or by time ([`Window`]). It opens when there were at
 //! least `minimum_calls`, and the share of failed or of slow ones reached its bound. Half open, it
 //! admits `trials` calls and judges them by the same shares: it opens again as soon as the bound
-//! cannot be missed any more, and closes when all have reported. A trial that never reports holds
-//! its place for one more pause and not longer.
+//! cannot be missed any more, and closes as soon as it cannot be reached any more. So one trial
+//! that takes its time, as a long upload does, keeps no others out. One that never reports and
+//! is needed holds its place for one more pause and not longer.
 //!
 //! A call is admitted with a [`Pass`], which names the state that admitted it. An outcome that
 //! arrives after the state has changed counts for nothing: a burst of old time-outs neither opens
@@ -197,7 +198,7 @@ impl Breaker {
                 if self.settings.share_exceeds(counts, trials) {
                     self.enter(State::Open { since: now });
                     Change::Reopened
-                } else if counts.calls >= trials {
+                } else if !self.settings.share_exceeds(counts.at_worst(trials), trials) {
                     self.enter(State::Closed);
                     Change::Closed
                 } else {

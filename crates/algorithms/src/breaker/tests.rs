@@ -164,6 +164,25 @@ fn trials_are_judged_together_and_given_up_early() {
 }
 
 #[test]
+fn a_trial_that_takes_its_time_keeps_nobody_out() {
+    let at = Tick(61 * SECOND);
+    let mut breaker = opened(Settings::default());
+    let trials: Vec<Pass> = (0..10).filter_map(|_| breaker.admit(at)).collect();
+    let (quick, long) = trials.split_at(6);
+    let changes: Vec<Change> = quick.iter().map(|pass| breaker.report(*pass, OK, at)).collect();
+    assert_eq!(changes[4], Change::None, "five failures could still follow");
+    assert_eq!(changes[5], Change::Closed, "four cannot open it");
+    for pass in long {
+        assert_eq!(breaker.report(*pass, BAD, at), Change::None);
+    }
+    let strict = Settings { failure_percent: 10, ..Settings::default() };
+    let mut breaker = opened(strict);
+    let trials: Vec<Pass> = (0..10).filter_map(|_| breaker.admit(at)).collect();
+    let changes: Vec<Change> = trials.iter().map(|pass| breaker.report(*pass, OK, at)).collect();
+    assert_eq!((changes[8], changes[9]), (Change::None, Change::Closed), "each of the ten counts");
+}
+
+#[test]
 fn a_passed_health_check_ends_the_pause() {
     let mut breaker = opened(Settings::default());
     assert_eq!(breaker.admit(Tick(SECOND)), None);

@@ -46,6 +46,12 @@ impl Counts {
         }
     }
 
+    /// The same if all that are missing to so many calls failed and were slow.
+    pub(super) fn at_worst(self, calls: u32) -> Self {
+        let missing = calls.saturating_sub(self.calls);
+        self.plus(Self { calls: missing, failed: missing, slow: missing })
+    }
+
     fn minus(self, other: Self) -> Self {
         Self {
             calls: self.calls.saturating_sub(other.calls),
