@@ -15,10 +15,20 @@ pub struct AddressRules {
 }
 
 impl AddressRules {
-    /// Why `address` may not register.
+    /// Why `address` may not register. Where one of version 6 leads to one of version 4, that may not either.
     #[must_use]
     pub fn objection(&self, address: IpAddr) -> Option<&'static str> {
         let address = address.to_canonical();
+        let inner = embedded(address).and_then(|inner| self.never(inner));
+        inner.or_else(|| self.never(address)).or_else(|| {
+            let is_listed =
+                self.allowed.is_empty() || self.allowed.iter().any(|network| network.contains(address));
+            (!is_listed).then_some("is in no network of edge.api_allowed")
+        })
+    }
+
+    /// Why `address` may not register, whatever the list has.
+    fn never(&self, address: IpAddr) -> Option<&'static str> {
         let is_link_local = match address {
             IpAddr::V4(ip) => ip.is_link_local(),
             IpAddr::V6(ip) => ip.is_unicast_link_local(),
@@ -32,8 +42,6 @@ impl AddressRules {
             Some("is a link-local address")
         } else if address.is_loopback() && !self.allows_loopback {
             Some("is a loopback address, and the API does not listen on one")
-        } else if !self.allowed.is_empty() && !self.allowed.iter().any(|network| network.contains(address)) {
-            Some("is in no network of edge.api_allowed")
         } else {
             None
         }
@@ -56,6 +64,22 @@ impl AddressRules {
         }
         Some(address.to_canonical())
     }
+}
+
+/// The address of version 4 that one of version 6 stands for where networks translate: IPv4-compatible (RFC 4291,
+/// 2.5.5.1), NAT64 (RFC 6052), 6to4 (RFC 3056).
+fn embedded(address: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(address) = address else { return None };
+    if address.is_loopback() {
+        return None;
+    }
+    let bits = match address.segments() {
+        [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => [high, low],
+        [0x2002, high, low, ..] => [high, low],
+        _ => return None,
+    };
+    let [[a, b], [c, d]] = bits.map(u16::to_be_bytes);
+    Some(Ipv4Addr::new(a, b, c, d).into())
 }
 
 #[cfg(test)]
@@ -85,6 +109,11 @@ mod tests {
             ("224.0.0.1", [false, false, false]),
             ("ff02::1", [false, false, false]),
             ("255.255.255.255", [false, false, false]),
+            ("::127.0.0.1", [false, true, false]),
+            ("64:ff9b::127.0.0.1", [false, true, false]),
+            ("64:ff9b::169.254.169.254", [false, false, false]),
+            ("2002:a9fe:a9fe::1", [false, false, false]),
+            ("64:ff9b::192.0.2.1", [true, true, false]),
         ] {
             let parsed = address.parse().expect("an address");
             let may = [&open, &own, &listed].map(|rules| rules.objection(parsed).is_none());

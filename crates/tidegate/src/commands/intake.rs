@@ -4,6 +4,7 @@ mod plot;
 mod query;
 mod verify;
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -90,7 +91,7 @@ impl Tail {
         let mut at = end.saturating_sub(self.lines);
         while at < end {
             let page = self.ask(&agent, &at.to_string(), 0)?;
-            out.write_all(&page.lines)?;
+            out.write_all(shown(&page.lines).as_bytes())?;
             if page.next <= at {
                 break;
             }
@@ -102,7 +103,7 @@ impl Tail {
         }
         loop {
             let page = self.ask(&agent, &at.to_string(), WAIT)?;
-            out.write_all(&page.lines)?;
+            out.write_all(shown(&page.lines).as_bytes())?;
             out.flush()?;
             at = page.next;
         }
@@ -140,6 +141,24 @@ impl Tail {
     }
 }
 
+/// Lines of JSON with the control characters escaped that JSON may have as they are, and that move a terminal's cursor.
+fn shown(lines: &[u8]) -> Cow<'_, str> {
+    let text = String::from_utf8_lossy(lines);
+    let is_control = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_control) {
+        return text;
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_control(c) {
+            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped.into()
+}
+
 /// Why nothing more is printed.
 enum TailError {
     Output(io::Error),
@@ -155,5 +174,20 @@ impl TailError {
 impl From<io::Error> for TailError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_13_a_line_moves_no_cursor_and_stays_the_same_json() {
+        let line = "{\"name\":\"a\u{9b}2J\u{7f}\u{e9}\\u001b\"}\n";
+        let printed = shown(line.as_bytes());
+        assert_eq!(printed, "{\"name\":\"a\\u009b2J\\u007f\u{e9}\\u001b\"}\n");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&printed), value(line));
+        assert!(matches!(shown(b"{}\n"), Cow::Borrowed("{}\n")));
     }
 }
