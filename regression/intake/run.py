@@ -2,9 +2,10 @@
 """The metrics intake beside VictoriaMetrics, turn by turn (case.toml says what the rows are).
 
     regression/intake/run.py [--seconds 5] [--repeats 3] [--formats json,line,remote] [--batches 1,100,1000]
-                             [--connections 64,256] [--tidegate PROGRAM]
+                             [--connections 64,256] [--rows rates,query,recovery,latency,memory,kills]
+                             [--lines 20000000] [--recovery-mb 2000] [--fill-seconds 120] [--tidegate PROGRAM]
 
-What is not installed is left out, and said.
+What is not installed is left out, and said. The rows but for the rates are in log_rows.py.
 """
 
 import argparse
@@ -17,7 +18,10 @@ import shutil
 import statistics
 import struct
 import subprocess
+import sys
 import tempfile
+
+import log_rows
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -84,13 +88,13 @@ FORMATS = {
 }
 
 
-def tidegate(program, folder):
+def tidegate(program, folder, retain=2 << 30):
     port, file = SHARED.free_port(), folder / "tidegate.toml"
     file.write_text(
         f'data_dir = "{folder}/data"\nlog.level = "warn"\nmemory.snapshot = false\n'
         'http.listen = "127.0.0.1:0"\ngrpc.listen = "127.0.0.1:0"\nresp.listen = "127.0.0.1:0"\n'
         # The same bytes are sent all the time, and each time they are kept.
-        f'[intake]\nlisten = "127.0.0.1:{port}"\nrepeat_window = "0s"\nretain_bytes = "2 GiB"\n'
+        f'[intake]\nlisten = "127.0.0.1:{port}"\nrepeat_window = "0s"\nretain_bytes = {retain}\n'
     )
     return SHARED.Process("tidegate", [program, "serve", "--config", str(file)], port)
 
@@ -145,18 +149,25 @@ def main():
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--batches", default="1,100,1000")
     parser.add_argument("--connections", default="64,256")
+    parser.add_argument("--rows", default="rates,query,recovery,latency,memory,kills")
+    parser.add_argument("--lines", type=int, default=20_000_000, help="of the row query; at most 6 GB of them are kept")
+    parser.add_argument("--recovery-mb", type=int, default=2_000, help="of the row recovery, before it is compressed")
+    parser.add_argument("--fill-seconds", type=int, default=120, help="longest time to fill a log")
     parser.add_argument("--tidegate", default=str(ROOT / "target/release/tidegate"))
     arguments = parser.parse_args()
     if not os.path.exists(arguments.tidegate):
         subprocess.run(["cargo", "build", "--release", "--locked", "-p", "tidegate", "--manifest-path", str(ROOT / "Cargo.toml")], check=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "target") as name:
         folder = pathlib.Path(name)
-        running = [process for process in (tidegate(arguments.tidegate, folder), victoria_metrics(folder)) if process]
-        try:
-            rows(folder, running, arguments)
-        finally:
-            for process in reversed(running):
-                process.end()
+        wanted = arguments.rows.split(",")
+        if "rates" in wanted:
+            running = [process for process in (tidegate(arguments.tidegate, folder), victoria_metrics(folder)) if process]
+            try:
+                rows(folder, running, arguments)
+            finally:
+                for process in reversed(running):
+                    process.end()
+        log_rows.rows(wanted, folder, arguments, sys.modules[__name__])
 
 
 def rows(folder, subjects, arguments):

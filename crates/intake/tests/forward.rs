@@ -4,7 +4,9 @@
 mod support;
 
 use std::collections::HashSet;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -110,6 +112,71 @@ fn another_intake_has_by_otlp_the_lines_that_were_forwarded() {
         assert_eq!(sent[field], came[field], "{field}");
     }
     assert_eq!(came["tags"], json!({"host": "a", "client": "127.0.0.1"}));
+}
+
+/// A receiver whose messages are OpenTelemetry's own.
+struct OtlpReceiver {
+    child: Child,
+    printed: BufReader<ChildStdout>,
+    port: String,
+}
+
+impl OtlpReceiver {
+    fn start() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut command = Command::new(root.join("../../.venv/bin/python"));
+        command.arg(root.join("tests/receivers/otlp.py")).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the Python packages are there: run `make setup`");
+        let printed = BufReader::new(child.stdout.take().unwrap());
+        let mut receiver = Self { child, printed, port: String::new() };
+        receiver.port = receiver.line();
+        receiver
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.printed.read_line(&mut line).unwrap() > 0, "the receiver has ended");
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for OtlpReceiver {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn opentelemetrys_own_messages_have_what_was_forwarded() {
+    let mut receiver = OtlpReceiver::start();
+    let intake = support::start();
+    let metric = |name: &str, kind: &str, tags: Value| json!({"name": name, "value": 81.5, "type": kind, "tags": tags, "timestamp": 1_795_420_800_123_i64});
+    let metrics = [
+        metric("cpu.usage", "gauge", json!({"host": "a \"b\"", "zone": "\u{e9}"})),
+        metric("requests", "counter", json!({})),
+        metric("bytes", "counter", json!({"temporality": "delta"})),
+    ];
+    assert_eq!(intake.post("/metrics", json!({ "metrics": metrics }).to_string().as_bytes()).status, 200);
+    let endpoint = url(&format!("http://127.0.0.1:{}/v1/metrics", receiver.port));
+    let state = forward(&intake, Destination::Otlp, endpoint);
+    let printed = receiver.line();
+    let request: Value = serde_json::from_str(&printed).expect(&printed);
+    let point = |tags: &[(&str, &str)]| {
+        let tags = [tags, &[("client", "127.0.0.1")]].concat();
+        let attribute = |(name, value): &(&str, &str)| json!({"key": name, "value": {"stringValue": value}});
+        let attributes: Vec<Value> = tags.iter().map(attribute).collect();
+        json!({"timeUnixNano": "1795420800123000000", "asDouble": 81.5, "attributes": attributes})
+    };
+    let sum = |temporality: &str| json!({"dataPoints": [point(&[])], "aggregationTemporality": format!("AGGREGATION_TEMPORALITY_{temporality}"), "isMonotonic": true});
+    let gauge = json!({"dataPoints": [point(&[("host", "a \"b\""), ("zone", "\u{e9}")])]});
+    let expected = json!([
+        {"name": "cpu.usage", "gauge": gauge},
+        {"name": "requests", "sum": sum("CUMULATIVE")},
+        {"name": "bytes", "sum": sum("DELTA")},
+    ]);
+    assert_eq!(request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"], expected, "{printed}");
+    eventually("they are delivered", || (count(&state, "delivered") == 3).then_some(()));
 }
 
 #[test]

@@ -11,5 +11,6 @@ mod groups;
 mod kill;
 mod packing;
 mod parts;
+mod power;
 mod retention;
 mod support;
