@@ -1,6 +1,6 @@
 //! Whose request it is: the peer, or what trusted proxies in front of it say (fault 48).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::HeaderMap;
 
@@ -11,10 +11,16 @@ pub(crate) fn client_address(fields: &HeaderMap, peer: IpAddr, trusted_hops: usi
         let back = trusted_hops.checked_sub(1)?;
         let lines = fields.get_all("x-forwarded-for").into_iter().rev();
         let mut entries = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
-        let entry = std::str::from_utf8(entries.nth(back)?).ok()?;
-        entry.trim().parse::<IpAddr>().ok()
+        address(entries.nth(back)?.trim_ascii())
     };
     forwarded().unwrap_or(peer).to_canonical()
+}
+
+/// An address as proxies write it: alone, in brackets, or with a port.
+fn address(entry: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(entry).ok()?;
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
 }
 
 /// The address as limits count it: one of version 6 by its network of 64 bits, which one client owns.
@@ -46,6 +52,11 @@ mod tests {
             (&["6.6.6.6,"], 1, "10.0.0.1"),
             (&["6.6.6.6, ::ffff:192.0.2.7"], 1, "192.0.2.7"),
             (&["2001:db8::1"], 1, "2001:db8::1"),
+            // With the client's port, as some proxies write it: its clients are not all one.
+            (&["6.6.6.6, 192.0.2.7:4711"], 1, "192.0.2.7"),
+            (&["[2001:db8::1]:4711"], 1, "2001:db8::1"),
+            (&["[2001:db8::1]"], 1, "2001:db8::1"),
+            (&["192.0.2.7:x"], 1, "10.0.0.1"),
         ] {
             let mut fields = HeaderMap::new();
             for line in lines {

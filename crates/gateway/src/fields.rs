@@ -6,6 +6,7 @@
 //! | `Connection` and what it names, `Keep-Alive`, `Proxy-*`, `TE` but trailers, `Transfer-Encoding`, `Upgrade` | removed |
 //! | `Trailer` | stays where the body has no stated length, so that there can be trailers |
 //! | `Forwarded`, `X-Real-IP` | removed |
+//! | any other `X-Forwarded-` | removed, unless a proxy in front is trusted |
 //! | `X-Forwarded-For` | the client's chain if a proxy in front is trusted, then the peer's address |
 //! | `X-Forwarded-Proto`, `X-Forwarded-Host` | set, unless a trusted proxy in front has |
 //! | `X-Request-Id` | kept from a trusted proxy, or made |
@@ -24,6 +25,7 @@ use crate::config::FieldEdits;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const FORWARDED_ANY: &str = "x-forwarded-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -54,11 +56,11 @@ pub(crate) fn is_of_the_connection(name: &HeaderName) -> bool {
     *name == header::CONNECTION || *name == header::CONTENT_LENGTH || HOP_BY_HOP.contains(name)
 }
 
-/// Whether only a proxy may state a field of this name.
+/// Whether only a proxy may state a field of this name. Of those that begin with `X-Forwarded-` there are many that
+/// servers believe: `-Port`, `-Prefix`, `-Server`, `-Ssl`, ...
 fn is_of_the_proxy(name: &str) -> bool {
-    [header::FORWARDED, REAL_IP, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID]
-        .iter()
-        .any(|known| known == name)
+    name.starts_with(FORWARDED_ANY)
+        || [header::FORWARDED, REAL_IP, REQUEST_ID].iter().any(|known| known == name)
 }
 
 /// Takes off fields that a server which writes underscores for dashes, as CGI does, would take for those that
@@ -177,14 +179,13 @@ pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
     strip_hop_by_hop(fields);
     strip_lookalikes(fields, about.edits);
     join_cookies(fields);
-    if fields.keys().any(|name| is_of_the_proxy(name.as_str())) {
-        fields.remove(header::FORWARDED);
-        fields.remove(REAL_IP);
-        if !about.is_trusted {
-            for name in [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID] {
-                fields.remove(name);
-            }
-        }
+    let is_dropped = |name: &&HeaderName| {
+        let is_kept = about.is_trusted && **name != header::FORWARDED && **name != REAL_IP;
+        is_of_the_proxy(name.as_str()) && !is_kept
+    };
+    let dropped: Vec<HeaderName> = fields.keys().filter(is_dropped).cloned().collect();
+    for name in dropped {
+        fields.remove(name);
     }
     fields.reserve(ADDED);
     fields.append(FORWARDED_FOR, value(about.peer.ip().to_canonical().to_string()));
@@ -291,6 +292,8 @@ mod tests {
             ("x-forwarded-for", "6.6.6.6"),
             ("x-forwarded-proto", "https"),
             ("x-forwarded-host", "bank"),
+            ("x-forwarded-prefix", "/evil"),
+            ("x_forwarded_port", "6"),
             ("x-real-ip", "6.6.6.6"),
             ("forwarded", "for=6.6.6.6"),
             ("x-request-id", "mine"),
@@ -308,7 +311,9 @@ mod tests {
         assert_eq!(from_client["x-forwarded-proto"], "http");
         assert_eq!(from_client["x-forwarded-host"], "a");
         assert_eq!(from_client["x-request-id"], "00000000000000000000000000000001");
-        assert!(!from_client.contains_key("x-real-ip") && !from_client.contains_key("forwarded"));
+        for name in ["x-real-ip", "forwarded", "x-forwarded-prefix"] {
+            assert!(!from_client.contains_key(name), "{name}");
+        }
         let underscored: Vec<&str> =
             from_client.keys().map(HeaderName::as_str).filter(|name| name.contains('_')).collect();
         assert_eq!((underscored, &from_client["x-user"]), (vec!["x_mine"], &value("nobody".to_owned())));
@@ -317,8 +322,8 @@ mod tests {
         let chain: Vec<&HeaderValue> = from_proxy.get_all("x-forwarded-for").iter().collect();
         assert_eq!(chain, ["6.6.6.6", "10.0.0.1"]);
         assert_eq!(
-            (&from_proxy["x-forwarded-proto"], &from_proxy["x-request-id"]),
-            (&value("https".to_owned()), &value("mine".to_owned()))
+            ["x-forwarded-proto", "x-request-id", "x-forwarded-prefix"].map(|name| &from_proxy[name]),
+            ["https", "mine", "/evil"]
         );
         assert_eq!(from_proxy["via"], "1.1 tidegate");
     }

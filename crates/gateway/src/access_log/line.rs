@@ -118,7 +118,8 @@ fn target(record: &Record) -> String {
 fn field(value: &Option<HeaderValue>) -> String {
     let bytes = value.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_FIELD_BYTES)]);
-    text.into_owned()
+    // JSON has these as they are, and a terminal that shows the log would obey them.
+    text.replace(|c: char| c.is_control() && !c.is_ascii(), "\u{fffd}")
 }
 
 fn cut(text: &str, most: usize) -> &str {
@@ -156,5 +157,7 @@ mod tests {
         escaped("a\"b\\c\r\nd\u{7f}\u{e9}", &mut line);
         assert_eq!(line, "a\\x22b\\x5Cc\\x0D\\x0Ad\\x7F\\xC3\\xA9");
         assert_eq!(cut("a\u{e9}b", 2), "a");
+        let hostile = HeaderValue::from_bytes("a\u{9b}2J\tb\u{e9}".as_bytes()).unwrap();
+        assert_eq!(field(&Some(hostile)), "a\u{fffd}2J\tb\u{e9}");
     }
 }

@@ -1,7 +1,7 @@
 //! The servers of an upstream: where they are, and what is spoken with them.
 
 use std::io::Read;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use http::Uri;
 use serde_json::Value;
@@ -99,23 +99,25 @@ fn target(url: &str) -> Option<(Target, bool)> {
     if !path_is_empty || authority.as_str().contains('@') {
         return None;
     }
-    let port = match (authority.port_u16(), authority.as_str().ends_with(':')) {
-        (Some(port), _) => port,
-        (None, false) if authority.port().is_none() => {
-            if is_tls {
-                443
-            } else {
-                80
-            }
-        }
-        _ => return None,
-    };
     let host = authority.host();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let host = match bare.parse::<IpAddr>() {
-        Ok(address) => Host::Address(address),
-        Err(_) if bare.is_empty() || port == 0 => return None,
-        Err(_) => Host::Name(bare.to_ascii_lowercase().into()),
+    // What is no number of a port, or too large for one, is no port at all to `authority`.
+    let port: u16 = match authority.as_str().strip_prefix(host)? {
+        "" if is_tls => 443,
+        "" => 80,
+        port => {
+            let digits = port.strip_prefix(':').filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+            digits?.parse().ok()?
+        }
+    };
+    if host.is_empty() || port == 0 {
+        return None;
+    }
+    let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => Host::Address(address.parse::<Ipv6Addr>().ok()?.into()),
+        None => match host.parse::<IpAddr>() {
+            Ok(address) => Host::Address(address),
+            Err(_) => Host::Name(host.to_ascii_lowercase().into()),
+        },
     };
     Some((Target { host, port }, is_tls))
 }

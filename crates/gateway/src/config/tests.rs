@@ -85,6 +85,29 @@ fn servers_without_a_file_are_urls() {
     let config = GatewayConfig::reverse_proxy(&["http://127.0.0.1:3000".to_owned(), "b.example".to_owned()]);
     let config = config.expect("good servers");
     assert_eq!(config.upstreams[0].servers[1].backend.target.to_string(), "b.example:80");
-    assert!(GatewayConfig::reverse_proxy(&["ftp://a".to_owned()]).is_err());
+    for bad in [
+        "ftp://a",
+        "http://a:99999",
+        "http://a:0",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:99999",
+        "http://a:+80",
+        "http://a:",
+        "http://[fe80::1%25eth0]:80",
+        "http://[127.0.0.1]:80",
+        "http://a@b:80",
+        "http://a:80/path",
+    ] {
+        assert!(GatewayConfig::reverse_proxy(&[bad.to_owned()]).is_err(), "{bad}");
+    }
+    for (good, expected) in [
+        ("https://a", "a:443"),
+        ("http://A:080/", "a:80"),
+        ("[::1]:65535", "[::1]:65535"),
+        ("https://[::1]", "[::1]:443"),
+    ] {
+        let config = GatewayConfig::reverse_proxy(&[good.to_owned()]).expect(good);
+        assert_eq!(config.upstreams[0].servers[0].backend.target.to_string(), expected);
+    }
     assert!(GatewayConfig::reverse_proxy(&[]).is_err());
 }
