@@ -64,6 +64,8 @@ pub(crate) struct Direct {
     reader: ResponseReader,
     /// Another request may follow: no reply is under way.
     is_free: bool,
+    /// A reply came to half of a request: the other half will not follow, and nothing else may in its place.
+    is_half_sent: bool,
     /// The last read was full.
     is_bulk: bool,
     /// What came of the reply under way and was not passed on.
@@ -86,7 +88,8 @@ impl Direct {
     pub(crate) fn new(stream: TcpStream, peer: IpAddr) -> Self {
         let limits = Limits { max_head: MAX_HEAD_BYTES, max_body: u64::MAX };
         let (reader, arrived) = (ResponseReader::new(limits), Arrived::default());
-        Self { stream, peer, reader, is_free: true, is_bulk: false, arrived, is_whole: false }
+        let (is_free, is_half_sent, is_bulk, is_whole) = (true, false, false, false);
+        Self { stream, peer, reader, is_free, is_half_sent, is_bulk, arrived, is_whole }
     }
 
     /// The connection, for hyper.
@@ -104,7 +107,7 @@ impl Direct {
                 read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             }
         };
-        self.is_free && is_silent()
+        self.is_free && !self.is_half_sent && is_silent()
     }
 
     /// Sends the bytes of a request and waits for the head of its reply; `to_head` if it is one to HEAD.
@@ -138,8 +141,7 @@ impl Direct {
             Poll::Ready(Ok(()))
         })
         .await?;
-        // A reply to half of a request: the other half will not follow.
-        self.is_free &= request.is_empty();
+        self.is_half_sent = !request.is_empty();
         self.arrived.head.take().and_then(|head| read_head(&head)).ok_or(Broken::Fields)
     }
 
@@ -315,4 +317,37 @@ fn read_trailers(bytes: &[u8]) -> Option<HeaderMap> {
         ))
     };
     fields.iter().map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn fault_62_a_connection_with_half_a_request_on_it_gets_no_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, address) = listener.accept().unwrap();
+        // It answers without reading all that comes, and its reply ends later than its head.
+        let answering = std::thread::spawn(move || {
+            peer.read_exact(&mut [0]).unwrap();
+            peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no").unwrap();
+            peer
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            server.set_nonblocking(true).unwrap();
+            let mut direct = Direct::new(TcpStream::from_std(server).unwrap(), address.ip());
+            direct.send(vec![b'x'; 64 << 20], false).await.unwrap();
+            let mut peer = answering.join().unwrap();
+            peer.write_all(b"k").unwrap();
+            while let Some(frame) = poll_fn(|cx| direct.poll_frame(cx)).await {
+                frame.unwrap();
+            }
+            assert!(direct.is_at_end() && !direct.is_free());
+        });
+    }
 }
