@@ -57,6 +57,10 @@ pub(super) async fn begin(
         return Ok(Json(local(guard, &uri, &headers)?).into_response());
     }
     let credential = given.and_then(|secret| tokens.find(secret)).ok_or(Denial::Unknown)?.clone();
+    // A session of any other token is good for nothing, and would only make one that is end sooner.
+    if !credential.may(Scope::Read) && !credential.may(Scope::Configure) {
+        return Err(Denial::Scope(Scope::Read).into());
+    }
     let mut secret = [0; SECRET_BYTES];
     let filled = getrandom(&mut secret, GetRandomFlags::empty());
     if filled != Ok(SECRET_BYTES) {

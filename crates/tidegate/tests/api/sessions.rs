@@ -112,7 +112,11 @@ fn without_tokens_there_is_nothing_to_begin_a_session_of() {
         assert_eq!((who.status, &who.body["name"]), (200, &json!("local")), "{method}");
         assert!(!who.headers.contains_key("set-cookie"));
     }
-    let guarded = guarded(vec![token("operator", &[Scope::Configure])]);
+    let scopes = [Scope::Decide, Scope::Refund, Scope::Ingest];
+    let guarded = guarded(vec![token("operator", &[Scope::Configure]), token("application", &scopes)]);
+    let bearer = format!("Bearer {}", secret("application"));
+    let refused = guarded.send("POST", "/v1/session", &[("authorization", &bearer)], None);
+    assert_eq!((refused.status, refused.header("set-cookie")), (403, ""), "it would be good for nothing");
     for bearer in ["", "Bearer ", "Bearer nothing-that-is-known"] {
         let refused = guarded.send("POST", "/v1/session", &[("authorization", bearer)], None);
         assert_eq!((refused.status, refused.header("set-cookie")), (401, ""));
