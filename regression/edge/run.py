@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The TCP edge against nginx, HAProxy and Envoy, turn by turn (case.toml says what the rows are).
 
-    regression/edge/run.py [--seconds 3] [--repeats 3] [--rows requests,connections,bulk,idle,placement] [--tidegate PROGRAM]
+    regression/edge/run.py [--seconds 3] [--repeats 3] [--tidegate PROGRAM]
+        [--rows requests,connections,bulk,idle,placement,pairs,distance,takeover,convergence]
 
 What is not installed is left out, and said. Each proxy has the cores that are there, the server one worker more.
 """
@@ -15,6 +16,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -181,11 +183,37 @@ def placement():
     subprocess.run([*cargo, "--manifest-path", str(ROOT / "Cargo.toml")], check=True)
 
 
+def script(name, *arguments):
+    """A row that is a program of its own."""
+    sys.stdout.flush()
+    if subprocess.run([sys.executable, str(HERE / name), *arguments]).returncode:
+        print(f"{name}: not as expected", flush=True)
+
+
+def alone(rows, arguments):
+    """The rows that have no peers."""
+    program = ("--tidegate", arguments.tidegate)
+    if "placement" in rows:
+        placement()
+    if "pairs" in rows:
+        print("\npairs of connections in one process, and in two that share the port")
+        script("pairs.py", *program)
+    if "distance" in rows:
+        print(f"\nthrough the edge at 200 ms, {arguments.seconds} s each")
+        script("distance.py", "--seconds", str(arguments.seconds), *program)
+    if "takeover" in rows:
+        print("\none process in the place of another, under load")
+        script("takeover.py", *program)
+    if "convergence" in rows:
+        print("\nthree edges on one PostgreSQL")
+        script("convergence.py", "--repeats", str(arguments.repeats), *program)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=int(os.environ.get("SECONDS_EACH", "3")))
     parser.add_argument("--repeats", type=int, default=int(os.environ.get("REPEATS", "3")))
-    parser.add_argument("--rows", default="requests,connections,bulk,idle,placement")
+    parser.add_argument("--rows", default="requests,connections,bulk,idle,placement,pairs,distance,takeover,convergence")
     parser.add_argument("--tidegate", default=str(ROOT / "target/release/tidegate"))
     arguments = parser.parse_args()
     if not os.path.exists(arguments.tidegate):
@@ -228,11 +256,10 @@ def main():
                 row("bulk, by streams", ("GB/s", "CPU s/GB"), subjects, [1, 8], arguments, bulk)
             if "idle" in rows:
                 idle(subjects)
-            if "placement" in rows:
-                placement()
         finally:
             for process in reversed(running):
                 process.end()
+    alone(rows, arguments)
 
 
 if __name__ == "__main__":

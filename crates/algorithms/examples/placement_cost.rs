@@ -33,6 +33,7 @@ fn nanos(count: usize, zones: usize) -> f64 {
             )),
             region: Some(Region(u16::try_from(index % zones).unwrap_or(0))),
         },
+        measured: None,
         priority: 0,
         soft_limit: 100,
         hard_limit: 150,

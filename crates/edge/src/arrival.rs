@@ -171,6 +171,7 @@ impl Arrived<'_> {
         let went = |(Reached { placed, .. }, _): &(Reached, _)| Went {
             backend: Arc::clone(&placed.backend.config.name),
             tier: placed.tier,
+            is_measured: placed.is_measured,
             score: placed.score,
             is_affine: placed.is_affine,
         };
@@ -259,10 +260,11 @@ impl Arrived<'_> {
                 Err(Unplaced::None) => return Err(Refusal::NoBackend),
             };
             *attempts += 1;
-            match edge.resolver().connect(placed.place.backend().target(), left).await {
-                Ok(stream) => {
+            match edge.resolver().connect_timed(placed.place.backend().target(), left).await {
+                Ok((stream, round_trip)) => {
                     let took = monotonic() - began;
                     let known = &placed.backend.known;
+                    known.measured(round_trip, edge.tick());
                     known.reached(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), edge.tick());
                     known.stats.connected(took);
                     if let Some(client) = affine {

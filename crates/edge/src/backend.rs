@@ -1,9 +1,11 @@
 //! A backend in force: how it is configured now, and what is known of it however it is configured.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tidegate_algorithms::balance::eligibility::{EjectionSettings, may_eject};
 use tidegate_algorithms::balance::region::Load;
+use tidegate_algorithms::balance::round_trip::RoundTrip;
 use tidegate_algorithms::balance::slow_start;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::backend::{Backend, BackendSettings, Target};
@@ -24,6 +26,7 @@ pub(crate) struct EdgeBackend {
 pub(crate) struct Known {
     pub(crate) backend: Arc<Backend>,
     pub(crate) stats: BackendStats,
+    round_trip: Mutex<RoundTrip>,
     /// Told when checks find it down, to sessions that end then.
     pub(crate) down: Notify,
 }
@@ -60,8 +63,20 @@ impl Known {
     fn new(target: &Target, now: Tick) -> Self {
         // Weight and limit are the edge's configuration, which changes while this stays.
         let settings = BackendSettings { target: target.clone(), weight: 1, hard_limit: u32::MAX };
-        let (stats, down) = (BackendStats::default(), Notify::new());
-        Self { backend: Arc::new(Backend::new(settings, now)), stats, down }
+        let (stats, round_trip, down) = (BackendStats::default(), Mutex::default(), Notify::new());
+        Self { backend: Arc::new(Backend::new(settings, now)), stats, round_trip, down }
+    }
+
+    /// Takes note of how long a connection to it took to be made.
+    pub(crate) fn measured(&self, took: Duration, now: Tick) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        // Plain values: whatever a panicking holder left there is whole.
+        self.round_trip.lock().unwrap_or_else(PoisonError::into_inner).observe(nanos, now);
+    }
+
+    /// The round trip to it in nanoseconds, if it is known.
+    pub(crate) fn round_trip(&self, now: Tick) -> Option<f64> {
+        self.round_trip.lock().unwrap_or_else(PoisonError::into_inner).nanos(now)
     }
 
     /// Takes note that it could not be reached; `ejected` of `count` like it are out already. True if that has

@@ -1,8 +1,9 @@
 //! Active health checks: a task for each backend, at jittered intervals.
 //!
 //! A check is a connection, a request for a path that must be answered with 2xx, or the first step of a TLS
-//! handshake. What it says goes through rise and fall ([`tidegate_algorithms::balance::eligibility`]). Verdicts are
-//! this node's and last as long as the process: they are no part of the configuration.
+//! handshake. It also measures the round trip to the backend. What it says goes through rise and fall
+//! ([`tidegate_algorithms::balance::eligibility`]). Verdicts are this node's and last as long as the process: they are
+//! no part of the configuration.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -48,7 +49,7 @@ async fn check_once(
 ) -> Option<Duration> {
     let backend = backend.upgrade()?;
     let check = backend.config.check.clone()?;
-    let asking = passes(&check, &backend.config.target, resolver);
+    let asking = passes(&check, &backend, resolver, clock);
     let passed = matches!(timeout(check.timeout, asking).await, Ok(Ok(true)));
     let (known, name) = (&backend.known, &backend.config.name);
     if known.backend.checked(passed, check.thresholds, clock.tick()) {
@@ -63,8 +64,15 @@ async fn check_once(
     Some(check.interval)
 }
 
-async fn passes(check: &CheckConfig, target: &Target, resolver: &Resolver) -> io::Result<bool> {
-    let mut stream = resolver.connect(target, check.timeout).await?;
+async fn passes(
+    check: &CheckConfig,
+    backend: &EdgeBackend,
+    resolver: &Resolver,
+    clock: &Clock,
+) -> io::Result<bool> {
+    let target = &backend.config.target;
+    let (mut stream, round_trip) = resolver.connect_timed(target, check.timeout).await?;
+    backend.known.measured(round_trip, clock.tick());
     match &check.probe {
         Probe::Tcp => Ok(true),
         Probe::Http(path) => answers(&mut stream, target, path).await,

@@ -44,6 +44,8 @@ pub struct Went {
     pub backend: Arc<str>,
     /// How far it is.
     pub tier: Tier,
+    /// Whether that was measured.
+    pub is_measured: bool,
     /// Its score then.
     pub score: f64,
     /// Whether the client was there before.
@@ -69,6 +71,7 @@ impl PlacementDecision {
             Ok(went) => {
                 json["backend"] = json!(&*went.backend);
                 json["tier"] = json!(went.tier.word());
+                json["tier_by"] = json!(tier_by(went.is_measured));
                 json["score"] = json!(rounded(went.score));
                 json["affine"] = json!(went.is_affine);
             }
@@ -76,6 +79,11 @@ impl PlacementDecision {
         }
         json
     }
+}
+
+/// What a tier is known by.
+pub(crate) fn tier_by(is_measured: bool) -> &'static str {
+    if is_measured { "round_trip" } else { "place" }
 }
 
 /// A score with as many digits as people read.

@@ -224,12 +224,13 @@ impl NameServer {
         let mut is_known = false;
         let mut ranked: Vec<(u16, f64, Record)> = Vec::new();
         for pool in site.pools().into_iter().filter(|pool| is_pool(pool)) {
-            let is_panic = pool.is_panic(now);
-            for (index, backend) in pool.backends().iter().enumerate().filter(|(_, it)| is_named(it)) {
+            let (is_panic, layout) = (pool.is_panic(now), pool.layout(now));
+            let backends = pool.backends().iter().zip(layout.members());
+            for (backend, member) in backends.filter(|(backend, _)| is_named(backend)) {
                 is_known = true;
-                let load = backend.load(is_panic, now).filter(|_| backend.is_open());
-                let (Some(load), Some(member)) = (load, pool.layout().member(index)) else { continue };
+                let Some(load) = backend.load(is_panic, now).filter(|_| backend.is_open()) else { continue };
                 let Host::Address(address) = backend.config.target.host else { continue };
+                // Who asks goes there itself: the round trip from here is not theirs.
                 let tier = Tier::of(from, member.location, site.node);
                 let Some(score) = member.score(tier, load, Spill::AtHard) else { continue };
                 let address = address.to_canonical();

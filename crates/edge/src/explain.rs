@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use thiserror::Error;
-use tidegate_algorithms::balance::region::{Location, Tier, Unplaced};
+use tidegate_algorithms::balance::region::{Member, Tier, Unplaced};
 use tidegate_algorithms::time::Tick;
 
 use crate::backend::EdgeBackend;
 use crate::config::Affinity;
-use crate::decisions::{named, rounded};
+use crate::decisions::{named, rounded, tier_by};
 use crate::pool::{Origin, Pool};
 use crate::service::EdgeListener;
 
@@ -86,12 +86,11 @@ pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<V
 /// Every backend, those that may be chosen first, by priority and score.
 fn scores(pool: &Pool, origin: Origin<'_>, is_panic: bool, now: Tick) -> Vec<Value> {
     let mut rows: Vec<(u16, Option<f64>, Value)> = Vec::new();
-    for (index, backend) in pool.backends().iter().enumerate() {
-        let Some(member) = pool.layout().member(index) else { continue };
-        let tier = Tier::of(origin.location, member.location, origin.node);
+    for (backend, member) in pool.backends().iter().zip(pool.layout(now).members()) {
+        let tier = member.tier(origin.location, origin.node);
         let load = backend.load(is_panic, now).filter(|_| backend.is_open());
         let score = load.and_then(|load| member.score(tier, load, origin.spill));
-        let mut row = row(backend, tier, member.location, now);
+        let mut row = row(backend, tier, member, now);
         row["score"] = json!(score.map(rounded));
         if score.is_none() {
             row["excluded"] = json!(excluded(backend, now));
@@ -112,20 +111,23 @@ fn score_order(one: &Option<f64>, other: &Option<f64>) -> std::cmp::Ordering {
     one.is_none().cmp(&other.is_none())
 }
 
-fn row(backend: &EdgeBackend, tier: Tier, location: Location, now: Tick) -> Value {
+fn row(backend: &EdgeBackend, tier: Tier, member: &Member, now: Tick) -> Value {
     let (config, status) = (&backend.config, backend.known.backend.status(now));
+    let round_trip = backend.known.round_trip(now);
     json!({
         "backend": &*config.name,
         "address": config.target.to_string(),
-        "country": location.country.map(|country| country.to_string()),
+        "country": member.location.country.map(|country| country.to_string()),
         "region": config.region.as_deref(),
         "tier": tier.word(),
+        "tier_by": tier_by(member.measured.is_some()),
         "priority": config.priority,
         "connections": status.in_flight,
         "soft_limit": config.soft_limit,
         "hard_limit": config.hard_limit,
         "weight": config.weight,
         "connect_ms": rounded(status.latency / 1e6),
+        "round_trip_ms": round_trip.map(|nanos| rounded(nanos / 1e6)),
     })
 }
 

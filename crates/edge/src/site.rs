@@ -57,7 +57,8 @@ impl Site {
                 let region = backend.config.region.as_ref().map(|name| regions.number(name));
                 Location { country: backend.config.country, region }
             };
-            let pool = Pool::new(Arc::clone(&app), backends, Arc::clone(troubles), location);
+            let (app_name, troubles) = (Arc::clone(&app), Arc::clone(troubles));
+            let pool = Pool::new(app_name, backends, troubles, location, config.round_trip_tiers);
             pools.insert(app, Arc::new(pool));
         }
         (Self { regions, node, geography, pools }, fresh)

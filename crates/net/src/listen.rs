@@ -4,7 +4,8 @@
 //! of their addresses, so that cores share no accept queue and no lock. Because such a group can
 //! also be joined by a second process by mistake, binding first makes sure that nobody listens on
 //! the port; [`ListenConfig::share_port`] waives that, which is how a new version starts beside
-//! the old one (upgrade under load: start the new process, then send SIGTERM to the old one).
+//! the old one (upgrade under load: start the new process, then send SIGTERM to the old one). Sockets
+//! for datagrams share a port only if all of them were bound to ([`bind_datagrams`]).
 //!
 //! Socket options are set on the listener: Linux copies them to each accepted connection, which
 //! saves four system calls per connection. A peer that vanished without a word is noticed by
@@ -14,7 +15,7 @@
 //! Deliberately absent: Unix sockets, and any reading of configuration files.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -203,6 +204,21 @@ impl Listeners {
     }
 }
 
+/// A socket for datagrams that does not block. With `share_port` other processes of the same user that say so too may
+/// bind it beside this one; the kernel spreads datagrams over them by their senders.
+///
+/// # Errors
+/// When it cannot be bound.
+pub fn bind_datagrams(address: SocketAddr, share_port: bool) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_port(share_port)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
 fn socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -249,6 +265,18 @@ mod tests {
         assert!(error.to_string().contains("in use"));
         again.share_port = true;
         assert_eq!(Listeners::bind(&again).unwrap().address(), first.address());
+    }
+
+    #[test]
+    fn datagrams_share_a_port_only_on_purpose() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let shared = bind_datagrams(any, true).unwrap();
+        let address = shared.local_addr().unwrap();
+        assert_eq!(bind_datagrams(address, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind_datagrams(address, true).unwrap().local_addr().unwrap(), address);
+        let own = bind_datagrams(any, false).unwrap();
+        let error = bind_datagrams(own.local_addr().unwrap(), true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]

@@ -60,16 +60,29 @@ impl Resolver {
     /// # Errors
     /// When it has no address, none of them answers, or the time is over.
     pub async fn connect(&self, target: &Target, deadline: Duration) -> io::Result<TcpStream> {
+        self.connect_timed(target, deadline).await.map(|(stream, _)| stream)
+    }
+
+    /// As [`Resolver::connect`], with how long the connection that succeeded took: a round trip, without the look-up
+    /// of a name and the addresses that did not answer.
+    ///
+    /// # Errors
+    /// As [`Resolver::connect`].
+    pub async fn connect_timed(
+        &self,
+        target: &Target,
+        deadline: Duration,
+    ) -> io::Result<(TcpStream, Duration)> {
         let connecting = async {
-            let stream = match &target.host {
-                Host::Address(ip) => TcpStream::connect(SocketAddr::new(*ip, target.port)).await?,
+            let (stream, took) = match &target.host {
+                Host::Address(ip) => timed(SocketAddr::new(*ip, target.port)).await?,
                 Host::Name(name) => first(&self.addresses(name).await?, target.port).await?,
             };
             stream.set_nodelay(true)?;
             let socket = SockRef::from(&stream);
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
             socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
-            Ok(stream)
+            Ok((stream, took))
         };
         timeout(deadline, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
@@ -135,17 +148,24 @@ fn alternated(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     }
 }
 
-type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send>>;
 
-/// The first connection that any of `addresses` gives.
-async fn first(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
+/// A connection, and how long it took.
+async fn timed(address: SocketAddr) -> io::Result<(TcpStream, Duration)> {
+    let began = Instant::now();
+    let stream = TcpStream::connect(address).await?;
+    Ok((stream, began.elapsed()))
+}
+
+/// The first connection that any of `addresses` gives, and how long it took.
+async fn first(addresses: &[IpAddr], port: u16) -> io::Result<(TcpStream, Duration)> {
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "there is no address to connect to");
     let mut next = addresses.iter();
     loop {
         let more = match next.next() {
             Some(ip) => {
-                attempts.push(Box::pin(TcpStream::connect(SocketAddr::new(*ip, port))));
+                attempts.push(Box::pin(timed(SocketAddr::new(*ip, port))));
                 true
             }
             None => false,
@@ -157,7 +177,7 @@ async fn first(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
             let mut index = 0;
             while index < attempts.len() {
                 match attempts[index].as_mut().poll(cx) {
-                    Poll::Ready(Ok(stream)) => return Poll::Ready(Some(stream)),
+                    Poll::Ready(Ok(connected)) => return Poll::Ready(Some(connected)),
                     Poll::Ready(Err(error)) => {
                         last = error;
                         drop(attempts.swap_remove(index));
@@ -169,8 +189,8 @@ async fn first(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
         });
         let connected =
             if more { timeout_at(Instant::now() + STAGGER, any).await.unwrap_or(None) } else { any.await };
-        if let Some(stream) = connected {
-            return Ok(stream);
+        if let Some(connected) = connected {
+            return Ok(connected);
         }
     }
 }

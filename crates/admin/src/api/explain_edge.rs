@@ -23,7 +23,7 @@ use super::explain::answer;
     ),
     responses(
         (status = 200, description = "What would happen.", body = Object,
-            example = json!({"client": "127.1.0.1", "country": "BR", "region": "sa", "known_by": "network", "app": "default", "backends": [{"backend": "rio", "tier": "country", "score": 0.0, "connections": 0, "hard_limit": 150}], "next": "rio", "why": "it has the lowest score"})),
+            example = json!({"client": "127.1.0.1", "country": "BR", "region": "sa", "known_by": "network", "app": "default", "backends": [{"backend": "rio", "tier": "country", "tier_by": "place", "score": 0.0, "connections": 0, "hard_limit": 150, "round_trip_ms": 31.4}], "next": "rio", "why": "it has the lowest score"})),
         Problems,
     )
 )]
@@ -39,7 +39,7 @@ pub(super) async fn explain_edge(
     get, path = "/v1/edge/decisions", tag = "edge",
     responses(
         (status = 200, description = "The last placements.", body = Object,
-            example = json!({"decisions": [{"at_unix_ms": 1, "listener": "127.0.0.1:8080", "app": "default", "client": "127.1.0.1", "country": "BR", "region": "sa", "known_by": "network", "attempts": 1, "backend": "rio", "tier": "country", "score": 0.0, "affine": false}]})),
+            example = json!({"decisions": [{"at_unix_ms": 1, "listener": "127.0.0.1:8080", "app": "default", "client": "127.1.0.1", "country": "BR", "region": "sa", "known_by": "network", "attempts": 1, "backend": "rio", "tier": "country", "tier_by": "place", "score": 0.0, "affine": false}]})),
         Problems,
     )
 )]

@@ -4,7 +4,7 @@
 //!   backends --> may be used at all: health, ejection, drain     (eligibility)
 //!            --> how much of its weight counts: slow start       (slow_start)
 //!            --> one of them: round_robin, least, p2c, ring,     (the policy)
-//!                             region
+//!                             region, by place or by round_trip
 //!   after a failure: may it be tried again?                      (budget)
 //! ```
 //!
@@ -20,6 +20,7 @@ pub mod eligibility;
 pub mod ewma;
 pub mod region;
 pub mod ring;
+pub mod round_trip;
 pub mod slow_start;
 
 use crate::random::Random;

@@ -9,7 +9,9 @@
 //!   tier 3   anywhere else
 //! ```
 //!
-//! Backends of equal location and priority form a zone, so that a tier is found once for all of them:
+//! A backend whose round trip was measured is of the tier that [`super::round_trip`] says, whatever the places are.
+//!
+//! Backends of equal location, priority and measured tier form a zone, so that a tier is found once for all of them:
 //!
 //! ```text
 //!   priority 0 ──> tier 0: zones ──> members │ best score below 100? done, for no later tier can beat it
@@ -136,6 +138,8 @@ impl Spill {
 pub struct Member {
     /// Where it is.
     pub location: Location,
+    /// How far it is by measurement, which then counts in place of where it is.
+    pub measured: Option<Tier>,
     /// Backends of a higher number are used when none of a lower one has room.
     pub priority: u16,
     /// Connections that it is meant to have; 0 counts as 1.
@@ -148,6 +152,12 @@ pub struct Member {
 }
 
 impl Member {
+    /// How far it is from `client`, asked at a node in the region `node`.
+    #[must_use]
+    pub fn tier(&self, client: Location, node: Option<Region>) -> Tier {
+        self.measured.unwrap_or_else(|| Tier::of(client, self.location, node))
+    }
+
     /// What a connection adds to its score, the tier aside.
     fn cost(&self) -> f64 {
         1.0 / (f64::from(self.soft_limit.max(1)) * f64::from(self.weight.max(1)))
@@ -182,6 +192,8 @@ pub struct Chosen {
     pub index: usize,
     /// How far it is.
     pub tier: Tier,
+    /// Whether that was measured.
+    pub is_measured: bool,
     /// Its score, the lowest of all.
     pub score: f64,
 }
@@ -207,10 +219,15 @@ pub struct Layout {
 
 #[derive(Clone, Copy, Debug)]
 struct Zone {
-    priority: u16,
-    location: Location,
+    /// Its first one, which is where all of them are.
+    like: Member,
     first: usize,
     end: usize,
+}
+
+/// What members of a zone have in common.
+fn zone_of(member: &Member) -> (u16, Location, Option<Tier>) {
+    (member.priority, member.location, member.measured)
 }
 
 impl Layout {
@@ -219,22 +236,21 @@ impl Layout {
     pub fn new(members: Vec<Member>) -> Self {
         let mut placed: Vec<(usize, Member)> = members.iter().copied().enumerate().collect();
         // Stable, so that members of a zone stay in their order.
-        placed.sort_by_key(|(_, member)| (member.priority, member.location));
+        placed.sort_by_key(|(_, member)| zone_of(member));
         let mut zones: Vec<Zone> = Vec::new();
         for (place, (_, member)) in placed.iter().enumerate() {
-            let (priority, location) = (member.priority, member.location);
             match zones.last_mut() {
-                Some(zone) if (zone.priority, zone.location) == (priority, location) => zone.end = place + 1,
-                _ => zones.push(Zone { priority, location, first: place, end: place + 1 }),
+                Some(zone) if zone_of(&zone.like) == zone_of(member) => zone.end = place + 1,
+                _ => zones.push(Zone { like: *member, first: place, end: place + 1 }),
             }
         }
         Self { members, zones, placed }
     }
 
-    /// What is known of the backend at `index`.
+    /// What is known of the backends, in the order in which they were given.
     #[must_use]
-    pub fn member(&self, index: usize) -> Option<&Member> {
-        self.members.get(index)
+    pub fn members(&self) -> &[Member] {
+        &self.members
     }
 
     /// The best backend for a client: the one with the lowest score, the first of several. `load` is asked for
@@ -250,18 +266,19 @@ impl Layout {
         load: impl Fn(usize) -> Option<Load>,
     ) -> Result<Chosen, Unplaced> {
         let mut is_any_usable = false;
-        for zones in self.zones.chunk_by(|one, other| one.priority == other.priority) {
+        for zones in self.zones.chunk_by(|one, other| one.like.priority == other.like.priority) {
             let mut best: Option<Chosen> = None;
             for tier in Tier::ALL {
                 if best.is_some_and(|best| best.score < tier.least_score()) {
                     break;
                 }
-                for zone in zones.iter().filter(|zone| Tier::of(client, zone.location, node) == tier) {
+                for zone in zones.iter().filter(|zone| zone.like.tier(client, node) == tier) {
                     for (index, member) in &self.placed[zone.first..zone.end] {
                         let Some(load) = load(*index) else { continue };
                         is_any_usable = true;
                         let Some(score) = member.score(tier, load, spill) else { continue };
-                        let found = Chosen { index: *index, tier, score };
+                        let is_measured = member.measured.is_some();
+                        let found = Chosen { index: *index, tier, is_measured, score };
                         if best.is_none_or(|best| found.is_better_than(&best)) {
                             best = Some(found);
                         }

@@ -230,7 +230,7 @@ fn at(tier: Tier) -> Location {
 }
 
 fn member(tier: Tier) -> Member {
-    Member { location: at(tier), priority: 0, soft_limit: 100, hard_limit: 150, weight: 2 }
+    Member { location: at(tier), measured: None, priority: 0, soft_limit: 100, hard_limit: 150, weight: 2 }
 }
 
 /// A pick among members with so many connections each.
@@ -256,6 +256,18 @@ fn near_backends_win_until_their_limit() {
     assert_eq!(index(Spill::AtHard, &[]), Err(Unplaced::None));
     let equal = [(Tier::Node, 40), (Tier::Node, 39), (Tier::Node, 39)];
     assert_eq!(index(Spill::AtHard, &equal), Ok(1), "the first of the least loaded");
+}
+
+#[test]
+fn what_was_measured_counts_in_place_of_where_a_backend_is() {
+    let measured = |place, tier| (Member { measured: tier, ..member(place) }, 0);
+    let near_by_place = measured(Tier::Country, Some(Tier::Elsewhere));
+    let near_by_measure = measured(Tier::Elsewhere, Some(Tier::Region));
+    let chosen = pick(Spill::AtHard, &[near_by_place, near_by_measure]).expect("there is room");
+    assert_eq!((chosen.index, chosen.tier, chosen.is_measured), (1, Tier::Region, true));
+    let not_measured = measured(Tier::Country, None);
+    let chosen = pick(Spill::AtHard, &[near_by_place, near_by_measure, not_measured]).expect("there is room");
+    assert_eq!((chosen.index, chosen.tier, chosen.is_measured), (2, Tier::Country, false));
 }
 
 #[test]
@@ -303,7 +315,7 @@ fn what_is_not_known_of_a_place_is_equal_to_nothing() {
 
 /// The best by looking at all of them in turn.
 fn oracle(spill: Spill, members: &[(Member, u32)]) -> Result<usize, Unplaced> {
-    let tier = |member: &Member| Tier::of(client(), member.location, Some(NODE));
+    let tier = |member: &Member| member.tier(client(), Some(NODE));
     let first =
         members.iter().map(|(member, _)| (member.priority, tier(member))).min().ok_or(Unplaced::None)?;
     let mut best: Option<(u16, f64, usize)> = None;
@@ -324,14 +336,16 @@ proptest! {
     /// Looking at near zones first finds what looking at all backends finds, loads above a whole tier included.
     #[test]
     fn zones_hide_no_better_backend(
-        backends in proptest::collection::vec((0usize..4, 0u16..3, 1u32..4, 0u32..400, 1u32..400, 1u32..4), 0..20),
+        backends in proptest::collection::vec(
+            (0usize..4, 0usize..8, 0u16..3, 1u32..4, 0u32..400, 1u32..400, 1u32..4), 0..20,
+        ),
         spill in prop_oneof![Just(Spill::Never), Just(Spill::AtSoft), Just(Spill::AtHard)],
     ) {
         let members: Vec<(Member, u32)> = backends
             .into_iter()
-            .map(|(tier, priority, soft_limit, connections, hard_limit, weight)| {
-                let location = at(Tier::ALL[tier]);
-                (Member { location, priority, soft_limit, hard_limit, weight }, connections)
+            .map(|(tier, measured, priority, soft_limit, connections, hard_limit, weight)| {
+                let (location, measured) = (at(Tier::ALL[tier]), Tier::ALL.get(measured).copied());
+                (Member { location, measured, priority, soft_limit, hard_limit, weight }, connections)
             })
             .collect();
         prop_assert_eq!(pick(spill, &members).map(|chosen| chosen.index), oracle(spill, &members));

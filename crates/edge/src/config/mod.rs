@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tidegate_algorithms::balance::round_trip::TierBounds;
 use tidegate_algorithms::document::{DocumentReader, MAX_MISTAKES, Mistake, shown};
 
 pub use backend::{BACKEND_KEYS, BackendConfig, CheckConfig, Probe, address};
@@ -38,6 +39,8 @@ pub struct EdgeConfig {
     pub backends: Vec<Arc<BackendConfig>>,
     /// Who is where; the most exact network wins.
     pub places: Arc<[PlaceConfig]>,
+    /// Below which round trips backends are of which tier; `None`: their places say of which they are.
+    pub round_trip_tiers: Option<TierBounds>,
     /// A database in MaxMind's format, for clients that no network of `places` has.
     pub database: Option<PathBuf>,
 }

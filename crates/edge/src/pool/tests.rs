@@ -1,14 +1,20 @@
 //! Placing: limits that hold under threads, affinity that obeys them, panic, drain.
 
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_algorithms::balance::eligibility::Thresholds;
+use tidegate_algorithms::balance::round_trip::FRESH;
 
 use super::*;
 use crate::config::BackendConfig;
 
 fn pool(backends: &[Value]) -> Pool {
+    pool_by(None, backends)
+}
+
+fn pool_by(bounds: Option<TierBounds>, backends: &[Value]) -> Pool {
     let read = |(index, value): (usize, &Value)| {
         let mut value = value.clone();
         value["address"] = json!(format!("127.0.0.1:{}", index + 1));
@@ -20,7 +26,7 @@ fn pool(backends: &[Value]) -> Pool {
         region: backend.config.region.as_ref().map(|name| Region(name.len() as u16)),
     };
     let backends = backends.iter().enumerate().map(read).collect();
-    Pool::new("web".into(), backends, Arc::default(), location)
+    Pool::new("web".into(), backends, Arc::default(), location, bounds)
 }
 
 fn origin(before: Option<&str>) -> Origin<'_> {
@@ -118,6 +124,35 @@ fn fault_40_fewer_than_half_that_are_usable_make_all_count() {
         pool.backends()[index].known.backend.checked(true, thresholds, Tick(1));
     }
     assert!(!pool.is_panic(Tick(1)));
+}
+
+#[test]
+fn measured_backends_are_as_far_as_their_round_trips_say_and_looked_at_once_a_second() {
+    const MS: u64 = 1_000_000;
+    let bounds = TierBounds::new([10 * MS, 40 * MS, 100 * MS]);
+    let near_by_place = json!({"name": "a", "region": "xx"});
+    let pool = pool_by(bounds, &[near_by_place, json!({"name": "b"}), json!({"name": "c"})]);
+    // "xx" has the number 2 here.
+    let from = Origin { location: Location { country: None, region: Some(Region(2)) }, ..origin(None) };
+    let placed = |now| {
+        let placed = pool.place(from, &[], now).expect("there is room");
+        (placed.index, placed.tier, placed.is_measured)
+    };
+    let measure = |index: usize, millis: u64, now: Tick| {
+        let took = Duration::from_millis(millis);
+        (0..3).for_each(|_| pool.backends()[index].known.measured(took, now));
+    };
+    assert_eq!(placed(Tick(0)), (0, Tier::Region, false));
+    measure(0, 150, Tick(1));
+    measure(1, 5, Tick(1));
+    assert_eq!(placed(Tick(SECOND - 1)), (0, Tier::Region, false), "it is not time to look");
+    assert_eq!(placed(Tick(SECOND)), (1, Tier::Country, true));
+    let (chosen, _) = pool.preview(from, Tick(SECOND)).expect("there is room");
+    assert_eq!((chosen.index, chosen.is_measured), (1, true));
+    // What is known of the others is old by now, so that places count again.
+    let later = Tick(SECOND + FRESH);
+    measure(2, 50, later);
+    assert_eq!(placed(later), (0, Tier::Region, false));
 }
 
 #[test]

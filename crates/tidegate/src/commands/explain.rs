@@ -132,6 +132,9 @@ fn scores(answer: &Value) -> String {
             row["connections"],
             row["hard_limit"]
         );
+        if row["tier_by"] == "round_trip" {
+            line.push_str(&format!(", {} ms away", row["round_trip_ms"]));
+        }
         if let Some(excluded) = row["excluded"].as_str() {
             line.push_str(&format!(", not used: {excluded}"));
         }

@@ -2,9 +2,12 @@
 //! them, a region's name that may be left out.
 
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
+use tidegate_algorithms::balance::round_trip::TierBounds;
 use tidegate_algorithms::document::is_name;
 use tidegate_net::proxied::Network;
 
@@ -14,6 +17,9 @@ use super::value::{TomlType, Value};
 const MAX_ITEMS: usize = 64;
 /// Longest item in bytes.
 const MAX_ITEM_BYTES: usize = 256;
+
+/// What a bound of an edge's tiers may be.
+const BOUNDS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
 /// What a list may hold.
 pub trait Item: Sized + fmt::Display {
@@ -135,6 +141,38 @@ impl Value for Option<RegionName> {
     }
 }
 
+/// The bounds of an edge's tiers, which may be left out.
+impl Value for Option<TierBounds> {
+    type Range = ();
+    const TYPES: &'static [TomlType] = &[TomlType::List, TomlType::String];
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        if text.is_empty() {
+            return Some(None);
+        }
+        let bound = |item: &str| Duration::parse(item.trim(), &BOUNDS);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).ok();
+        let bounds: Option<Vec<u64>> = text.split(',').map(|item| bound(item).and_then(nanos)).collect();
+        TierBounds::new(bounds?.try_into().ok()?).map(Some)
+    }
+
+    fn accepted((): &()) -> String {
+        format!("three of {}, each more than the one before", Duration::accepted(&BOUNDS))
+    }
+
+    fn schema((): &()) -> Json {
+        json!({ "oneOf": [
+            { "type": "array", "minItems": 3, "maxItems": 3, "items": Duration::schema(&BOUNDS) },
+            { "type": "string" },
+        ] })
+    }
+
+    fn show(&self) -> String {
+        let shown = |bounds: &TierBounds| bounds.nanos().map(|it| Duration::from_nanos(it).show()).join(",");
+        self.as_ref().map_or_else(|| "(none)".to_owned(), shown)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,5 +200,21 @@ mod tests {
         assert!(<Vec<Host> as Value>::parse(&many, &()).is_none());
         assert!(<Vec<Host> as Value>::parse("a.example:80,[::1]", &()).is_some());
         assert!(<Vec<Host> as Value>::parse("http://a.example", &()).is_none());
+    }
+    #[test]
+    fn bounds_of_tiers_are_three_that_rise_or_none() {
+        for (text, shown) in [
+            ("", Some("(none)")),
+            ("10ms, 40ms,1s", Some("10ms,40ms,1s")),
+            ("10ms,40ms", None),
+            ("10ms,40ms,100ms,1s", None),
+            ("10ms,10ms,40ms", None),
+            ("0ms,10ms,40ms", None),
+            ("10,40,100", None),
+            ("1ms,2ms,11s", None),
+        ] {
+            let parsed = <Option<TierBounds> as Value>::parse(text, &());
+            assert_eq!(parsed.map(|bounds| bounds.show()).as_deref(), shown, "{text}");
+        }
     }
 }

@@ -173,6 +173,7 @@ pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) ->
     let FileEdge { layer: mut edge, listeners: edge_listeners, origins: edge_listener_origins } = edge;
     edge.region = settings.edge.region.as_ref().map(|RegionName(name)| name.as_str().into());
     edge.database = settings.edge.country_database.clone();
+    edge.round_trip_tiers = settings.edge.round_trip_tiers;
     warnings.extend(edge::warnings(&edge, &edge_listeners));
     warnings.extend(intake_lists::warnings(&settings, &intake));
     let shown = Vec::new();

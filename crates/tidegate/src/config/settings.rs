@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value as Json;
+use tidegate_algorithms::balance::round_trip::TierBounds;
 use tidegate_gateway::access_log::SampleRule;
 use tidegate_intake::EndpointUrl;
 use tidegate_net::proxied::Network;
@@ -311,6 +312,8 @@ settings! {
         region: Option<RegionName> = "", ();
         /// Database of countries in MaxMind's format, for clients that no network of an `[[edge.place]]` has. Read again when it changes. None is part of Tidegate.
         country_database: Option<PathBuf> = "", ();
+        /// Round trips below which a backend is of the first, the second and the third tier: `["10ms", "40ms", "100ms"]`. With them, the time that connecting to a backend takes decides its tier once it is known, in place of countries and regions. None: it is not looked at.
+        round_trip_tiers: Option<TierBounds> = "", ();
         /// Address of the registration API, which listens where there is an `[[edge.listener]]`; `"off"` or an empty text: nowhere. A public address needs `edge.api_token`, `admin.token` or a `[[token]]`.
         api_listen: Option<SocketAddr> = "127.0.0.1:8081", ();
         /// Token of backends that register, called `edge`, with the scopes `read` and `configure` at the registration API alone. Without any token, requests need none.
@@ -432,5 +435,7 @@ settings! {
     runtime: Runtime {
         /// Worker threads; 0 means one per core.
         workers: u32 = "0", 0..=1_024;
+        /// Whether ports may be shared with another process of the same user, whose listeners are then beside these until it is stopped: a new version takes over without a refused connection. Each process needs a `data_dir` of its own. The port of StatsD over UDP is not shared.
+        share_ports: bool = "false", ();
     }
 }

@@ -21,7 +21,7 @@ use tidegate_limiter::engine::Engine;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
 use tidegate_net::http::{HttpConfig, Server};
-use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::listen::{ListenConfig, Listeners, bind_datagrams};
 use tidegate_net::permits::Permits;
 use tidegate_net::proxied::{Network, Proxied};
 use tidegate_net::runtime::Cores;
@@ -151,7 +151,7 @@ impl EdgeServers {
             servers.api = Some(Api::new(config, served, configuration, gate, guards, sockets));
         }
         if let Some(listen) = config.settings.edge.dns_listen {
-            servers.names = Some(Names::bind(listen, gate)?);
+            servers.names = Some(Names::bind(listen, gate, config.settings.runtime.share_ports)?);
         }
         let stats = Arc::new(Stats::new(workers.get(), NO_REQUESTS));
         let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
@@ -223,12 +223,13 @@ impl EdgeServers {
 }
 
 impl Names {
-    fn bind(listen: SocketAddr, gate: &Gate) -> Result<Self, StartError> {
-        let tcp = Listeners::bind(&ListenConfig::new(listen, NonZeroUsize::MIN))?;
+    fn bind(listen: SocketAddr, gate: &Gate, share_port: bool) -> Result<Self, StartError> {
+        let config = ListenConfig { share_port, ..ListenConfig::new(listen, NonZeroUsize::MIN) };
+        let tcp = Listeners::bind(&config)?;
         let address = tcp.address();
         // The port that TCP has, also if the kernel chose it.
-        let udp = UdpSocket::bind(address).and_then(|udp| udp.set_nonblocking(true).map(|()| udp));
-        let udp = udp.map_err(|source| StartError::Names { address, source })?;
+        let udp =
+            bind_datagrams(address, share_port).map_err(|source| StartError::Names { address, source })?;
         let stats = Arc::new(Stats::new(1, NO_REQUESTS));
         let gate = Gate { permits: Permits::new(MAX_NAME_CONNECTIONS), stats, ..gate.clone() };
         Ok(Self { udp, tcp, gate })

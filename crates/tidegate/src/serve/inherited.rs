@@ -6,6 +6,8 @@
 //! that is no listener's is a mistake in the unit, and the process does not start: serving on another
 //! address than the one that is watched would look like an outage.
 //!
+//! Other listeners are bound here, beside those of another process if `runtime.share_ports` says so.
+//!
 //! Deliberately absent: Unix sockets and datagrams.
 
 use std::env;
@@ -40,27 +42,28 @@ pub enum InheritError {
     Stranger(SocketAddr),
 }
 
-/// The sockets that were passed on and that nobody has taken yet.
+/// The sockets that were passed on and that nobody has taken yet, and how the others are bound.
 #[derive(Debug)]
 pub(super) struct Inherited {
     sockets: Vec<(SocketAddr, TcpListener)>,
+    share_ports: bool,
 }
 
 impl Inherited {
     /// Takes what was meant for this process. To be called once, while it has one thread: the
     /// variables are removed, so that children do not take them for theirs.
-    pub(super) fn of_process() -> Result<Self, InheritError> {
+    pub(super) fn of_process(share_ports: bool) -> Result<Self, InheritError> {
         let meant = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
         let count = env::var("LISTEN_FDS").ok().filter(|_| meant);
-        let Some(count) = count else { return Ok(Self { sockets: Vec::new() }) };
+        let Some(count) = count else { return Ok(Self { sockets: Vec::new(), share_ports }) };
         if count.parse::<usize>().is_ok_and(|count| count <= MAX_SOCKETS) {
-            Self::take(ListenFd::from_env())
+            Self::take(ListenFd::from_env(), share_ports)
         } else {
             Err(InheritError::Count(count))
         }
     }
 
-    fn take(mut passed: ListenFd) -> Result<Self, InheritError> {
+    fn take(mut passed: ListenFd, share_ports: bool) -> Result<Self, InheritError> {
         /// Number of the first descriptor.
         const FIRST: usize = 3;
         let mut sockets = Vec::with_capacity(passed.len());
@@ -70,7 +73,7 @@ impl Inherited {
                 sockets.push((socket.local_addr().map_err(unusable)?, socket));
             }
         }
-        Ok(Self { sockets })
+        Ok(Self { sockets, share_ports })
     }
 
     /// Listens on `address`: with the socket that was passed on for it, or with sockets of our own.
@@ -80,7 +83,8 @@ impl Inherited {
         workers: NonZeroUsize,
     ) -> Result<Listeners, StartError> {
         let Some(index) = self.sockets.iter().position(|(passed, _)| *passed == address) else {
-            return Ok(Listeners::bind(&ListenConfig::new(address, workers))?);
+            let config = ListenConfig { share_port: self.share_ports, ..ListenConfig::new(address, workers) };
+            return Ok(Listeners::bind(&config)?);
         };
         let (address, socket) = self.sockets.swap_remove(index);
         tracing::info!(%address, "listening on the service manager's socket");

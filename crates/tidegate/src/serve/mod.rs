@@ -123,7 +123,7 @@ impl App {
         let settings = &config.settings;
         let workers = workers(settings);
         let tls = load_tls(config).map_err(StartError::Tls)?;
-        let mut inherited = Inherited::of_process()?;
+        let mut inherited = Inherited::of_process(settings.runtime.share_ports)?;
         let sockets = HttpSockets::bind(settings, workers, &tls, &mut inherited)?;
         let http_addresses = sockets.addresses();
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
