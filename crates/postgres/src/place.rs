@@ -6,6 +6,13 @@
 //! and its name are verified: `require` and `verify-ca` mean what `verify-full` does, since a
 //! connection to whoever answers would keep nothing secret. `allow` and `prefer` promise nothing,
 //! and mean `disable`. Words instead of a URL (`host=... port=...`) are taken too, without TLS.
+//!
+//! A network that loses packets without a word must not keep anybody for longer than it is away: the
+//! kernel would repeat a first packet after 1, 3 and 7 s, and data at gaps that double. So connecting to
+//! an address, and data that nobody acknowledges, are given up early, unless the URL says otherwise
+//! (`connect_timeout`, `tcp_user_timeout`). How long a statement takes is not bounded by that.
+
+use std::time::Duration;
 
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Config, Error, NoTls};
@@ -13,6 +20,11 @@ use tokio_postgres::{Config, Error, NoTls};
 use crate::session::Session;
 use crate::tls::{self, Tls};
 use crate::url::{TlsOptions, UrlError};
+
+/// How long an address may take to accept a connection.
+const CONNECT: Duration = Duration::from_millis(750);
+/// How long data may stay without an acknowledgement.
+const UNACKNOWLEDGED: Duration = Duration::from_millis(1_500);
 
 /// Where PostgreSQL is, who asks, and how the way there is kept secret.
 #[derive(Clone)]
@@ -30,6 +42,9 @@ impl Place {
         let (rest, options) = TlsOptions::split_from(url);
         let mut config: Config =
             rest.parse().map_err(|error: Error| UrlError::Syntax(crate::text(&error)))?;
+        let connect = config.get_connect_timeout().copied().unwrap_or(CONNECT);
+        let unacknowledged = config.get_tcp_user_timeout().copied().unwrap_or(UNACKNOWLEDGED);
+        config.connect_timeout(connect).tcp_user_timeout(unacknowledged);
         let spoken = match options.mode.as_deref() {
             None => options.root.is_some() || options.certificate.is_some(),
             Some("disable" | "allow" | "prefer") => false,
@@ -92,7 +107,38 @@ impl std::fmt::Debug for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    use socket2::{Domain, Socket, Type};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_server_whose_packets_are_lost_is_given_up_soon() {
+        // Its queue has room for one connection; the kernel drops the first packets of the others.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr().unwrap();
+        let _waiting = TcpStream::connect(address).unwrap();
+        let place = Place::parse(&format!("postgres://u@{address}/d")).unwrap();
+        // The kernel alone would go on for more than two minutes.
+        let connecting = tokio::time::timeout(Duration::from_secs(60), place.connect(|| {}));
+        assert!(connecting.await.expect("it is given up").is_err());
+    }
+
+    #[test]
+    fn a_url_may_state_other_waits() {
+        let waits = |url| {
+            let place = Place::parse(url).unwrap();
+            let waits = [place.config.get_connect_timeout(), place.config.get_tcp_user_timeout()];
+            waits.map(|it| it.map(Duration::as_millis))
+        };
+        assert_eq!(waits("postgres://h"), [Some(750), Some(1_500)]);
+        let stated = waits("postgres://h?connect_timeout=3&tcp_user_timeout=9");
+        assert_eq!(stated, [Some(3_000), Some(9_000)]);
+    }
 
     #[test]
     fn tls_is_spoken_when_the_url_says_so() {

@@ -1,4 +1,5 @@
 //! Three edges on one real PostgreSQL: what registers at one is routed to by all, and nothing is lost with the database.
+//! How soon is measured by `regression/edge/convergence.py`.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,13 +55,12 @@ impl EdgeNode {
         self.registered().iter().any(|other| other == id)
     }
 
-    /// How long until a backend is in force here, or is not any more.
-    fn after(&self, id: &str, is_there: bool) -> Duration {
+    /// Waits until a backend is in force here, or is not any more.
+    fn after(&self, id: &str, is_there: bool) {
         let began = Instant::now();
         while self.has(id) != is_there {
             assert!(began.elapsed() < PATIENCE, "{id} is there: {}", !is_there);
         }
-        began.elapsed()
     }
 
     fn readiness(&self) -> String {
@@ -71,26 +71,22 @@ impl EdgeNode {
 }
 
 #[test]
-fn what_registers_at_one_node_is_routed_to_by_all_within_a_second() {
+fn what_registers_at_one_node_is_routed_to_by_all() {
     let server = PostgresServer::start(&[]);
     let nodes = [(); 3].map(|()| EdgeNode::start(&server, "1m"));
-    let mut waits = Vec::new();
     for (turn, from) in nodes.iter().cycle().take(6).enumerate() {
         let id = format!("backend-{turn}");
         assert_eq!(from.register(&id, echo()), 201);
         for node in &nodes {
-            waits.push(node.after(&id, true));
+            node.after(&id, true);
             assert!(visit("127.0.0.1", node.edge).1);
         }
         let url = format!("http://{}/api/v1/backends/{id}", from.api);
         assert_eq!(agent().delete(url).call().unwrap().status(), 200);
         for node in &nodes {
-            waits.push(node.after(&id, false));
+            node.after(&id, false);
         }
     }
-    // A machine that stands still may be late once or twice.
-    waits.sort();
-    assert!(waits[waits.len() - 3] < Duration::from_secs(1), "{waits:?}");
 }
 
 #[test]
@@ -133,7 +129,6 @@ fn fault_68_without_the_database_all_nodes_serve_by_their_last_copy_and_lose_no_
         assert_eq!(nodes[1].register("second", echo()), 503, "what cannot be kept is not promised");
         more();
         server.restart();
-        let back = Instant::now();
         for node in &nodes {
             until("it is back", || metric(&node.process, "tidegate_control_reachable") == 1);
         }
@@ -145,9 +140,6 @@ fn fault_68_without_the_database_all_nodes_serve_by_their_last_copy_and_lose_no_
         for node in &nodes {
             node.after("second", true);
         }
-        let converged = back.elapsed();
-        // Two seconds, and as long again for a machine that stands still.
-        assert!(converged < Duration::from_secs(4), "{converged:?}");
         more();
     });
     for (stream, _) in &mut held {
