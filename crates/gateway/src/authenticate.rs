@@ -7,6 +7,7 @@
 //!         `── JWT: known for a minute at most, or verified with the issuer's keys ──.
 //!                                                                     `── whose it is: attributes, fields for servers
 //!                                                                     `── 401, with a challenge; 403; 503 without keys
+//!         `── another service is asked (forward_auth.rs)
 //! ```
 //!
 //! The fields that name the client towards servers are taken off every request, whatever its route: a server may
@@ -40,6 +41,7 @@ impl Auth {
         match self {
             Self::Key(key) => key.take(request),
             Self::Jwt(jwt) => Stated(token(&mut request.headers, jwt.forward)),
+            Self::Forward(_) => Stated(Ok(None)),
         }
     }
 
@@ -47,7 +49,7 @@ impl Auth {
     pub(crate) fn is_in_target(&self) -> bool {
         match self {
             Self::Key(key) => key.places.iter().any(|place| matches!(place, KeyPlace::Parameter(_))),
-            Self::Jwt(_) => false,
+            Self::Jwt(_) | Self::Forward(_) => false,
         }
     }
 }

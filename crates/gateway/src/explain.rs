@@ -13,8 +13,9 @@ use tidegate_algorithms::time::Tick;
 use tidegate_upstream::group::{Balance, hash};
 use tidegate_wire::path::normal_form;
 
+use crate::canary::Why;
 use crate::client_address::as_attribute;
-use crate::config::{BalanceKey, GatewayConfig};
+use crate::config::{Auth, BalanceKey, GatewayConfig};
 use crate::identity::Identity;
 use crate::limits::{LimitedRequest, Limits};
 use crate::record::phase_word;
@@ -77,7 +78,7 @@ pub struct Explanation {
 }
 
 /// An API key or a token, or why there is none.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct ExplainedKey {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,6 +119,12 @@ enum ExplainedAction {
 #[derive(Debug, Serialize)]
 struct ExplainedUpstream {
     upstream: String,
+    /// The route's canary, and whether the request goes there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    canary: Option<ExplainedCanary>,
+    /// Where a copy goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mirror: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     route_breaker: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,6 +138,13 @@ struct ExplainedUpstream {
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     servers: Vec<ExplainedServer>,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedCanary {
+    upstream: String,
+    taken: bool,
+    because: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -187,12 +201,8 @@ impl<L: Limits> Gateway<L> {
             _ => None,
         };
         let now = self.tick();
-        let action = route.as_deref().map(|route| match &route.action {
-            RouteAction::Reply(reply) => ExplainedAction::Reply { status: reply.status.as_u16() },
-            RouteAction::Forward(upstream) => {
-                ExplainedAction::Forward(Box::new(explained_upstream(route, upstream, &parts, client, now)))
-            }
-        });
+        let identity = proved.as_ref().and_then(Option::as_ref);
+        let action = route.as_deref().map(|route| explained_action(route, &parts, identity, client, now));
         let lacks = route.as_ref().and_then(|route| route.lacks.as_ref());
         let lacks_policy = lacks.map(ToString::to_string);
         let route = route.map(|route| route.config.name.to_string());
@@ -214,6 +224,10 @@ impl<L: Limits> Gateway<L> {
     /// Who a request's client proves to be on a route that asks for that, and what is said of it.
     fn explained_key(&self, route: &Route, parts: &mut Parts) -> Option<(Option<Identity>, ExplainedKey)> {
         let auth = route.config.auth.as_ref()?;
+        if matches!(auth, Auth::Forward(_)) {
+            let outcome = "another service is asked";
+            return Some((None, ExplainedKey { outcome, ..ExplainedKey::default() }));
+        }
         let found = self.identify(auth, route, auth.take(parts), false);
         let outcome = found.as_ref().map_or_else(Refusal::word, |_| "accepted");
         let identity = found.ok();
@@ -255,6 +269,32 @@ fn considered(
     (all, not_shown)
 }
 
+fn explained_action(
+    route: &Route,
+    request: &Parts,
+    identity: Option<&Identity>,
+    client: IpAddr,
+    now: Tick,
+) -> ExplainedAction {
+    let main = match &route.action {
+        RouteAction::Reply(reply) => return ExplainedAction::Reply { status: reply.status.as_u16() },
+        RouteAction::Forward(main) => main,
+    };
+    let (upstream, side) = route.side(main, request, identity, client);
+    let mut explained = explained_upstream(route, upstream, request, client, now);
+    explained.canary = side.zip(route.config.canary.as_ref()).map(|(side, canary)| {
+        let because = match side.why {
+            Why::Fields => "its fields send it there".to_owned(),
+            Why::Share { place } => {
+                format!("its place is {place} of 100, and those below {} go there", canary.percent)
+            }
+        };
+        ExplainedCanary { upstream: canary.upstream.to_string(), taken: side.is_canary, because }
+    });
+    explained.mirror = route.mirror.as_ref().map(|mirror| mirror.upstream.config.name.to_string());
+    ExplainedAction::Forward(Box::new(explained))
+}
+
 fn explained_upstream(
     route: &Route,
     upstream: &Upstream,
@@ -292,6 +332,8 @@ fn explained_upstream(
     };
     ExplainedUpstream {
         upstream: upstream.config.name.to_string(),
+        canary: None,
+        mirror: None,
         route_breaker: route.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
         upstream_breaker: upstream.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
         balance,

@@ -32,12 +32,13 @@ use tidegate_upstream::group::{Balance, hash};
 use tokio::time::sleep;
 
 use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
-use crate::body::{RequestPayload, Return, Streaming};
+use crate::body::{ReplySource, RequestPayload, Return, Streaming};
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, RouteConfig};
 use crate::fields::{self, Onward};
 use crate::limits::Limits;
+use crate::mirror::Way;
 use crate::proxy::Normal;
 use crate::random::{fraction, random};
 use crate::record::{AttemptEnd, Recorder, What};
@@ -91,6 +92,11 @@ impl<L: Limits> Gateway<L> {
             self.identity_fields().tell(identity, &mut parts.headers);
         }
         record.note(|record| record.request_id = fields::request_id(&parts.headers));
+        let mirror = route.mirror.as_ref().filter(|_| offered.is_none());
+        let copy = mirror.and_then(|mirror| {
+            let key = balance_key(&mirror.upstream, &parts.headers, normal.client);
+            mirror.copy(&parts, &payload, key)
+        });
         let mut message = Message::new(parts, payload, offered);
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
         let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
@@ -108,6 +114,12 @@ impl<L: Limits> Gateway<L> {
             sent = self.try_servers(&sending, &mut message, record).await;
         }
         let (mut exchange, server, place) = sent.map_err(|failure| failure.refusal)?;
+        if let Some(copy) = copy {
+            let patience = route.config.timeout.unwrap_or(route.config.first_byte_timeout);
+            let (core, resolver) = (normal.peer.core, self.resolver().clone());
+            let way = Way { core, resolver, clock: self.clock(), patience };
+            copy.send(exchange.reply.status(), monotonic().duration_since(started), way);
+        }
         if exchange.reply.status() == StatusCode::SWITCHING_PROTOCOLS {
             let server = hyper::upgrade::on(&mut exchange.reply);
             let idle_timeout = route.config.upgrade_idle_timeout;
@@ -119,6 +131,23 @@ impl<L: Limits> Gateway<L> {
         let back = Return { sender: exchange.sender, pool, core: normal.peer.core };
         let last = route.config.reply_timeout.map(|allowed| started + allowed);
         Ok((respond(exchange.reply, route, back, place, is_head, last).await, None))
+    }
+
+    /// What a server of `upstream` answers to a question of the gateway's own, and what its connection goes back with.
+    pub(crate) async fn ask_server(
+        &self,
+        route: &Route,
+        upstream: &Arc<Upstream>,
+        normal: &Normal<'_>,
+        message: &mut Message,
+        deadline: Instant,
+    ) -> Result<(Response<ReplySource>, Return, Place), Failure> {
+        let key = hash(as_attribute(normal.client).as_bytes());
+        let core = normal.peer.core;
+        let sending = Sending { route, upstream, key, core, deadline: Some(deadline) };
+        let (exchange, server, place) = self.try_servers(&sending, message, &mut Recorder::default()).await?;
+        let back = Return { sender: exchange.sender, pool: Arc::clone(&upstream.pools[server]), core };
+        Ok((exchange.reply, back, place))
     }
 
     /// Tries the servers of the route's upstream, unless the route's own breaker is open.
@@ -214,7 +243,7 @@ fn admit<'b>(
 }
 
 /// What an attempt tells of its server.
-fn judge(upstream: &Upstream, place: &Place, failed: bool, took: u64, now: Tick) {
+pub(crate) fn judge(upstream: &Upstream, place: &Place, failed: bool, took: u64, now: Tick) {
     let backend = place.backend();
     if !failed {
         upstream.group.succeeded(backend, took, now);

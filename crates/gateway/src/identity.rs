@@ -3,6 +3,7 @@
 //! | proved by | `client_id`, where no source names it | attributes that nothing else may state | fields for servers |
 //! |---|---|---|---|
 //! | an API key | the key's id | `api_key`, `consumer`, `tier` | those of [`IdentityFields`] |
+//! | another service's word | | those of the route's mapping | fields of its answer, and those of [`IdentityFields`] |
 //! | a JWT | its `sub` | those of the route's mapping | those of the route's mapping, and of [`IdentityFields`] |
 
 use std::sync::Arc;

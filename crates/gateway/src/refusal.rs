@@ -43,6 +43,12 @@ pub(crate) enum Refusal {
     /// Nobody can say whether its token is good: the issuer's keys are not there yet.
     #[error("the keys of the tokens' issuer cannot be had yet")]
     NoJwtKeys,
+    /// The service that says whose requests are has refused it, and how.
+    #[error("another service has refused the request")]
+    ByAuthority(Box<Response<Bytes>>),
+    /// That service says nothing.
+    #[error("the service that says whose requests are gives no answer")]
+    NoAuthority,
     /// It does not pass the limits of its route.
     #[error("{0}")]
     Denied(Denial),
@@ -109,6 +115,7 @@ impl Refusal {
             Self::Path(_) | Self::Malformed(_) | Self::BodyBroken | Self::Denied(Denial::Invalid(_)) => 400,
             Self::Jwt(denial) if denial.is_insufficient() => 403,
             Self::Unauthorized { .. } | Self::Jwt(_) => 401,
+            Self::ByAuthority(reply) => reply.status().as_u16(),
             Self::Denied(Denial::NoMatch) => 403,
             Self::NoRoute => 404,
             Self::TooSlow => 408,
@@ -117,7 +124,12 @@ impl Refusal {
             Self::HeadTooLarge { .. } => 431,
             Self::Unsupported(_) => 501,
             Self::Unreachable | Self::BadReply => 502,
-            Self::NoRoom | Self::NoSocket | Self::Open { .. } | Self::NoBackend(_) | Self::NoJwtKeys => 503,
+            Self::NoRoom
+            | Self::NoSocket
+            | Self::Open { .. }
+            | Self::NoBackend(_)
+            | Self::NoJwtKeys
+            | Self::NoAuthority => 503,
             Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => 503,
             Self::TimedOut => 504,
         }
@@ -135,6 +147,8 @@ impl Refusal {
             Self::Unauthorized { denial: KeyDenial::Expired, .. } => "expired_key",
             Self::Jwt(denial) => denial.word(),
             Self::NoJwtKeys => "no_jwt_keys",
+            Self::ByAuthority(_) => "forward_auth",
+            Self::NoAuthority => "no_forward_auth",
             Self::Denied(Denial::Quota { .. }) => "quota",
             Self::Denied(Denial::NoMatch) => "no_match",
             Self::Denied(Denial::Invalid(_)) => "attributes",
@@ -158,7 +172,7 @@ impl Refusal {
     /// Whether it is for want of a working upstream, for which a route may have a fallback.
     pub(crate) fn is_of_upstream(&self) -> bool {
         matches!(self.status(), 502..=504)
-            && !matches!(self, Self::NoRoom | Self::Denied(_) | Self::NoJwtKeys)
+            && !matches!(self, Self::NoRoom | Self::Denied(_) | Self::NoJwtKeys | Self::NoAuthority)
     }
 
     fn title(&self) -> &'static str {
@@ -180,11 +194,16 @@ impl Refusal {
 
     /// The reply.
     pub(crate) fn reply(self) -> Response<Body> {
+        if let Self::ByAuthority(reply) = self {
+            return reply.map(Body::Full);
+        }
         let mut problem = Problem::new(self.status(), self.title(), self.to_string());
         let wait = match &self {
             Self::Open { wait } => Some(*wait),
             // A place may be free, or a server back, in a moment.
-            Self::NoRoom | Self::NoSocket | Self::NoBackend(_) | Self::NoJwtKeys => Some(1),
+            Self::NoRoom | Self::NoSocket | Self::NoBackend(_) | Self::NoJwtKeys | Self::NoAuthority => {
+                Some(1)
+            }
             Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => Some(1),
             _ => None,
         };

@@ -1,14 +1,19 @@
 //! A route in force: its configuration, and what requests on it share.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
-use tidegate_algorithms::breaker;
 
 use crate::breaker::SharedBreaker;
+use crate::canary::Side;
+use crate::client_address::as_attribute;
 use crate::config::{RouteConfig, StaticReply};
+use crate::forward_auth::Authority;
+use crate::identity::Identity;
 use crate::jwt::JwtVerifier;
+use crate::mirror::Mirror;
 use crate::upstream::Upstream;
 
 /// A route in force.
@@ -18,11 +23,17 @@ pub(crate) struct Route {
     pub(crate) action: RouteAction,
     /// Where requests go that the action's upstream does not answer.
     pub(crate) fallback: Option<Arc<Upstream>>,
+    /// Where its canary's part of the requests goes.
+    pub(crate) canary: Option<Arc<Upstream>>,
+    /// Where copies go.
+    pub(crate) mirror: Option<Arc<Mirror>>,
     /// A policy that it lists and that is not in force, if there is one.
     pub(crate) lacks: Option<Arc<str>>,
     pub(crate) breaker: Option<SharedBreaker>,
     /// Verifies its tokens, if it asks for some.
     pub(crate) jwt: Option<JwtVerifier>,
+    /// The service that says whose its requests are, if one does.
+    pub(crate) authority: Option<Authority>,
 }
 
 /// What becomes of a request.
@@ -33,15 +44,38 @@ pub(crate) enum RouteAction {
 }
 
 impl Route {
-    pub(crate) fn new(
-        config: Arc<RouteConfig>,
-        action: RouteAction,
-        fallback: Option<Arc<Upstream>>,
-        lacks: Option<Arc<str>>,
-        jwt: Option<JwtVerifier>,
-    ) -> Self {
-        let breaker = config.breaker.map(|settings: breaker::Settings| SharedBreaker::new(settings));
-        Self { config, action, fallback, lacks, breaker, jwt }
+    /// The upstreams that it uses.
+    fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let action = match &self.action {
+            RouteAction::Forward(upstream) => Some(upstream),
+            RouteAction::Reply(_) => None,
+        };
+        let authority = self.authority.as_ref().map(|authority| &authority.upstream);
+        let mirror = self.mirror.as_ref().map(|mirror| &mirror.upstream);
+        [action, self.fallback.as_ref(), authority, self.canary.as_ref(), mirror].into_iter().flatten()
+    }
+
+    /// Whether another one, made now, is this one, so that what it knows and counts can stay.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.config == other.config
+            && self.lacks == other.lacks
+            && self.upstreams().zip(other.upstreams()).all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+
+    /// Where a request goes: to the `main` upstream, or to the canary; and why, if there is one.
+    pub(crate) fn side<'u>(
+        &'u self,
+        main: &'u Arc<Upstream>,
+        request: &Parts,
+        identity: Option<&Identity>,
+        client: IpAddr,
+    ) -> (&'u Arc<Upstream>, Option<Side>) {
+        let (Some(config), Some(canary)) = (&self.config.canary, &self.canary) else { return (main, None) };
+        let side = match identity.and_then(Identity::client) {
+            Some(client) => config.side(request, client),
+            None => config.side(request, &as_attribute(client)),
+        };
+        (if side.is_canary { canary } else { main }, Some(side))
     }
 
     /// How many things a request must have beside host and path.

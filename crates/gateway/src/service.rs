@@ -25,12 +25,15 @@ use tidegate_upstream::connect::Resolver;
 use tokio::runtime;
 
 use crate::access_log::AccessLog;
+use crate::forward_auth::ForwardAuthCounts;
+pub use crate::forward_auth::{ForwardAuthStats, MAX_BODY_BYTES as MAX_REFUSAL_BYTES};
 pub use crate::identity::IdentityFields;
 use crate::jwt::JwtCounts;
 pub use crate::jwt::{JwtKeysStatus, JwtStats};
 use crate::known::Known;
 pub use crate::known::MAX_KNOWN;
 use crate::limits::Limits;
+pub use crate::mirror::{MAX_AT_ONCE as MAX_MIRRORED_AT_ONCE, MirrorStats};
 use crate::pool::Pool;
 use crate::record::TRACE;
 use crate::upstream::Upstream;
@@ -92,6 +95,7 @@ pub struct Gateway<L> {
     identity_fields: IdentityFields,
     known: Known,
     jwt_counts: JwtCounts,
+    forward_auth_counts: ForwardAuthCounts,
     /// `None`: nobody may ask for traces.
     trace_guard: Option<TraceGuard>,
     /// The runtime of each core, where servers are checked.
@@ -126,6 +130,7 @@ impl<L: Limits> Gateway<L> {
             identity_fields: IdentityFields::default(),
             known: Known::default(),
             jwt_counts: JwtCounts::default(),
+            forward_auth_counts: ForwardAuthCounts::default(),
             trace_guard: None,
             cores,
         }
@@ -240,6 +245,29 @@ impl<L: Limits> Gateway<L> {
         all.sort_unstable_by(|one, other| one.url.cmp(&other.url));
         all.dedup_by(|one, other| one.url == other.url);
         all
+    }
+
+    /// What became of the copies of each route's requests, of routes that have copies.
+    #[must_use]
+    pub fn mirrors(&self) -> Vec<MirrorStats> {
+        let site = self.site.load();
+        let stats =
+            site.routes.iter().filter_map(|route| Some(route.mirror.as_ref()?.stats(&route.config.name)));
+        stats.collect()
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// What became of requests about which another service was asked.
+    #[must_use]
+    pub fn forward_auth(&self) -> ForwardAuthStats {
+        self.forward_auth_counts.read()
+    }
+
+    pub(crate) fn forward_auth_counts(&self) -> &ForwardAuthCounts {
+        &self.forward_auth_counts
     }
 
     pub(crate) fn known(&self) -> &Known {

@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::document::DocumentReader;
 
+use super::forward_auth::{FORWARD_AUTH_KEYS, ForwardAuth, forward_auth};
 use super::jwt::{JWT_KEYS, JwtAuth, jwt};
 use super::servers::Source;
 use super::upstream::part;
@@ -22,6 +23,8 @@ pub enum Auth {
     Key(KeyAuth),
     /// That an issuer has given it a token.
     Jwt(Box<JwtAuth>),
+    /// Whatever another service asks for.
+    Forward(Box<ForwardAuth>),
 }
 
 /// A request needs an API key.
@@ -49,10 +52,10 @@ pub enum KeyPlace {
 /// `None`: it needs nothing.
 pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Source) -> Option<Auth> {
     let wanted = reader.text("auth", 1, MAX_NAME);
-    if let Some(other) = wanted.filter(|word| !["key", "jwt"].contains(word)) {
-        reader.mistake("auth", format!("is {other:?}"), "\"key\", \"jwt\"");
+    if let Some(other) = wanted.filter(|word| !["key", "jwt", "forward"].contains(word)) {
+        reader.mistake("auth", format!("is {other:?}"), "\"key\", \"jwt\", \"forward\"");
     }
-    for (field, word) in [("key_in", "key"), ("jwt", "jwt")] {
+    for (field, word) in [("key_in", "key"), ("jwt", "jwt"), ("forward_auth", "forward")] {
         if reader.field(field).is_some()
             && wanted != Some(word)
             && wanted.is_some() == reader.field("auth").is_some()
@@ -63,6 +66,7 @@ pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Sourc
     }
     let key = key(reader);
     let jwt = part(reader, "jwt", &JWT_KEYS, pointer, |inner| jwt(inner, source)).flatten();
+    let forward = part(reader, "forward_auth", &FORWARD_AUTH_KEYS, pointer, forward_auth).flatten();
     match wanted {
         Some("key") => Some(Auth::Key(key)),
         Some("jwt") => {
@@ -70,6 +74,12 @@ pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Sourc
                 reader.mistake("jwt", "is missing", "a table with issuer, and keys_url or keys_file");
             }
             jwt.map(|jwt| Auth::Jwt(Box::new(jwt)))
+        }
+        Some("forward") => {
+            if reader.field("forward_auth").is_none() {
+                reader.mistake("forward_auth", "is missing", "a table with upstream");
+            }
+            forward.map(|forward| Auth::Forward(Box::new(forward)))
         }
         _ => None,
     }

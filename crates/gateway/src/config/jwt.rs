@@ -89,6 +89,11 @@ fn attributes(reader: &mut DocumentReader<'_>) -> Vec<(Arc<str>, Box<str>)> {
     if reader.field("attributes").is_none() {
         return vec![(Arc::from(CONSUMER), "sub".into())];
     }
+    attribute_pairs(reader).into_iter().map(|(name, claim)| (Arc::from(name), claim)).collect()
+}
+
+/// `attributes`: their names, and what they are.
+pub(super) fn attribute_pairs(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>, Box<str>)> {
     let pairs = text_pairs(reader, "attributes", MAX_PAIRS);
     for (name, _) in &pairs {
         if !is_name(name) || TAKEN_ATTRIBUTES.contains(&&**name) {
@@ -98,7 +103,7 @@ fn attributes(reader: &mut DocumentReader<'_>) -> Vec<(Arc<str>, Box<str>)> {
             reader.mistake(&place, "cannot be such an attribute", accepted);
         }
     }
-    pairs.into_iter().map(|(name, claim)| (Arc::from(name), claim)).collect()
+    pairs
 }
 
 fn fields(reader: &mut DocumentReader<'_>) -> Vec<(HeaderName, Box<str>)> {

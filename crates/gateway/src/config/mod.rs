@@ -4,7 +4,9 @@
 //! References are checked here too, so that what comes out of [`GatewayConfig::check`] can be served.
 
 mod auth;
+mod canary;
 mod fixed;
+mod forward_auth;
 mod jwt;
 mod matches;
 mod options;
@@ -22,6 +24,8 @@ use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 pub use crate::cors::Cors;
 use crate::table::unreachable;
 pub use auth::{Auth, KeyAuth, KeyPlace};
+pub use canary::{CanaryConfig, MirrorConfig, StickyBy};
+pub use forward_auth::{CachedBy, ForwardAuth};
 pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;

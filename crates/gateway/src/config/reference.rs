@@ -53,7 +53,8 @@ const fn key(path: &'static str, shape: Shape, default: &'static str, doc: &'sta
 
 const DAY: f64 = 86_400.0;
 
-const AUTHS: &[&str] = &["key", "jwt"];
+const AUTHS: &[&str] = &["key", "jwt", "forward"];
+const ON_ERRORS: &[&str] = &["deny", "allow"];
 const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
 
@@ -216,7 +217,7 @@ pub const ROUTE_KEYS: &[Key] = &[
         "auth",
         Shape::Word(AUTHS),
         "none",
-        "What a request must prove: `key`, that it has an API key; `jwt`, that an issuer has given it a token. Else it is answered 401, and charged nothing.",
+        "What a request must prove: `key`, that it has an API key; `jwt`, that an issuer has given it a token; `forward`, what another service asks for. Else it is answered 401, and charged nothing.",
     ),
     key(
         "key_in",
@@ -264,6 +265,62 @@ pub const ROUTE_KEYS: &[Key] = &[
         "Fields that servers are sent, and the claims that they are; a client's own are removed on all routes.",
     ),
     key("jwt.forward", Shape::Flag, "false", "Whether servers are sent the token, too."),
+    key(
+        "forward_auth",
+        Shape::Table,
+        "",
+        "The service that `auth = \"forward\"` asks, with GET, before a request goes on.",
+    ),
+    key("forward_auth.upstream", Shape::Text(1, 64), "", "Its name among the upstreams."),
+    key("forward_auth.path", Shape::Text(1, 8_192), "/", "What it is asked for."),
+    key(
+        "forward_auth.timeout_seconds",
+        Shape::Seconds(0.001, 60.0),
+        "1",
+        "Longest that it may take, its retries included.",
+    ),
+    key(
+        "forward_auth.send",
+        Shape::Texts(20),
+        "[\"authorization\", \"cookie\"]",
+        "Fields of the request that it is sent, beside `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` and `-For`.",
+    ),
+    key(
+        "forward_auth.fields",
+        Shape::Texts(20),
+        "none",
+        "Fields of its answer that servers are sent; a client's own are removed on all routes.",
+    ),
+    key(
+        "forward_auth.attributes",
+        Shape::Pairs(20),
+        "none",
+        "Attributes for limits, and the fields of its answer that they are.",
+    ),
+    key(
+        "forward_auth.pass_back",
+        Shape::Texts(20),
+        "[\"www-authenticate\", \"location\", \"set-cookie\", \"content-type\", \"retry-after\"]",
+        "Fields of its refusal that clients are sent, beside status and body (64 KiB).",
+    ),
+    key(
+        "forward_auth.cache_seconds",
+        Shape::Seconds(0.0, 3_600.0),
+        "0",
+        "For how long it is not asked again about the same. Refusals are not kept.",
+    ),
+    key(
+        "forward_auth.cache_by",
+        Shape::Texts(20),
+        "none",
+        "What makes two requests the same: `header:NAME`, `method`, `host`, `path`. All that its answer depends on.",
+    ),
+    key(
+        "forward_auth.on_error",
+        Shape::Word(ON_ERRORS),
+        "deny",
+        "Whether requests are answered 503 or pass while it gives no answer, or a 5xx.",
+    ),
     key(
         "policies",
         Shape::Texts(32),
@@ -359,6 +416,29 @@ pub const ROUTE_KEYS: &[Key] = &[
     key("fallback.status", Shape::Number(200, 599), "503", "The status of a fixed reply."),
     key("fallback.body", Shape::Text(0, 1 << 20), "empty", "The body."),
     key("fallback.content_type", Shape::Text(1, 256), "text/plain; charset=utf-8", "The body's media type."),
+    key("canary", Shape::Table, "none", "Another upstream for a part of the requests."),
+    key("canary.upstream", Shape::Text(1, 64), "", "Its name. The rest goes to `upstream`."),
+    key(
+        "canary.percent",
+        Shape::Number(0, 100),
+        "0",
+        "How many of a hundred clients it gets. Each stays on its side; more only add to those that are there.",
+    ),
+    key("canary.header", Shape::Pairs(100), "none", "Fields, all of which send a request there, too."),
+    key(
+        "canary.sticky_by",
+        Shape::Text(1, 256),
+        "client",
+        "What stays on its side: `client` (who it has proved to be, or its address), `header:NAME` or `cookie:NAME`.",
+    ),
+    key(
+        "mirror",
+        Shape::Table,
+        "none",
+        "Another upstream for copies of requests, whose replies nobody gets.",
+    ),
+    key("mirror.upstream", Shape::Text(1, 64), "", "Its name."),
+    key("mirror.percent", Shape::Number(0, 100), "100", "Of how many of a hundred requests there is a copy."),
 ];
 
 impl Key {

@@ -14,6 +14,7 @@ use tidegate_wire::path::normal_form;
 use crate::cors::Cors;
 
 use super::auth::{Auth, auth};
+use super::canary::{CanaryConfig, MirrorConfig, second_upstreams};
 use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirect, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
@@ -21,7 +22,7 @@ use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 30] = [
+const KEYS: [&str; 33] = [
     "name",
     "host",
     "path",
@@ -34,6 +35,7 @@ const KEYS: [&str; 30] = [
     "auth",
     "key_in",
     "jwt",
+    "forward_auth",
     "policies",
     "strip_prefix",
     "add_prefix",
@@ -52,6 +54,8 @@ const KEYS: [&str; 30] = [
     "upgrade_idle_timeout_seconds",
     "breaker",
     "fallback",
+    "canary",
+    "mirror",
 ];
 const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
 
@@ -126,6 +130,10 @@ pub struct RouteConfig {
     pub fallback: Option<StaticReply>,
     /// Where requests go that its upstream gives no reply to.
     pub fallback_upstream: Option<Arc<str>>,
+    /// Where a part of the requests goes in place of its upstream.
+    pub canary: Option<CanaryConfig>,
+    /// Where copies of requests go.
+    pub mirror: Option<MirrorConfig>,
 }
 
 impl RouteConfig {
@@ -135,7 +143,14 @@ impl RouteConfig {
             Action::Forward { upstream } => Some(("upstream", upstream)),
             Action::Reply(_) => None,
         };
-        first.into_iter().chain(self.fallback_upstream.iter().map(|name| ("fallback/upstream", name)))
+        let fallback = self.fallback_upstream.iter().map(|name| ("fallback/upstream", name));
+        let authority = match &self.auth {
+            Some(Auth::Forward(forward)) => Some(("forward_auth/upstream", &forward.upstream)),
+            _ => None,
+        };
+        let canary = self.canary.iter().map(|canary| ("canary/upstream", &canary.upstream));
+        let mirror = self.mirror.iter().map(|mirror| ("mirror/upstream", &mirror.upstream));
+        first.into_iter().chain(fallback).chain(authority).chain(canary).chain(mirror)
     }
 
     /// Where the keys of its tokens are fetched from, if they are.
@@ -192,18 +207,16 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
     let name = reader.name("name").unwrap_or_default();
     let (hosts, path, methods) = (hosts(&mut reader), path(&mut reader), methods(&mut reader));
-    let fields = field_pairs(&mut reader, "header");
-    let query = query(&mut reader);
+    let (fields, query) = (field_pairs(&mut reader, "header"), query(&mut reader));
     let action = action(&mut reader, pointer);
     let auth = auth(&mut reader, pointer, source);
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
-    let strip_prefix = prefix(&mut reader, "strip_prefix");
-    let add_prefix = prefix(&mut reader, "add_prefix");
+    let [strip_prefix, add_prefix] = ["strip_prefix", "add_prefix"].map(|key| prefix(&mut reader, key));
     if !strip_prefix.is_empty() && !covers(&path, &strip_prefix) {
         let problem = format!("is {strip_prefix:?}, which not every path of the route begins with");
         reader.mistake("strip_prefix", problem, "the literal beginning of path");
     }
-    let replace_path = replace_path(&mut reader);
+    let (replace_path, upgrades) = (replace_path(&mut reader), upgrades(&mut reader));
     if replace_path.is_some() && !(strip_prefix.is_empty() && add_prefix.is_empty()) {
         reader.mistake("replace_path", "stands beside strip_prefix or add_prefix", "one of the two");
     }
@@ -216,14 +229,14 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let max_body_bytes = reader.number("max_body_bytes", 0, MAX_BODY).unwrap_or(MAX_BODY);
     let first_byte = reader.seconds("first_byte_timeout_seconds", 0.001, DAY).unwrap_or(FIRST_BYTE_TIMEOUT);
     let idle = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(IDLE_TIMEOUT);
-    let timeout = reader.seconds("timeout_seconds", 0.001, DAY);
-    let reply_timeout = reader.seconds("reply_timeout_seconds", 0.001, DAY);
-    let upgrades = upgrades(&mut reader);
+    let [timeout, reply_timeout] =
+        ["timeout_seconds", "reply_timeout_seconds"].map(|key| reader.seconds(key, 0.001, DAY));
     let upgrade_idle =
         reader.seconds("upgrade_idle_timeout_seconds", 0.001, DAY).unwrap_or(UPGRADE_IDLE_TIMEOUT);
     let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings).flatten();
     let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |inner| fallback(inner, &action));
     let (fallback_upstream, fallback) = fallback.unwrap_or_default();
+    let (canary, mirror) = second_upstreams(&mut reader, pointer, &action);
     match action {
         Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
             name: Arc::from(name),
@@ -253,6 +266,8 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             breaker,
             fallback,
             fallback_upstream,
+            canary,
+            mirror,
         }),
         _ => Err(reader.mistakes),
     }
@@ -280,7 +295,7 @@ fn upgrades(reader: &mut DocumentReader<'_>) -> Vec<Box<str>> {
 }
 
 /// An object of field names and values.
-fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
+pub(super) fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
     let accepted = "an object of field names and their values";
     let mut pairs = Vec::new();
     let Some(value) = reader.field(field) else { return pairs };

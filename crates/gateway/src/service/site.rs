@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use http::header::HeaderName;
 
+use crate::breaker::SharedBreaker;
 use crate::checks;
 use crate::config::{Action, Auth, GatewayConfig, JwtKeysUrl, RouteConfig, UpstreamConfig};
+use crate::forward_auth::Authority;
 use crate::identity::taken_off;
 use crate::jwt::{self, IssuerKeys, JwtVerifier};
 use crate::limits::Limits;
+use crate::mirror::{MIRRORED, Mirror};
 use crate::random::random;
 use crate::route::{Route, RouteAction};
 use crate::table::Table;
@@ -74,8 +77,11 @@ impl<L: Limits> Gateway<L> {
     fn claims(&self, config: &GatewayConfig) -> Vec<HeaderName> {
         let mut names: Vec<HeaderName> = self.identity_fields.names().cloned().collect();
         for route in &config.routes {
-            if let Some(Auth::Jwt(jwt)) = &route.auth {
-                names.extend(jwt.fields.iter().map(|(name, _)| name.clone()));
+            names.extend(route.mirror.as_ref().map(|_| MIRRORED));
+            match &route.auth {
+                Some(Auth::Jwt(jwt)) => names.extend(jwt.fields.iter().map(|(name, _)| name.clone())),
+                Some(Auth::Forward(forward)) => names.extend(forward.fields.iter().cloned()),
+                Some(Auth::Key(_)) | None => {}
             }
         }
         names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
@@ -130,35 +136,32 @@ fn route(
     missing: &HashSet<Arc<str>>,
     issuer: Option<Arc<IssuerKeys>>,
 ) -> Arc<Route> {
-    let lacks = config.policies.iter().find(|policy| missing.contains(*policy)).cloned();
+    // Invariant: who makes a `GatewayConfig` has looked the names up.
+    let named = |name: &Arc<str>| {
+        Arc::clone(upstreams.get(name).expect("an upstream of a route is one of the gateway's"))
+    };
     let action = match &config.action {
         Action::Reply(reply) => RouteAction::Reply(reply.clone()),
-        Action::Forward { upstream } => {
-            // Invariant: who makes a `GatewayConfig` has looked the name up.
-            let upstream = upstreams.get(upstream);
-            RouteAction::Forward(Arc::clone(upstream.expect("a route's upstream is one of the gateway's")))
-        }
+        Action::Forward { upstream } => RouteAction::Forward(named(upstream)),
     };
-    // Invariant: as above.
-    let fallback = config.fallback_upstream.as_ref().map(|name| {
-        Arc::clone(upstreams.get(name).expect("a route's fallback is one of the gateway's upstreams"))
-    });
-    let is_same = |before: &Option<Arc<Upstream>>, now: &Option<Arc<Upstream>>| match (before, now) {
-        (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-        (before, now) => before.is_none() && now.is_none(),
+    let (jwt, authority) = match &config.auth {
+        Some(Auth::Jwt(_)) => (Some(JwtVerifier::new(issuer)), None),
+        Some(Auth::Forward(forward)) => (None, Some(Authority::new(named(&forward.upstream)))),
+        Some(Auth::Key(_)) | None => (None, None),
     };
-    let same_upstream = |known: &Route| match (&known.action, &action) {
-        (RouteAction::Forward(before), RouteAction::Forward(now)) => Arc::ptr_eq(before, now),
-        (before, now) => matches!((before, now), (RouteAction::Reply(_), RouteAction::Reply(_))),
+    let made = Route {
+        action,
+        fallback: config.fallback_upstream.as_ref().map(named),
+        lacks: config.policies.iter().find(|policy| missing.contains(*policy)).cloned(),
+        breaker: config.breaker.map(SharedBreaker::new),
+        canary: config.canary.as_ref().map(|canary| named(&canary.upstream)),
+        mirror: config.mirror.as_ref().map(|mirror| Mirror::new(mirror, named(&mirror.upstream))),
+        jwt,
+        authority,
+        config: Arc::clone(config),
     };
-    let same = before.filter(|before| {
-        before.config == *config
-            && before.lacks == lacks
-            && same_upstream(before)
-            && is_same(&before.fallback, &fallback)
-    });
-    same.cloned().unwrap_or_else(|| {
-        let jwt = matches!(config.auth, Some(Auth::Jwt(_))).then(|| JwtVerifier::new(issuer));
-        Arc::new(Route::new(Arc::clone(config), action, fallback, lacks, jwt))
-    })
+    match before {
+        Some(before) if before.is_same(&made) => Arc::clone(before),
+        _ => Arc::new(made),
+    }
 }

@@ -125,7 +125,7 @@ Without an entry of their own, `path` and `method` are what `http.proxy_headers`
 or parameter that is there twice is refused with 400, and so is a parameter of `/v1/check` that is no source.
 For requests that a route of the gateway limits, `route`, `host`, `method` and `path` are those of the request. Where it
 asks for an API key, `api_key` is the key's id, `consumer` who uses it and `tier` its tier, and where it asks for a JWT,
-`jwt.attributes` are its claims, whatever sources say;
+`jwt.attributes` are its claims, and `forward_auth.attributes` what another service says, whatever sources say;
 `client_id` is the key's id in the place of the address.
 In `[attributes.grpc]` a name takes the place of a descriptor's entry of that name, in every descriptor.
 RESP has no attributes: its commands bring their key and their limit along.

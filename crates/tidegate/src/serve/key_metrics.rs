@@ -1,4 +1,4 @@
-//! What the metrics page says of API keys and JWTs. Keys are no labels: there are as many as somebody issues.
+//! What the metrics page says of who requests are from: API keys, JWTs, other services. Keys are no labels: there are as many as somebody issues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ impl Family for KeyMetrics {
     }
 }
 
-/// What became of requests that needed a JWT, and how the keys of issuers fare. Issuers stand in the configuration, which
+/// What became of requests that needed a JWT or another service's word, and how the keys of issuers fare. Issuers stand in the configuration, which
 /// bounds them.
-pub(super) struct JwtMetrics<L>(pub(super) Arc<Gateway<L>>);
+pub(super) struct IdentityMetrics<L>(pub(super) Arc<Gateway<L>>);
 
-impl<L: Limits> Family for JwtMetrics<L> {
+impl<L: Limits> Family for IdentityMetrics<L> {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let (stats, evicted) = self.0.jwt();
         let help = "Requests on routes that need a JWT, by what was found";
@@ -51,6 +51,14 @@ impl<L: Limits> Family for JwtMetrics<L> {
                 series(&[("url", &*it.url), ("result", "ok")], it.fetched)?;
                 series(&[("url", &*it.url), ("result", "failed")], it.failed)
             })
+        })?;
+        let asked = self.0.forward_auth();
+        let help = "Requests about which another service was to be asked, by what came of it";
+        families.counters("tidegate_forward_auth_requests", help, |series| {
+            series(&[("result", "allowed")], asked.allowed)?;
+            series(&[("result", "known")], asked.known)?;
+            series(&[("result", "refused")], asked.refused)?;
+            series(&[("result", "failed")], asked.failed)
         })?;
         let help = "Identities that were forgotten before their time, for want of room";
         families.counter("tidegate_known_identities_evicted", help, evicted)?;

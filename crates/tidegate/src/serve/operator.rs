@@ -24,7 +24,7 @@ use super::access_log::AccessLogMetrics;
 use super::edge_metrics::EdgeMetrics;
 use super::edges::ServedEdge;
 use super::intake::Ingestion;
-use super::key_metrics::{JwtMetrics, KeyMetrics};
+use super::key_metrics::{IdentityMetrics, KeyMetrics};
 use super::proxies::ServedGateway;
 use super::upstream_metrics::UpstreamMetrics;
 use crate::config::Secured;
@@ -58,7 +58,7 @@ pub(super) fn operator(
         metrics.register(AccessLogMetrics(Arc::clone(log)));
     }
     metrics.register(KeyMetrics(gateway.keys().clone()));
-    metrics.register(JwtMetrics(Arc::clone(&gateway)));
+    metrics.register(IdentityMetrics(Arc::clone(&gateway)));
     metrics.register(UpstreamMetrics(gateway));
     metrics.register(EdgeMetrics(edge));
     if let Some(ingestion) = ingestion {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_admin::{Families, Family};
 use tidegate_algorithms::breaker::Phase;
 use tidegate_gateway::limits::Limits;
-use tidegate_gateway::service::Gateway;
+use tidegate_gateway::service::{Gateway, MAX_MIRRORED_AT_ONCE, MirrorStats};
 
 use super::breakers::word;
 
@@ -22,6 +22,7 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
                 upstream.servers.iter().map(|(server, status)| (&*upstream.name, server.as_str(), status))
             })
         };
+        mirrors(&self.0.mirrors(), families)?;
         let help = "1 while health checks let a server be used";
         families.gauges("tidegate_upstream_server_up", help, |series| {
             servers().try_for_each(|(upstream, server, status)| {
@@ -60,4 +61,31 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
             })
         })
     }
+}
+
+/// What became of copies of requests, by the routes that have copies.
+fn mirrors(mirrors: &[MirrorStats], families: &mut Families<'_>) -> fmt::Result {
+    let help = "Copies of requests for a second upstream, by what came of them: same_status and other_status are \
+        answered, with the first upstream's status or another";
+    families.counters("tidegate_mirror_requests", help, |series| {
+        mirrors.iter().try_for_each(|it| {
+            let labels = |result| [("route", &*it.route), ("result", result)];
+            series(&labels("same_status"), it.same_status)?;
+            series(&labels("other_status"), it.other_status)?;
+            series(&labels("failed"), it.failed)?;
+            series(&labels("dropped"), it.dropped)?;
+            series(&labels("skipped"), it.skipped)
+        })
+    })?;
+    let help = "Microseconds up to the heads of replies, of requests that both upstreams have answered";
+    families.counters("tidegate_mirror_microseconds", help, |series| {
+        mirrors.iter().try_for_each(|it| {
+            series(&[("route", &*it.route), ("upstream", "first")], it.first_took)?;
+            series(&[("route", &*it.route), ("upstream", "second")], it.second_took)
+        })
+    })?;
+    families.gauges("tidegate_mirror_in_flight", "Copies under way", |series| {
+        mirrors.iter().try_for_each(|it| series(&[("route", &*it.route)], it.at_once as u64))
+    })?;
+    families.gauge("tidegate_mirror_in_flight_max", "Most of these for a route", MAX_MIRRORED_AT_ONCE as u64)
 }

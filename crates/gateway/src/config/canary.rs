@@ -1,0 +1,108 @@
+//! A part of a route's requests that goes to another upstream, and which part; copies of requests for another one.
+
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue};
+use tidegate_algorithms::document::DocumentReader;
+
+use super::route::{Action, field_pairs};
+use super::upstream::part;
+
+const MIRROR_KEYS: [&str; 2] = ["upstream", "percent"];
+const CANARY_KEYS: [&str; 4] = ["upstream", "percent", "header", "sticky_by"];
+
+const STICKY_BY: &str = "\"client\", \"header:NAME\", \"cookie:NAME\"";
+
+/// Another upstream for a part of a route's requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CanaryConfig {
+    /// Where that part goes.
+    pub upstream: Arc<str>,
+    /// How many of a hundred of what `sticky_by` tells apart.
+    pub percent: u64,
+    /// Requests with all of these go there, too; empty: none do for that.
+    pub fields: Vec<(HeaderName, HeaderValue)>,
+    /// What stays on its side.
+    pub sticky_by: StickyBy,
+}
+
+/// What stays on one side of a split, for as long as the percentage is the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StickyBy {
+    /// The client: its API key, or its address if it has none.
+    Client,
+    /// The value of a field; the client where it is not there.
+    Field(HeaderName),
+    /// The value of a cookie; the client where it is not there.
+    Cookie(Box<str>),
+}
+
+/// A route's second upstreams: `canary` and `mirror`.
+pub(super) fn second_upstreams(
+    reader: &mut DocumentReader<'_>,
+    pointer: &str,
+    action: &Option<Action>,
+) -> (Option<CanaryConfig>, Option<MirrorConfig>) {
+    let canary = part(reader, "canary", &CANARY_KEYS, pointer, |inner| canary(inner, action));
+    let mirror = part(reader, "mirror", &MIRROR_KEYS, pointer, |inner| mirror(inner, action));
+    (canary.flatten(), mirror.flatten())
+}
+
+fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<CanaryConfig> {
+    let upstream = other_upstream(reader, action);
+    let fields = field_pairs(reader, "header");
+    if reader.field("percent").is_none() && fields.is_empty() {
+        reader.mistake("percent", "is missing", "a whole number from 0 to 100, or header");
+    }
+    let percent = reader.number("percent", 0, 100).unwrap_or(0);
+    let sticky_by = reader.text("sticky_by", 1, 256).map_or(Some(StickyBy::Client), sticky_by);
+    let Some(sticky_by) = sticky_by else {
+        reader.mistake("sticky_by", "is none of these", STICKY_BY);
+        return None;
+    };
+    upstream.map(|upstream| CanaryConfig { upstream, percent, fields, sticky_by })
+}
+
+/// Copies of a route's requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorConfig {
+    /// Where they go.
+    pub upstream: Arc<str>,
+    /// Of how many of a hundred requests there is one.
+    pub percent: u64,
+}
+
+fn mirror(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<MirrorConfig> {
+    let percent = reader.number("percent", 0, 100).unwrap_or(100);
+    other_upstream(reader, action).map(|upstream| MirrorConfig { upstream, percent })
+}
+
+/// `upstream`, which must be another one than the route's.
+fn other_upstream(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<Arc<str>> {
+    let upstream = reader.text("upstream", 1, 64).map(Arc::from);
+    if upstream.is_none() && reader.field("upstream").is_none() {
+        reader.mistake("upstream", "is missing", "the name of another upstream");
+    }
+    match (action, &upstream) {
+        (Some(Action::Forward { upstream: first }), Some(second)) if first == second => {
+            reader.mistake("upstream", "is the route's own upstream", "the name of another upstream");
+        }
+        (Some(Action::Reply(_)), Some(_)) => {
+            reader.mistake("upstream", "has no effect", "an upstream of the route beside it");
+        }
+        _ => {}
+    }
+    upstream
+}
+
+fn sticky_by(text: &str) -> Option<StickyBy> {
+    match text.split_once(':') {
+        None if text == "client" => Some(StickyBy::Client),
+        Some(("header", name)) => name.parse().ok().map(StickyBy::Field),
+        Some(("cookie", name)) => {
+            let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            (!name.is_empty() && name.bytes().all(is_token)).then(|| StickyBy::Cookie(name.into()))
+        }
+        _ => None,
+    }
+}

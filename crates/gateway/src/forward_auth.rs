@@ -1,0 +1,264 @@
+//! Whose request it is by the word of another service: it is asked before the request goes on, with the fields that the
+//! route names, and its answer counts.
+//!
+//! | the service's answer | what becomes of the request |
+//! |---|---|
+//! | 200 to 299 | it goes on; fields of the answer, by name, become fields for its server and attributes for limits |
+//! | 300 to 499 | it is refused by this answer: status, body up to [`MAX_BODY_BYTES`], fields by name |
+//! | none in time, 5xx, or one that cannot be used | 503; or, with `on_error = "allow"`, it goes on as nobody's |
+//!
+//! The service is an upstream as any other: its servers, breaker, retries and bounds are those. What it admits is known for
+//! a stated time by what the route names, and by nothing else: who names too little lets one client pass as another.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Uri};
+use sha2::{Digest, Sha256};
+use tidegate_access::jwt::MAX_CLAIM_BYTES;
+use tidegate_net::clock::monotonic;
+use tokio::time::timeout_at;
+
+use crate::attempt::Message;
+use crate::body::{ReplySource, RequestPayload};
+use crate::config::{CachedBy, ForwardAuth};
+use crate::connection::Sender;
+use crate::identity::{Attested, Identity};
+use crate::limits::Limits;
+use crate::proxy::Normal;
+use crate::random::random;
+use crate::refusal::Refusal;
+use crate::route::Route;
+use crate::service::Gateway;
+use crate::upstream::Upstream;
+
+/// Most bytes of a refusal's body; a larger one is left out.
+pub const MAX_BODY_BYTES: usize = 64 << 10;
+
+const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The service that a route asks.
+#[derive(Debug)]
+pub(crate) struct Authority {
+    /// Tells what it has said from what others have.
+    id: u64,
+    pub(crate) upstream: Arc<Upstream>,
+}
+
+/// What became of requests about which another service was asked.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardAuthCounts {
+    allowed: AtomicU64,
+    known: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What became of requests about which another service was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForwardAuthStats {
+    /// It let them pass.
+    pub allowed: u64,
+    /// It had let the same pass a moment ago, and was not asked.
+    pub known: u64,
+    /// It refused them.
+    pub refused: u64,
+    /// It gave no answer that could be used.
+    pub failed: u64,
+}
+
+impl ForwardAuthCounts {
+    pub(crate) fn read(&self) -> ForwardAuthStats {
+        ForwardAuthStats {
+            allowed: self.allowed.load(Relaxed),
+            known: self.known.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
+    }
+}
+
+impl Authority {
+    pub(crate) fn new(upstream: Arc<Upstream>) -> Self {
+        let [id, ..] = random();
+        Self { id, upstream }
+    }
+
+    /// What an answer is known by.
+    fn digest(&self, auth: &ForwardAuth, normal: &Normal<'_>, request: &Parts) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update(part.len().to_le_bytes());
+            digest.update(part);
+        };
+        add(&self.id.to_le_bytes());
+        for by in &auth.cache_by {
+            match by {
+                CachedBy::Method => add(request.method.as_str().as_bytes()),
+                CachedBy::Host => add(normal.host.as_bytes()),
+                CachedBy::Path => add(normal.path.as_bytes()),
+                CachedBy::Field(name) => {
+                    let values = request.headers.get_all(name);
+                    add(&values.iter().count().to_le_bytes());
+                    values.iter().for_each(|value| add(value.as_bytes()));
+                }
+            }
+        }
+        digest.finalize().into()
+    }
+}
+
+impl<L: Limits> Gateway<L> {
+    /// Whose request it is by the word of the route's service; `None`: nobody's, since that says nothing and the route
+    /// lets such requests pass.
+    pub(crate) async fn ask_authority(
+        &self,
+        auth: &ForwardAuth,
+        route: &Route,
+        normal: &Normal<'_>,
+        request: &Parts,
+    ) -> Result<Option<Identity>, Refusal> {
+        // Invariant: a route that asks a service was made with it.
+        let authority = route.authority.as_ref().ok_or(Refusal::NoAuthority)?;
+        let counts = self.forward_auth_counts();
+        let digest = (auth.cache > 0).then(|| authority.digest(auth, normal, request));
+        let known = digest.and_then(|digest| self.known().get(&digest, self.tick()));
+        if known.is_some() {
+            counts.known.fetch_add(1, Relaxed);
+            return Ok(known);
+        }
+        match self.ask(auth, authority, route, normal, request).await {
+            Some(Ok(attested)) => {
+                counts.allowed.fetch_add(1, Relaxed);
+                let identity = Identity::Attested(Arc::new(attested));
+                if let Some(digest) = digest {
+                    let now = self.tick();
+                    self.known().put(digest, identity.clone(), now.plus(auth.cache), now);
+                }
+                Ok(Some(identity))
+            }
+            Some(Err(refused)) => {
+                counts.refused.fetch_add(1, Relaxed);
+                Err(Refusal::ByAuthority(Box::new(refused)))
+            }
+            None => {
+                counts.failed.fetch_add(1, Relaxed);
+                if auth.allows_on_error { Ok(None) } else { Err(Refusal::NoAuthority) }
+            }
+        }
+    }
+
+    /// What the service says; `None` if that is nothing.
+    async fn ask(
+        &self,
+        auth: &ForwardAuth,
+        authority: &Authority,
+        route: &Route,
+        normal: &Normal<'_>,
+        request: &Parts,
+    ) -> Option<Result<Attested, Response<Bytes>>> {
+        let deadline = monotonic() + auth.timeout;
+        let mut message = question(auth, normal, request)?;
+        let answered = self.ask_server(route, &authority.upstream, normal, &mut message, deadline);
+        // In its own time also if the route's fallback or its servers' patience is longer.
+        let (answer, mut back, _place) = timeout_at(deadline.into(), answered).await.ok()?.ok()?;
+        let (head, body) = answer.into_parts();
+        if head.status.is_server_error() || head.status.is_informational() {
+            return None;
+        }
+        let body = timeout_at(deadline.into(), whole(body, &mut back.sender)).await.ok().flatten();
+        if body.is_some() {
+            // Its end has come, so that the connection is free.
+            back.now();
+        }
+        if head.status.is_success() {
+            return attested(auth, &head.headers).map(Ok);
+        }
+        Some(Err(refused(auth, head.status, &head.headers, body.unwrap_or_default())))
+    }
+}
+
+/// What the service is asked: with the request's own words, and what the gateway knows of it.
+fn question(auth: &ForwardAuth, normal: &Normal<'_>, request: &Parts) -> Option<Message> {
+    let mut asked = Request::new(());
+    *asked.uri_mut() = Uri::from(auth.path.clone());
+    let fields = asked.headers_mut();
+    for name in &auth.send {
+        for value in request.headers.get_all(name) {
+            fields.append(name, value.clone());
+        }
+    }
+    let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
+    let address = normal.client.to_canonical().to_string();
+    for (name, text) in [
+        (FORWARDED_METHOD, request.method.as_str()),
+        (FORWARDED_PROTO, if normal.peer.is_tls { "https" } else { "http" }),
+        (FORWARDED_HOST, &normal.host),
+        (FORWARDED_URI, target),
+        (FORWARDED_FOR, &address),
+    ] {
+        fields.insert(name, HeaderValue::from_str(text).ok()?);
+    }
+    let (parts, ()) = asked.into_parts();
+    Some(Message::new(parts, RequestPayload::Whole(Bytes::new()), None))
+}
+
+/// What an answer that admits says of the client; `None` if that cannot be used.
+fn attested(auth: &ForwardAuth, answer: &HeaderMap) -> Option<Attested> {
+    let mut said = Attested::default();
+    for (name, field) in &auth.attributes {
+        let value = match joined(answer, field) {
+            None => None,
+            Some(value) => {
+                let text = value.to_str().ok().filter(|text| text.len() <= MAX_CLAIM_BYTES)?;
+                Some(Box::from(text))
+            }
+        };
+        said.attributes.push((Arc::clone(name), value));
+    }
+    for name in &auth.fields {
+        said.fields.extend(joined(answer, name).map(|value| (name.clone(), value)));
+    }
+    Some(said)
+}
+
+/// The value of a field; of several lines one (RFC 9110, 5.3).
+fn joined(fields: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let lines: Vec<&[u8]> = fields.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    if lines.is_empty() { None } else { HeaderValue::from_bytes(&lines.join(&b", "[..])).ok() }
+}
+
+/// What the client is told by the service.
+fn refused(auth: &ForwardAuth, status: StatusCode, answer: &HeaderMap, body: Bytes) -> Response<Bytes> {
+    let mut reply = Response::new(body);
+    *reply.status_mut() = status;
+    for name in &auth.pass_back {
+        for value in answer.get_all(name) {
+            reply.headers_mut().append(name, value.clone());
+        }
+    }
+    reply
+}
+
+/// A body, if it is small and ends.
+async fn whole(mut body: ReplySource, sender: &mut Sender) -> Option<Bytes> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = poll_fn(|cx| body.poll_frame(sender, cx)).await {
+        if let Ok(data) = frame.ok()?.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > MAX_BODY_BYTES {
+            return None;
+        }
+    }
+    Some(bytes.into())
+}

@@ -1,0 +1,226 @@
+//! A copy of requests for a second upstream, whose replies nobody gets: a new version is tried on what happens.
+//!
+//! ```text
+//!   request ── first upstream ── reply's head ──> client
+//!      `── copy, if there is room ─────────'`──> task: second upstream ── status and time compared ── counted
+//! ```
+//!
+//! A copy leaves when the first upstream has answered, in a task of its own, so that nothing of the second one is waited
+//! for. Requests whose body was not at hand as a whole, and those that go on in another protocol, have no copy. It is one
+//! attempt; its field [`MIRRORED`] says what it is.
+//!
+//! Bounds: [`MAX_AT_ONCE`] copies of a route under way, each for as long as the route waits for a reply's head; one more is
+//! dropped, and so is one while the second upstream's breaker is open or its servers are full. All of that is counted.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::{Duration, Instant};
+
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use tidegate_algorithms::breaker::Outcome;
+use tidegate_net::clock::{Clock, monotonic};
+use tidegate_upstream::connect::Resolver;
+use tokio::time::timeout_at;
+
+use crate::attempt::{Attempt, FaultOf, Message};
+use crate::body::{RequestPayload, Return};
+use crate::config::MirrorConfig;
+use crate::forward::judge;
+use crate::random::fraction;
+use crate::upstream::Upstream;
+
+/// Most copies of a route's requests that are under way.
+pub const MAX_AT_ONCE: usize = 128;
+
+/// Says of a request that it is a copy. Clients cannot say it where routes have copies.
+pub(crate) const MIRRORED: HeaderName = HeaderName::from_static("tidegate-mirror");
+
+/// A route's second upstream, and what became of the copies for it.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    percent: u64,
+    pub(crate) upstream: Arc<Upstream>,
+    at_once: AtomicUsize,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    skipped: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+    same: AtomicU64,
+    other: AtomicU64,
+    first_took: AtomicU64,
+    second_took: AtomicU64,
+}
+
+/// What became of the copies of a route's requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MirrorStats {
+    /// The route.
+    pub route: Arc<str>,
+    /// Requests of which there can be no copy.
+    pub skipped: u64,
+    /// Copies for which there was no room.
+    pub dropped: u64,
+    /// Copies that were not answered.
+    pub failed: u64,
+    /// Copies that were answered with the first upstream's status.
+    pub same_status: u64,
+    /// Copies that were answered with another one.
+    pub other_status: u64,
+    /// Microseconds up to the heads of the first upstream's replies, of those that both answered.
+    pub first_took: u64,
+    /// Microseconds up to the heads of the second one's.
+    pub second_took: u64,
+    /// Copies under way.
+    pub at_once: usize,
+}
+
+/// A copy of a request that is not under way yet.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    mirror: Arc<Mirror>,
+    message: Message,
+    is_head: bool,
+    key: u64,
+}
+
+/// What a copy needs to get there.
+pub(crate) struct Way {
+    pub(crate) core: usize,
+    pub(crate) resolver: Resolver,
+    pub(crate) clock: Clock,
+    pub(crate) patience: Duration,
+}
+
+/// Room for one copy.
+struct Room(Arc<Mirror>);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.at_once.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Mirror {
+    pub(crate) fn new(config: &MirrorConfig, upstream: Arc<Upstream>) -> Arc<Self> {
+        let (percent, at_once) = (config.percent, AtomicUsize::new(0));
+        Arc::new(Self { percent, upstream, at_once, counts: Counts::default() })
+    }
+
+    pub(crate) fn stats(&self, route: &Arc<str>) -> MirrorStats {
+        let counts = &self.counts;
+        MirrorStats {
+            route: Arc::clone(route),
+            skipped: counts.skipped.load(Relaxed),
+            dropped: counts.dropped.load(Relaxed),
+            failed: counts.failed.load(Relaxed),
+            same_status: counts.same.load(Relaxed),
+            other_status: counts.other.load(Relaxed),
+            first_took: counts.first_took.load(Relaxed),
+            second_took: counts.second_took.load(Relaxed),
+            at_once: self.at_once.load(Relaxed),
+        }
+    }
+
+    /// A copy of a request on its way to the first upstream, if it is to have one. `key`: what a hash ring goes by.
+    pub(crate) fn copy(self: &Arc<Self>, parts: &Parts, payload: &RequestPayload, key: u64) -> Option<Copy> {
+        if self.percent < 100 && fraction() * 100.0 >= self.percent as f64 {
+            return None;
+        }
+        let RequestPayload::Whole(bytes) = payload else {
+            self.counts.skipped.fetch_add(1, Relaxed);
+            return None;
+        };
+        let (mut parts, is_head) = (parts.clone(), parts.method == Method::HEAD);
+        parts.headers.insert(MIRRORED, HeaderValue::from_static("1"));
+        let message = Message::new(parts, RequestPayload::Whole(bytes.clone()), None);
+        Some(Copy { mirror: Arc::clone(self), message, is_head, key })
+    }
+
+    fn room(self: &Arc<Self>) -> Option<Room> {
+        let more = |count| (count < MAX_AT_ONCE).then_some(count + 1);
+        let taken = self.at_once.fetch_update(Relaxed, Relaxed, more);
+        taken.ok().map(|_| Room(Arc::clone(self)))
+    }
+}
+
+impl Copy {
+    /// Sends it on its way, to be compared with a reply of `status` that took so long.
+    pub(crate) fn send(self, status: StatusCode, took: Duration, way: Way) {
+        match self.mirror.room() {
+            Some(room) => drop(tokio::spawn(self.arrive(status, took, way, room))),
+            None => drop(self.mirror.counts.dropped.fetch_add(1, Relaxed)),
+        }
+    }
+
+    async fn arrive(mut self, status: StatusCode, took: Duration, way: Way, _room: Room) {
+        let mirror = Arc::clone(&self.mirror);
+        let (counts, begun) = (&mirror.counts, monotonic());
+        match answer(&mut self, &way, begun).await {
+            Answer::NoRoom => drop(counts.dropped.fetch_add(1, Relaxed)),
+            Answer::None => drop(counts.failed.fetch_add(1, Relaxed)),
+            Answer::Head(answered, second) => {
+                let count = if answered == status { &counts.same } else { &counts.other };
+                count.fetch_add(1, Relaxed);
+                counts.first_took.fetch_add(microseconds(took), Relaxed);
+                counts.second_took.fetch_add(microseconds(second), Relaxed);
+            }
+        }
+    }
+}
+
+/// What became of a copy.
+enum Answer {
+    NoRoom,
+    None,
+    Head(StatusCode, Duration),
+}
+
+async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
+    let Copy { mirror, message, is_head, key } = copy;
+    let (upstream, now) = (&mirror.upstream, way.clock.tick());
+    let Ok(admission) = upstream.breaker.as_ref().map(|breaker| breaker.admit(now)).transpose() else {
+        return Answer::NoRoom;
+    };
+    let Ok((server, place)) = upstream.group.pick(*key, &[], now) else { return Answer::NoRoom };
+    let deadline = begun + way.patience;
+    let attempt = Attempt {
+        upstream,
+        server,
+        core: way.core,
+        resolver: &way.resolver,
+        patience: way.patience,
+        deadline: Some(deadline),
+    };
+    let sent = attempt.send(message).await;
+    let (took, now) = (monotonic().duration_since(begun), way.clock.tick());
+    let failed = sent.as_ref().map_or(true, |exchange| exchange.reply.status().is_server_error());
+    if sent.as_ref().err().is_none_or(|failure| failure.fault_of != FaultOf::Gateway) {
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(admission) = admission {
+            admission.ended(Outcome { failed, took: nanoseconds }, now);
+        }
+        judge(upstream, &place, failed, nanoseconds, now);
+    }
+    let Ok(exchange) = sent else { return Answer::None };
+    let (status, mut sender) = (exchange.reply.status(), exchange.sender);
+    let mut body = exchange.reply.into_body();
+    // The rest is for nobody; read to its end, it leaves a connection that can be used again.
+    let rest =
+        async { while poll_fn(|cx| body.poll_frame(&mut sender, cx)).await.is_some_and(|it| it.is_ok()) {} };
+    if *is_head || (timeout_at(deadline.into(), rest).await.is_ok() && body.is_at_end(&sender)) {
+        let pool = Arc::clone(&upstream.pools[server]);
+        Return { sender, pool, core: way.core }.now();
+    }
+    Answer::Head(status, took)
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
