@@ -91,7 +91,7 @@ fn manage(folder: &Path) {
     std::fs::create_dir(mount).unwrap();
     run("mkfs.ext4", &["-q", "-F", image]);
     let mut dice = Dice(losses);
-    let mut lost = 0;
+    let (mut lost, mut out) = (0, std::io::stdout());
     run("mount", &["-o", "loop", image, mount]);
     for round in 0..losses {
         let acknowledged = append_and_lose_power(mount, 20 + dice.below(300));
@@ -104,10 +104,10 @@ fn manage(folder: &Path) {
         assert!(found.len() as u64 >= acknowledged, "{case}");
         assert!(found.iter().enumerate().all(|(at, line)| *line == (at as u64, at as u64)), "{case}");
         lost += recovery.quarantined_bytes;
-        writeln!(std::io::stdout(), "{case}").unwrap();
+        writeln!(out, "{case}").unwrap();
     }
     run("umount", &[mount]);
-    writeln!(std::io::stdout(), "{losses} losses of power; {lost} bytes were no whole lines").unwrap();
+    writeln!(out, "{losses} losses of power; {lost} bytes were no whole lines").unwrap();
 }
 
 #[test]
