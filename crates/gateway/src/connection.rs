@@ -25,6 +25,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_upstream::backend::Target;
 use tidegate_upstream::connect::Resolver;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::body::RequestPayload;
@@ -58,6 +59,8 @@ pub(crate) enum HyperSender {
         sender: http1::SendRequest<RequestPayload>,
         /// Whom it leads to.
         peer: IpAddr,
+        /// What closes it when it is aborted.
+        task: AbortHandle,
     },
     /// A stream of one that others use as well.
     Http2(SharedSender),
@@ -89,11 +92,12 @@ impl SharedSender {
 }
 
 impl Sender {
-    /// Whether another request may be sent.
+    /// Whether another request may be sent at once. A server may answer before it has the whole body: until the rest is
+    /// sent, no other request can be, and would wait for its client.
     pub(crate) fn is_free(&self) -> bool {
         match self {
             Self::Direct(direct) => direct.is_free(),
-            Self::Hyper(HyperSender::Http1 { sender, .. }) => !sender.is_closed(),
+            Self::Hyper(HyperSender::Http1 { sender, .. }) => sender.is_ready(),
             Self::Hyper(HyperSender::Http2(shared)) => shared.has_room(),
         }
     }
@@ -105,6 +109,13 @@ impl Sender {
             Self::Hyper(HyperSender::Http1 { peer, .. } | HyperSender::Http2(SharedSender { peer, .. })) => {
                 *peer
             }
+        }
+    }
+
+    /// Ends a connection that nobody else uses, whatever is still being sent.
+    pub(crate) fn close(self) {
+        if let Self::Hyper(HyperSender::Http1 { task, .. }) = self {
+            task.abort();
         }
     }
 
@@ -225,8 +236,8 @@ where
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    drop(tokio::spawn(async move { ended(connection.with_upgrades().await) }));
-    Ok(HyperSender::Http1 { sender, peer })
+    let task = tokio::spawn(async move { ended(connection.with_upgrades().await) }).abort_handle();
+    Ok(HyperSender::Http1 { sender, peer, task })
 }
 
 fn ended(end: hyper::Result<()>) {

@@ -35,7 +35,7 @@ use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
 use crate::body::{ReplySource, RequestPayload, Return, Streaming};
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
-use crate::config::{BalanceKey, RouteConfig};
+use crate::config::{BalanceKey, Protocol, RouteConfig};
 use crate::fields::{self, Onward};
 use crate::limits::Limits;
 use crate::mirror::Way;
@@ -80,7 +80,9 @@ impl<L: Limits> Gateway<L> {
     ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
         let started = monotonic();
         let (mut parts, body) = request.into_parts();
-        let payload = payload(body, &parts.headers, &route.config)?;
+        // gRPC is spoken in HTTP/2 from end to end: whoever writes its name over anything else is bounded like others.
+        let speaks_http2 = parts.version == Version::HTTP_2 && upstream.config.protocol != Protocol::Http1;
+        let payload = payload(body, &parts.headers, &route.config, speaks_http2)?;
         let offered = fields::offered_protocol(&parts.headers, &route.config.upgrades);
         let offered = offered.filter(|_| normal.may_upgrade);
         let is_head = parts.method == Method::HEAD;
@@ -288,11 +290,13 @@ fn is_worth_repeating(sent: &Result<Exchange, Failure>) -> bool {
     is_for_now && !exchange.reply.headers().contains_key(RETRY_AFTER)
 }
 
-/// The body, as far as it is there; refused at once if it says that it is too large.
+/// The body, as far as it is there; refused at once if it says that it is too large. If `speaks_http2`, a body of gRPC
+/// may be a dialogue.
 fn payload(
     body: RequestBody,
     fields: &HeaderMap,
     route: &Arc<RouteConfig>,
+    speaks_http2: bool,
 ) -> Result<RequestPayload, Refusal> {
     let limit = route.max_body_bytes;
     let stated = fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -304,7 +308,7 @@ fn payload(
         Ok(bytes) => Ok(RequestPayload::Whole(bytes)),
         Err(body) => {
             let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-            let is_dialogue = kind.starts_with(b"application/grpc");
+            let is_dialogue = speaks_http2 && kind.starts_with(b"application/grpc");
             let streaming = Streaming::new(body, Arc::clone(route), is_dialogue);
             Ok(RequestPayload::Streaming(Box::new(streaming)))
         }

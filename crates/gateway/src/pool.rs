@@ -75,10 +75,16 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection for the next request, if there is room.
+    /// Keeps a connection for the next request, if there is room. One on which a body is still being sent, although
+    /// the reply has ended, is closed: its client could hold it for as long as it likes, beyond the server's bound.
     pub(crate) fn put(&self, core: usize, sender: Sender, now: Instant) {
-        let is_shared = matches!(sender, Sender::Hyper(HyperSender::Http2(_)));
-        if is_shared || !sender.is_free() || !self.leads_there(sender.peer()) {
+        if matches!(sender, Sender::Hyper(HyperSender::Http2(_))) {
+            return;
+        }
+        if !sender.is_free() {
+            return sender.close();
+        }
+        if !self.leads_there(sender.peer()) {
             return;
         }
         let mut kept = self.core(core);

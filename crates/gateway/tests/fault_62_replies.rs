@@ -5,12 +5,12 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, mpsc};
 
 use serde_json::json;
-use support::{Backend, Reaction, TestGateway, config, reply, status, text};
+use support::{Backend, PATIENCE, Reaction, TestGateway, config, head, reply, server, status, text};
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 
@@ -165,4 +165,49 @@ fn fault_62_a_server_that_answers_before_the_body_is_heard_and_nothing_is_repeat
     let received = String::from_utf8_lossy(&received);
     assert!(received.starts_with("HTTP/1.1 413 ") && received.ends_with("too much"), "{received}");
     assert_eq!(asked.load(SeqCst), 1);
+}
+
+#[test]
+fn fault_62_no_request_waits_for_the_body_of_one_that_has_its_reply() {
+    // It answers when it has a head, and takes nothing of the body until it is told to.
+    let (closed, is_closed) = mpsc::sync_channel(8);
+    let (read_on, may_read) = mpsc::sync_channel::<()>(8);
+    let may_read = Arc::new(Mutex::new(may_read));
+    let address = server(move |mut reader| {
+        let head = head(&mut reader);
+        let mut stream = reader.get_ref().try_clone().unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        if head.starts_with("PUT ") {
+            may_read.lock().unwrap().recv().unwrap_or_default();
+            std::io::copy(&mut reader, &mut std::io::sink()).unwrap_or_default();
+            closed.send(()).unwrap_or_default();
+        } else {
+            drop(reader.read(&mut [0]));
+        }
+    });
+    let config = config(
+        json!([{"name": "app", "servers": [format!("http://{address}")]}]),
+        json!([{"name": "all", "upstream": "app"}]),
+    );
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
+    // So many that each core has some.
+    let clients = (0..8).map(|_| {
+        let mut client = gateway.connect();
+        let head = format!("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\nabc", 1 << 30);
+        client.write_all(head.as_bytes()).unwrap();
+        let mut reply = [0; 15];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"HTTP/1.1 200 OK");
+        // Until the gateway has had enough of it.
+        std::thread::spawn(move || while client.write_all(&[b'x'; 1 << 16]).is_ok() {})
+    });
+    let clients: Vec<_> = clients.collect();
+    for _ in 0..16 {
+        assert_eq!(text(&gateway.get("/next")), "ok");
+    }
+    for client in clients {
+        read_on.send(()).unwrap();
+        client.join().unwrap();
+        is_closed.recv_timeout(PATIENCE).expect("the server is not held for what is left of the body");
+    }
 }

@@ -119,6 +119,21 @@ fn a_server_that_takes_a_body_slowly_is_no_fault_of_the_client() {
 }
 
 #[test]
+fn a_body_is_no_dialogue_for_being_called_grpc() {
+    let address = server(|mut reader| {
+        head(&mut reader);
+        std::io::copy(&mut reader, &mut std::io::sink()).unwrap_or_default();
+    });
+    let gateway = gateway(address, json!({"idle_timeout_seconds": 1}));
+    let mut client = gateway.connect();
+    let request =
+        "POST / HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc\r\ncontent-length: 9\r\n\r\nabc";
+    client.write_all(request.as_bytes()).unwrap();
+    // gRPC is not spoken in HTTP/1.1, so the client owes the rest like any other.
+    assert!(head(&mut BufReader::new(client)).starts_with("HTTP/1.1 408 "));
+}
+
+#[test]
 fn trailers_pass_in_both_directions_without_what_only_a_head_may_state() {
     let (told, got) = mpsc::sync_channel::<String>(1);
     let address = server(move |mut reader| {
