@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::GroupError;
 use crate::files::{Files, UNFINISHED, read_small, replace};
+use crate::inspect::LAST_FIRST_OFFSET;
 use crate::recovery::Finding;
 
 const ENDING: &str = ".json";
@@ -123,7 +124,9 @@ fn text(offsets: &Offsets) -> String {
 }
 
 fn load(files: &dyn Files, path: &Path) -> Option<Offsets> {
-    serde_json::from_slice(&read_small(files, path, MAX_BYTES).ok()?).ok()
+    let offsets: Offsets = serde_json::from_slice(&read_small(files, path, MAX_BYTES).ok()?).ok()?;
+    // The next line's offset would be beyond it: a log counts no further than names of segments do.
+    offsets.values().all(|offset| *offset <= LAST_FIRST_OFFSET).then_some(offsets)
 }
 
 #[cfg(test)]

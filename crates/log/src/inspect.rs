@@ -96,7 +96,7 @@ pub(crate) fn inspect(look: Look<'_>, folder: &Path) -> io::Result<Inspection> {
 }
 
 /// A name with a higher offset is not ours: adding lines to it might overflow.
-const LAST_FIRST_OFFSET: u64 = 1 << 62;
+pub(crate) const LAST_FIRST_OFFSET: u64 = 1 << 62;
 
 impl Inspection {
     fn one(&mut self, look: Look<'_>, folder: &Path, first: u64, forms: Forms) -> io::Result<()> {

@@ -315,6 +315,17 @@ impl Writer {
     }
 }
 
+/// Also when a bug has ended the thread: nobody waits for a writer that is gone.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let queue = &self.partition.queue;
+        queue.close();
+        while let Work::Write(batches) = queue.take(usize::MAX, Duration::ZERO) {
+            drop(batches);
+        }
+    }
+}
+
 /// What the caller is told.
 fn refusal(error: &io::Error) -> AppendError {
     match error.kind() {

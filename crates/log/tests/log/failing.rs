@@ -3,11 +3,18 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tidegate_log::{AppendError, Durability, Settings};
+use tidegate_log::{AppendError, Clock, Durability, Log, Settings};
+use tokio::time::timeout;
 
 use crate::disk::{Disk, Faults};
-use crate::support::{all, append, line, now, open, open_on, small, until};
+use crate::support::{Numbered, all, append, clock, line, lines, now, open, open_on, small, until};
+
+/// Longer than anything here should take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_failed_write_is_cut_off_and_not_acknowledged() {
@@ -73,6 +80,29 @@ fn lines_in_memory_that_the_disk_refuses_are_counted() {
     assert_eq!(log.statistics().partitions[0].lost_lines, 7);
 }
 
+static IS_BROKEN: AtomicBool = AtomicBool::new(false);
+
+fn breaking() -> Instant {
+    let is_writer = thread::current().name().is_some_and(|name| name.starts_with("log-writer"));
+    assert!(!is_writer || !IS_BROKEN.load(SeqCst), "a bug");
+    (clock().monotonic)()
+}
+
+#[test]
+fn a_writer_that_a_bug_has_ended_keeps_nobody_waiting() {
+    let settings = Settings { flush_gap: Duration::ZERO, ..Settings::new("/log") };
+    let clock = Clock { monotonic: breaking, ..clock() };
+    let (log, _) = Log::open(settings, Arc::new(Numbered), Arc::new(Disk::default()), clock).unwrap();
+    append(&log, 0..3, Durability::Fsync).unwrap();
+    IS_BROKEN.store(true, SeqCst);
+    for _ in 0..3 {
+        let answer = log.append(0, lines(3..9), Durability::Fsync);
+        let answer = now(async { timeout(PATIENCE, answer).await.expect("there is an answer") });
+        assert_eq!(answer, Err(AppendError::Closing));
+    }
+    assert_eq!(all(&log), [(0, 0), (1, 1), (2, 2)]);
+}
+
 const CHILD: &str = "TIDEGATE_TEST_FULL_DISK";
 
 /// On a real file system of 4 MiB, in a mount namespace of its own.
@@ -117,7 +147,7 @@ fn fill_and_free(mount: &Path) {
         assert!(content.is_empty() || content.ends_with(b"\n"), "cut back to the last whole line");
     }
     std::fs::remove_file(&ballast).unwrap();
-    let offset = now(log.append(0, crate::support::lines([next]), Durability::Fsync)).unwrap().first_offset;
+    let offset = now(log.append(0, lines([next]), Durability::Fsync)).unwrap().first_offset;
     acknowledged.push((offset.unwrap(), next));
     assert_eq!(all(&log), acknowledged, "it goes on by itself");
     drop(log);

@@ -1,6 +1,6 @@
 //! Readers that die, and what their groups remember.
 
-use tidegate_log::{Durability, GroupError, Settings};
+use tidegate_log::{Durability, Finding, GroupError, Settings};
 
 use crate::support::{append, line, open, small};
 
@@ -61,4 +61,21 @@ fn offsets_that_a_group_committed_are_not_given_again() {
     let appended = append(&log, [10], Durability::Fsync).unwrap();
     assert_eq!(appended.first_offset, Some(10));
     assert_eq!(log.read(0, 10, 10, 10_000).unwrap().lines, line(10));
+}
+
+/// A damaged file must not lead to offsets that there are not.
+#[test]
+fn fault_72_a_group_that_is_further_than_any_line_can_be_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, _) = open(small(folder.path()));
+    append(&log, 0..10, Durability::Fsync).unwrap();
+    log.commit("alerts", 0, 3).unwrap();
+    drop(log);
+    let file = folder.path().join("groups/alerts.json");
+    std::fs::write(&file, format!("{{\"0\":{}}}\n", u64::MAX)).unwrap();
+    let (log, recovery) = open(small(folder.path()));
+    assert_eq!(recovery.findings, [Finding::Group { file }]);
+    assert_eq!(log.committed("alerts", 0), None);
+    append(&log, 10..20, Durability::Fsync).unwrap();
+    assert_eq!(log.offsets(0), Some(0..20));
 }
