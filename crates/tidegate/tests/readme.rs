@@ -66,7 +66,10 @@ fn shell(script: &str) -> Output {
     std::fs::create_dir(&programs).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), programs.join("tidegate")).unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    Command::new("bash").args(["-ec", script]).env("PATH", path).current_dir(folder.path()).output().unwrap()
+    // Scripts wait for their services; one that never comes ends the whole group.
+    let mut bounded = Command::new("timeout");
+    bounded.args(["120", "bash", "-ec", script]).env("PATH", path).current_dir(folder.path());
+    bounded.output().unwrap()
 }
 
 #[test]
