@@ -31,9 +31,13 @@ KEPT = 4096
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A free port that leaves room for Redis' cluster port, which is 10,000 higher."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port < 55_000:
+            return port
 
 
 class Process:

@@ -130,14 +130,14 @@ fn binaries(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<Binary>> {
         return Ok(vec![Binary { name, program, folder: root.to_path_buf() }]);
     }
     let (krate, test) = only.split_once('/').unwrap_or((only, ""));
-    let package = if krate == "tidegate" { krate.to_owned() } else { format!("tidegate-{krate}") };
-    build.args(["--package", &package]);
+    // Of the whole workspace: one package alone has other features, so that all it needs would be built anew.
+    build.arg("--workspace");
     let printed = match test {
-        "" => capture(build.args(["--tests"]).current_dir(root))?,
+        "" => capture(build.arg("--tests").current_dir(root))?,
         "lib" => capture(build.arg("--lib").current_dir(root))?,
         test => capture(build.args(["--test", test]).current_dir(root))?,
     };
-    built(&printed, |_| true)
+    built(&printed, |(of, _)| of == krate)
 }
 
 /// What cargo prints of each thing that it has built; other lines have no executable.
