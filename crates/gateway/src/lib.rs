@@ -31,6 +31,7 @@ mod breaker;
 mod canary;
 mod checks;
 mod client_address;
+mod compress;
 mod connection;
 mod cors;
 mod direct;

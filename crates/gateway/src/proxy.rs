@@ -19,6 +19,7 @@ use tidegate_wire::path::normal_form;
 
 use crate::authenticate::Stated;
 use crate::client_address::client_address;
+use crate::compress::Asked;
 use crate::config::Auth;
 use crate::identity::Identity;
 use crate::jwt::JwtCounts;
@@ -83,6 +84,7 @@ impl<L: Limits> Gateway<L> {
             record.step(|| What::Answer);
             return Answer { route: Some(route), reply, upgrade: None, held: None };
         }
+        let encoding = route.config.compress.then(|| Asked::of(&parts));
         let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
         let ruling = match authenticated {
@@ -113,6 +115,9 @@ impl<L: Limits> Gateway<L> {
         }
         if let Some(cors) = &route.config.cors {
             cors.mark(reply.headers_mut(), origin);
+        }
+        if let Some(asked) = encoding {
+            reply = self.compressor().apply(reply, asked);
         }
         Answer { route: Some(route), reply, upgrade, held: ruling.held }
     }

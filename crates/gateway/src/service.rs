@@ -25,6 +25,8 @@ use tidegate_upstream::connect::Resolver;
 use tokio::runtime;
 
 use crate::access_log::AccessLog;
+use crate::compress::Compressor;
+pub use crate::compress::{CompressionStats, MAX_AT_ONCE as MAX_COMPRESSED_AT_ONCE};
 use crate::forward_auth::ForwardAuthCounts;
 pub use crate::forward_auth::{ForwardAuthStats, MAX_BODY_BYTES as MAX_REFUSAL_BYTES};
 pub use crate::identity::IdentityFields;
@@ -93,6 +95,7 @@ pub struct Gateway<L> {
     access_log: Option<Arc<AccessLog>>,
     keys: Arc<ApiKeys>,
     identity_fields: IdentityFields,
+    compressor: Arc<Compressor>,
     known: Known,
     jwt_counts: JwtCounts,
     forward_auth_counts: ForwardAuthCounts,
@@ -128,6 +131,7 @@ impl<L: Limits> Gateway<L> {
             access_log: None,
             keys: Arc::new(ApiKeys::new("")),
             identity_fields: IdentityFields::default(),
+            compressor: Arc::default(),
             known: Known::default(),
             jwt_counts: JwtCounts::default(),
             forward_auth_counts: ForwardAuthCounts::default(),
@@ -254,6 +258,16 @@ impl<L: Limits> Gateway<L> {
         let stats =
             site.routes.iter().filter_map(|route| Some(route.mirror.as_ref()?.stats(&route.config.name)));
         stats.collect()
+    }
+
+    /// What became of replies that could be compressed.
+    #[must_use]
+    pub fn compression(&self) -> CompressionStats {
+        self.compressor.stats()
+    }
+
+    pub(crate) fn compressor(&self) -> &Arc<Compressor> {
+        &self.compressor
     }
 
     pub(crate) fn clock(&self) -> Clock {

@@ -416,6 +416,12 @@ pub const ROUTE_KEYS: &[Key] = &[
     key("fallback.status", Shape::Number(200, 599), "503", "The status of a fixed reply."),
     key("fallback.body", Shape::Text(0, 1 << 20), "empty", "The body."),
     key("fallback.content_type", Shape::Text(1, 256), "text/plain; charset=utf-8", "The body's media type."),
+    key(
+        "compress",
+        Shape::Flag,
+        "false",
+        "Whether replies are compressed (zstd, br, gzip) for clients that ask for it, where that is allowed and worth it.",
+    ),
     key("canary", Shape::Table, "none", "Another upstream for a part of the requests."),
     key("canary.upstream", Shape::Text(1, 64), "", "Its name. The rest goes to `upstream`."),
     key(

@@ -22,7 +22,7 @@ use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 33] = [
+const KEYS: [&str; 34] = [
     "name",
     "host",
     "path",
@@ -56,6 +56,7 @@ const KEYS: [&str; 33] = [
     "fallback",
     "canary",
     "mirror",
+    "compress",
 ];
 const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
 
@@ -130,6 +131,8 @@ pub struct RouteConfig {
     pub fallback: Option<StaticReply>,
     /// Where requests go that its upstream gives no reply to.
     pub fallback_upstream: Option<Arc<str>>,
+    /// Whether replies are compressed for clients that ask for it.
+    pub compress: bool,
     /// Where a part of the requests goes in place of its upstream.
     pub canary: Option<CanaryConfig>,
     /// Where copies of requests go.
@@ -237,6 +240,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |inner| fallback(inner, &action));
     let (fallback_upstream, fallback) = fallback.unwrap_or_default();
     let (canary, mirror) = second_upstreams(&mut reader, pointer, &action);
+    let compress = reader.flag("compress").unwrap_or(false);
     match action {
         Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
             name: Arc::from(name),
@@ -268,6 +272,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             fallback_upstream,
             canary,
             mirror,
+            compress,
         }),
         _ => Err(reader.mistakes),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_admin::{Families, Family};
 use tidegate_algorithms::breaker::Phase;
 use tidegate_gateway::limits::Limits;
-use tidegate_gateway::service::{Gateway, MAX_MIRRORED_AT_ONCE, MirrorStats};
+use tidegate_gateway::service::{Gateway, MAX_COMPRESSED_AT_ONCE, MAX_MIRRORED_AT_ONCE, MirrorStats};
 
 use super::breakers::word;
 
@@ -23,6 +23,16 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
             })
         };
         mirrors(&self.0.mirrors(), families)?;
+        let compression = self.0.compression();
+        let help = "Replies that were to be compressed: those without room passed as they were";
+        families.counters("tidegate_gateway_compressed_replies", help, |series| {
+            series(&[("result", "compressed")], compression.compressed)?;
+            series(&[("result", "no_room")], compression.no_room)
+        })?;
+        let help = "Streamed replies that are being compressed";
+        families.gauge("tidegate_gateway_compressing", help, compression.at_once as u64)?;
+        let help = "Most of these";
+        families.gauge("tidegate_gateway_compressing_max", help, MAX_COMPRESSED_AT_ONCE as u64)?;
         let help = "1 while health checks let a server be used";
         families.gauges("tidegate_upstream_server_up", help, |series| {
             servers().try_for_each(|(upstream, server, status)| {
