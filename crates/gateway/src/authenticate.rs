@@ -8,10 +8,13 @@
 //!                                                                     `── whose it is: attributes, fields for servers
 //!                                                                     `── 401, with a challenge; 403; 503 without keys
 //!         `── another service is asked (forward_auth.rs)
+//!         `── the name in the certificate that the connection showed
 //! ```
 //!
 //! The fields that name the client towards servers are taken off every request, whatever its route: a server may
 //! believe them.
+
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,8 +27,8 @@ use tidegate_access::keys::ApiKeys;
 use tidegate_access::tokens::bearer;
 use tidegate_net::clock::wall;
 
-use crate::config::{Auth, KeyAuth, KeyPlace};
-use crate::identity::Identity;
+use crate::config::{Auth, CertificateAuth, KeyAuth, KeyPlace};
+use crate::identity::{Attested, CONSUMER, Identity};
 use crate::refusal::Refusal;
 
 /// Longest that a key's text is looked at, encoded or not.
@@ -41,7 +44,7 @@ impl Auth {
         match self {
             Self::Key(key) => key.take(request),
             Self::Jwt(jwt) => Stated(token(&mut request.headers, jwt.forward)),
-            Self::Forward(_) => Stated(Ok(None)),
+            Self::Forward(_) | Self::Certificate(_) => Stated(Ok(None)),
         }
     }
 
@@ -49,8 +52,21 @@ impl Auth {
     pub(crate) fn is_in_target(&self) -> bool {
         match self {
             Self::Key(key) => key.places.iter().any(|place| matches!(place, KeyPlace::Parameter(_))),
-            Self::Jwt(_) | Self::Forward(_) => false,
+            Self::Jwt(_) | Self::Forward(_) | Self::Certificate(_) => false,
         }
+    }
+}
+
+impl CertificateAuth {
+    /// Whose request it is that came on a connection of this name.
+    pub(crate) fn verify(&self, name: Option<&str>) -> Result<Identity, Refusal> {
+        let name = name.ok_or(Refusal::NoCertificate)?;
+        if !self.accepts(name) {
+            return Err(Refusal::OtherCertificate);
+        }
+        let attributes = vec![(Arc::from(CONSUMER), Some(name.into()))];
+        let attested = Attested { subject: Some(name.into()), attributes, fields: Vec::new() };
+        Ok(Identity::Attested(Arc::new(attested)))
     }
 }
 

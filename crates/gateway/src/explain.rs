@@ -224,8 +224,12 @@ impl<L: Limits> Gateway<L> {
     /// Who a request's client proves to be on a route that asks for that, and what is said of it.
     fn explained_key(&self, route: &Route, parts: &mut Parts) -> Option<(Option<Identity>, ExplainedKey)> {
         let auth = route.config.auth.as_ref()?;
-        if matches!(auth, Auth::Forward(_)) {
-            let outcome = "another service is asked";
+        let by_others = match auth {
+            Auth::Forward(_) => Some("another service is asked"),
+            Auth::Certificate(_) => Some("the certificate of its connection is looked at"),
+            Auth::Key(_) | Auth::Jwt(_) => None,
+        };
+        if let Some(outcome) = by_others {
             return Some((None, ExplainedKey { outcome, ..ExplainedKey::default() }));
         }
         let found = self.identify(auth, route, auth.take(parts), false);

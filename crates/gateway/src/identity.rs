@@ -5,6 +5,7 @@
 //! | an API key | the key's id | `api_key`, `consumer`, `tier` | those of [`IdentityFields`] |
 //! | another service's word | | those of the route's mapping | fields of its answer, and those of [`IdentityFields`] |
 //! | a JWT | its `sub` | those of the route's mapping | those of the route's mapping, and of [`IdentityFields`] |
+//! | a client certificate | its name | `consumer`, its name | those of [`IdentityFields`] |
 
 use std::sync::Arc;
 

@@ -172,6 +172,7 @@ impl<L: Limits> Gateway<L> {
         let found = match auth {
             // In a box: it takes far more room than all the rest, and few routes need it.
             Auth::Forward(forward) => Box::pin(self.ask_authority(forward, route, normal, parts)).await,
+            Auth::Certificate(auth) => auth.verify(normal.peer.tls_name.as_deref()).map(Some),
             auth => self.identify(auth, route, stated, true).map(Some),
         };
         record.step(|| What::Authenticate);
@@ -197,8 +198,9 @@ impl<L: Limits> Gateway<L> {
             }
             // Invariant: a route that asks for a JWT was made with what verifies it.
             (Auth::Jwt(_), None) => Err(Refusal::NoJwtKeys),
-            // Who asks what would become of a request asks nobody else.
+            // Who asks what would become of a request asks nobody else, and shows nobody's certificate.
             (Auth::Forward(_), _) => Err(Refusal::NoAuthority),
+            (Auth::Certificate(_), _) => Err(Refusal::NoCertificate),
         }
     }
 

@@ -49,6 +49,12 @@ pub(crate) enum Refusal {
     /// That service says nothing.
     #[error("the service that says whose requests are gives no answer")]
     NoAuthority,
+    /// Its connection has shown no certificate, or one without a name.
+    #[error("a client certificate with a name (a URI or a DNS name) is needed")]
+    NoCertificate,
+    /// Its certificate is not one that opens its route.
+    #[error("the client certificate's name is not one that this route accepts")]
+    OtherCertificate,
     /// It does not pass the limits of its route.
     #[error("{0}")]
     Denied(Denial),
@@ -114,9 +120,9 @@ impl Refusal {
         match self {
             Self::Path(_) | Self::Malformed(_) | Self::BodyBroken | Self::Denied(Denial::Invalid(_)) => 400,
             Self::Jwt(denial) if denial.is_insufficient() => 403,
-            Self::Unauthorized { .. } | Self::Jwt(_) => 401,
+            Self::Unauthorized { .. } | Self::Jwt(_) | Self::NoCertificate => 401,
             Self::ByAuthority(reply) => reply.status().as_u16(),
-            Self::Denied(Denial::NoMatch) => 403,
+            Self::Denied(Denial::NoMatch) | Self::OtherCertificate => 403,
             Self::NoRoute => 404,
             Self::TooSlow => 408,
             Self::TooLarge { .. } => 413,
@@ -149,6 +155,8 @@ impl Refusal {
             Self::NoJwtKeys => "no_jwt_keys",
             Self::ByAuthority(_) => "forward_auth",
             Self::NoAuthority => "no_forward_auth",
+            Self::NoCertificate => "no_certificate",
+            Self::OtherCertificate => "other_certificate",
             Self::Denied(Denial::Quota { .. }) => "quota",
             Self::Denied(Denial::NoMatch) => "no_match",
             Self::Denied(Denial::Invalid(_)) => "attributes",
@@ -218,6 +226,8 @@ impl Refusal {
             }
             Self::Unauthorized { challenges: stated, .. } => challenges = stated,
             Self::Jwt(denial) => challenges.extend(HeaderValue::from_str(&denial.challenge())),
+            // No registered scheme: it says what is missing.
+            Self::NoCertificate => challenges.push(HeaderValue::from_static("Certificate")),
             _ => {}
         }
         let mut reply = Response::new(Body::Full(Bytes::from(problem.to_json())));

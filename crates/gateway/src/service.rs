@@ -3,6 +3,7 @@
 //! A request takes the site (`service/site.rs`) that is in force when it comes and keeps it to its end, so that a change
 //! fails nobody.
 
+mod https;
 mod site;
 
 use std::collections::HashSet;
@@ -39,6 +40,7 @@ pub use crate::mirror::{MAX_AT_ONCE as MAX_MIRRORED_AT_ONCE, MirrorStats};
 use crate::pool::Pool;
 use crate::record::TRACE;
 use crate::upstream::Upstream;
+pub use https::HttpsRules;
 use site::Site;
 
 /// How often idle connections are looked through.
@@ -329,11 +331,32 @@ impl<L: Limits> Gateway<L> {
 
 /// A gateway behind a listener; several listeners may share one.
 #[derive(Debug)]
-pub struct GatewayService<L>(pub Arc<Gateway<L>>);
+pub struct GatewayService<L> {
+    gateway: Arc<Gateway<L>>,
+    https: HttpsRules,
+}
+
+impl<L> GatewayService<L> {
+    /// The gateway behind a listener that does nothing itself.
+    #[must_use]
+    pub fn new(gateway: Arc<Gateway<L>>) -> Self {
+        Self { gateway, https: HttpsRules::default() }
+    }
+
+    /// The same behind a listener that does this about plain HTTP.
+    #[must_use]
+    pub fn with_https(self, https: HttpsRules) -> Self {
+        Self { https, ..self }
+    }
+}
 
 impl<L: Limits> Handle for GatewayService<L> {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
-        let answer = self.0.proxy(request, peer).await;
+        if let Some(redirect) = self.https.redirect(&request) {
+            return Reply::new(CountedRoute::OTHER, redirect);
+        }
+        let mut answer = self.gateway.proxy(request, peer).await;
+        self.https.mark(answer.reply.headers_mut());
         let counted = if answer.route.is_some() { CountedRoute::new(ROUTED) } else { CountedRoute::OTHER };
         match answer.upgrade {
             None => Reply::new(counted, answer.reply),

@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::document::DocumentReader;
 
+use super::certificate::{CERTIFICATE_KEYS, CertificateAuth, certificate};
 use super::forward_auth::{FORWARD_AUTH_KEYS, ForwardAuth, forward_auth};
 use super::jwt::{JWT_KEYS, JwtAuth, jwt};
 use super::servers::Source;
@@ -25,6 +26,8 @@ pub enum Auth {
     Jwt(Box<JwtAuth>),
     /// Whatever another service asks for.
     Forward(Box<ForwardAuth>),
+    /// That its connection has shown a certificate.
+    Certificate(CertificateAuth),
 }
 
 /// A request needs an API key.
@@ -52,10 +55,13 @@ pub enum KeyPlace {
 /// `None`: it needs nothing.
 pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Source) -> Option<Auth> {
     let wanted = reader.text("auth", 1, MAX_NAME);
-    if let Some(other) = wanted.filter(|word| !["key", "jwt", "forward"].contains(word)) {
-        reader.mistake("auth", format!("is {other:?}"), "\"key\", \"jwt\", \"forward\"");
+    if let Some(other) = wanted.filter(|word| !["key", "jwt", "forward", "certificate"].contains(word)) {
+        let accepted = "\"key\", \"jwt\", \"forward\", \"certificate\"";
+        reader.mistake("auth", format!("is {other:?}"), accepted);
     }
-    for (field, word) in [("key_in", "key"), ("jwt", "jwt"), ("forward_auth", "forward")] {
+    let parts =
+        [("key_in", "key"), ("jwt", "jwt"), ("forward_auth", "forward"), ("certificate", "certificate")];
+    for (field, word) in parts {
         if reader.field(field).is_some()
             && wanted != Some(word)
             && wanted.is_some() == reader.field("auth").is_some()
@@ -67,6 +73,7 @@ pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Sourc
     let key = key(reader);
     let jwt = part(reader, "jwt", &JWT_KEYS, pointer, |inner| jwt(inner, source)).flatten();
     let forward = part(reader, "forward_auth", &FORWARD_AUTH_KEYS, pointer, forward_auth).flatten();
+    let certificate = part(reader, "certificate", &CERTIFICATE_KEYS, pointer, certificate).flatten();
     match wanted {
         Some("key") => Some(Auth::Key(key)),
         Some("jwt") => {
@@ -80,6 +87,12 @@ pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Sourc
                 reader.mistake("forward_auth", "is missing", "a table with upstream");
             }
             forward.map(|forward| Auth::Forward(Box::new(forward)))
+        }
+        Some("certificate") => {
+            if reader.field("certificate").is_none() {
+                reader.mistake("certificate", "is missing", "a table with names");
+            }
+            certificate.map(Auth::Certificate)
         }
         _ => None,
     }

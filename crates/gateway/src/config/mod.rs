@@ -5,6 +5,7 @@
 
 mod auth;
 mod canary;
+mod certificate;
 mod fixed;
 mod forward_auth;
 mod jwt;
@@ -25,6 +26,7 @@ pub use crate::cors::Cors;
 use crate::table::unreachable;
 pub use auth::{Auth, KeyAuth, KeyPlace};
 pub use canary::{CanaryConfig, MirrorConfig, StickyBy};
+pub use certificate::CertificateAuth;
 pub use forward_auth::{CachedBy, ForwardAuth};
 pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};

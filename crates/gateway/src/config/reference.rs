@@ -53,7 +53,7 @@ const fn key(path: &'static str, shape: Shape, default: &'static str, doc: &'sta
 
 const DAY: f64 = 86_400.0;
 
-const AUTHS: &[&str] = &["key", "jwt", "forward"];
+const AUTHS: &[&str] = &["key", "jwt", "forward", "certificate"];
 const ON_ERRORS: &[&str] = &["deny", "allow"];
 const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
@@ -217,7 +217,7 @@ pub const ROUTE_KEYS: &[Key] = &[
         "auth",
         Shape::Word(AUTHS),
         "none",
-        "What a request must prove: `key`, that it has an API key; `jwt`, that an issuer has given it a token; `forward`, what another service asks for. Else it is answered 401, and charged nothing.",
+        "What a request must prove: `key`, that it has an API key; `jwt`, that an issuer has given it a token; `forward`, what another service asks for; `certificate`, that its connection has shown one. Else it is answered 401, and charged nothing.",
     ),
     key(
         "key_in",
@@ -265,6 +265,13 @@ pub const ROUTE_KEYS: &[Key] = &[
         "Fields that servers are sent, and the claims that they are; a client's own are removed on all routes.",
     ),
     key("jwt.forward", Shape::Flag, "false", "Whether servers are sent the token, too."),
+    key("certificate", Shape::Table, "", "The client certificates that `auth = \"certificate\"` asks for."),
+    key(
+        "certificate.names",
+        Shape::Texts(100),
+        "",
+        "Their names: the first URI, or else the first DNS name. `spiffe://shop/*` fits what begins so, `*.clients.example` DNS names below that, `*` all.",
+    ),
     key(
         "forward_auth",
         Shape::Table,

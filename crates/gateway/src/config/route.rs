@@ -22,7 +22,7 @@ use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 34] = [
+const KEYS: [&str; 35] = [
     "name",
     "host",
     "path",
@@ -36,6 +36,7 @@ const KEYS: [&str; 34] = [
     "key_in",
     "jwt",
     "forward_auth",
+    "certificate",
     "policies",
     "strip_prefix",
     "add_prefix",

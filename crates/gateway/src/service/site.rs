@@ -81,7 +81,7 @@ impl<L: Limits> Gateway<L> {
             match &route.auth {
                 Some(Auth::Jwt(jwt)) => names.extend(jwt.fields.iter().map(|(name, _)| name.clone())),
                 Some(Auth::Forward(forward)) => names.extend(forward.fields.iter().cloned()),
-                Some(Auth::Key(_)) | None => {}
+                Some(Auth::Key(_) | Auth::Certificate(_)) | None => {}
             }
         }
         names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
@@ -147,7 +147,7 @@ fn route(
     let (jwt, authority) = match &config.auth {
         Some(Auth::Jwt(_)) => (Some(JwtVerifier::new(issuer)), None),
         Some(Auth::Forward(forward)) => (None, Some(Authority::new(named(&forward.upstream)))),
-        Some(Auth::Key(_)) | None => (None, None),
+        Some(Auth::Key(_) | Auth::Certificate(_)) | None => (None, None),
     };
     let made = Route {
         action,

@@ -233,7 +233,7 @@ impl<L: Limits> TestGateway<L> {
         gateway.apply(config);
         let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
         let address = listeners.address();
-        Server::new(GatewayService(Arc::clone(&gateway)), HttpConfig::default(), gate)
+        Server::new(GatewayService::new(Arc::clone(&gateway)), HttpConfig::default(), gate)
             .start(&cores, listeners);
         drain.advance(Stage::Ready);
         Self { address, gateway, drain, cores: Some(cores) }

@@ -138,6 +138,8 @@ pub(super) fn load(
                 roots.subjects().iter().map(|name| name.as_ref().len()),
             )?;
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            let verifier =
+                if files.is_client_auth_optional { verifier.allow_unauthenticated() } else { verifier };
             let verifier = verifier.build().map_err(no_verifier)?;
             let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
             config.send_tls13_tickets = 0;

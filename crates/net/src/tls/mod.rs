@@ -57,6 +57,8 @@ pub struct TlsFiles {
     /// The authorities one of which must have signed a client's certificate; without them, none is
     /// asked for.
     pub client_ca: Option<PathBuf>,
+    /// Whether a client without a certificate is let in, too; one with a bad certificate never is.
+    pub is_client_auth_optional: bool,
 }
 
 /// A listener's TLS.

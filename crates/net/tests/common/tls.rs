@@ -23,6 +23,7 @@ pub fn server(pair: &Pair, client_ca: Option<&Path>) -> TlsConfig {
             certificate: pair.certificate.clone(),
             key: pair.key.clone(),
             client_ca: client_ca.map(Path::to_owned),
+            is_client_auth_optional: false,
         },
         protocols: tls::HTTP,
         handshake_timeout: Duration::from_secs(10),

@@ -12,6 +12,7 @@ use serde_json::{Value as Json, json};
 use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::policy::Mistake as DocumentMistake;
 use tidegate_gateway::documents::GatewayLayer;
+use tidegate_gateway::service::HttpsRules;
 use tidegate_limiter::policy_set::DEFAULT_POLICY;
 use tidegate_net::proxied::Network;
 
@@ -32,8 +33,19 @@ pub(super) const LISTENERS: &str = "listener";
 /// Most networks of proxies in front of a listener.
 const MAX_NETWORKS: usize = 100;
 
-const LISTENER_KEYS: [&str; 5] =
-    ["listen", "proxy_protocol_from", "tls_certificate", "tls_key", "tls_client_ca"];
+const LISTENER_KEYS: [&str; 9] = [
+    "listen",
+    "proxy_protocol_from",
+    "tls_certificate",
+    "tls_key",
+    "tls_client_ca",
+    "tls_client_auth",
+    "redirect_to_https",
+    "hsts_seconds",
+    "hsts_subdomains",
+];
+/// The longest that browsers are told to use TLS alone, in seconds: ten years.
+const MAX_HSTS: u64 = 315_360_000;
 const ADDRESS: &str = "an address and a port, as in \"127.0.0.1:8080\" or \"[::]:443\"";
 
 /// Where clients of the gateway connect.
@@ -50,6 +62,10 @@ pub struct GatewayListener {
     pub tls_key: Option<PathBuf>,
     /// PEM file with the authorities of clients' certificates.
     pub tls_client_ca: Option<PathBuf>,
+    /// Whether clients without a certificate are let in beside those.
+    pub is_client_auth_optional: bool,
+    /// What it does about plain HTTP.
+    pub https: HttpsRules,
 }
 
 /// What the file says of the gateway.
@@ -178,11 +194,61 @@ fn listener(
         }
         _ => {}
     }
+    let is_client_auth_optional = client_auth(&mut reader);
+    let https = https(&mut reader);
     match listen {
-        Some(listen) if reader.mistakes.is_empty() => {
-            Ok(GatewayListener { listen, proxy_protocol_from, tls_certificate, tls_key, tls_client_ca })
-        }
+        Some(listen) if reader.mistakes.is_empty() => Ok(GatewayListener {
+            listen,
+            proxy_protocol_from,
+            tls_certificate,
+            tls_key,
+            tls_client_ca,
+            is_client_auth_optional,
+            https,
+        }),
         _ => Err(reader.mistakes),
+    }
+}
+
+/// Whether clients without a certificate are let in, too.
+fn client_auth(reader: &mut DocumentReader<'_>) -> bool {
+    let wanted = reader.text("tls_client_auth", 1, 64);
+    match wanted {
+        Some("required" | "optional") if reader.field("tls_client_ca").is_none() => {
+            let accepted = "tls_client_ca beside it";
+            reader.mistake("tls_client_auth", "has no effect without tls_client_ca", accepted);
+        }
+        None | Some("required" | "optional") => {}
+        Some(other) => {
+            reader.mistake("tls_client_auth", format!("is {other:?}"), "\"required\", \"optional\"");
+        }
+    }
+    wanted == Some("optional")
+}
+
+fn https(reader: &mut DocumentReader<'_>) -> HttpsRules {
+    let is_tls = reader.field("tls_certificate").is_some();
+    let port = reader.number("redirect_to_https", 1, 65_535);
+    if port.is_some() && is_tls {
+        let accepted = "a listener without tls_certificate";
+        reader.mistake("redirect_to_https", "stands on a listener that has TLS", accepted);
+    }
+    let seconds = reader.number("hsts_seconds", 0, MAX_HSTS);
+    let subdomains = reader.flag("hsts_subdomains");
+    if seconds.is_some() && !is_tls {
+        // Browsers ignore it there (RFC 6797, 8.1).
+        reader.mistake("hsts_seconds", "has no effect without TLS", "tls_certificate beside it");
+    }
+    if subdomains.is_some() && seconds.is_none() {
+        reader.mistake("hsts_subdomains", "has no effect without hsts_seconds", "hsts_seconds beside it");
+    }
+    let rules = match port.and_then(|port| u16::try_from(port).ok()) {
+        Some(port) => HttpsRules::redirecting_to(port),
+        None => HttpsRules::default(),
+    };
+    match seconds {
+        Some(seconds) => rules.with_hsts(seconds, subdomains.unwrap_or(false)),
+        None => rules,
     }
 }
 
@@ -208,6 +274,26 @@ pub(super) fn listeners_schema() -> Json {
                 "tls_certificate": file("PEM file with the certificate that this listener shows."),
                 "tls_key": file("PEM file with the private key of tls_certificate, not encrypted."),
                 "tls_client_ca": file("PEM file with the authorities of clients' certificates (mTLS)."),
+                "tls_client_auth": {
+                    "enum": ["required", "optional"],
+                    "description": "Whether clients must show a certificate of these, or may.",
+                },
+                "redirect_to_https": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 65_535,
+                    "description": "Every request is answered 308 to https:// with this port.",
+                },
+                "hsts_seconds": {
+                    "type": "integer",
+                    "minimum": 0,
+                    "maximum": MAX_HSTS,
+                    "description": "How long browsers are told to use TLS alone for this host.",
+                },
+                "hsts_subdomains": {
+                    "type": "boolean",
+                    "description": "Whether that holds for all names below the host.",
+                },
             },
         },
     })

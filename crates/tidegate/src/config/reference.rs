@@ -92,6 +92,10 @@ A changed listener takes effect at the next start, changed routes and upstreams 
 | `tls_certificate` | none | a file | PEM file with the certificate that it shows; clients must then speak TLS |
 | `tls_key` | none | a file | PEM file with the certificate's private key, not encrypted |
 | `tls_client_ca` | none | a file | PEM file with the authorities of clients' certificates (mTLS) |
+| `tls_client_auth` | `\"required\"` | `\"required\"`, `\"optional\"` | whether every client must show such a certificate, or only where a route asks for one (`auth = \"certificate\"`). A bad certificate is refused in both |
+| `redirect_to_https` | none | a port | this listener has no routes: every request is answered 308 to `https://` on this port of the same host |
+| `hsts_seconds` | none | 0 to 315360000 | `Strict-Transport-Security` on every reply, in place of what a server says: so long a browser uses TLS alone for this host; 0 takes that back |
+| `hsts_subdomains` | false | true, false | whether that holds for all names below the host |
 ";
 
 const ATTRIBUTES: &str = "

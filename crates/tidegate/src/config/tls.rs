@@ -109,6 +109,10 @@ impl Listener {
         }
     }
 
+    fn is_client_auth_optional(self, config: &Config) -> bool {
+        matches!(self, Self::Gateway(place) if config.listeners[place].is_client_auth_optional)
+    }
+
     const fn protocols(self) -> &'static [&'static [u8]] {
         match self {
             Self::Http | Self::Admin | Self::Intake | Self::Gateway(_) => tls::HTTP,
@@ -130,7 +134,7 @@ pub struct Secured {
 }
 
 /// What tells whether `files` have changed.
-pub(crate) fn stamps(TlsFiles { certificate, key, client_ca }: &TlsFiles) -> Vec<Stamp> {
+pub(crate) fn stamps(TlsFiles { certificate, key, client_ca, .. }: &TlsFiles) -> Vec<Stamp> {
     [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten().map(|path| stamp(path)).collect()
 }
 
@@ -160,6 +164,7 @@ pub fn load_tls(config: &Config) -> Result<Vec<Secured>, Vec<TlsMistake>> {
                 certificate: certificate.clone(),
                 key: key.clone(),
                 client_ca: client_ca.clone(),
+                is_client_auth_optional: listener.is_client_auth_optional(config),
             },
             protocols: listener.protocols(),
             handshake_timeout: config.settings.limits.header_deadline,

@@ -85,7 +85,7 @@ impl GatewayApp {
         metrics.register(Servers::default().with("gateway", proxy_gate.stats.clone()));
         metrics.register(UpstreamMetrics(Arc::clone(&gateway)));
         let pages = OperatorPages(Operator::new(Readiness::new(drain.clone()), metrics));
-        let service = GatewayService(Arc::clone(&gateway));
+        let service = GatewayService::new(Arc::clone(&gateway));
         Ok(Self {
             proxy: (Server::new(service, HttpConfig::default(), proxy_gate), proxy_listeners),
             operator: (Server::new(pages, HttpConfig::default(), operator_gate), operator_listeners),

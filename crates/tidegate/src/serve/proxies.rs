@@ -101,7 +101,7 @@ impl Proxies {
             let trusted = &listener.proxy_protocol_from;
             let listeners =
                 listeners.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
-            let service = GatewayService(Arc::clone(gateway));
+            let service = GatewayService::new(Arc::clone(gateway)).with_https(listener.https.clone());
             let http = HttpConfig { head_timeout, ..HttpConfig::default() };
             proxies.servers.push((Server::new(service, http, gate.clone()), listeners));
         }
