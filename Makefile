@@ -11,7 +11,7 @@ run: ## builds, then starts everything on embedded defaults; Ctrl-C drains and s
 test: setup lint ## everything that CI runs: installs what is missing, all checks, all tests
 	cargo xtask deny
 	cargo xtask fuzz --seconds 5
-	cargo test --workspace --locked --no-fail-fast
+	cargo xtask test
 	cargo xtask clients
 
 setup: ## installs the Debian packages, Python packages and tools that are missing

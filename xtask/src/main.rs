@@ -13,6 +13,8 @@ mod markdown;
 mod pauses;
 mod setup;
 mod source;
+mod test_binaries;
+mod tests_run;
 mod tidy;
 mod traefik;
 
@@ -30,6 +32,7 @@ const CHORES: &[(&str, &str)] = &[
     ("dist", "builds what is shipped: the binary, and its debug information apart, in target/dist/"),
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
+    ("test", "runs all tests of the workspace, several binaries at once [--jobs N]"),
     ("clients", "checks and tests the client libraries, or the one named [without their tests: --lint]"),
     ("console", "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
@@ -63,6 +66,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "dist" => dist::dist(&root),
         "bench" => bench::bench(&root, rest),
         "capacity" => capacity::capacity(&root, rest),
+        "test" => tests_run::test(&root, rest),
         "clients" => clients::clients(&root, rest),
         "console" => console::console(&root, rest),
         "fuzz" => fuzz::fuzz(&root, rest),

@@ -285,7 +285,7 @@ fn fault_65_keys_that_cannot_be_had_are_waited_for_by_nobody_and_rotated_ones_ar
             .ask(&json!({"key": "rs2", "claims": claims(json!({})), "header": {"kid": asked.to_string()}}));
         assert_eq!(served.with("/", &token).status, 401);
         asked += 1;
-        assert!(begun.elapsed() < PATIENCE, "the new set was never fetched");
+        assert!(failed() != before || begun.elapsed() < PATIENCE, "the new set was never fetched");
     }
     let most = begun.elapsed().as_secs() / 5 + 2;
     let fetches = published.fetches.load(SeqCst) - fetched;

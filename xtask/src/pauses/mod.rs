@@ -16,37 +16,23 @@ mod chance;
 mod tracer;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde::Deserialize;
 
 use self::chance::Chance;
 use self::tracer::{End, Run};
-use crate::chore::{as_from_a_shell, capture, cargo};
+use crate::chore::capture;
+use crate::test_binaries::{Binary, TIMED, Target, build, built};
 
 /// Crates whose integration tests run without being named.
 const CRATES: &[&str] = &[
     "admin", "control", "edge", "gateway", "intake", "limiter", "log", "net", "postgres", "store",
     "tidegate", "upstream",
 ];
-/// Tests that measure time or compute for minutes: a pause is what they would report.
-const TIMED: &[&str] =
-    &["differential", "exactness", "judge", "laboratory", "load", "saturate", "sliding_counter_error"];
 /// The longest that a run may take when `--seconds` is not given.
 const SECONDS: u64 = 300;
-
-/// A test binary, as cargo has built it.
-#[derive(Debug)]
-struct Binary {
-    /// `net/fault_32_malformed`.
-    name: String,
-    program: PathBuf,
-    /// The crate's folder, in which cargo runs it.
-    folder: PathBuf,
-}
 
 #[derive(Debug, PartialEq, Eq)]
 struct Arguments {
@@ -115,10 +101,9 @@ fn parse(arguments: &[String]) -> anyhow::Result<Arguments> {
 
 /// The program at the path, the tests of `crate` or `crate/test`, or all that are not [`TIMED`].
 fn binaries(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<Binary>> {
-    let mut build = cargo();
-    build.args(["test", "--no-run", "--locked", "--message-format", "json-render-diagnostics"]);
+    let mut build = build(root);
     let Some(only) = only else {
-        let printed = capture(build.args(["--workspace", "--tests"]).current_dir(root))?;
+        let printed = capture(build.arg("--tests"))?;
         let wanted = |(krate, target): (&str, &Target)| {
             CRATES.contains(&krate) && target.is_integration_test() && !TIMED.contains(&target.name.as_str())
         };
@@ -130,67 +115,18 @@ fn binaries(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<Binary>> {
         return Ok(vec![Binary { name, program, folder: root.to_path_buf() }]);
     }
     let (krate, test) = only.split_once('/').unwrap_or((only, ""));
-    // Of the whole workspace: one package alone has other features, so that all it needs would be built anew.
-    build.arg("--workspace");
     let printed = match test {
-        "" => capture(build.arg("--tests").current_dir(root))?,
-        "lib" => capture(build.arg("--lib").current_dir(root))?,
-        test => capture(build.args(["--test", test]).current_dir(root))?,
+        "" => capture(build.arg("--tests"))?,
+        "lib" => capture(build.arg("--lib"))?,
+        test => capture(build.args(["--test", test]))?,
     };
     built(&printed, |(of, _)| of == krate)
 }
 
-/// What cargo prints of each thing that it has built; other lines have no executable.
-#[derive(Deserialize)]
-struct Artifact {
-    manifest_path: PathBuf,
-    target: Target,
-    profile: Profile,
-    executable: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-    kind: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Profile {
-    test: bool,
-}
-
-impl Target {
-    fn is_integration_test(&self) -> bool {
-        self.kind.iter().any(|kind| kind == "test")
-    }
-}
-
-fn built(printed: &str, wanted: impl Fn((&str, &Target)) -> bool) -> anyhow::Result<Vec<Binary>> {
-    let artifacts = printed.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
-    let mut binaries = Vec::new();
-    for artifact in artifacts.filter(|artifact| artifact.profile.test) {
-        let folder = artifact.manifest_path.parent().context("a manifest stands in a folder")?;
-        let krate = folder.file_name().context("a crate's folder has a name")?.display().to_string();
-        let Some(program) = artifact.executable.filter(|_| wanted((&krate, &artifact.target))) else {
-            continue;
-        };
-        let is_library = artifact.target.kind.iter().any(|kind| kind == "lib");
-        let test = if is_library { "lib" } else { artifact.target.name.as_str() };
-        binaries.push(Binary { name: format!("{krate}/{test}"), program, folder: folder.to_path_buf() });
-    }
-    if binaries.is_empty() {
-        bail!("there is no such test");
-    }
-    binaries.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(binaries)
-}
-
 fn run(binary: &Binary, arguments: &Arguments, seed: u64, log: &Path) -> anyhow::Result<Run> {
     let output = File::create(log).with_context(|| log.display().to_string())?;
-    let mut command = as_from_a_shell(Command::new(&binary.program));
-    command.args(&arguments.passed_on).current_dir(&binary.folder);
-    command.env("CARGO_MANIFEST_DIR", &binary.folder);
+    let mut command = binary.command();
+    command.args(&arguments.passed_on);
     tracer::run(&command, output, Chance::new(seed), Duration::from_secs(arguments.seconds))
         .with_context(|| binary.name.clone())
 }
@@ -221,29 +157,5 @@ mod tests {
         assert_eq!((one.times, one.seconds), (3, 9));
         assert_eq!(one.passed_on, ["--exact", "a"]);
         assert!(parse("a b").is_err() && parse("--seed").is_err() && parse("--seed x").is_err());
-    }
-
-    #[test]
-    fn test_binaries_are_read_from_what_cargo_prints() {
-        let line = |krate: &str, name: &str, kind: &str, test: bool, executable: &str| {
-            format!(
-                "{{\"manifest_path\":\"/r/crates/{krate}/Cargo.toml\",\"profile\":{{\"test\":{test}}},\
-                 \"target\":{{\"name\":\"{name}\",\"kind\":[\"{kind}\"]}},\"executable\":{executable}}}\n"
-            )
-        };
-        let printed = [
-            line("store", "redis", "test", true, "\"/t/redis-1\""),
-            line("store", "tidegate_store", "lib", true, "\"/t/store-2\""),
-            line("store", "tidegate_store", "lib", false, "null"),
-            line("tidegate", "tidegate", "bin", false, "\"/t/tidegate\""),
-            "{\"reason\":\"build-finished\",\"success\":true}\n".to_owned(),
-        ];
-        let names = |wanted: fn((&str, &Target)) -> bool| -> Vec<String> {
-            let found = built(&printed.concat(), wanted).unwrap();
-            found.into_iter().map(|binary| binary.name).collect()
-        };
-        assert_eq!(names(|_| true), ["store/lib", "store/redis"]);
-        assert_eq!(names(|(_, target)| target.is_integration_test()), ["store/redis"]);
-        assert!(built(&printed.concat(), |_| false).is_err());
     }
 }

@@ -23,6 +23,24 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     findings.extend(functions(source));
     findings.extend(loose_ends(source));
     findings.extend(sleeps(source));
+    findings.extend(examples(source));
+    findings
+}
+
+/// `cargo xtask test` runs no examples in doc comments: their blocks are no code, or say that they are something else.
+fn examples(source: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut inside = false;
+    for (number, line) in source.raw.iter().enumerate() {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("//!").or_else(|| line.strip_prefix("///"));
+        let Some(language) = doc.and_then(|doc| doc.trim_start().strip_prefix("```")) else { continue };
+        inside = !inside;
+        if inside && ["", "rust", "no_run", "should_panic"].contains(&language.trim()) {
+            let message = "an example that nothing runs: make it a test, or name its language (`text`)";
+            findings.push(Finding::at(&source.path, number, message));
+        }
+    }
     findings
 }
 
@@ -158,6 +176,12 @@ mod tests {
         let reasoned = format!("#!lua\n-- Over 400 lines because of it.\n{}", line.repeat(400));
         assert_eq!(script("x.lua", reasoned), Vec::<String>::new());
         assert!(script("x.lua", line.repeat(801)).iter().any(|found| found.contains("never over 800")));
+    }
+
+    #[test]
+    fn an_example_that_nothing_runs_is_found() {
+        assert_eq!(only("x.rs", "/// ```\n/// a();\n/// ```\nfn a() {}\n").0, 1);
+        assert_eq!(found("x.rs", "//! ```text\n//! a -> b\n//! ```\nfn a() {}\n"), []);
     }
 
     #[test]

@@ -1,0 +1,151 @@
+//! `cargo xtask test [--jobs N]`: all tests of the workspace, several test binaries at once.
+//!
+//! `cargo test` runs one binary after the other, and most tests wait for servers and clocks: two at a time take
+//! half as long on two cores. Those that measure time run alone, after all others. A binary that does not end is
+//! killed with all that it started, and has failed. What a binary prints is shown when it has ended, whole if it failed.
+//!
+//! Deliberately absent: examples in doc comments. There are none that are code, and `cargo xtask tidy` says so of new ones.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+
+use crate::chore::capture;
+use crate::test_binaries::{Binary, TIMED, build, built};
+
+/// The longest that a binary may take, in seconds; the longest of them takes five minutes on two cores.
+const LONGEST: u32 = 20 * 60;
+
+/// The signal by which `timeout` ends it, and itself.
+const KILL: i32 = 9;
+
+/// How a binary ended, and what it printed.
+struct Ran {
+    name: String,
+    status: ExitStatus,
+    printed: String,
+}
+
+impl Ran {
+    /// One line if it passed, all that it printed otherwise.
+    fn told(&self) -> String {
+        let Self { name, status, printed } = self;
+        if status.success() {
+            let result = printed.lines().rev().find_map(|line| line.strip_prefix("test result: "));
+            return format!("{name}: {}", result.unwrap_or("passed"));
+        }
+        let how = if status.signal() == Some(KILL) { ": it did not end in time" } else { "" };
+        format!("{printed}\n{name}: FAILED, {status}{how}")
+    }
+}
+
+/// Builds all tests and runs them.
+///
+/// # Errors
+/// When one cannot be built, fails or does not end; all others have run.
+pub(crate) fn test(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let jobs = match arguments {
+        [] => std::thread::available_parallelism().map_or(1, usize::from),
+        [flag, number] if flag == "--jobs" => number.parse().context("--jobs needs a number")?,
+        _ => bail!("`cargo xtask test` takes --jobs N and nothing else"),
+    };
+    let binaries = built(&capture(&mut build(root))?, |_| true)?;
+    let logs = root.join("target/tests");
+    std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+    let count = binaries.len();
+    let is_timed =
+        |binary: &Binary| binary.name.split_once('/').is_some_and(|(_, test)| TIMED.contains(&test));
+    let (alone, together): (Vec<_>, Vec<_>) = binaries.into_iter().partition(is_timed);
+    let mut failed = run_all(together, jobs.max(1), &logs)?;
+    failed.extend(run_all(alone, 1, &logs)?);
+    if !failed.is_empty() {
+        bail!("of {count} test binaries {} failed: {}", failed.len(), failed.join(", "));
+    }
+    println!("{count} test binaries passed");
+    Ok(())
+}
+
+/// Runs the binaries, `jobs` at a time; the names of those that failed.
+fn run_all(binaries: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Vec<String>> {
+    let (waiting, failed) = (Mutex::new(VecDeque::from(binaries)), Mutex::new(Vec::new()));
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    std::thread::scope(|scope| {
+        let work = || {
+            while let Some(binary) = next() {
+                let ran = run(&binary, logs, LONGEST)?;
+                println!("{}", ran.told());
+                if !ran.status.success() {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).push(ran.name);
+                }
+            }
+            anyhow::Ok(())
+        };
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    Ok(failed.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Runs one for at most `longest` seconds.
+fn run(binary: &Binary, logs: &Path, longest: u32) -> anyhow::Result<Ran> {
+    let log = logs.join(format!("{}.log", binary.name.replace('/', "-")));
+    let output = File::create(&log).with_context(|| log.display().to_string())?;
+    // It kills its group: what the binary started ends with it.
+    let mut bounded = Command::new("timeout");
+    bounded.args(["--signal=KILL", &longest.to_string()]);
+    let mut command = binary.command_under(bounded);
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let status = command.status().with_context(|| binary.name.clone())?;
+    let printed = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
+    Ok(Ran { name: binary.name.clone(), status, printed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(name: &str, script: &str, folder: &Path) -> Binary {
+        let program = folder.join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, executable).unwrap();
+        Binary { name: format!("crate/{name}"), program, folder: folder.to_path_buf() }
+    }
+
+    #[test]
+    fn all_run_and_the_failed_ones_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let good = shell("good", "echo test result: ok. 3 passed", folder);
+        let bad = shell("bad", "echo test a ... FAILED; exit 101", folder);
+        assert_eq!(run(&good, folder, LONGEST).unwrap().told(), "crate/good: ok. 3 passed");
+        let told = run(&bad, folder, LONGEST).unwrap().told();
+        assert!(
+            told.contains("test a ... FAILED") && told.contains("crate/bad: FAILED, exit status: 101"),
+            "{told}"
+        );
+        assert_eq!(run_all(vec![bad, good], 2, folder).unwrap(), ["crate/bad"]);
+    }
+
+    #[test]
+    fn one_that_does_not_end_is_killed_with_what_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let endless = shell("endless", "sleep 600 & echo $!; wait", folder);
+        let ran = run(&endless, folder, 1).unwrap();
+        assert!(ran.told().contains("crate/endless: FAILED, signal: 9 (SIGKILL): it did"), "{}", ran.told());
+        let child = ran.printed.trim();
+        assert!(!child.is_empty());
+        // Killed, it may still wait for somebody to take note of it.
+        while std::fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+            std::thread::yield_now();
+        }
+    }
+}
