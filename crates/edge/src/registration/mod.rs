@@ -33,6 +33,7 @@ use thiserror::Error;
 use tidegate_algorithms::document::{DocumentReader, Mistake};
 use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
+use tidegate_wire::bodies::{UniqueJson, read};
 
 pub use registry::{MemoryStore, Registry};
 pub use rules::AddressRules;
@@ -192,8 +193,9 @@ impl RegistrationApi {
             return Err(Refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
         }
         let bytes = body.bytes(MAX_BODY).await.map_err(|error| Refused(error.status(), error.to_string()))?;
-        let value: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}")))?;
+        let UniqueJson(value) = read(&bytes).map_err(|error| {
+            Refused(StatusCode::BAD_REQUEST, format!("the body is no JSON object: {error}"))
+        })?;
         let (id, document) = self.document(&value).map_err(|mistakes| unprocessable(&mistakes))?;
         self.registry.register(&id, document, &actor).await.map_err(|error| match error {
             StoreError::Refused(mistakes) => unprocessable(&mistakes),
@@ -267,10 +269,12 @@ impl RegistrationApi {
 fn expect_no_page(head: &Parts) -> Result<(), Refused> {
     let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
     let host = host.or_else(|| head.uri.authority().map(http::uri::Authority::as_str)).unwrap_or_default();
+    let is_port = |rest: &str| rest.strip_prefix(':').is_none_or(|port| port.parse::<u16>().is_ok());
     let bare = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next(),
-        None => host.split(':').next(),
+        Some(rest) => rest.split_once(']').filter(|(_, rest)| rest.is_empty() || rest.starts_with(':')),
+        None => Some(host.split_at(host.find(':').unwrap_or(host.len()))),
     };
+    let bare = bare.filter(|(_, rest)| is_port(rest)).map(|(bare, _)| bare);
     let is_own =
         bare.is_some_and(|bare| bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok());
     if head.headers.contains_key(ORIGIN) || !is_own {

@@ -196,6 +196,7 @@ fn target_form(
         (Some(authority), Some(host)) if !host.eq_ignore_ascii_case(authority.as_bytes()) => {
             Err(Refused::OTHER_HOST)
         }
+        (Some(authority), _) if !is_host(authority.as_bytes()) => Err(Refused::HOST),
         (Some(_), _) => Ok(false),
         (None, _) => Err(Refused::TARGET),
     }
@@ -208,11 +209,25 @@ fn has_bare_lf(raw: &[u8]) -> bool {
     raw.first() == Some(&b'\n') || behind.fold(false, bare)
 }
 
-/// The characters of a host and port (RFC 9110, 7.2), without the marks that no host in use has. An empty
-/// one is what a client sends whose target names no authority.
+/// A host and perhaps a port (RFC 9110, 7.2), without the marks that no host in use has. An empty one is what a
+/// client sends whose target names no authority. What has two ports, or something behind a bracket, servers read
+/// differently.
 fn is_host(value: &[u8]) -> bool {
-    let known = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:[]%".contains(byte);
-    value.iter().all(known)
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%".contains(byte);
+    let port = match value.strip_prefix(b"[") {
+        Some(rest) => {
+            let Some(end) = rest.iter().position(|byte| *byte == b']') else { return false };
+            if !rest[..end].iter().all(|byte| *byte == b':' || plain(byte)) {
+                return false;
+            }
+            &rest[end + 1..]
+        }
+        None => {
+            let end = value.iter().position(|byte| !plain(byte)).unwrap_or(value.len());
+            &value[end..]
+        }
+    };
+    port.is_empty() || port.strip_prefix(b":").is_some_and(|digits| digits.iter().all(u8::is_ascii_digit))
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {
@@ -267,6 +282,20 @@ mod tests {
         ] {
             let judged = judged(doubtless).unwrap();
             assert!(judged.body.is_over() && !judged.simple, "{doubtless:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_one_port_and_nothing_behind_its_bracket() {
+        for host in
+            ["", "a", "a.example:80", "a:", "[::1]", "[::1]:80", "[fe80::1%25eth0]:80", "a_b", "a%20b"]
+        {
+            assert!(is_host(host.as_bytes()), "{host}");
+        }
+        for host in
+            ["a:80:80", "a:b", "[::1].evil", "[::1]a:80", "[::1", "::1", "a]", "[[::1]]", "a/b", "a@b", "a b"]
+        {
+            assert!(!is_host(host.as_bytes()), "{host}");
         }
     }
 
