@@ -11,11 +11,15 @@
 //! refused. The policies that routes list belong to the decision service: they are looked up by name among
 //! its documents ([`Service::dangling`]).
 //!
+//! An upstream that names an `app` has the backends as servers that registered for it: documents of the edge, which are
+//! read here as far as they say where a backend is (`documents/registered.rs`).
+//!
 //! A document whose revision did not change is not read again, and a change of other services' documents
 //! leaves the gateway alone.
 
 mod announce;
 mod entry;
+mod registered;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -26,6 +30,7 @@ use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
 use self::entry::{Documented, Entry, aside, merge};
+use self::registered::{REGISTRATION, with_registered};
 use crate::config::{Auth, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
 use crate::limits::Limits;
 use crate::service::Gateway;
@@ -58,6 +63,8 @@ pub struct Routing {
 struct RoutingTable {
     layer: Arc<GatewayLayer>,
     upstreams: Vec<Entry<UpstreamConfig>>,
+    /// The same with the servers that have registered.
+    served: Vec<Arc<UpstreamConfig>>,
     routes: Vec<Entry<RouteConfig>>,
     set_aside: Vec<SetAside>,
     /// Where each upstream and route stands in its list, by name.
@@ -118,16 +125,22 @@ impl GatewayLayer {
         self.routes.iter().any(|route| matches!(route.config.auth, Some(Auth::Key(_))))
     }
 
+    /// Whether some upstream has servers that register themselves.
+    #[must_use]
+    pub fn has_apps(&self) -> bool {
+        self.upstreams.iter().any(|upstream| upstream.config.registered.is_some())
+    }
+
     /// Its upstreams and routes.
     #[must_use]
     pub fn config(&self) -> GatewayConfig {
-        config(&self.upstreams, &self.routes)
+        config(self.upstreams.iter().map(|entry| Arc::clone(&entry.config)).collect(), &self.routes)
     }
 }
 
-fn config(upstreams: &[Entry<UpstreamConfig>], routes: &[Entry<RouteConfig>]) -> GatewayConfig {
+fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[Entry<RouteConfig>]) -> GatewayConfig {
     GatewayConfig {
-        upstreams: upstreams.iter().map(|entry| Arc::clone(&entry.config)).collect(),
+        upstreams,
         routes: routes.iter().map(|entry| Arc::clone(&entry.config)).collect(),
         missing_policies: HashSet::new(),
     }
@@ -145,8 +158,9 @@ impl Routing {
     fn after(&self, stored: &Snapshot) -> Self {
         let changed = stored.changes_since(&self.documents);
         let is_same_history = changed.is_some();
-        let concerns_it =
-            changed.is_none_or(|mut changes| changes.any(|(kind, _)| Routes::KINDS.contains(&kind)));
+        let has_apps = self.table.upstreams.iter().any(|upstream| upstream.config.registered.is_some());
+        let is_ours = |kind| Routes::KINDS.contains(&kind) || (has_apps && kind == REGISTRATION);
+        let concerns_it = changed.is_none_or(|mut changes| changes.any(|(kind, _)| is_ours(kind)));
         let table = if concerns_it {
             let last = Some(&*self.table).filter(|_| is_same_history);
             Arc::new(RoutingTable::assemble(Arc::clone(&self.table.layer), stored, last))
@@ -159,7 +173,7 @@ impl Routing {
     /// What is served.
     #[must_use]
     pub fn config(&self) -> GatewayConfig {
-        config(&self.table.upstreams, &self.table.routes)
+        config(self.table.served.clone(), &self.table.routes)
     }
 
     /// What is not in force, and why.
@@ -224,7 +238,8 @@ impl RoutingTable {
             }
         }
         let places = [places(&upstreams), places(&routes)];
-        Self { layer, upstreams, routes, set_aside, places, listed }
+        let served = with_registered(&upstreams, stored);
+        Self { layer, upstreams, served, routes, set_aside, places, listed }
     }
 
     fn document(&self, kind: Kind, name: &str) -> Option<(&Arc<Value>, Origin)> {

@@ -37,7 +37,7 @@ pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
 pub(crate) use servers::Source;
 pub use servers::{Protocol, ServerConfig};
 pub(crate) use upstream::read as read_upstream;
-pub use upstream::{BalanceKey, CheckConfig, Probe, RetryConfig, UpstreamConfig};
+pub use upstream::{BalanceKey, CheckConfig, Probe, RegisteredServers, RetryConfig, UpstreamConfig};
 
 /// Most upstreams of a gateway.
 pub const MAX_UPSTREAMS: usize = 10_000;

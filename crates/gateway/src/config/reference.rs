@@ -61,7 +61,18 @@ const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_
 /// The keys of an upstream.
 pub const UPSTREAM_KEYS: &[Key] = &[
     key("name", Shape::Name, "", "Its name, for routes and metrics."),
-    key("servers", Shape::Servers(1_000), "", "The servers, which do the same work: `http://host:port`."),
+    key(
+        "servers",
+        Shape::Servers(1_000),
+        "none",
+        "The servers, which do the same work: `http://host:port`. At least one, unless there is `app`.",
+    ),
+    key(
+        "app",
+        Shape::Text(1, 64),
+        "none",
+        "Whose registered backends are servers, too: what they said at the registration API as their `app`.",
+    ),
     key("servers.url", Shape::Text(1, 8_192), "", "Where a server is."),
     key("servers.weight", Shape::Number(0, 1_000), "1", "Its share among the servers; 0: it gets nothing."),
     key(

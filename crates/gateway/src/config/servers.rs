@@ -50,7 +50,7 @@ pub(super) fn servers(
 ) -> Vec<ServerConfig> {
     let accepted = "a list of URLs, or of objects with a url: http://host:port or https://host:port";
     let values = reader.list("servers", MAX_SERVERS);
-    if values.is_empty() {
+    if values.is_empty() && reader.field("app").is_none() {
         reader.mistake("servers", "has no entry", accepted);
     }
     let mut servers = Vec::new();

@@ -7,16 +7,17 @@ use serde_json::Value;
 use tidegate_algorithms::balance::budget;
 use tidegate_algorithms::balance::eligibility::{EjectionSettings, Thresholds};
 use tidegate_algorithms::breaker::{self, MAX_CALLS, Window};
-use tidegate_algorithms::document::{DocumentReader, Mistake};
+use tidegate_algorithms::document::{DocumentReader, Mistake, is_name};
 use tidegate_algorithms::time::SECOND;
 use tidegate_upstream::group::{Balance, GroupSettings};
 use tidegate_upstream::tls::TlsClient;
 
 use super::servers::{Protocol, ServerConfig, Source, servers, tls};
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "name",
     "servers",
+    "app",
     "protocol",
     "tls",
     "balance",
@@ -59,8 +60,10 @@ const DAY: f64 = 86_400.0;
 pub struct UpstreamConfig {
     /// Its name.
     pub name: Arc<str>,
-    /// Its servers, at least one.
+    /// Its servers, at least one unless they register themselves.
     pub servers: Vec<ServerConfig>,
+    /// Whose registered backends are its servers, too.
+    pub registered: Option<RegisteredServers>,
     /// What is spoken with them.
     pub protocol: Protocol,
     /// Whom those of `https://` must prove to be; `None`: there are none.
@@ -81,6 +84,15 @@ pub struct UpstreamConfig {
     pub idle_connections: usize,
     /// How long an idle connection is kept.
     pub idle_timeout: Duration,
+}
+
+/// Servers that register themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisteredServers {
+    /// What they say that they serve.
+    pub app: Arc<str>,
+    /// Most requests at one that states nothing.
+    pub max_requests: u32,
 }
 
 /// What a hash ring goes by.
@@ -136,6 +148,8 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Upstr
     let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
     let name = reader.name("name").unwrap_or_default();
     let most_requests = limit(reader.number("max_requests", 1, MANY)).unwrap_or(10_000);
+    let app = app(&mut reader);
+    let registered = app.map(|app| RegisteredServers { app, max_requests: most_requests });
     let servers = servers(&mut reader, pointer, most_requests);
     let protocol = reader.choice("protocol", "\"http1\", \"http2\", \"auto\"").unwrap_or_default();
     let tls = tls(&mut reader, pointer, &servers, protocol, source);
@@ -165,6 +179,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Upstr
     Ok(UpstreamConfig {
         name: Arc::from(name),
         servers,
+        registered,
         protocol,
         tls,
         group,
@@ -176,6 +191,18 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Upstr
         idle_connections: usize::try_from(idle_connections).unwrap_or(usize::MAX),
         idle_timeout: Duration::from_nanos(idle_timeout),
     })
+}
+
+fn app(reader: &mut DocumentReader<'_>) -> Option<Arc<str>> {
+    let app = reader.text("app", 1, 64)?;
+    if !is_name(app) {
+        reader.mistake(
+            "app",
+            format!("is {app:?}"),
+            "1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter",
+        );
+    }
+    Some(app.into())
 }
 
 /// Reads an object inside the document, if it is there. Its mistakes join the document's.

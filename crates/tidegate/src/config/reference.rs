@@ -197,7 +197,7 @@ pub fn schema() -> Json {
     let tables = |most| json!({ "type": "array", "maxItems": most, "items": { "type": "object" } });
     properties.insert("policy".to_owned(), tables(MAX_POLICIES));
     properties.insert("override".to_owned(), tables(super::MAX_OVERRIDES));
-    properties.insert("upstream".to_owned(), list(MAX_UPSTREAMS, UPSTREAM_KEYS, &["name", "servers"]));
+    properties.insert("upstream".to_owned(), list(MAX_UPSTREAMS, UPSTREAM_KEYS, &["name"]));
     properties.insert("route".to_owned(), list(MAX_ROUTES, ROUTE_KEYS, &["name"]));
     properties[gateway::TABLE]["properties"][gateway::LISTENERS] = gateway::listeners_schema();
     for (list, schema) in edge::schemas() {

@@ -314,7 +314,7 @@ settings! {
         country_database: Option<PathBuf> = "", ();
         /// Round trips below which a backend is of the first, the second and the third tier: `["10ms", "40ms", "100ms"]`. With them, the time that connecting to a backend takes decides its tier once it is known, in place of countries and regions. None: it is not looked at.
         round_trip_tiers: Option<TierBounds> = "", ();
-        /// Address of the registration API, which listens where there is an `[[edge.listener]]`; `"off"` or an empty text: nowhere. A public address needs `edge.api_token`, `admin.token` or a `[[token]]`.
+        /// Address of the registration API, which listens where there is an `[[edge.listener]]`, or an `[[upstream]]` with an `app`; `"off"` or an empty text: nowhere. A public address needs `edge.api_token`, `admin.token` or a `[[token]]`.
         api_listen: Option<SocketAddr> = "127.0.0.1:8081", ();
         /// Token of backends that register, called `edge`, with the scopes `read` and `configure` at the registration API alone. Without any token, requests need none.
         api_token: Option<Secret> = "", 16;

@@ -136,7 +136,14 @@ impl EdgeServers {
         let (served_edge, sockets) = (Arc::clone(served), Vec::new());
         let mut servers =
             Self { served: served_edge, sockets, stats: None, database: None, api: None, names: None };
-        if config.edge_listeners.is_empty() {
+        let has_listeners = !config.edge_listeners.is_empty();
+        if let Some(listen) = config.settings.edge.api_listen
+            && (has_listeners || config.gateway.has_apps())
+        {
+            let sockets = inherited.listeners(listen, workers)?;
+            servers.api = Some(Api::new(config, served, configuration, gate, guards, sockets));
+        }
+        if !has_listeners {
             return Ok(servers);
         }
         if let Some(path) = &config.edge.database {
@@ -145,10 +152,6 @@ impl EdgeServers {
             let database = read.map_err(|error| StartError::CountryDatabase { path: path.clone(), error })?;
             served.edge.use_database(Some(database));
             servers.database = Some((path.clone(), looked_at));
-        }
-        if let Some(listen) = config.settings.edge.api_listen {
-            let sockets = inherited.listeners(listen, workers)?;
-            servers.api = Some(Api::new(config, served, configuration, gate, guards, sockets));
         }
         if let Some(listen) = config.settings.edge.dns_listen {
             servers.names = Some(Names::bind(listen, gate, config.settings.runtime.share_ports)?);

@@ -12,6 +12,7 @@ const OWN: [(&str, &[&str]); 2] = [
             "respond",
             "jwt",
             "forward_auth",
+            "certificate",
             "cors",
             "maintenance",
             "request_fields",
