@@ -213,7 +213,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let (hosts, path, methods) = (hosts(&mut reader), path(&mut reader), methods(&mut reader));
     let (fields, query) = (field_pairs(&mut reader, "header"), query(&mut reader));
     let action = action(&mut reader, pointer);
-    let auth = auth(&mut reader, pointer, source);
+    let (auth, compress) = (auth(&mut reader, pointer, source), reader.flag("compress").unwrap_or(false));
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
     let [strip_prefix, add_prefix] = ["strip_prefix", "add_prefix"].map(|key| prefix(&mut reader, key));
     if !strip_prefix.is_empty() && !covers(&path, &strip_prefix) {
@@ -227,9 +227,8 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let cors = part(&mut reader, "cors", &CORS_KEYS, pointer, cors);
     let maintenance = part(&mut reader, "maintenance", &MAINTENANCE_KEYS, pointer, maintenance).flatten();
     let max_header_bytes = reader.number("max_header_bytes", 1, MAX_HEADER);
-    let request_fields = part(&mut reader, "request_fields", &FIELD_KEYS, pointer, edits).unwrap_or_default();
-    let response_fields =
-        part(&mut reader, "response_fields", &FIELD_KEYS, pointer, edits).unwrap_or_default();
+    let [request_fields, response_fields] = ["request_fields", "response_fields"]
+        .map(|key| part(&mut reader, key, &FIELD_KEYS, pointer, edits).unwrap_or_default());
     let max_body_bytes = reader.number("max_body_bytes", 0, MAX_BODY).unwrap_or(MAX_BODY);
     let first_byte = reader.seconds("first_byte_timeout_seconds", 0.001, DAY).unwrap_or(FIRST_BYTE_TIMEOUT);
     let idle = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(IDLE_TIMEOUT);
@@ -241,7 +240,6 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |inner| fallback(inner, &action));
     let (fallback_upstream, fallback) = fallback.unwrap_or_default();
     let (canary, mirror) = second_upstreams(&mut reader, pointer, &action);
-    let compress = reader.flag("compress").unwrap_or(false);
     match action {
         Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
             name: Arc::from(name),
