@@ -38,16 +38,20 @@ fn settings(mount: &Path) -> Settings {
     Settings { segment_bytes: 64 << 10, ..small(&mount.join("log")) }
 }
 
-/// Appends until the disk refuses.
+/// Appends until the disk refuses. Says of lines that they are acknowledged while the power is still on: an fsync that
+/// the shutdown overtakes can succeed without having written (ext4 finds the transaction that it waits for ended, as
+/// if it had been committed). No process is there to see that when the power goes. Files cannot be opened any more then.
 fn write(mount: &Path) {
     let (log, _) = open(settings(mount));
+    let file = mount.join("file");
+    std::fs::write(&file, "").unwrap();
     let mut next = log.offsets(0).unwrap().end;
     let mut out = std::io::stdout();
     loop {
         let count = 1 + next % 40;
         let written = log.append(0, lines(next..next + count), Durability::Written);
         let synced = log.append(0, lines(next + count..next + 2 * count), Durability::Fsync);
-        if now(written).is_err() || now(synced).is_err() {
+        if now(written).is_err() || now(synced).is_err() || std::fs::File::open(&file).is_err() {
             return;
         }
         next += 2 * count;
