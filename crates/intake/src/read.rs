@@ -28,7 +28,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::request::Parts as Head;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
-use tidegate_log::{ReadError, ReadLines};
+use tidegate_log::{GroupError, ReadError, ReadLines, is_group_name};
 use tidegate_net::drain::Stage;
 use tidegate_net::http::{Body, Peer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -110,6 +110,7 @@ impl Asked {
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let wrong = || Refusal::Malformed(format!("the parameter {name} is not acceptable"));
             match &*name {
+                "group" if !is_group_name(&value) => return Err(GroupError::Name.into()),
                 "group" => asked.group = Some(value.into_owned()),
                 "partition" => asked.partition = value.parse().map_err(|_| wrong())?,
                 "from" => asked.from = Some(parse_start(&value).ok_or_else(wrong)?),

@@ -74,7 +74,7 @@ pub(crate) enum Refusal {
     /// The lines cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A group's offset cannot be kept.
+    /// A group cannot have this name, or its offset cannot be kept.
     #[error(transparent)]
     Group(#[from] GroupError),
     /// The same batch is under way.

@@ -40,6 +40,9 @@ fn lines_are_read_from_an_offset_on() {
         ("max=10001", 400),
         ("wait=61", 400),
         ("form=1", 400),
+        ("group=", 400),
+        ("group=../../etc", 400),
+        ("group=../../etc&from=oldest", 400),
     ] {
         assert_eq!(read(&intake, query).status, status, "{query}");
     }

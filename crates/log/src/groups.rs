@@ -44,7 +44,7 @@ impl Groups {
                 drop(files.remove(&path));
                 continue;
             }
-            let name = entry.name.strip_suffix(ENDING).filter(|name| fits(name));
+            let name = entry.name.strip_suffix(ENDING).filter(|name| is_group_name(name));
             match (name, load(&*files, &path)) {
                 (Some(name), Some(group)) if offsets.len() < limit => {
                     offsets.insert(name.to_owned(), group);
@@ -74,7 +74,7 @@ impl Groups {
 
     /// Returns when the offset is durable. Two commits follow one another; the later one counts.
     pub(crate) fn commit(&self, group: &str, partition: u16, offset: u64) -> Result<(), GroupError> {
-        if !fits(group) {
+        if !is_group_name(group) {
             return Err(GroupError::Name);
         }
         let mut offsets = self.offsets();
@@ -92,7 +92,7 @@ impl Groups {
 
     /// Forgets a group; whether there was one.
     pub(crate) fn remove(&self, group: &str) -> Result<bool, GroupError> {
-        if !fits(group) {
+        if !is_group_name(group) {
             return Err(GroupError::Name);
         }
         let mut offsets = self.offsets();
@@ -110,8 +110,9 @@ impl Groups {
     }
 }
 
-/// Whether a name of a group is a name of a file, too.
-fn fits(name: &str) -> bool {
+/// Whether a group of readers can have this name: it is a name of a file, too.
+#[must_use]
+pub fn is_group_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len())
         && !name.starts_with('.')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
@@ -136,10 +137,10 @@ mod tests {
     #[test]
     fn a_name_that_leaves_the_folder_is_refused() {
         for name in ["", ".", "..", ".hidden", "a/b", "a\\b", "a b", "ä", &"a".repeat(65)] {
-            assert!(!fits(name), "{name}");
+            assert!(!is_group_name(name), "{name}");
         }
         for name in ["a", "forwarder-1", "team.alerts", &"a".repeat(64)] {
-            assert!(fits(name), "{name}");
+            assert!(is_group_name(name), "{name}");
         }
     }
 

@@ -48,6 +48,7 @@ mod writer;
 
 pub use error::{AppendError, GroupError, OpenError, ReadError};
 pub use files::{Entry, Files, Growing, Readable, RealFiles};
+pub use groups::is_group_name;
 pub use layout::{Verification, VerifiedPartition, verify};
 pub use log::Log;
 pub use queue::{Appended, Lines};
