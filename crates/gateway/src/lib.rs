@@ -18,6 +18,7 @@
 //! (`tidegate_access::keys`).
 
 pub mod access_log;
+pub mod analytics;
 pub mod config;
 pub mod documents;
 pub mod explain;

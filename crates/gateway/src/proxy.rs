@@ -49,7 +49,7 @@ impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route.
     pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> Answer {
         let is_traced = self.takes_trace(request.headers_mut());
-        let mut record = Recorder::new(&request, peer, self.access_log(), is_traced);
+        let mut record = Recorder::new(&request, peer, self.access_log(), self.analytics(), is_traced);
         let mut answer = self.answer(request, peer, &mut record).await;
         match &mut answer.upgrade {
             Some((_, tunnel)) => {

@@ -26,6 +26,7 @@ use tidegate_upstream::connect::Resolver;
 use tokio::runtime;
 
 use crate::access_log::AccessLog;
+use crate::analytics::Analytics;
 use crate::compress::Compressor;
 pub use crate::compress::{CompressionStats, MAX_AT_ONCE as MAX_COMPRESSED_AT_ONCE};
 use crate::forward_auth::ForwardAuthCounts;
@@ -95,6 +96,7 @@ pub struct Gateway<L> {
     clock: Clock,
     resolver: Resolver,
     access_log: Option<Arc<AccessLog>>,
+    analytics: Option<Arc<Analytics>>,
     keys: Arc<ApiKeys>,
     identity_fields: IdentityFields,
     compressor: Arc<Compressor>,
@@ -131,6 +133,7 @@ impl<L: Limits> Gateway<L> {
             clock,
             resolver,
             access_log: None,
+            analytics: None,
             keys: Arc::new(ApiKeys::new("")),
             identity_fields: IdentityFields::default(),
             compressor: Arc::default(),
@@ -146,6 +149,12 @@ impl<L: Limits> Gateway<L> {
     #[must_use]
     pub fn with_access_log(self, access_log: Option<Arc<AccessLog>>) -> Self {
         Self { access_log, ..self }
+    }
+
+    /// The same whose requests are counted.
+    #[must_use]
+    pub fn with_analytics(self, analytics: Option<Arc<Analytics>>) -> Self {
+        Self { analytics, ..self }
     }
 
     /// The same with API keys, and fields by which servers are told whose a request is.
@@ -314,6 +323,12 @@ impl<L: Limits> Gateway<L> {
     #[must_use]
     pub fn access_log(&self) -> Option<&Arc<AccessLog>> {
         self.access_log.as_ref()
+    }
+
+    /// What its requests are counted by, if they are.
+    #[must_use]
+    pub fn analytics(&self) -> Option<&Arc<Analytics>> {
+        self.analytics.as_ref()
     }
 
     /// Whether a request asks for a trace and may. What it asks with goes no further: neither the field, nor the token

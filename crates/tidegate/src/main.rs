@@ -22,6 +22,7 @@ use tidegate::commands::{
     saturate::Saturate,
     serve::Serve,
     stub::StubCommand,
+    top::Top,
 };
 use tidegate::config::Environment;
 
@@ -54,6 +55,7 @@ enum Command {
     #[command(subcommand)]
     Intake(IntakeCommand),
     Keys(Keys),
+    Top(Top),
     Saturate(Box<Saturate>),
     Load(Box<Load>),
     Stub(Box<StubCommand>),
@@ -95,6 +97,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Import(import) => import.run(&mut out),
         Command::Intake(intake) => intake.run(&mut out),
         Command::Keys(keys) => keys.run(&mut out),
+        Command::Top(top) => top.run(&mut out),
         Command::Saturate(saturate) => return saturate.run(&mut out),
         Command::Load(load) => return load.run(&mut out),
         Command::Stub(stub) => return stub.run(&mut out),

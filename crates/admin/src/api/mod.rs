@@ -8,6 +8,7 @@
 //! It shares a listener with the decision API or has its own (`admin.listen`). It knows no other service:
 //! what it shows and changes of one comes as a value of a trait ([`Limits`], [`ExplainRoute`], [`Breakers`]).
 
+mod analytics;
 mod audit;
 mod changes;
 mod clients;
@@ -36,6 +37,7 @@ use tidegate_access::routes::ApiRoutes;
 use tidegate_control::Configuration;
 use utoipa::OpenApi;
 
+pub use analytics::{CountedAnswer, CountedRequests};
 pub use events::{BreakerState, Breakers, Events, MAX_LISTED, MAX_QUEUED, MAX_READERS, PATIENCE};
 pub use explain::{ExplainRoute, NoExplanation};
 pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usage};
@@ -62,6 +64,8 @@ pub struct Explainers {
     pub edge: Option<Arc<dyn ExplainRoute>>,
     /// The last of them.
     pub edge_decisions: Option<Arc<dyn ExplainRoute>>,
+    /// Requests of a gateway, counted.
+    pub requests: Option<Arc<dyn CountedRequests>>,
     /// The settings that the process started with.
     pub settings: Arc<[ShownSetting]>,
 }
@@ -71,7 +75,8 @@ pub static DOCUMENTS: [&documents::Resource; 3] =
     [&documents::POLICIES, &documents::ROUTES, &documents::UPSTREAMS];
 
 /// Every route's template but for those of documents: the label values that metrics may use.
-pub const TEMPLATES: [&str; 21] = [
+pub const TEMPLATES: [&str; 22] = [
+    "/v1/analytics",
     "/v1/session",
     "/v1/events",
     "/api/v1/configure",
@@ -123,6 +128,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/explain/edge", get(explain_edge::explain_edge))
         .route("/v1/edge/decisions", get(explain_edge::edge_decisions))
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
+        .route("/v1/analytics", get(analytics::analytics))
         .route("/v1/audit", get(audit::audit))
         .route("/v1/set-aside", get(set_aside::set_aside))
         .route("/v1/settings", get(settings::settings))
@@ -155,6 +161,7 @@ pub fn described() -> [Value; 2] {
             explain::explain_route,
             explain_edge::explain_edge,
             explain_edge::edge_decisions,
+            analytics::analytics,
             audit::audit,
             set_aside::set_aside,
             settings::settings,

@@ -1,4 +1,4 @@
-//! What became of one request, step by step: the one source of traces and of the access log.
+//! What became of one request, step by step: the one source of traces, of the access log and of analytics.
 //!
 //! ```text
 //!   proxy, forward ── each step ──> Record ──┬── `tidegate-trace` fields of the reply, if they were asked for
@@ -25,6 +25,7 @@ use tidegate_net::clock::{monotonic, wall};
 use tidegate_net::http::{Body, Peer};
 
 use crate::access_log::AccessLog;
+use crate::analytics::Analytics;
 use crate::identity::Identity;
 use crate::limits::{Held, PolicyVerdict};
 use crate::route::Route;
@@ -137,6 +138,7 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct Record {
     log: Option<Arc<AccessLog>>,
+    analytics: Option<Arc<Analytics>>,
     is_traced: bool,
     pub(crate) asked: Asked,
     pub(crate) came: Wall,
@@ -178,6 +180,9 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        if let Some(analytics) = self.analytics.take() {
+            analytics.note(self);
+        }
         if let Some(log) = self.log.take() {
             log.note(self);
         }
@@ -194,9 +199,10 @@ impl Recorder {
         request: &Request<B>,
         peer: &Peer,
         log: Option<&Arc<AccessLog>>,
+        analytics: Option<&Arc<Analytics>>,
         is_traced: bool,
     ) -> Self {
-        if log.is_none() && !is_traced {
+        if log.is_none() && analytics.is_none() && !is_traced {
             return Self(None);
         }
         let field = |name| request.headers().get(name).cloned();
@@ -211,6 +217,7 @@ impl Recorder {
         let now = monotonic();
         Self(Some(Box::new(Record {
             log: log.cloned(),
+            analytics: analytics.cloned(),
             is_traced,
             asked,
             came: wall(),
@@ -279,16 +286,16 @@ impl Recorder {
     pub(crate) fn replied(mut self, reply: Response<Body>, held: Option<Held>) -> Response<Body> {
         self.step(|| What::Respond);
         let (mut head, body) = reply.into_parts();
-        let mut is_logged = false;
+        let mut is_followed = false;
         self.note(|record| {
             record.status = head.status.as_u16();
             if record.is_traced {
                 trace::tell(record, &mut head.headers);
             }
-            is_logged = record.log.is_some();
+            is_followed = record.log.is_some() || record.analytics.is_some();
         });
         let body = match body {
-            Body::Streamed(inner) if is_logged || held.is_some() => {
+            Body::Streamed(inner) if is_followed || held.is_some() => {
                 Body::streamed(RecordedBody::new(inner, self, held))
             }
             whole => {

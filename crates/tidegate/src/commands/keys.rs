@@ -71,7 +71,7 @@ enum Action {
 
 /// Which service is asked.
 #[derive(Debug, clap::Args)]
-struct Server {
+pub(super) struct Server {
     /// The service, or its admin API where that has a listener of its own.
     #[arg(long = "server", global = true, value_name = "URL", default_value = "http://127.0.0.1:4000")]
     url: String,
@@ -145,7 +145,7 @@ impl Server {
     }
 
     /// The reply's JSON, or in words why there is none.
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
+    pub(super) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
         let agent = ureq::Agent::new_with_config(config.build());
         let url = format!("{}{path}", self.url.trim_end_matches('/'));

@@ -23,6 +23,7 @@ pub mod serve;
 mod signals;
 pub mod stub;
 mod terminal;
+pub mod top;
 
 /// Exit code of a configuration with mistakes.
 pub const EXIT_MISTAKES: u8 = 2;

@@ -290,6 +290,8 @@ settings! {
         key_field: Option<FieldName> = "x-credential-identifier", ();
         /// Header field that tells servers the tier of the API key.
         tier_field: Option<FieldName> = "x-consumer-tier", ();
+        /// Whether requests are counted by route, API key, server and status, for `GET /v1/analytics`.
+        analytics: bool = "false", ();
     }
 
     /// The gateway's access log: a line for each request, with what was done for it step by step.

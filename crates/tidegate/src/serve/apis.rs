@@ -22,7 +22,7 @@ use tidegate_net::listen::Listeners;
 use tidegate_net::stats::Stats;
 
 use super::edges::{EdgeDecisions, ExplainedEdge, ServedEdge};
-use super::explain_route::ExplainedRoutes;
+use super::explain_route::{ExplainedRoutes, GatewayAnalytics};
 use super::inherited::Inherited;
 use super::limits::EngineLimits;
 use super::protocols::tls_of;
@@ -140,6 +140,7 @@ impl Apis {
         let explainers = Explainers {
             routes: Some(Arc::new(ExplainedRoutes(gateway.clone()))),
             edge: Some(Arc::new(ExplainedEdge(edge.clone()))),
+            requests: gateway.analytics().map(|it| Arc::new(GatewayAnalytics(it.clone())) as _),
             edge_decisions: Some(Arc::new(EdgeDecisions(edge.clone()))),
             settings: config.shown.iter().map(shown_setting).collect(),
         };

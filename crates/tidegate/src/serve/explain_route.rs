@@ -1,4 +1,4 @@
-//! Explaining routes: the parameters of a question, for the gateway to answer.
+//! What the admin API asks the gateway: to explain routes, and how many requests it has counted.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use serde_json::Value;
-use tidegate_admin::api::{ExplainRoute, NoExplanation};
+use tidegate_admin::api::{CountedAnswer, CountedRequests, ExplainRoute, NoExplanation};
+use tidegate_gateway::analytics::{Analytics, AnalyticsQuery, QueryMistake};
 use tidegate_gateway::explain::Question;
+use tidegate_net::clock::wall;
 
 use super::proxies::ServedGateway;
 
@@ -31,6 +33,24 @@ impl ExplainRoute for ExplainedRoutes {
             })?;
             // Plain structs with string keys always serialise.
             Ok(serde_json::to_value(explained).unwrap_or_default())
+        })
+    }
+}
+
+/// Its counted requests, as the admin API asks for them.
+#[derive(Debug)]
+pub(super) struct GatewayAnalytics(pub(super) Arc<Analytics>);
+
+impl CountedRequests for GatewayAnalytics {
+    fn answer(&self, parameters: &[(String, String)]) -> Result<CountedAnswer, NoExplanation> {
+        let query = AnalyticsQuery::read(parameters, wall()).map_err(|mistake| {
+            let QueryMistake { parameter, problem, accepted } = mistake;
+            NoExplanation { parameter, problem, accepted }
+        })?;
+        Ok(if query.wants_csv {
+            CountedAnswer::Csv(self.0.csv(&query))
+        } else {
+            CountedAnswer::Json(self.0.json(&query))
         })
     }
 }

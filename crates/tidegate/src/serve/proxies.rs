@@ -50,6 +50,7 @@ pub(super) fn gateway(
     };
     let gateway = Gateway::new(limits, gateway_settings, *engine.clock(), cores);
     let gateway = gateway.with_keys(Arc::new(ApiKeys::new(key_secret(settings))), identity_fields(settings));
+    let gateway = gateway.with_analytics(settings.gateway.analytics.then(Arc::default));
     Ok(Arc::new(gateway.with_access_log(log).with_traces(TraceGuard::new(may_trace))))
 }
 

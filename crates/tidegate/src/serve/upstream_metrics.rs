@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_admin::{Families, Family};
 use tidegate_algorithms::breaker::Phase;
+use tidegate_gateway::analytics::MAX_SERIES;
 use tidegate_gateway::limits::Limits;
 use tidegate_gateway::service::{Gateway, MAX_COMPRESSED_AT_ONCE, MAX_MIRRORED_AT_ONCE, MirrorStats};
 
@@ -23,6 +24,15 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
             })
         };
         mirrors(&self.0.mirrors(), families)?;
+        if let Some(analytics) = self.0.analytics() {
+            let stats = analytics.stats();
+            let help = "Combinations of route, key, server and status in the minute under way";
+            families.gauge("tidegate_analytics_series", help, stats.series as u64)?;
+            let help = "Most of these";
+            families.gauge("tidegate_analytics_series_max", help, MAX_SERIES as u64)?;
+            let help = "Requests that there was no room to tell apart: they are counted as others";
+            families.counter("tidegate_analytics_others", help, stats.others)?;
+        }
         let compression = self.0.compression();
         let help = "Replies that were to be compressed: those without room passed as they were";
         families.counters("tidegate_gateway_compressed_replies", help, |series| {

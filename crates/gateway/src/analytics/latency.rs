@@ -1,0 +1,98 @@
+//! How long requests took, as counts in classes: what percentiles are read from, and what two of make one.
+//!
+//! A class is at most an eighth as wide as what is in it is long, so that a percentile is at most 12.5 % too high. Only
+//! classes that have something take room.
+
+/// Classes of equal width in each power of two.
+const PARTS: u64 = 8;
+
+/// The longest that is told apart: 2^36 microseconds are 19 hours.
+const MAX_MICROS: u64 = 1 << 36;
+
+/// Counts of times, by class.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Latencies {
+    /// Class and count, by class.
+    classes: Vec<(u16, u64)>,
+}
+
+impl Latencies {
+    pub(super) fn add(&mut self, micros: u64) {
+        self.add_many(class(micros), 1);
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (class, count) in &other.classes {
+            self.add_many(*class, *count);
+        }
+    }
+
+    fn add_many(&mut self, class: u16, count: u64) {
+        match self.classes.binary_search_by_key(&class, |(class, _)| *class) {
+            Ok(at) => self.classes[at].1 += count,
+            Err(at) => self.classes.insert(at, (class, count)),
+        }
+    }
+
+    /// The microseconds that this share of the requests took at most; 0 without any.
+    pub(super) fn quantile(&self, share: f64) -> u64 {
+        let total: u64 = self.classes.iter().map(|(_, count)| count).sum();
+        let wanted = (total as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let found = self.classes.iter().find(|(_, count)| {
+            seen += count;
+            seen >= wanted
+        });
+        found.map_or(0, |(class, _)| longest(*class))
+    }
+}
+
+/// The class of a time. Below [`PARTS`] each microsecond has its own.
+fn class(micros: u64) -> u16 {
+    let micros = micros.min(MAX_MICROS);
+    if micros < PARTS {
+        return micros as u16;
+    }
+    let power = u64::from(micros.ilog2());
+    let part = (micros >> (power - 3)) - PARTS;
+    (PARTS * (power - 2) + part) as u16
+}
+
+/// The longest time of a class.
+fn longest(class: u16) -> u64 {
+    let class = u64::from(class);
+    if class < PARTS {
+        return class;
+    }
+    let (power, part) = (class / PARTS + 2, class % PARTS);
+    ((PARTS + part + 1) << (power - 3)) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_holds_what_is_at_most_an_eighth_shorter_than_its_longest() {
+        let mut last = 0;
+        for micros in (0..5_000).chain((13..36).map(|power| 1 << power)).chain([MAX_MICROS, u64::MAX]) {
+            let (class, capped) = (class(micros), micros.min(MAX_MICROS));
+            let longest = longest(class);
+            assert!(longest >= capped && longest - capped <= capped / 8, "{micros}: {longest}");
+            assert!(class >= last, "{micros}");
+            last = class;
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_all_that_was_put_together() {
+        let (mut one, mut other) = (Latencies::default(), Latencies::default());
+        assert_eq!(one.quantile(0.5), 0);
+        (1..=90).for_each(|_| one.add(100));
+        (1..=10).for_each(|_| other.add(10_000));
+        one.merge(&other);
+        let near = |value: u64, exact: u64| value >= exact && value <= exact + exact / 8;
+        assert!(near(one.quantile(0.5), 100) && near(one.quantile(0.9), 100), "{one:?}");
+        assert!(near(one.quantile(0.91), 10_000) && near(one.quantile(1.0), 10_000), "{one:?}");
+    }
+}
