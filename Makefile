@@ -13,6 +13,9 @@ test: setup lint ## everything that CI runs: installs what is missing, all check
 	cargo xtask fuzz --seconds 5
 	cargo xtask test
 	cargo xtask clients
+	@# Behind the others, whose binary has no Kafka.
+	cargo clippy --workspace --locked --features tidegate/kafka --test kafka --test intake_kafka -- -D warnings
+	cargo test --workspace --locked --no-fail-fast --features tidegate/kafka --test kafka --test intake_kafka
 
 setup: ## installs the Debian packages, Python packages and tools that are missing
 	cargo xtask setup

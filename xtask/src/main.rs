@@ -9,6 +9,7 @@ mod console;
 mod dist;
 mod fuzz;
 mod go;
+mod kafka;
 mod markdown;
 mod pauses;
 mod setup;

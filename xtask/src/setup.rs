@@ -7,6 +7,7 @@
 //! versions of `xtask/npm/package-lock.json`.
 //! From the Go module proxy: h2spec, into `.tools`, at the versions of `xtask/h2spec/go.mod`; Traefik
 //! (`traefik.rs`); and Go itself where Debian's is too old (`go.rs`).
+//! From Maven Central: Kafka, into `.tools` (`kafka.rs`).
 //! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.
 //! Nothing else of the machine changes. Without root and without sudo it says what to install.
 
@@ -16,7 +17,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 
 use crate::chore::{cargo, find, run};
-use crate::{go, traefik};
+use crate::{go, kafka, traefik};
 
 /// Version of cargo-deny that the checks are written for.
 const CARGO_DENY: &str = "0.20.2";
@@ -65,6 +66,7 @@ pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
     go::setup(root)?;
     h2spec(root)?;
     traefik::traefik(root)?;
+    kafka::kafka(root)?;
     cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
 }
 

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use support::receiver::Receiver;
 use support::{Setup, TestIntake, agent, batch, eventually};
 use tidegate_intake::EndpointUrl;
-use tidegate_intake::forward::{self, Destination, ForwardConfig, ForwardState};
+use tidegate_intake::forward::{
+    self, Destination, ForwardConfig, ForwardState, HttpDestination, HttpProtocol,
+};
 use tidegate_intake::limits::Unlimited;
 use tidegate_testkit::{Server, free_port};
 use tidegate_wire::metrics::remote_write::{Version, read_request};
@@ -22,8 +24,9 @@ use tidegate_wire::metrics::{LineWriter, read_line};
 
 type Sending = TestIntake<Unlimited>;
 
-fn forward(intake: &Sending, to: Destination, url: EndpointUrl) -> Arc<ForwardState> {
-    let config = ForwardConfig { name: "test".to_owned(), to, url, token_file: None };
+fn forward(intake: &Sending, protocol: HttpProtocol, url: EndpointUrl) -> Arc<ForwardState> {
+    let to = Destination::Http(HttpDestination { protocol, url, token_file: None });
+    let config = ForwardConfig { name: "test".to_owned(), to };
     let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
     forward::start(&intake.intake, &[(config, Arc::clone(&state))], intake.cores());
     state
@@ -65,7 +68,7 @@ fn check_real(port: u16) {
     let intake = support::start();
     assert_eq!(intake.post("/metrics", &named("cpu.usage")).status, 200);
     let state =
-        forward(&intake, Destination::RemoteWrite, url(&format!("http://127.0.0.1:{port}/api/v1/write")));
+        forward(&intake, HttpProtocol::RemoteWrite, url(&format!("http://127.0.0.1:{port}/api/v1/write")));
     let found = eventually("the line is there", || asked(port, "cpu_usage"));
     assert_eq!(found["metric"], json!({"__name__": "cpu_usage", "host": "a", "client": "127.0.0.1"}));
     assert_eq!(found["value"][1], "1");
@@ -105,7 +108,7 @@ fn another_intake_has_by_otlp_the_lines_that_were_forwarded() {
     let (first, second) = (support::start(), support::start());
     let line = json!({"name": "cpu.usage", "value": 81.5, "type": "counter", "tags": {"host": "a"}, "timestamp": 1_795_420_800_000_i64});
     assert_eq!(first.post("/metrics", json!({"metrics": [line]}).to_string().as_bytes()).status, 200);
-    let state = forward(&first, Destination::Otlp, url(&second.url("/v1/metrics")));
+    let state = forward(&first, HttpProtocol::Otlp, url(&second.url("/v1/metrics")));
     eventually("it is delivered", || (count(&state, "delivered") == 1).then_some(()));
     let [sent, came] = [&first, &second].map(|intake| intake.kept().remove(0));
     for field in ["timestamp", "name", "value", "type"] {
@@ -159,7 +162,7 @@ fn opentelemetrys_own_messages_have_what_was_forwarded() {
     ];
     assert_eq!(intake.post("/metrics", json!({ "metrics": metrics }).to_string().as_bytes()).status, 200);
     let endpoint = url(&format!("http://127.0.0.1:{}/v1/metrics", receiver.port));
-    let state = forward(&intake, Destination::Otlp, endpoint);
+    let state = forward(&intake, HttpProtocol::Otlp, endpoint);
     let printed = receiver.line();
     let request: Value = serde_json::from_str(&printed).expect(&printed);
     let point = |tags: &[(&str, &str)]| {
@@ -185,7 +188,7 @@ fn fault_71_an_outage_from_the_first_line_on_leaves_no_hole_and_no_disorder() {
     let answer = Arc::clone(&is_up);
     let receiver = Receiver::start(move |_| if answer.load(Ordering::Relaxed) { 200 } else { 503 });
     let intake = support::start();
-    let state = forward(&intake, Destination::RemoteWrite, receiver.url("/"));
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
     let expected: Vec<String> = (0..200).map(|number| format!("line_{number}")).collect();
     for name in &expected[..100] {
         assert_eq!(intake.post("/metrics", &named(name)).status, 200);
@@ -225,7 +228,7 @@ fn fault_71_a_line_that_is_refused_for_good_is_skipped_alone() {
     });
     let intake = support::start();
     assert_eq!(intake.post("/metrics", &batch(10)).status, 200);
-    let state = forward(&intake, Destination::RemoteWrite, receiver.url("/"));
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
     eventually("the others are delivered", || (count(&state, "delivered") == 9).then_some(()));
     eventually("it is skipped", || (count(&state, "skipped") == 1).then_some(()));
     assert_eq!(intake.post("/metrics", &batch(3)).status, 200);
@@ -242,11 +245,11 @@ fn fault_70_what_was_sent_and_not_committed_is_sent_again() {
         Receiver::start(move |_| if count_tries.fetch_add(1, Ordering::Relaxed) == 0 { 503 } else { 200 });
     let first = TestIntake::start_in(Arc::clone(&folder), Setup::default());
     assert_eq!(first.post("/metrics", &batch(10)).status, 200);
-    drop(forward(&first, Destination::RemoteWrite, receiver.url("/")));
+    drop(forward(&first, HttpProtocol::RemoteWrite, receiver.url("/")));
     let sent = names(&receiver.next().body);
     drop(first);
     let second = TestIntake::start_in(folder, Setup::default());
-    let state = forward(&second, Destination::RemoteWrite, receiver.url("/"));
+    let state = forward(&second, HttpProtocol::RemoteWrite, receiver.url("/"));
     eventually("all are delivered", || (count(&state, "delivered") == 10).then_some(()));
     assert_eq!(names(&receiver.next().body), sent);
     let log = second.intake.log();
@@ -264,7 +267,7 @@ fn fault_71_lines_that_retention_takes_before_they_are_delivered_are_counted() {
     let is_up = Arc::new(AtomicBool::new(false));
     let answer = Arc::clone(&is_up);
     let receiver = Receiver::start(move |_| if answer.load(Ordering::Relaxed) { 200 } else { 503 });
-    let state = forward(&intake, Destination::RemoteWrite, receiver.url("/"));
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
     let body = batch(1_000);
     let mut sent = 0;
     eventually("retention takes lines", || {

@@ -5,10 +5,12 @@
 //! without Redis.
 
 pub mod certificates;
+pub mod kafka;
 pub mod postgres;
 mod process;
 mod proxy;
 pub mod redis;
+pub mod series;
 
 pub use process::{Server, free_port, freeze_all, thaw_all};
 pub use proxy::SlowProxy;

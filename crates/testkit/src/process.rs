@@ -43,6 +43,18 @@ impl Server {
         Self { child }
     }
 
+    /// Starts `command`, whose output nobody reads, and waits for nothing.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn spawn(command: &mut Command) -> Self {
+        let program = command.get_program().to_owned();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|error| panic!("{} cannot be started: {error}", program.display()));
+        Self { child }
+    }
+
     /// The process's id.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -354,20 +354,25 @@ fn sources_of_attributes_are_checked_with_their_places() {
 fn lists_of_the_intake_are_checked_with_their_places() {
     let text = "[[intake.alert]]\nname = 'cpu'\nmetric = 'cpu.usage'\nabove = 'x'\n\
                 [[intake.alert]]\nname = 'cpu'\nmetric = 'b'\nabove = 1\nbelow = 2\n\
-                [[intake.forward]]\nname = 'a'\nto = 'kafka'\nurl = 'http://user:canary-7f3a-canary@b/'\n\
+                [[intake.forward]]\nname = 'a'\nto = 'pigeon'\n\
+                [[intake.forward]]\nname = 'b'\nto = 'otlp'\nurl = 'http://user:canary-7f3a-canary@b/'\n\
+                [[intake.forward]]\nname = 'c'\nto = 'kafka'\nurl = 'http://user:canary-7f3a-canary@b/'\n\
                 [intake]\nstatsd_listen = '0.0.0.0:8125'\nalert_webhook = 'here'\nseries_per_client = -1\n";
     let said = mistakes(text);
     for part in [
         "t.toml:4:9: intake.alert[0].above: is \"x\"",
         "t.toml:8:9: intake.alert[1].above: is there beside below",
-        "t.toml:12:6: intake.forward[0].to: is \"kafka\"",
-        "t.toml:13:7: intake.forward[0].url: is no such URL",
-        "t.toml:15:17: intake.statsd_listen: is 0.0.0.0:8125",
-        "t.toml:16:17: intake.alert_webhook",
-        "t.toml:17:21: intake.series_per_client",
+        "t.toml:12:6: intake.forward[0].to: is \"pigeon\"",
+        "t.toml:16:7: intake.forward[1].url: is no such URL",
+        "t.toml:20:7: intake.forward[2].url: does not belong here",
+        "t.toml:22:17: intake.statsd_listen: is 0.0.0.0:8125",
+        "t.toml:23:17: intake.alert_webhook",
+        "t.toml:24:21: intake.series_per_client",
     ] {
         assert!(said.contains(part), "{part} in\n{said}");
     }
+    let without = "t.toml:19:6: intake.forward[2].to: is \"kafka\", and this build of tidegate has no Kafka";
+    assert_eq!(said.contains(without), !cfg!(feature = "kafka"), "{said}");
     assert!(!said.contains(CANARY), "{said}");
     let good = "[[intake.alert]]\nname = 'cpu'\nmetric = 'cpu.usage'\nabove = 80\nfor_seconds = 60\n\
                 [[intake.alert]]\nname = 'disk'\nmetric = 'disk.free'\nbelow = 0.1\n\

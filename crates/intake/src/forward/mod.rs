@@ -1,9 +1,9 @@
 //! Forwarding: every line of the log to another system, at least once and in the order of its partition.
 //!
 //! ```text
-//!   log ── read from the committed offset ── encode ── POST ──┬─ taken ── commit, once a second
-//!    ^                                                        ├─ refused for good ── halves, down to the line: skipped
-//!    └── an outage costs only disk                            └─ anything else ── wait, and the same again
+//!   log ── read from the committed offset ── a sink: HTTP, Kafka ──┬─ taken ── commit, once a second
+//!    ^                                                             ├─ refused for good ── halves, down to the line: skipped
+//!    └── an outage costs only disk                                 └─ anything else ── wait, and the same again
 //! ```
 //!
 //! A task for each forward and partition has at most one batch under way, so nothing overtakes. What was delivered is
@@ -11,7 +11,7 @@
 //! (fault 70). The log is the queue, so an outage leaves no hole until retention removes lines that were not delivered;
 //! these are counted as soon as they are gone, and logged (fault 71).
 //!
-//! | answer | lines |
+//! | answer over HTTP | lines |
 //! |---|---|
 //! | 2xx | are delivered |
 //! | 400, 413, 422 | are sent again in halves; a single line that is refused is skipped, counted and logged |
@@ -26,7 +26,11 @@
 //! | forwards | 16 |
 
 mod config;
+mod http;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod partition;
+mod sink;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -37,7 +41,9 @@ use tidegate_net::runtime::Cores;
 use crate::intake::{Intake, millis};
 use crate::limits::Limits;
 
-pub use config::{Destination, FORWARD_KEYS, ForwardConfig, MAX_FORWARDS};
+pub use config::{
+    Destination, FORWARD_KEYS, ForwardConfig, HttpDestination, HttpProtocol, KafkaTopic, MAX_FORWARDS,
+};
 use partition::Forwarder;
 
 /// What the groups of forwards are called; no reader commits for them.

@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
 use tidegate_algorithms::backoff::Backoff;
 use tidegate_log::{ReadError, ReadLines};
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::Stage;
-use tidegate_wire::metrics::{describe, forward};
+use tidegate_wire::metrics::describe;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Destination, ForwardConfig, ForwardState, NONE, Place, group};
-use crate::endpoint::{Answer, Endpoint, PostError};
+use super::sink::{Sink, Untaken};
+use super::{ForwardConfig, ForwardState, NONE, Place, group};
 use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
@@ -24,8 +22,6 @@ use crate::refusal::Refusal;
 const BATCH_LINES: u64 = 5_000;
 /// Most bytes of a batch's lines, unless one line has more.
 const BATCH_BYTES: usize = 1 << 20;
-/// Longest try.
-const DEADLINE: Duration = Duration::from_secs(30);
 /// Time between two commits.
 const COMMIT_GAP: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -46,7 +42,6 @@ pub(super) struct Forwarder<L> {
     /// Lines before this offset are counted as missing, if they were not delivered.
     counted_to: u64,
     backoff: Backoff,
-    authorization: Option<HeaderValue>,
 }
 
 impl<L: Limits> Forwarder<L> {
@@ -59,7 +54,7 @@ impl<L: Limits> Forwarder<L> {
         let next = state.places[usize::from(partition)].next.load(Relaxed);
         let seed = intake.clock().tick().0 ^ u64::from(partition);
         let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed);
-        Self { intake, config, state, partition, next, counted_to: 0, backoff, authorization: None }
+        Self { intake, config, state, partition, next, counted_to: 0, backoff }
     }
 
     fn place(&self) -> &Place {
@@ -68,17 +63,17 @@ impl<L: Limits> Forwarder<L> {
 
     /// Forwards until the process drains.
     pub(super) async fn run(mut self) {
-        let mut endpoint = match Endpoint::new(self.config.url.clone()) {
-            Ok(endpoint) => endpoint,
+        let mut sink = match Sink::new(&self.intake, &self.config, self.partition) {
+            Ok(sink) => sink,
             Err(error) => return tracing::error!(forward = self.config.name, %error, "nothing is forwarded"),
         };
-        self.read_token().await;
         // Running until the process drains is how this ends.
-        let Draining = self.forward(&mut endpoint).await;
+        let Draining = self.forward(&mut sink).await;
         self.commit().await;
+        sink.close().await;
     }
 
-    async fn forward(&mut self, endpoint: &mut Endpoint) -> Draining {
+    async fn forward(&mut self, sink: &mut Sink<L>) -> Draining {
         let (log, drain) = (Arc::clone(self.intake.log()), self.intake.drain());
         let (mut committed, mut due) = (self.next, Instant::from_std(monotonic()));
         loop {
@@ -94,7 +89,7 @@ impl<L: Limits> Forwarder<L> {
             if read.count > 0 {
                 let oldest = describe(first_line(&read.lines)).map_or(NONE, |line| line.millis);
                 self.place().oldest.store(oldest, Relaxed);
-                if let Err(Draining) = self.deliver(endpoint, &read).await {
+                if let Err(Draining) = self.deliver(sink, &read).await {
                     return Draining;
                 }
                 self.advance(read.next_offset);
@@ -171,24 +166,19 @@ impl<L: Limits> Forwarder<L> {
     }
 
     /// Sends lines until each was taken or is skipped.
-    async fn deliver(&mut self, endpoint: &mut Endpoint, read: &ReadLines) -> Result<(), Draining> {
+    async fn deliver(&mut self, sink: &mut Sink<L>, read: &ReadLines) -> Result<(), Draining> {
         let lines: Vec<&[u8]> = read.lines.split_inclusive(|byte| *byte == b'\n').collect();
         // The next lines to send are on top.
         let mut parts = vec![(0, lines.len())];
         while let Some((start, end)) = parts.pop() {
-            let some = &lines[start..end];
-            let answer = self.send(endpoint, some, read.next_offset).await?;
-            if answer.status.is_success() {
-                let rejected = match self.config.to {
-                    Destination::Otlp => forward::otlp::rejected(&answer.body).min(some.len() as u64),
-                    Destination::RemoteWrite => 0,
-                };
-                self.state.delivered.fetch_add(some.len() as u64 - rejected, Relaxed);
-                self.skip(rejected, &answer, b"");
-            } else if let [line] = some {
-                self.skip(1, &answer, line);
+            let Some((taken, why)) = self.send(sink, &lines[start..end], read.next_offset).await? else {
+                continue;
+            };
+            let start = start + taken;
+            if let [line] = &lines[start..end] {
+                self.skip(1, &why, line);
             } else {
-                let middle = start + some.len() / 2;
+                let middle = start + (end - start) / 2;
                 parts.push((middle, end));
                 parts.push((start, middle));
             }
@@ -196,8 +186,47 @@ impl<L: Limits> Forwarder<L> {
         Ok(())
     }
 
+    /// Sends some lines until all are taken, or the rest of them is refused for good: then how many were taken before
+    /// it, and why.
+    async fn send(
+        &mut self,
+        sink: &mut Sink<L>,
+        lines: &[&[u8]],
+        batch_end: u64,
+    ) -> Result<Option<(usize, String)>, Draining> {
+        let drain = self.intake.drain();
+        let mut taken = 0;
+        loop {
+            let sent = tokio::select! {
+                sent = sink.send(&lines[taken..]) => sent,
+                () = drain.reached(Stage::Draining) => return Err(Draining),
+            };
+            taken += sent.taken;
+            self.state.delivered.fetch_add(sent.taken as u64 - sent.left_out, Relaxed);
+            self.skip(sent.left_out, &sent.said, b"");
+            let (why, retry_after) = match sent.untaken {
+                None => return Ok(self.resumed(None)),
+                Some(Untaken::Refused(why)) => return Ok(self.resumed(Some((taken, why)))),
+                Some(Untaken::Failed { why, retry_after }) => (why, retry_after),
+            };
+            self.failed(&why);
+            let kept = self.intake.log().offsets(self.partition).unwrap_or_default();
+            self.count_missing(batch_end..kept.start);
+            self.wait(retry_after).await?;
+        }
+    }
+
+    /// Notes that the other side has answered, with `answer`.
+    fn resumed<T>(&mut self, answer: T) -> T {
+        if self.backoff.failures() > 0 {
+            tracing::info!(forward = self.config.name, partition = self.partition, "lines are taken again");
+        }
+        self.backoff.succeeded();
+        answer
+    }
+
     /// Counts lines that the other side will never take.
-    fn skip(&self, lines: u64, answer: &Answer, line: &[u8]) {
+    fn skip(&self, lines: u64, said: &str, line: &[u8]) {
         if lines == 0 {
             return;
         }
@@ -205,71 +234,16 @@ impl<L: Limits> Forwarder<L> {
         // The first ones are told; of many, now and then one.
         if skipped <= 10 || skipped.is_power_of_two() {
             let line = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned();
-            let (status, said) = (answer.status.as_u16(), answer.said());
-            tracing::warn!(forward = self.config.name, status, said = %said.escape_debug(), line, skipped, "the other side refuses lines: they are skipped");
+            tracing::warn!(forward = self.config.name, said = %said.escape_debug(), line, skipped, "the other side refuses lines: they are skipped");
         }
     }
 
-    /// Sends some lines until there is an answer to them: a success, or a refusal that another try would not change.
-    async fn send(
-        &mut self,
-        endpoint: &mut Endpoint,
-        lines: &[&[u8]],
-        batch_end: u64,
-    ) -> Result<Answer, Draining> {
-        let body = self.encode(lines);
-        let drain = self.intake.drain();
-        loop {
-            let mut fields = self.config.to.fields();
-            fields.extend(self.authorization.clone().map(|value| (header::AUTHORIZATION, value)));
-            let sent = tokio::select! {
-                sent = endpoint.post(&fields, body.clone(), DEADLINE) => sent,
-                () = drain.reached(Stage::Draining) => return Err(Draining),
-            };
-            match sent {
-                Ok(answer) if is_final(answer.status) => {
-                    if self.backoff.failures() > 0 {
-                        tracing::info!(
-                            forward = self.config.name,
-                            partition = self.partition,
-                            "lines are taken again"
-                        );
-                    }
-                    self.backoff.succeeded();
-                    return Ok(answer);
-                }
-                failed => {
-                    self.failed(endpoint, &failed);
-                    let kept = self.intake.log().offsets(self.partition).unwrap_or_default();
-                    self.count_missing(batch_end..kept.start);
-                    self.wait(failed.ok().and_then(|answer| answer.retry_after)).await?;
-                    self.read_token().await;
-                }
-            }
-        }
-    }
-
-    fn encode(&self, lines: &[&[u8]]) -> Bytes {
-        let lines = lines.iter().copied();
-        match self.config.to {
-            Destination::Otlp => forward::otlp::encode(lines).into(),
-            Destination::RemoteWrite => {
-                let request = forward::remote_write::encode(lines);
-                // Invariant: a batch is far below the 4 GiB that a block may have.
-                snap::raw::Encoder::new().compress_vec(&request).unwrap_or_default().into()
-            }
-        }
-    }
-
-    fn failed(&self, endpoint: &Endpoint, failed: &Result<Answer, PostError>) {
+    fn failed(&self, why: &str) {
         self.state.failed.fetch_add(1, Relaxed);
         if self.backoff.failures() == 0 {
-            let why = match failed {
-                Ok(answer) => format!("{} {}", answer.status, answer.said()),
-                Err(error) => error.to_string(),
-            };
-            let (forward, partition) = (&self.config.name, self.partition);
-            tracing::warn!(forward, partition, url = %endpoint.url(), why = %why.escape_debug(), "lines cannot be forwarded: they stay in the log, and are tried again");
+            let ForwardConfig { name: forward, to } = &self.config;
+            let partition = self.partition;
+            tracing::warn!(forward, partition, %to, why = %why.escape_debug(), "lines cannot be forwarded: they stay in the log, and are tried again");
         }
     }
 
@@ -282,24 +256,6 @@ impl<L: Limits> Forwarder<L> {
             () = sleep(wait) => Ok(()),
             () = drain.reached(Stage::Draining) => Err(Draining),
         }
-    }
-
-    /// Reads the token's file, so that one that was exchanged is used for the next try.
-    async fn read_token(&mut self) {
-        let Some(path) = self.config.token_file.clone() else { return };
-        let read = self.intake.on_a_thread(move || std::fs::read_to_string(path)).await;
-        let value = match read {
-            Ok(Ok(token)) => HeaderValue::try_from(format!("Bearer {}", token.trim())).ok(),
-            Ok(Err(error)) => {
-                tracing::error!(forward = self.config.name, %error, "the token's file cannot be read");
-                None
-            }
-            Err(_) => None,
-        };
-        self.authorization = value.map(|mut value| {
-            value.set_sensitive(true);
-            value
-        });
     }
 
     async fn commit(&self) {
@@ -315,9 +271,4 @@ impl<L: Limits> Forwarder<L> {
 
 fn first_line(lines: &[u8]) -> &[u8] {
     lines.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default()
-}
-
-/// Whether another try would be answered the same.
-fn is_final(status: StatusCode) -> bool {
-    status.is_success() || [400, 413, 422].contains(&status.as_u16())
 }

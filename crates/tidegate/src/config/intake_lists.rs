@@ -125,7 +125,7 @@ pub(super) fn schemas() -> [(&'static str, Json); 2] {
     };
     [
         (ALERTS, list(&ALERT_KEYS, MAX_ALERTS, &["name", "metric"])),
-        (FORWARDS, list(&FORWARD_KEYS, MAX_FORWARDS, &["name", "to", "url"])),
+        (FORWARDS, list(&FORWARD_KEYS, MAX_FORWARDS, &["name", "to"])),
     ]
 }
 
@@ -153,7 +153,9 @@ effect at the next start.
 | key | default | accepted | what it is |
 |---|---|---|---|
 | `name` | required | a name | its name, which no other forward has; what was delivered is remembered under it |
-| `to` | required | remote-write, otlp | what the other side speaks: Prometheus remote write 1.0, or OpenTelemetry over HTTP |
-| `url` | required | a URL without a user and password | where it is, with the path: `http://127.0.0.1:9090/api/v1/write` |
+| `to` | required | remote-write, otlp, kafka | what the other side speaks: Prometheus remote write 1.0, OpenTelemetry over HTTP, or Kafka in a build that has it |
+| `url` | required, but for Kafka | a URL without a user and password | where it is, with the path: `http://127.0.0.1:9090/api/v1/write` |
 | `token_file` | none | a file | a token that is sent as `authorization: Bearer`; read again after a failure |
+| `servers` | required for Kafka | a list of up to 16 `host:port` | some servers of the cluster; they name the others |
+| `topic` | required for Kafka | a topic's name | where the lines go |
 ";

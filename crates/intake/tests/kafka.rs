@@ -1,0 +1,102 @@
+//! Lines sent on to Kafka, a real one, in order, also when its broker is killed. Kafka's own consumer reads them back.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use support::{Setup, TestIntake};
+use tidegate_intake::PartitionBy;
+use tidegate_intake::forward::{self, Destination, ForwardConfig, ForwardState, KafkaTopic};
+use tidegate_intake::limits::Unlimited;
+use tidegate_net::clock::monotonic;
+use tidegate_testkit::kafka::Kafka;
+use tidegate_testkit::series::{BATCH_LINES, batch, check};
+
+/// A broker that was killed needs seconds to come back, and a forward waits up to half a minute between two tries.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// No more is sent while so many lines wait.
+const MOST_WAITING: u64 = 10_000;
+
+type Sending = TestIntake<Unlimited>;
+
+/// An intake of two partitions that forwards to a topic.
+fn start(kafka: &Kafka, topic: &str) -> (Sending, Arc<ForwardState>) {
+    let mut setup = Setup { log: Box::new(|settings| settings.partitions = 2), ..Setup::default() };
+    setup.settings.partition_by = PartitionBy::Series;
+    let intake = TestIntake::start(setup);
+    let to = Destination::Kafka(KafkaTopic { servers: vec![kafka.address()], name: topic.to_owned() });
+    let config = ForwardConfig { name: "test".to_owned(), to };
+    let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
+    forward::start(&intake.intake, &[(config, Arc::clone(&state))], intake.cores());
+    (intake, state)
+}
+
+/// Sends the batch with this number; all of it is on the disk then.
+fn post(intake: &Sending, number: u64) {
+    assert_eq!(intake.post("/metrics", batch(number).as_bytes()).status, 200);
+}
+
+fn count(state: &ForwardState, what: &str) -> u64 {
+    state.counts().into_iter().find(|(name, _)| *name == what).unwrap().1
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = monotonic();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+    }
+}
+
+#[test]
+fn fault_71_kafka_killed_and_started_again_under_load_has_every_line_in_order() {
+    let mut kafka = Kafka::start();
+    kafka.create_topic("lines", 2, &[]);
+    let (intake, state) = start(&kafka, "lines");
+    let mut batches = 0;
+    for _ in 0..2 {
+        let (delivered, failed) = (count(&state, "delivered"), count(&state, "failed_tries"));
+        let mut send_until = |what: &str, is_so: &dyn Fn() -> bool| {
+            until(what, || {
+                if state.waiting() < MOST_WAITING {
+                    post(&intake, batches);
+                    batches += 1;
+                }
+                is_so()
+            });
+        };
+        send_until("lines are delivered", &|| {
+            count(&state, "delivered") > delivered + 1_000 && state.waiting() > 0
+        });
+        kafka.kill();
+        send_until("the outage is seen", &|| count(&state, "failed_tries") > failed);
+        send_until("lines wait", &|| state.waiting() > MOST_WAITING / 2);
+        kafka.start_again();
+    }
+    let again = check(kafka.read("lines"), batches);
+    until("nothing waits", || state.waiting() == 0);
+    assert_eq!(count(&state, "delivered"), batches * BATCH_LINES);
+    assert_eq!((count(&state, "skipped"), count(&state, "missing")), (0, 0));
+    println!("{batches} batches of {BATCH_LINES} lines; {again} lines came again");
+}
+
+#[test]
+fn fault_71_a_line_that_kafka_refuses_for_good_is_skipped_alone() {
+    let kafka = Kafka::start();
+    // So that a batch is refused as a whole, and the lines of it are found to be good.
+    kafka.create_topic("small", 1, &["max.message.bytes=2000"]);
+    let (intake, state) = start(&kafka, "small");
+    post(&intake, 0);
+    // Digits without a pattern, which no compression makes much smaller.
+    let digits: String =
+        (1..600_u64).map(|number| (number * number * 2_654_435_761 % 99_991).to_string()).collect();
+    let long = json!({"metrics": [{"name": "long", "value": 1, "tags": {"digits": digits}}]});
+    assert_eq!(intake.post("/metrics", long.to_string().as_bytes()).status, 200);
+    post(&intake, 1);
+    check(kafka.read("small"), 2);
+    until("nothing waits", || state.waiting() == 0);
+    assert_eq!(count(&state, "delivered"), 2 * BATCH_LINES);
+    assert_eq!((count(&state, "skipped"), count(&state, "missing")), (1, 0));
+}
