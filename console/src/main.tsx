@@ -21,6 +21,7 @@ import { Playground } from "./views/playground";
 import { Policies } from "./views/policies";
 import { PolicyPage } from "./views/policy";
 import { Saturation } from "./views/saturation";
+import { TracePage } from "./views/traces";
 
 interface View {
   /** The first segment of its address; "" is where one begins. */
@@ -39,7 +40,16 @@ const VIEWS: View[] = [
       name === undefined ? <Policies query={query} /> : <PolicyPage name={name} key={name} />,
   },
   { name: "playground", title: "Playground", draw: (_, query) => <Playground query={query} /> },
-  { name: "gateway", title: "Gateway", draw: (_, query) => <Gateway query={query} key={query.toString()} /> },
+  {
+    name: "gateway",
+    title: "Gateway",
+    draw: ([part, id], query) =>
+      part === "traces" && id !== undefined ? (
+        <TracePage id={id} key={id} />
+      ) : (
+        <Gateway query={query} key={query.toString()} />
+      ),
+  },
   { name: "edge", title: "Edge", draw: (_, query) => <Edge query={query} key={query.toString()} /> },
   { name: "intake", title: "Intake", draw: () => <Intake /> },
   { name: "audit", title: "Audit", draw: (_, query) => <Audit query={query} /> },

@@ -1,4 +1,4 @@
-// The gateway: its routes, its upstreams with their servers and breakers, and where a request would go.
+// The gateway: its routes, its upstreams with their servers and breakers, the last requests, and where one would go.
 
 import { breakers } from "../events";
 import { count, perSecond } from "../format";
@@ -8,6 +8,7 @@ import { useAsked } from "../parts/asked";
 import { Badge, Empty, Panel, Problem, Scroll } from "../parts/basics";
 import { ExplainForm } from "../parts/explain_form";
 import { ORIGINS } from "../policy";
+import { LastRequests } from "./traces";
 
 interface Listed {
   documents: { origin: string; document: { name: string } & Record<string, unknown> }[];
@@ -70,6 +71,7 @@ export function Gateway(props: { query: URLSearchParams }) {
       {upstreams.body.documents.map(({ document }) => (
         <Upstream key={document.name} name={document.name} now={now} before={before} />
       ))}
+      <LastRequests />
       <ExplainForm
         title="Where would a request go?"
         view="gateway"

@@ -24,6 +24,7 @@ pub mod documents;
 pub mod explain;
 pub mod limits;
 pub mod service;
+pub mod traces;
 
 mod attempt;
 mod authenticate;

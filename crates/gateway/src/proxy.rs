@@ -24,7 +24,7 @@ use crate::config::Auth;
 use crate::identity::Identity;
 use crate::jwt::JwtCounts;
 use crate::limits::{Denial, Held, LimitedRequest, Limits, Ruling};
-use crate::record::{Recorder, What};
+use crate::record::{Readers, Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::{before_limits, static_reply};
 use crate::route::{Route, RouteAction};
@@ -48,8 +48,14 @@ pub(crate) struct Normal<'a> {
 impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route.
     pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> Answer {
-        let is_traced = self.takes_trace(request.headers_mut());
-        let mut record = Recorder::new(&request, peer, self.access_log(), self.analytics(), is_traced);
+        let client = self.takes_trace(request.headers_mut());
+        let readers = Readers {
+            log: self.access_log(),
+            analytics: self.analytics(),
+            traces: self.watched_traces(),
+            client,
+        };
+        let mut record = Recorder::new(&request, peer, readers);
         let mut answer = self.answer(request, peer, &mut record).await;
         match &mut answer.upgrade {
             Some((_, tunnel)) => {

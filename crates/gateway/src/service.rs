@@ -40,6 +40,7 @@ use crate::limits::Limits;
 pub use crate::mirror::{MAX_AT_ONCE as MAX_MIRRORED_AT_ONCE, MirrorStats};
 use crate::pool::Pool;
 use crate::record::TRACE;
+use crate::traces::Traces;
 use crate::upstream::Upstream;
 pub use https::HttpsRules;
 use site::Site;
@@ -97,6 +98,7 @@ pub struct Gateway<L> {
     resolver: Resolver,
     access_log: Option<Arc<AccessLog>>,
     analytics: Option<Arc<Analytics>>,
+    traces: Arc<Traces>,
     keys: Arc<ApiKeys>,
     identity_fields: IdentityFields,
     compressor: Arc<Compressor>,
@@ -134,6 +136,7 @@ impl<L: Limits> Gateway<L> {
             resolver,
             access_log: None,
             analytics: None,
+            traces: Arc::default(),
             keys: Arc::new(ApiKeys::new("")),
             identity_fields: IdentityFields::default(),
             compressor: Arc::default(),
@@ -329,6 +332,17 @@ impl<L: Limits> Gateway<L> {
     #[must_use]
     pub fn analytics(&self) -> Option<&Arc<Analytics>> {
         self.analytics.as_ref()
+    }
+
+    /// The last requests, for who looks at them.
+    #[must_use]
+    pub fn traces(&self) -> &Arc<Traces> {
+        &self.traces
+    }
+
+    /// The same, if somebody does.
+    pub(crate) fn watched_traces(&self) -> Option<&Arc<Traces>> {
+        Some(&self.traces).filter(|traces| traces.is_watched())
     }
 
     /// Whether a request asks for a trace and may. What it asks with goes no further: neither the field, nor the token

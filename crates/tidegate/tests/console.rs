@@ -105,6 +105,11 @@ fn a_report_of_the_tester_is_opened_and_what_is_none_is_refused() {
 }
 
 #[test]
+fn the_gateways_last_requests_are_shown_step_by_step() {
+    scenario("traces");
+}
+
+#[test]
 fn ten_thousand_policies_are_found_and_read() {
     scenario("many");
 }

@@ -25,6 +25,7 @@ mod session;
 mod set_aside;
 mod settings;
 mod simple;
+mod traces;
 mod usage;
 
 use std::sync::Arc;
@@ -43,6 +44,7 @@ pub use explain::{ExplainRoute, NoExplanation};
 pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usage};
 pub use session::SessionCount;
 pub use settings::ShownSetting;
+pub use traces::LastTraces;
 
 /// What the routes share.
 #[derive(Debug)]
@@ -66,6 +68,8 @@ pub struct Explainers {
     pub edge_decisions: Option<Arc<dyn ExplainRoute>>,
     /// Requests of a gateway, counted.
     pub requests: Option<Arc<dyn CountedRequests>>,
+    /// The last requests of a gateway.
+    pub traces: Option<Arc<dyn LastTraces>>,
     /// The settings that the process started with.
     pub settings: Arc<[ShownSetting]>,
 }
@@ -75,7 +79,7 @@ pub static DOCUMENTS: [&documents::Resource; 3] =
     [&documents::POLICIES, &documents::ROUTES, &documents::UPSTREAMS];
 
 /// Every route's template but for those of documents: the label values that metrics may use.
-pub const TEMPLATES: [&str; 22] = [
+pub const TEMPLATES: [&str; 24] = [
     "/v1/analytics",
     "/v1/session",
     "/v1/events",
@@ -86,6 +90,8 @@ pub const TEMPLATES: [&str; 22] = [
     "/v1/explain/route",
     "/v1/explain/edge",
     "/v1/edge/decisions",
+    "/v1/gateway/traces",
+    "/v1/gateway/traces/{id}",
     "/v1/clients/{client_id}/limits",
     "/v1/audit",
     "/v1/set-aside",
@@ -127,6 +133,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/explain/route", get(explain::explain_route))
         .route("/v1/explain/edge", get(explain_edge::explain_edge))
         .route("/v1/edge/decisions", get(explain_edge::edge_decisions))
+        .route("/v1/gateway/traces", get(traces::traces))
+        .route("/v1/gateway/traces/{id}", get(traces::trace))
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
         .route("/v1/analytics", get(analytics::analytics))
         .route("/v1/audit", get(audit::audit))
@@ -162,6 +170,8 @@ pub fn described() -> [Value; 2] {
             explain_edge::explain_edge,
             explain_edge::edge_decisions,
             analytics::analytics,
+            traces::traces,
+            traces::trace,
             audit::audit,
             set_aside::set_aside,
             settings::settings,

@@ -115,14 +115,16 @@ fn target(record: &Record) -> String {
     record.asked.target.path_and_query().map_or_else(String::new, ToString::to_string)
 }
 
-fn field(value: &Option<HeaderValue>) -> String {
+/// A field's value as text, cut.
+pub(crate) fn field(value: &Option<HeaderValue>) -> String {
     let bytes = value.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_FIELD_BYTES)]);
     // JSON has these as they are, and a terminal that shows the log would obey them.
     text.replace(|c: char| c.is_control() && !c.is_ascii(), "\u{fffd}")
 }
 
-fn cut(text: &str, most: usize) -> &str {
+/// The text, or as many whole characters of it as fit in so many bytes.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 

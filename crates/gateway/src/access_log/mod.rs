@@ -13,7 +13,7 @@
 //! Rejected: a channel of lines, which allocates for each of them and wakes the thread as often.
 
 mod file;
-mod line;
+pub(crate) mod line;
 mod rules;
 
 use std::io;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   proxy, forward ── each step ──> Record ──┬── `tidegate-trace` fields of the reply, if they were asked for
-//!                                            └── a line of the access log, when the reply has ended
+//!                                            ├── a line of the access log, when the reply has ended
+//!                                            └── a trace for whom it looks at the last ones (`traces.rs`), likewise
 //! ```
 //!
 //! A record is logged when it is dropped, so that a request whose client left has its line like any other. A request of
@@ -29,6 +30,7 @@ use crate::analytics::Analytics;
 use crate::identity::Identity;
 use crate::limits::{Held, PolicyVerdict};
 use crate::route::Route;
+use crate::traces::Traces;
 use crate::upstream::Upstream;
 
 use body::RecordedBody;
@@ -134,11 +136,23 @@ pub(crate) struct Asked {
     pub(crate) user_agent: Option<HeaderValue>,
 }
 
-/// What is known of a request that is logged or traced.
+/// Who wants to know what becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readers<'a> {
+    pub(crate) log: Option<&'a Arc<AccessLog>>,
+    pub(crate) analytics: Option<&'a Arc<Analytics>>,
+    /// Those who look at the last requests, if anybody does.
+    pub(crate) traces: Option<&'a Arc<Traces>>,
+    /// The client, in its reply.
+    pub(crate) client: bool,
+}
+
+/// What is known of a request that somebody wants to know of.
 #[derive(Debug)]
 pub(crate) struct Record {
     log: Option<Arc<AccessLog>>,
     analytics: Option<Arc<Analytics>>,
+    traces: Option<Arc<Traces>>,
     is_traced: bool,
     pub(crate) asked: Asked,
     pub(crate) came: Wall,
@@ -186,6 +200,9 @@ impl Drop for Record {
         if let Some(log) = self.log.take() {
             log.note(self);
         }
+        if let Some(traces) = self.traces.take() {
+            traces.note(self);
+        }
     }
 }
 
@@ -195,14 +212,9 @@ pub(crate) struct Recorder(Option<Box<Record>>);
 
 impl Recorder {
     /// For a request that has just come.
-    pub(crate) fn new<B>(
-        request: &Request<B>,
-        peer: &Peer,
-        log: Option<&Arc<AccessLog>>,
-        analytics: Option<&Arc<Analytics>>,
-        is_traced: bool,
-    ) -> Self {
-        if log.is_none() && analytics.is_none() && !is_traced {
+    pub(crate) fn new<B>(request: &Request<B>, peer: &Peer, readers: Readers<'_>) -> Self {
+        let Readers { log, analytics, traces, client: is_traced } = readers;
+        if log.is_none() && analytics.is_none() && traces.is_none() && !is_traced {
             return Self(None);
         }
         let field = |name| request.headers().get(name).cloned();
@@ -218,6 +230,7 @@ impl Recorder {
         Self(Some(Box::new(Record {
             log: log.cloned(),
             analytics: analytics.cloned(),
+            traces: traces.cloned(),
             is_traced,
             asked,
             came: wall(),
@@ -281,7 +294,7 @@ impl Recorder {
         }
     }
 
-    /// The reply's head is there: what is traced is told, what is logged is followed to its end, and so is what is
+    /// The reply's head is there: what is traced is told, what is logged or kept is followed to its end, and so is what is
     /// `held` until then.
     pub(crate) fn replied(mut self, reply: Response<Body>, held: Option<Held>) -> Response<Body> {
         self.step(|| What::Respond);
@@ -292,7 +305,7 @@ impl Recorder {
             if record.is_traced {
                 trace::tell(record, &mut head.headers);
             }
-            is_followed = record.log.is_some() || record.analytics.is_some();
+            is_followed = record.log.is_some() || record.analytics.is_some() || record.traces.is_some();
         });
         let body = match body {
             Body::Streamed(inner) if is_followed || held.is_some() => {

@@ -53,6 +53,13 @@ impl Record {
             text.push_str(member);
         });
     }
+
+    /// The members, each for itself.
+    pub(crate) fn steps_in_words(&self) -> Vec<String> {
+        let mut all = Vec::with_capacity(self.steps.len());
+        members(self, |member| all.push(member.to_owned()));
+        all
+    }
 }
 
 fn members(record: &Record, mut each: impl FnMut(&str)) {

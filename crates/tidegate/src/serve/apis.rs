@@ -29,6 +29,7 @@ use super::protocols::tls_of;
 use super::proxies::ServedGateway;
 use super::routes::{FIRST_API_ROUTE, ListenerApi, Routes, names};
 use super::tokens::ListenerTokens;
+use super::traces::KeptTraces;
 use super::{StartError, permits_of_a_listener, whole};
 use crate::config::{Config, Listener, Secured, Settings};
 
@@ -142,6 +143,7 @@ impl Apis {
             edge: Some(Arc::new(ExplainedEdge(edge.clone()))),
             requests: gateway.analytics().map(|it| Arc::new(GatewayAnalytics(it.clone())) as _),
             edge_decisions: Some(Arc::new(EdgeDecisions(edge.clone()))),
+            traces: Some(Arc::new(KeptTraces(gateway.traces().clone()))),
             settings: config.shown.iter().map(shown_setting).collect(),
         };
         let (configuration, events) = (configuration.clone(), events.clone());

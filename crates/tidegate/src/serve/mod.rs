@@ -37,6 +37,7 @@ mod route_limits;
 mod routes;
 mod tokens;
 mod trace;
+mod traces;
 mod upstream_metrics;
 
 use std::net::SocketAddr;

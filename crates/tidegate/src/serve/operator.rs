@@ -26,6 +26,7 @@ use super::edges::ServedEdge;
 use super::intake::Ingestion;
 use super::key_metrics::{IdentityMetrics, KeyMetrics};
 use super::proxies::ServedGateway;
+use super::traces::KeptTraces;
 use super::upstream_metrics::UpstreamMetrics;
 use crate::config::Secured;
 
@@ -57,6 +58,7 @@ pub(super) fn operator(
     if let Some(log) = gateway.access_log() {
         metrics.register(AccessLogMetrics(Arc::clone(log)));
     }
+    metrics.register(KeptTraces(gateway.traces().clone()));
     metrics.register(KeyMetrics(gateway.keys().clone()));
     metrics.register(IdentityMetrics(Arc::clone(&gateway)));
     metrics.register(UpstreamMetrics(gateway));

@@ -1,0 +1,76 @@
+// The gateway's last requests: kept while the page is looked at, each with an address and what was done for it.
+
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { scenario } from "./support.mjs";
+
+await scenario(async ({ server, tab }) => {
+  const upstream = createServer((_, reply) => reply.end("ok"));
+  await new Promise((resolve) => upstream.listen(0, "127.0.0.1", resolve));
+  try {
+    const service = await server()
+      .configure(`
+gateway.listener = [{ listen = "127.0.0.1:0" }]
+policy = [{ name = "per-client", limit = 2, window_seconds = 3600 }]
+
+[[upstream]]
+name = "app"
+servers = ["http://127.0.0.1:${upstream.address().port}"]
+
+[[route]]
+name = "api"
+path = "/api/*"
+upstream = "app"
+policies = ["per-client"]
+`)
+      .start();
+    const get = async (path) => (await fetch(`http://${service.gateway}${path}`)).status;
+    // Nobody looks: nothing is kept.
+    assert.equal(await get("/elsewhere"), 404);
+    const page = await tab();
+    await page.open(service, "#/gateway");
+    await page.shows("Requests are kept from now on");
+    assert.equal(await get("/api/orders?api_key=do-not-show-this"), 200);
+    assert.equal(await get("/api/%3Cimg%20src=x%3E"), 200);
+    assert.equal(await get("/api/orders"), 429);
+    assert.equal(await get("/no-such"), 404);
+    await page.shows("GET /api/%3Cimg%20src=x%3E");
+    await page.shows("429 quota");
+    await page.shows("GET /no-such");
+    const list = await service.ask("GET", "/v1/gateway/traces");
+    assert.equal(list.body.traces.length, 4, "what nobody looked at is not there");
+    assert.ok(!JSON.stringify(list.body).includes("do-not-show-this"), "no query is kept");
+    await page.isAccessible("the last requests");
+
+    // One of them, by its own address.
+    const denied = list.body.traces.find(({ status }) => status === 429);
+    await page.page.locator(`a[href="#/gateway/traces/${denied.id}"]`).click();
+    await page.shows("What was done");
+    await page.shows("policy per-client, says denied");
+    const address = new URL(page.page.url()).hash;
+    assert.equal(address, `#/gateway/traces/${denied.id}`);
+    const phone = await tab({ width: 320, height: 640, scheme: "dark" });
+    await phone.open(service, address);
+    await phone.shows("policy per-client, says denied");
+    await phone.fits("a trace on a telephone");
+    await phone.isAccessible("a trace, dark");
+    const good = list.body.traces.find(({ status }) => status === 200);
+    await page.open(service, `#/gateway/traces/${good.id}`);
+    await page.shows(`${good.server} of app, attempt 1`);
+    const folder = process.env.TIDEGATE_SCREENSHOTS;
+    if (folder) {
+      await phone.page.screenshot({ path: join(folder, "trace-phone.png") });
+      await page.page.screenshot({ path: join(folder, "trace-light.png") });
+    }
+    await phone.open(service, "#/gateway");
+    await phone.shows("429 quota");
+    await phone.fits("the last requests on a telephone");
+    if (folder) await phone.page.screenshot({ path: join(folder, "gateway-phone.png"), fullPage: true });
+    await page.open(service, "#/gateway/traces/0-1");
+    await page.shows("This request is not kept any more");
+  } finally {
+    upstream.closeAllConnections();
+    upstream.close();
+  }
+});
