@@ -22,6 +22,7 @@ import { Policies } from "./views/policies";
 import { PolicyPage } from "./views/policy";
 import { Saturation } from "./views/saturation";
 import { TracePage } from "./views/traces";
+import { Warnings } from "./views/warnings";
 
 interface View {
   /** The first segment of its address; "" is where one begins. */
@@ -53,6 +54,7 @@ const VIEWS: View[] = [
   { name: "edge", title: "Edge", draw: (_, query) => <Edge query={query} key={query.toString()} /> },
   { name: "intake", title: "Intake", draw: () => <Intake /> },
   { name: "audit", title: "Audit", draw: (_, query) => <Audit query={query} /> },
+  { name: "logs", title: "Logs", draw: (_, query) => <Warnings query={query} /> },
   { name: "configuration", title: "Configuration", draw: (_, query) => <ConfigurationView query={query} /> },
   { name: "saturation", title: "Saturation", draw: () => <Saturation /> },
 ];

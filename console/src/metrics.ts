@@ -23,6 +23,8 @@ export interface Reading {
 const PERIOD = 2_000;
 /** Most readings that are kept: five minutes. */
 const KEPT = 151;
+/** Longest time that reading holds up what else the page does, in milliseconds. */
+const SLICE = 8;
 /** Longest wait for the page. */
 const PATIENCE = 10_000;
 
@@ -35,23 +37,46 @@ const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)$/;
 const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 const ESCAPES: Record<string, string> = { "\\n": "\n", '\\"': '"', "\\\\": "\\" };
 
-/** Reads the text that Prometheus reads. Lines that are none are left out. */
-export function parse(text: string, at: number): Reading {
+/** The labels of the last reading by their text: the next one has the same, which are neither read nor kept twice. */
+let known: ReadonlyMap<string, Series["labels"]> = new Map();
+
+function labelsOf(list: string): Series["labels"] {
+  const labels: Record<string, string> = {};
+  for (const [, label = "", value = ""] of list.matchAll(LABEL)) {
+    labels[label] = value.replace(/\\[n"\\]/g, (escaped) => ESCAPES[escaped] ?? escaped);
+  }
+  return labels;
+}
+
+/** Lets the page do what else there is to do. */
+const pause = () => new Promise<void>((resolve) => setTimeout(resolve));
+
+/** Reads the text that Prometheus reads, a slice of time after the other: it can have a hundred thousand lines. Lines
+ * that are none are left out. */
+export async function parse(text: string, at: number): Promise<Reading> {
   const families = new Map<string, Series[]>();
-  for (const line of text.split("\n")) {
+  const next = new Map<string, Series["labels"]>();
+  let began = performance.now();
+  for (let start = 0, end = 0; start < text.length; start = end + 1) {
+    end = text.indexOf("\n", start);
+    if (end < 0) end = text.length;
+    if (performance.now() - began > SLICE) {
+      await pause();
+      began = performance.now();
+    }
+    const line = text.slice(start, end);
     if (line === "" || line.startsWith("#")) continue;
     const parts = LINE.exec(line);
     if (!parts) continue;
     const [, name = "", list = "", number = ""] = parts;
-    const labels: Record<string, string> = {};
-    for (const [, label = "", value = ""] of list.matchAll(LABEL)) {
-      labels[label] = value.replace(/\\[n"\\]/g, (escaped) => ESCAPES[escaped] ?? escaped);
-    }
+    const labels = known.get(list) ?? labelsOf(list);
+    next.set(list, labels);
     const value = number === "+Inf" ? Infinity : Number(number);
     const family = families.get(name);
     if (family) family.push({ labels, value });
     else families.set(name, [{ labels, value }]);
   }
+  known = next;
   return { at, families };
 }
 
@@ -145,7 +170,7 @@ async function read(): Promise<void> {
       signal,
     });
     if (!response.ok) throw new Error(`it answered ${response.status}`);
-    const next = parse(await response.text(), Date.now());
+    const next = await parse(await response.text(), Date.now());
     readings.set([...readings.value, next].slice(-KEPT));
     trouble.set(undefined);
   } catch (error) {

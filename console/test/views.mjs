@@ -57,6 +57,7 @@ const VIEWS = [
     ["settings, as the process started with them", "TIDEGATE_HTTP_LISTEN"],
   ],
   ["saturation", "#/saturation", ["No report is open."]],
+  ["logs", "#/logs", ["errors and", "warnings since the process began"]],
   ["audit", "#/audit", ["created limits of client shop-7"]],
 ];
 

@@ -52,7 +52,7 @@ impl<L: Limits> Gateway<L> {
         let readers = Readers {
             log: self.access_log(),
             analytics: self.analytics(),
-            traces: self.watched_traces(),
+            traces: Some(self.traces()).filter(|traces| traces.is_watched()),
             client,
         };
         let mut record = Recorder::new(&request, peer, readers);

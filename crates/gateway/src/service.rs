@@ -340,11 +340,6 @@ impl<L: Limits> Gateway<L> {
         &self.traces
     }
 
-    /// The same, if somebody does.
-    pub(crate) fn watched_traces(&self) -> Option<&Arc<Traces>> {
-        Some(&self.traces).filter(|traces| traces.is_watched())
-    }
-
     /// Whether a request asks for a trace and may. What it asks with goes no further: neither the field, nor the token
     /// that was good for it.
     pub(crate) fn takes_trace(&self, fields: &mut HeaderMap) -> bool {

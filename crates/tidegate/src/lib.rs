@@ -5,3 +5,4 @@ pub mod config;
 pub mod logging;
 pub mod serve;
 pub mod service_manager;
+pub mod warnings;

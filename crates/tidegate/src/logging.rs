@@ -1,5 +1,7 @@
 //! Log lines on standard error: one event, one line, whatever is in its values (fault 13).
 //!
+//! Warnings and errors are kept, too, for who cannot read it ([`crate::warnings`]).
+//!
 //! JSON lines are escaped by their format. Text lines are escaped here, at the last step, so that
 //! no message and no value can begin a line of its own: control characters inside an event are
 //! written as `\n`, `\r` or `\u{7}`.
@@ -7,8 +9,11 @@
 use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Log, LogFormat, LogLevel};
+use crate::warnings::{KeepsWarnings, WARNINGS};
 
 /// Starts logging. A second call changes nothing.
 pub fn start(settings: &Log) {
@@ -23,9 +28,12 @@ pub fn start(settings: &Log) {
     let terminal = io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(terminal);
     let started = match settings.format {
-        LogFormat::Json => lines.json().with_writer(io::stderr).try_init(),
+        LogFormat::Json => {
+            lines.json().with_writer(io::stderr).finish().with(KeepsWarnings(&WARNINGS)).try_init()
+        }
         LogFormat::Text => {
-            lines.with_writer(move || OneLine { out: io::stderr(), colours: terminal }).try_init()
+            let escaped = move || OneLine { out: io::stderr(), colours: terminal };
+            lines.with_writer(escaped).finish().with(KeepsWarnings(&WARNINGS)).try_init()
         }
     };
     // Only a second call fails, and then there is a log already.

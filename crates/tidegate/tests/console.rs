@@ -110,6 +110,11 @@ fn the_gateways_last_requests_are_shown_step_by_step() {
 }
 
 #[test]
+fn fault_51_the_last_warnings_are_shown_as_text() {
+    scenario("logs");
+}
+
+#[test]
 fn ten_thousand_policies_are_found_and_read() {
     scenario("many");
 }

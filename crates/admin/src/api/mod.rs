@@ -27,6 +27,7 @@ mod settings;
 mod simple;
 mod traces;
 mod usage;
+mod warnings;
 
 use std::sync::Arc;
 
@@ -45,6 +46,7 @@ pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usa
 pub use session::SessionCount;
 pub use settings::ShownSetting;
 pub use traces::LastTraces;
+pub use warnings::LastWarnings;
 
 /// What the routes share.
 #[derive(Debug)]
@@ -70,6 +72,8 @@ pub struct Explainers {
     pub requests: Option<Arc<dyn CountedRequests>>,
     /// The last requests of a gateway.
     pub traces: Option<Arc<dyn LastTraces>>,
+    /// The last lines of the log.
+    pub warnings: Option<Arc<dyn LastWarnings>>,
     /// The settings that the process started with.
     pub settings: Arc<[ShownSetting]>,
 }
@@ -79,7 +83,7 @@ pub static DOCUMENTS: [&documents::Resource; 3] =
     [&documents::POLICIES, &documents::ROUTES, &documents::UPSTREAMS];
 
 /// Every route's template but for those of documents: the label values that metrics may use.
-pub const TEMPLATES: [&str; 24] = [
+pub const TEMPLATES: [&str; 25] = [
     "/v1/analytics",
     "/v1/session",
     "/v1/events",
@@ -92,6 +96,7 @@ pub const TEMPLATES: [&str; 24] = [
     "/v1/edge/decisions",
     "/v1/gateway/traces",
     "/v1/gateway/traces/{id}",
+    "/v1/warnings",
     "/v1/clients/{client_id}/limits",
     "/v1/audit",
     "/v1/set-aside",
@@ -135,6 +140,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/edge/decisions", get(explain_edge::edge_decisions))
         .route("/v1/gateway/traces", get(traces::traces))
         .route("/v1/gateway/traces/{id}", get(traces::trace))
+        .route("/v1/warnings", get(warnings::warnings))
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
         .route("/v1/analytics", get(analytics::analytics))
         .route("/v1/audit", get(audit::audit))
@@ -172,6 +178,7 @@ pub fn described() -> [Value; 2] {
             analytics::analytics,
             traces::traces,
             traces::trace,
+            warnings::warnings,
             audit::audit,
             set_aside::set_aside,
             settings::settings,

@@ -24,6 +24,7 @@ use tidegate_net::stats::Stats;
 use super::edges::{EdgeDecisions, ExplainedEdge, ServedEdge};
 use super::explain_route::{ExplainedRoutes, GatewayAnalytics};
 use super::inherited::Inherited;
+use super::last_warnings::OfThisProcess;
 use super::limits::EngineLimits;
 use super::protocols::tls_of;
 use super::proxies::ServedGateway;
@@ -144,6 +145,7 @@ impl Apis {
             requests: gateway.analytics().map(|it| Arc::new(GatewayAnalytics(it.clone())) as _),
             edge_decisions: Some(Arc::new(EdgeDecisions(edge.clone()))),
             traces: Some(Arc::new(KeptTraces(gateway.traces().clone()))),
+            warnings: Some(Arc::new(OfThisProcess)),
             settings: config.shown.iter().map(shown_setting).collect(),
         };
         let (configuration, events) = (configuration.clone(), events.clone());

@@ -25,6 +25,7 @@ mod inherited;
 mod intake;
 mod intake_metrics;
 mod key_metrics;
+mod last_warnings;
 mod limits;
 mod memory;
 mod operator;

@@ -25,6 +25,7 @@ use super::edge_metrics::EdgeMetrics;
 use super::edges::ServedEdge;
 use super::intake::Ingestion;
 use super::key_metrics::{IdentityMetrics, KeyMetrics};
+use super::last_warnings::OfThisProcess;
 use super::proxies::ServedGateway;
 use super::traces::KeptTraces;
 use super::upstream_metrics::UpstreamMetrics;
@@ -45,6 +46,7 @@ pub(super) fn operator(
     metrics.register(Lifecycle { drain: drain.clone() });
     metrics.register(status);
     metrics.register(servers);
+    metrics.register(OfThisProcess);
     metrics.register(Held { buffers });
     metrics.register(events);
     metrics.register(SessionCount(guard));

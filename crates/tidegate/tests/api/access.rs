@@ -35,7 +35,7 @@ fn trusting(hosts: &[&str], cors: &[&str]) -> Running {
 }
 
 /// Every route of the API, with a request that it would take.
-fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 45] {
+fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 47] {
     let item = r#"{"attributes":{"client_id":"a"}}"#;
     let numbers = r#"{"limit":5,"window_seconds":60}"#;
     let simple = r#"{"window_seconds":60,"request_per_window":5}"#;
@@ -57,8 +57,10 @@ fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 45]
         ("GET", "/v1/explain/route?host=a&path=/&client_ip=127.0.0.1", "", Some(Scope::Read)),
         ("GET", "/v1/explain/edge?client_ip=127.0.0.1", "", Some(Scope::Read)),
         ("GET", "/v1/edge/decisions", "", Some(Scope::Read)),
+        ("GET", "/v1/analytics", "", Some(Scope::Read)),
         ("GET", "/v1/gateway/traces", "", Some(Scope::Read)),
         ("GET", "/v1/gateway/traces/a", "", Some(Scope::Read)),
+        ("GET", "/v1/warnings", "", Some(Scope::Read)),
         ("GET", "/v1/routes", "", Some(Scope::Read)),
         ("GET", "/v1/routes/a", "", Some(Scope::Read)),
         ("GET", "/v1/upstreams", "", Some(Scope::Read)),

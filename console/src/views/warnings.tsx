@@ -1,0 +1,100 @@
+// The last warnings and errors of the server's log.
+
+import { count } from "../format";
+import { useAsked } from "../parts/asked";
+import { Badge, Curl, Empty, Field, Panel, Problem, When } from "../parts/basics";
+import { Cell, Rows } from "../parts/rows";
+import { choose } from "../router";
+
+interface Warning {
+  at_unix_ms: number;
+  level: "warn" | "error";
+  target: string;
+  message: string;
+  fields: string;
+}
+
+interface Kept {
+  errors: number;
+  warnings: number;
+  last: Warning[];
+}
+
+const ADDRESS = "/v1/warnings";
+
+export function Warnings(props: { query: URLSearchParams }) {
+  const { body, error, again } = useAsked<Kept>(ADDRESS, 4_000);
+  const text = props.query.get("find") ?? "";
+  if (error !== undefined && !body)
+    return <Problem what="The log cannot be read." error={error} retry={again} />;
+  if (!body) return <Empty>Asking …</Empty>;
+  const wanted = text.toLowerCase();
+  const found = body.last
+    .map((warning, place) => ({ ...warning, place: body.last.length - place }))
+    .filter(({ message, fields, target, level }) =>
+      `${level} ${target} ${message} ${fields}`.toLowerCase().includes(wanted),
+    );
+  return (
+    <>
+      <form class="search" role="search" onSubmit={(event) => event.preventDefault()}>
+        <Field label="Find" hint="Any part of a line.">
+          {(attributes) => (
+            <input
+              {...attributes}
+              type="search"
+              value={text}
+              onInput={(event) => choose(["logs"], { find: event.currentTarget.value })}
+            />
+          )}
+        </Field>
+      </form>
+      <Panel
+        title={`${count(body.errors)} errors and ${count(body.warnings)} warnings since the process began`}
+        wide
+      >
+        {body.last.length === 0 && (
+          <Empty>
+            None. What is less than a warning is on standard error alone; <code>log.level</code> says what is
+            written at all.
+          </Empty>
+        )}
+        {body.last.length > 0 && found.length === 0 && <Empty>No line has “{text}” in it.</Empty>}
+        {found.length > 0 && (
+          <Rows
+            label="Warnings and errors"
+            columns="7rem 6rem minmax(14rem,2fr) minmax(12rem,2fr) minmax(8rem,1fr)"
+            items={found}
+            id={({ at_unix_ms, place }) => `${at_unix_ms} ${place}`}
+            head={
+              <>
+                <Cell head>When</Cell>
+                <Cell head>Level</Cell>
+                <Cell head>What</Cell>
+                <Cell head>Known</Cell>
+                <Cell head>Part</Cell>
+              </>
+            }
+            row={(warning) => (
+              <>
+                <Cell label="When">
+                  <When ms={warning.at_unix_ms} short />
+                </Cell>
+                <Cell label="Level">
+                  <Badge kind={warning.level === "error" ? "bad" : "warn"}>{warning.level}</Badge>
+                </Cell>
+                <Cell label="What">
+                  <span title={warning.message}>{warning.message}</span>
+                </Cell>
+                <Cell label="Known">
+                  <span title={warning.fields}>{warning.fields}</span>
+                </Cell>
+                <Cell label="Part">{warning.target}</Cell>
+              </>
+            )}
+          />
+        )}
+      </Panel>
+      <Curl method="GET" path={ADDRESS} />
+    </>
+  );
+}
