@@ -1,6 +1,7 @@
 # The commands of the README. What they do is in xtask/; this file only names it.
 .DEFAULT_GOAL := help
-.PHONY: help run test setup fmt lint audit docs fuzz pauses bench capacity dist clean
+.PHONY: help run test setup fmt lint audit docs fuzz pauses bench capacity book charts dist \
+	reproduce clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -11,14 +12,12 @@ run: ## builds, then starts everything on embedded defaults; Ctrl-C drains and s
 test: setup lint ## everything that CI runs: installs what is missing, all checks, all tests
 	cargo xtask deny
 	cargo xtask fuzz --seconds 5
+	cargo xtask book --look
 	cargo xtask test
 	cargo xtask clients
 	@# Behind the others, whose binary has no Kafka.
 	cargo clippy --workspace --locked --features tidegate/kafka --test kafka --test intake_kafka -- -D warnings
 	cargo test --workspace --locked --no-fail-fast --features tidegate/kafka --test kafka --test intake_kafka
-
-setup: ## installs the Debian packages, Python packages and tools that are missing
-	cargo xtask setup
 
 fmt: ## formats the code
 	cargo fmt --all
@@ -43,17 +42,18 @@ docs: ## the code's documentation, in target/doc
 fuzz: ## every parser for a minute
 	cargo xtask fuzz --seconds 60
 
+setup: ## installs the Debian packages, Python packages and tools that are missing
 pauses: setup ## the tests of sockets and stores, while single threads stand still for up to a second
-	cargo xtask pauses
-
 bench: setup ## the table of docs/benchmarks.md, against nginx, throttlecrab and Redis
-	cargo xtask bench
-
 capacity: setup ## where this machine's tidegate saturates, and why: docs/capacity.md
-	cargo xtask capacity
+book: ## all pages, with a search that needs no network: target/book/html
+charts: ## for who changes the Helm chart: lint, manifests, their schemas; builds Helm and kubeconform at the first call
+dist: ## what is shipped: binary, debug information, .deb, .rpm, image, list of parts, clients: target/dist
+reproduce: ## what is shipped, built twice in two folders, byte by byte: takes as long as two release builds
 
-dist: ## the binary to ship, and its debug information apart: target/dist
-	cargo xtask dist
+setup pauses bench capacity book charts dist reproduce:
+	cargo xtask $@
+	@if [ $@ = dist ]; then cargo xtask clients --pack; fi
 
 clean: ## removes what was built, not what was installed
 	cargo clean

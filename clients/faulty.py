@@ -3,6 +3,9 @@
 
     python3 clients/faulty.py NAME     prints `listening 127.0.0.1:PORT`, then serves until it is killed
 
+At SIGUSR1 it heals: what it was sending ends with its connection, and from then on each request is answered at once with
+`{"allowed": true, "policies": []}`, on kept connections too.
+
 A fault has one of:
   replies   the bytes that each request is answered with, in turn; the last one again and again.
             `{n}` in a reply is the number of this request, counted from 1 over all connections.
@@ -18,10 +21,16 @@ and, with `replies`:
 
 import json
 import pathlib
+import signal
 import socket
 import sys
 import threading
-import time
+
+RIGHT = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 30\r\n\r\n"
+    b'{"allowed":true,"policies":[]}'
+)
+healed = threading.Event()
 
 
 def request_of(connection: socket.socket, buffer: bytearray) -> bool:
@@ -43,19 +52,22 @@ def request_of(connection: socket.socket, buffer: bytearray) -> bool:
         buffer += piece
 
 
-def send(connection: socket.socket, reply: bytes, fault: dict) -> None:
-    """Sends a reply as the fault says."""
+def send(connection: socket.socket, reply: bytes, fault: dict) -> bool:
+    """Sends a reply as the fault says; false if it healed meanwhile, and the reply is not whole."""
     text, times = fault.get("fill", ["", 0])
     reply += text.encode() * times
-    time.sleep(fault.get("wait_ms", 0) / 1000)
+    if healed.wait(fault.get("wait_ms", 0) / 1000):
+        return False
     if "drip_ms" in fault:
         for byte in reply:
             connection.sendall(bytes([byte]))
-            time.sleep(fault["drip_ms"] / 1000)
+            if healed.wait(fault["drip_ms"] / 1000):
+                return False
     else:
         connection.sendall(reply)
-    while fault.get("endless"):
+    while fault.get("endless") and not healed.is_set():
         connection.sendall(b"x" * 65536)
+    return not fault.get("endless")
 
 
 def serve(connection: socket.socket, fault: dict, turn) -> None:
@@ -65,12 +77,22 @@ def serve(connection: socket.socket, fault: dict, turn) -> None:
     with connection:
         try:
             while request_of(connection, buffer):
+                if healed.is_set():
+                    connection.sendall(RIGHT)
+                    continue
                 reply = turn()
-                send(connection, reply, fault)
-                if fault.get("close") or b"content-length" not in reply:
+                whole = send(connection, reply, fault)
+                if not whole or fault.get("close") or b"content-length" not in reply:
                     return
         except OSError:
             return  # The client has gone: that is what most faults lead to.
+
+
+def accept(listener: socket.socket, fault: dict, turn) -> None:
+    """Serves each connection on a thread of its own."""
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=serve, args=(connection, fault, turn), daemon=True).start()
 
 
 def main() -> None:
@@ -96,12 +118,19 @@ def main() -> None:
                 waiting.append(socket.create_connection(listener.getsockname(), timeout=0.2))
             except TimeoutError:
                 break
+    # Blocked here and so in every thread: the main thread waits for it below.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     print(f"listening 127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    accepts = threading.Thread(target=accept, args=(listener, fault, turn), daemon=True)
+    if not fault.get("full"):
+        accepts.start()
+    signal.sigwait({signal.SIGUSR1})
+    healed.set()
+    for one in waiting:
+        one.close()
     if fault.get("full"):
-        threading.Event().wait()
-    while True:
-        connection, _ = listener.accept()
-        threading.Thread(target=serve, args=(connection, fault, turn), daemon=True).start()
+        accepts.start()
+    accepts.join()
 
 
 main()

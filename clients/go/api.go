@@ -174,10 +174,12 @@ func (decision *Decision) Violated() []string {
 
 // Explanation says what each policy would do to a request: the schema Explanation.
 type Explanation struct {
-	Allowed  bool                `json:"allowed"`
-	Degraded string              `json:"degraded,omitempty"`
-	NoMatch  bool                `json:"no_match,omitempty"`
-	Policies []PolicyExplanation `json:"policies"`
+	Allowed  bool   `json:"allowed"`
+	Degraded string `json:"degraded,omitempty"`
+	NoMatch  bool   `json:"no_match,omitempty"`
+	// NotListed is how many policies that do not apply are left out of Policies.
+	NotListed int64               `json:"not_listed,omitempty"`
+	Policies  []PolicyExplanation `json:"policies"`
 	// Revision is that of the stored configuration.
 	Revision int64 `json:"revision"`
 }

@@ -27,6 +27,9 @@ type waiter struct {
 	answer  chan batchAnswer
 }
 
+// togetherKey marks the context of calls that are sent together, which is nobody's own.
+type togetherKey struct{}
+
 type batchAnswer struct {
 	decision Decision
 	err      error
@@ -105,7 +108,8 @@ func (batcher *batcher) send(calls []*waiter) {
 			last = deadline
 		}
 	}
-	ctx, cancel := context.WithDeadlineCause(context.Background(), last, errDeadline)
+	together := context.WithValue(context.Background(), togetherKey{}, true)
+	ctx, cancel := context.WithDeadlineCause(together, last, errDeadline)
 	defer cancel()
 	decisions, err := batcher.client.decideTogether(ctx, requests)
 	if len(calls) > 1 && isInvalid(err) {

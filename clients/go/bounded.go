@@ -11,7 +11,7 @@ import (
 const maxValueBytes = 512
 
 // Bounded makes a value that the server accepts of any text that a peer sent. One over 512 bytes becomes its
-// first 447, cut at a character, a tilde, and the SHA-256 in hex of the whole: patterns that end in `*` still
+// first 447, cut within no character and no escape of a byte (`%2F`), a tilde, and the SHA-256 in hex of the whole: patterns that end in `*` still
 // match, and no two values are confused. So does one that is not UTF-8, with each wrong byte replaced.
 func Bounded(value string) string {
 	valid := utf8.ValidString(value)
@@ -27,6 +27,9 @@ func Bounded(value string) string {
 	cut := min(len(start), maxValueBytes-len(end))
 	for cut < len(start) && cut > 0 && !utf8.RuneStart(start[cut]) {
 		cut--
+	}
+	if escape := strings.LastIndexByte(start[:cut], '%'); escape >= 0 && escape >= cut-2 {
+		cut = escape
 	}
 	return start[:cut] + end
 }

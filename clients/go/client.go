@@ -112,6 +112,17 @@ func (client *Client) settle(request *Request, decision Decision, err error, ask
 // remembered are not sent. The error is an [InvalidRequestError]; then no later request was decided.
 func (client *Client) Batch(ctx context.Context, requests []Request) ([]Decision, error) {
 	started := time.Now()
+	decisions, err := client.decideAll(ctx, requests, started)
+	if err != nil {
+		client.tell(ctx, Event{Operation: "batch", Outcome: "failed", Count: 1}, started)
+	}
+	for index := range decisions {
+		client.tellDecision(ctx, "batch", &decisions[index], nil, started)
+	}
+	return decisions, err
+}
+
+func (client *Client) decideAll(ctx context.Context, requests []Request, started time.Time) ([]Decision, error) {
 	decisions := make([]Decision, len(requests))
 	ctx, cancel := client.bounded(ctx)
 	defer cancel()
@@ -150,14 +161,6 @@ func (client *Client) Batch(ctx context.Context, requests []Request) ([]Decision
 			return nil, err
 		}
 	}
-	event := Event{Operation: "batch", Outcome: "done", Source: FromServer, Count: len(requests)}
-	for index := range decisions {
-		client.count(decisions[index].Source)
-		if failure := decisions[index].Failure; failure != NoFailure {
-			event.Source, event.Failure = FromFallback, failure
-		}
-	}
-	client.tell(ctx, event, started)
 	return decisions, nil
 }
 

@@ -80,6 +80,24 @@ type run struct {
 	client  *tidegate.Client
 	server  *testserver.Server
 	permits map[string]*tidegate.Permit
+
+	mutex  sync.Mutex
+	events []any
+}
+
+// hear keeps an event as the document names its fields.
+func (run *run) hear(_ context.Context, event tidegate.Event) {
+	told := object{"operation": event.Operation, "outcome": event.Outcome, "count": float64(event.Count)}
+	for name, value := range map[string]string{
+		"source": string(event.Source), "failure": string(event.Failure), "policy": event.Policy,
+	} {
+		if value != "" {
+			told[name] = value
+		}
+	}
+	run.mutex.Lock()
+	defer run.mutex.Unlock()
+	run.events = append(run.events, told)
 }
 
 func attributes(step object) tidegate.Attributes {
@@ -214,15 +232,19 @@ func (run *run) step(index int, step object) {
 	run.t.Helper()
 	place := fmt.Sprintf("step %d", index)
 	if do, is := step["do"].(string); is {
-		map[string]func(){
-			"freeze": run.server.Freeze, "thaw": run.server.Thaw, "kill": run.server.Kill, "start": run.server.Restart,
-		}[do]()
+		run.do(do)
 		return
 	}
 	switch together := step["concurrently"].(type) {
 	case []any:
 		results := make([]any, len(together))
-		run.together(len(together), func(at int) { results[at] = run.call(together[at].(object)) })
+		var first sync.Once
+		run.together(len(together), func(at int) {
+			results[at] = run.call(together[at].(object))
+			if then, is := step["then"].(string); is {
+				first.Do(func() { run.do(then) })
+			}
+		})
 		for at, result := range results {
 			run.expect(together[at].(object)["expect"], result, fmt.Sprintf("%s, call %d", place, at))
 		}
@@ -245,6 +267,13 @@ func (run *run) step(index int, step object) {
 			run.expect(expected, result, place)
 		}
 	}
+}
+
+func (run *run) do(what string) {
+	map[string]func(){
+		"freeze": run.server.Freeze, "thaw": run.server.Thaw, "kill": run.server.Kill, "start": run.server.Restart,
+		"heal": run.server.Heal,
+	}[what]()
 }
 
 func (run *run) counted(step object, times int, place string) {
@@ -312,14 +341,18 @@ func TestConformance(t *testing.T) {
 			}
 			chosen, _ := one["options"].(object)
 			client, err := tidegate.New(configure(t, document["options"].(object)), configure(t, chosen),
-				func(options *tidegate.Options) { options.URL = url })
+				func(options *tidegate.Options) { options.URL, options.OnEvent = url, run.hear })
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer client.Close()
 			run.client = client
 			for index, step := range one["steps"].([]any) {
+				run.events = []any{}
 				run.step(index, step.(object))
+				if events, is := step.(object)["events"]; is {
+					run.expect(events, run.events, fmt.Sprintf("events of step %d", index))
+				}
 			}
 		})
 	}

@@ -33,7 +33,9 @@ type denial struct {
 	key      string
 	cost     int64
 	decision Decision
-	until    time.Time
+	since    time.Time
+	// until is when it is forgotten, which may be before its wait is over.
+	until time.Time
 }
 
 func newDenials(entries int, longest time.Duration) *denials {
@@ -66,20 +68,35 @@ func (cache *denials) find(request *Request, now time.Time) (Decision, bool) {
 		return Decision{}, false
 	}
 	entry := element.Value.(*denial)
-	left := entry.until.Sub(now)
-	if left <= 0 {
+	if !now.Before(entry.until) {
 		cache.remove(element)
 		return Decision{}, false
 	}
 	if request.Cost < entry.cost {
 		return Decision{}, false
 	}
-	decision := entry.decision
-	decision.Source = FromCache
+	return entry.decision.later(now.Sub(entry.since)), true
+}
+
+// later is a denial some time after it was made: every time in it is so much shorter, and the field that states one is
+// left out.
+func (decision Decision) later(passed time.Duration) Decision {
+	left := func(milliseconds int64, least time.Duration) time.Duration {
+		return max(least, time.Duration(milliseconds)*time.Millisecond-passed)
+	}
+	decision.Source, decision.RateLimit = FromCache, ""
+	decision.waitFor(left(*decision.RetryAfterMS, time.Millisecond))
+	decision.ResetMS = ceilMS(left(decision.ResetMS, 0))
 	decision.Policies = slices.Clone(decision.Policies)
-	decision.RateLimit = "" // Its `t` was another.
-	decision.waitFor(left)
-	return decision, true
+	for index := range decision.Policies {
+		part := &decision.Policies[index]
+		part.ResetMS = ceilMS(left(part.ResetMS, 0))
+		if part.RetryAfterMS != nil {
+			wait := ceilMS(left(*part.RetryAfterMS, time.Millisecond))
+			part.RetryAfterMS = &wait
+		}
+	}
+	return decision
 }
 
 // asked is the time of a question, for remember.
@@ -100,7 +117,7 @@ func (cache *denials) remember(request *Request, decision *Decision, asked uint6
 	if len(key) > maxCachedKeyBytes {
 		return
 	}
-	entry := &denial{key: key, cost: request.Cost, decision: *decision, until: now.Add(min(wait, cache.longest))}
+	entry := &denial{key: key, cost: request.Cost, decision: *decision, since: now, until: now.Add(min(wait, cache.longest))}
 	cache.mutex.Lock()
 	defer cache.mutex.Unlock()
 	if cache.refunds != asked {

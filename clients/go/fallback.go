@@ -35,6 +35,9 @@ type Fallback struct {
 	Keys int
 }
 
+// roundingError is what a product such as 100 x 0.29 may be short of the whole number that it stands for.
+const roundingError = 1e-9
+
 // fallback answers without the server.
 type fallback struct {
 	mode   Mode
@@ -57,7 +60,7 @@ type bucket struct {
 func newFallback(mode Mode, limit Fallback) *fallback {
 	made := &fallback{mode: mode, limit: limit, order: list.New(), byKey: map[string]*list.Element{}}
 	if mode == FailLocal {
-		made.units = max(1, int64(math.Floor(float64(limit.Limit)*limit.Share)))
+		made.units = max(1, int64(math.Floor(float64(limit.Limit)*limit.Share+roundingError)))
 		made.ofUnit = max(1, limit.Window/time.Duration(made.units))
 	}
 	return made

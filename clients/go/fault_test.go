@@ -1,11 +1,12 @@
 package tidegate_test
 
-// Fault 75: the server is frozen, killed, slow or full. An answer comes within the deadline, and by itself
-// the client recovers. What is answered is in clients/conformance.json; here is when.
+// Fault 75: the server is frozen, killed, slow or full. An answer comes within the deadline. What is answered, and that
+// the client recovers by itself, is in clients/conformance.json; here is when.
 
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -65,6 +66,49 @@ func percentile99(took []time.Duration) time.Duration { return took[len(took)*99
 // withoutBreaker makes each call ask, so that each waits for its deadline.
 func withoutBreaker(options *tidegate.Options) { options.BreakerFailures = 1_000_000 }
 
+// answersInTime asks, from eight callers, a server that gives no answer. In each round others only sleep for the deadline:
+// they say how late this machine is by itself. A round in which the calls are later than that is late; the machine may
+// make some so, and the proof is that good rounds prevail.
+func answersInTime(t *testing.T, client *tidegate.Client) {
+	t.Helper()
+	ahead, said := 0, ""
+	for ahead < 3 && ahead > -7 {
+		slept := make(chan []time.Duration)
+		go func() {
+			slept <- times(8, 13, func(int) { time.Sleep(50 * time.Millisecond) })
+		}()
+		took := times(8, 13, func(caller int) {
+			decision, err := client.Allow(context.Background(), tidegate.Attributes{"client_id": fmt.Sprint(caller), "resource": "ten"})
+			if err != nil || decision.Source != tidegate.FromFallback {
+				t.Errorf("%+v, %v", decision, err)
+			}
+		})
+		machine := percentile99(<-slept)
+		said += fmt.Sprintf("\np50 %v, p99 %v; of sleeping for 50 ms p99 %v", took[len(took)/2], percentile99(took), machine)
+		if percentile99(took) <= machine+late {
+			ahead++
+		} else {
+			ahead--
+		}
+	}
+	if t.Log(said); ahead < 0 {
+		t.Error("the calls are late")
+	}
+}
+
+func TestFault75FaultyServersCostNoMoreThanTheDeadline(t *testing.T) {
+	for _, fault := range []string{"drip", "slow", "full", "garbage", "error_500", "endless", "endless_header"} {
+		t.Run(fault, func(t *testing.T) {
+			answersInTime(t, newClient(t, testserver.Fault(t, fault).URL, withoutBreaker))
+		})
+	}
+	t.Run("killed", func(t *testing.T) {
+		server := startConformance(t)
+		server.Kill()
+		answersInTime(t, newClient(t, server.URL, withoutBreaker))
+	})
+}
+
 func TestFault75AnswersWithinTheDeadlineWhileTheServerIsFrozen(t *testing.T) {
 	server := startConformance(t)
 	for name, change := range map[string]func(*tidegate.Options){
@@ -76,25 +120,7 @@ func TestFault75AnswersWithinTheDeadlineWhileTheServerIsFrozen(t *testing.T) {
 			client := newClient(t, server.URL, change)
 			server.Freeze()
 			defer server.Thaw()
-			// Beside the calls others only sleep for as long: they say how late this machine is by itself. One that
-			// pauses threads makes some rounds of the calls later; one good round is the proof.
-			var said string
-			for range 20 {
-				slept := make(chan []time.Duration)
-				go func() {
-					slept <- times(8, 25, func(int) { time.Sleep(50 * time.Millisecond) })
-				}()
-				took := times(8, 25, func(caller int) {
-					_, _ = client.Allow(context.Background(), tidegate.Attributes{"client_id": fmt.Sprint(caller), "resource": "ten"})
-				})
-				machine := percentile99(<-slept)
-				said = fmt.Sprintf("p50 %v, p99 %v; of sleeping for 50 ms p99 %v", took[len(took)/2], percentile99(took), machine)
-				if percentile99(took) <= machine+late {
-					t.Log(said)
-					return
-				}
-			}
-			t.Error(said)
+			answersInTime(t, client)
 		})
 	}
 }
@@ -173,6 +199,7 @@ func TestAHookThatPanicsIsNoOutage(t *testing.T) {
 			seen = append(seen, event)
 			panic("a hook's mistake")
 		}
+		options.Propagate = func(context.Context, http.Header) { panic("a hook's mistake") }
 	})
 	decision, err := client.Allow(context.Background(), tidegate.Attributes{"client_id": "hook", "resource": "ten"})
 	if err != nil || !decision.Allowed || len(seen) != 1 {

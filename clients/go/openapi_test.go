@@ -5,6 +5,7 @@ package tidegate
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,36 +16,50 @@ import (
 	"github.com/tidegate/tidegate/clients/go/internal/testserver"
 )
 
-func TestTypesAreThoseOfTheOpenAPIDocument(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(testserver.Root(), "docs/openapi.json"))
+// models are the schemas of the document that this package has types for.
+var models = map[string]any{
+	"DecisionBody": Request{}, "DecisionReply": Decision{}, "PartReply": PolicyPart{},
+	"RefundReply": Refunded{}, "Renewed": renewed{}, "Explanation": Explanation{},
+	"PolicyExplanation": PolicyExplanation{}, "LeaseExplanation": LeaseExplanation{},
+	"Problem": Problem{}, "FieldError": FieldError{},
+}
+
+// read reads a JSON file of the repository.
+func read(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(testserver.Root(), file))
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTypesAreThoseOfTheOpenAPIDocument(t *testing.T) {
 	var document struct {
 		Components struct {
 			Schemas map[string]schema `json:"schemas"`
 		} `json:"components"`
 	}
-	if err := json.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range map[string]any{
-		"DecisionBody": Request{}, "DecisionReply": Decision{}, "PartReply": PolicyPart{},
-		"RefundReply": Refunded{}, "Renewed": renewed{}, "Explanation": Explanation{},
-		"PolicyExplanation": PolicyExplanation{}, "LeaseExplanation": LeaseExplanation{},
-		"Problem": Problem{}, "FieldError": FieldError{},
-	} {
+	read(t, "docs/openapi.json", &document)
+	for name, value := range models {
 		known := map[string]string{}
 		kind := reflect.TypeOf(value)
 		for index := range kind.NumField() {
 			field := kind.Field(index)
-			if member, _, _ := strings.Cut(field.Tag.Get("json"), ","); member != "-" {
-				known[member] = jsonType(field.Type)
+			if member, option, _ := strings.Cut(field.Tag.Get("json"), ","); member != "-" {
+				known[member] = jsonType(field.Type) + map[bool]string{true: ", optional"}[option == "omitempty"]
 			}
 		}
 		stated := map[string]string{}
 		for member, property := range document.Components.Schemas[name].Properties {
 			stated[member] = property.kind()
+			// What may be left out, and is always sent.
+			sent := name == "DecisionBody" && member == "cost"
+			if !sent && !slices.Contains(document.Components.Schemas[name].Required, member) {
+				stated[member] += ", optional"
+			}
 		}
 		if len(stated) == 0 || !reflect.DeepEqual(known, stated) {
 			t.Errorf("%s: this package knows %v, docs/openapi.json states %v", name, known, stated)
@@ -52,24 +67,112 @@ func TestTypesAreThoseOfTheOpenAPIDocument(t *testing.T) {
 	}
 }
 
+func TestOperationsAreThoseOfTheOpenAPIDocument(t *testing.T) {
+	var document struct {
+		Paths      map[string]map[string]map[string]any `json:"paths"`
+		Components struct {
+			Schemas map[string]any `json:"schemas"`
+		} `json:"components"`
+	}
+	read(t, "docs/openapi.json", &document)
+	var own struct {
+		API map[string]struct {
+			Parameters []string `json:"parameters"`
+			NotOffered []string `json:"not_offered"`
+		} `json:"api"`
+	}
+	read(t, "clients/conformance.json", &own)
+	if len(own.API) == 0 {
+		t.Fatal("conformance.json names no operation")
+	}
+	found := map[string]bool{}
+	for name, known := range own.API {
+		method, path, _ := strings.Cut(name, " ")
+		operation := document.Paths[path][method]
+		if operation == nil {
+			t.Fatalf("docs/openapi.json has no %s", name)
+		}
+		stated := []string{}
+		parameters, _ := operation["parameters"].([]any) // None where the operation takes none.
+		for _, parameter := range parameters {
+			stated = append(stated, parameter.(map[string]any)["name"].(string))
+		}
+		knows := append(known.Parameters, known.NotOffered...)
+		slices.Sort(stated)
+		slices.Sort(knows)
+		if !slices.Equal(stated, knows) {
+			t.Errorf("%s: conformance.json has the parameters %v, docs/openapi.json states %v", name, knows, stated)
+		}
+		refer(operation, document.Components.Schemas, found)
+	}
+	for name := range found {
+		_, fields := document.Components.Schemas[name].(map[string]any)["properties"]
+		if _, known := models[name]; fields && !known {
+			t.Errorf("this package has no type for the schema %s", name)
+		}
+	}
+	for name := range models {
+		if !found[name] {
+			t.Errorf("no operation refers to the schema %s", name)
+		}
+	}
+}
+
+// refer collects the names of the schemas that a part of the document refers to, directly or through others.
+func refer(part any, schemas map[string]any, found map[string]bool) {
+	switch part := part.(type) {
+	case []any:
+		for _, inner := range part {
+			refer(inner, schemas, found)
+		}
+	case map[string]any:
+		reference, _ := part["$ref"].(string)
+		if name := reference[strings.LastIndex(reference, "/")+1:]; name != "" && !found[name] {
+			found[name] = true
+			refer(schemas[name], schemas, found)
+		}
+		for _, inner := range part {
+			refer(inner, schemas, found)
+		}
+	}
+}
+
 type schema struct {
 	Properties map[string]schema `json:"properties"`
+	Required   []string          `json:"required"`
 	Type       any               `json:"type"`
 	Ref        string            `json:"$ref"`
+	Items      *schema           `json:"items"`
+	// Values are the schema of an object's members that have no name of their own.
+	Values any `json:"additionalProperties"`
 }
 
+// kind is a schema in words, with what is in a list or an object.
 func (schema schema) kind() string {
-	if kinds, is := schema.Type.([]any); is {
-		return strings.Trim(strings.Join(slices.DeleteFunc([]string{kinds[0].(string), kinds[1].(string)},
-			func(kind string) bool { return kind == "null" }), ""), " ")
+	values, _ := schema.Values.(map[string]any)
+	switch {
+	case schema.Ref != "":
+		return schema.Ref[strings.LastIndex(schema.Ref, "/")+1:]
+	case schema.Items != nil:
+		return "array of " + schema.Items.kind()
+	case values["type"] != nil:
+		return "object of " + values["type"].(string)
 	}
-	if schema.Ref != "" {
-		return "object"
+	kinds, several := schema.Type.([]any)
+	if !several {
+		return fmt.Sprint(schema.Type)
 	}
-	return schema.Type.(string)
+	// A type, or null.
+	return fmt.Sprint(kinds[slices.IndexFunc(kinds, func(kind any) bool { return kind != "null" })])
 }
 
+// jsonType is a type in the words of its schema.
 func jsonType(kind reflect.Type) string {
+	for name, model := range models {
+		if reflect.TypeOf(model) == kind {
+			return name
+		}
+	}
 	switch kind.Kind() {
 	case reflect.Pointer:
 		return jsonType(kind.Elem())
@@ -80,9 +183,12 @@ func jsonType(kind reflect.Type) string {
 	case reflect.Int, reflect.Int64:
 		return "integer"
 	case reflect.Slice:
-		return "array"
-	case reflect.Map, reflect.Struct:
-		return "object"
+		return "array of " + jsonType(kind.Elem())
+	case reflect.Map:
+		if kind.Elem().Kind() == reflect.Interface {
+			return "object"
+		}
+		return "object of " + jsonType(kind.Elem())
 	}
 	return kind.String()
 }

@@ -49,8 +49,8 @@ type Options struct {
 	// OnEvent is told each result, for metrics and spans. Many goroutines call it; it must not block. What it
 	// panics with is ignored.
 	OnEvent func(context.Context, Event)
-	// Propagate may add header fields, such as traceparent, to a request. A batch has no one context, so it is
-	// not called for batches.
+	// Propagate may add header fields, such as traceparent, to a request. Calls that [Options.Batch] sends together
+	// have no one context, so it is not called for them. What it panics with is ignored.
 	Propagate func(context.Context, http.Header)
 	// TLS is for an authority or a certificate of your own. Nil: what the system trusts.
 	TLS *tls.Config
@@ -69,7 +69,7 @@ type Event struct {
 	// Policy speaks for the decision.
 	Policy   string
 	Duration time.Duration
-	// Count is the number of decisions in a batch, else 1.
+	// Count is 1: a batch is told decision by decision.
 	Count int
 }
 

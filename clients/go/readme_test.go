@@ -13,22 +13,23 @@ import (
 	"testing"
 	"time"
 
+	tidegate "github.com/tidegate/tidegate/clients/go"
 	"github.com/tidegate/tidegate/clients/go/internal/testserver"
 )
 
 const module = "github.com/tidegate/tidegate/clients/go"
 
-func command(t *testing.T, folder, name string, arguments ...string) {
+func command(t *testing.T, folder string, environment []string, name string, arguments ...string) {
 	t.Helper()
 	command := exec.Command(name, arguments...)
-	command.Dir = folder
-	command.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=mod")
+	command.Dir, command.Env = folder, environment
 	if said, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, arguments, err, said)
 	}
 }
 
-func TestTheReadmesExampleEndsInA429(t *testing.T) {
+func TestTheReadmesExampleEndsInA429WithinAMinute(t *testing.T) {
+	began := time.Now()
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -40,18 +41,17 @@ func TestTheReadmesExampleEndsInA429(t *testing.T) {
 	if !complete || !strings.Contains(program, address) {
 		t.Fatal("README.md has no example that listens on 127.0.0.1:8080")
 	}
-	here, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
+	if !strings.Contains(string(readme), "\ngo get "+module+"@v"+tidegate.Version+"\n") {
+		t.Error("README.md does not say how this version is installed")
 	}
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command(t, folder, "go", "mod", "init", "example.com/hello")
-	command(t, folder, "go", "mod", "edit", "-replace", module+"="+here)
-	command(t, folder, "go", "mod", "tidy")
-	command(t, folder, "go", "build", "-o", "hello", ".")
+	environment := testserver.Modules(t, "v"+tidegate.Version)
+	command(t, folder, environment, "go", "mod", "init", "example.com/hello")
+	command(t, folder, environment, "go", "get", module+"@v"+tidegate.Version)
+	command(t, folder, environment, "go", "build", "-o", "hello", ".")
 
 	server := testserver.StartWith(t, "# The defaults: 100 requests a minute for each client.\n")
 	hello := exec.Command(filepath.Join(folder, "hello"))
@@ -77,10 +77,30 @@ func TestTheReadmesExampleEndsInA429(t *testing.T) {
 			if request < 100 || response.Header.Get("Retry-After") == "" {
 				t.Errorf("request %d of 100 is denied, with %v", request+1, response.Header)
 			}
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("it took %v", took)
+			}
 			return
 		}
 	}
 	t.Error("1,000 requests and no denial")
+}
+
+// TestTheOtherModulesAreFoundByTheirVersion gets modules that need this one, as their users get both: a `replace` in
+// their go.mod does not count there.
+func TestTheOtherModulesAreFoundByTheirVersion(t *testing.T) {
+	environment := testserver.Modules(t, "v"+tidegate.Version)
+	for _, name := range []string{"tidegategrpc", "tidegateotel"} {
+		folder := t.TempDir()
+		program := "package main\n\nimport _ \"" + module + "/" + name + "\"\n\nfunc main() {}\n"
+		if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		command(t, folder, environment, "go", "mod", "init", "example.com/hello")
+		command(t, folder, environment, "go", "get", module+"/"+name+"@v"+tidegate.Version)
+		// Finds every package, and compiles none: its own tests do.
+		command(t, folder, environment, "go", "list", "-deps", ".")
+	}
 }
 
 // waitFor waits until somebody listens.

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -75,12 +77,90 @@ func (client *Client) exchange(ctx context.Context, method, path string, body an
 	if err != nil {
 		return 0, interrupted(ctx, err)
 	}
-	defer func() { _ = response.Body.Close() }() // What was read is read; nothing is left to fail.
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxReplyBytes+1))
+	text, err := readReply(ctx, response.Body)
 	if err != nil {
-		return response.StatusCode, interrupted(ctx, err)
+		// Ends the connection, for which the caller need not wait.
+		go func() { _ = response.Body.Close() }()
+		return response.StatusCode, err
 	}
+	_ = response.Body.Close() // It has been read to its end.
 	return response.StatusCode, understand(response, text, reply)
+}
+
+// pieceBytes is how much of a reply the caller reads itself. A decision has a hundredth of that.
+const pieceBytes = 64 << 10
+
+// pieces are used again: what a server without end sends would keep the collector, and so all callers, at work.
+var pieces = sync.Pool{New: func() any { return new([pieceBytes]byte) }}
+
+// readReply reads a reply to its end. Of a long one the caller does not read the rest, but waits for it: while a server
+// sends without end, and keeps every processor at work, a goroutine that reads hears late of its deadline.
+func readReply(ctx context.Context, body io.Reader) ([]byte, error) {
+	text := make([]byte, 0, 1024)
+	for len(text) < pieceBytes {
+		if len(text) == cap(text) {
+			text = slices.Grow(text, len(text))
+		}
+		read, err := body.Read(text[len(text):cap(text)])
+		text = text[:len(text)+read]
+		if err == io.EOF {
+			return text, nil
+		}
+		if err != nil {
+			return nil, interrupted(ctx, err)
+		}
+	}
+	type rest struct {
+		text []byte
+		err  error
+	}
+	whole := make(chan rest, 1)
+	go func() {
+		all, err := readRest(body, text)
+		whole <- rest{all, err}
+	}()
+	select {
+	case rest := <-whole:
+		if rest.err != nil {
+			return nil, interrupted(ctx, rest.err)
+		}
+		if rest.text == nil {
+			return nil, failed(FailedReply, fmt.Errorf("it has more than %d bytes", maxReplyBytes))
+		}
+		return rest.text, nil
+	case <-ctx.Done(): // Ends the reading too.
+		return nil, interrupted(ctx, ctx.Err())
+	}
+}
+
+// readRest returns a start and what follows it, or nil if that is more than maxReplyBytes.
+func readRest(body io.Reader, start []byte) ([]byte, error) {
+	var taken []*[pieceBytes]byte
+	defer func() {
+		for _, piece := range taken {
+			pieces.Put(piece)
+		}
+	}()
+	parts := [][]byte{start}
+	for size := len(start); size <= maxReplyBytes; {
+		piece := pieces.Get().(*[pieceBytes]byte)
+		taken = append(taken, piece)
+		filled := 0
+		var err error
+		for err == nil && filled < pieceBytes {
+			var read int
+			read, err = body.Read(piece[filled:])
+			filled += read
+		}
+		parts, size = append(parts, piece[:filled]), size+filled
+		switch {
+		case err == io.EOF && size <= maxReplyBytes:
+			return bytes.Join(parts, nil), nil
+		case err != nil && err != io.EOF:
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // enter waits for a place among the calls under way.
@@ -125,10 +205,16 @@ func (client *Client) request(ctx context.Context, method, path string, body any
 	if client.options.Token != "" {
 		request.Header["Authorization"] = []string{"Bearer " + client.options.Token}
 	}
-	if client.options.Propagate != nil {
-		client.options.Propagate(ctx, request.Header)
-	}
+	client.propagate(ctx, request.Header)
 	return request, nil
+}
+
+func (client *Client) propagate(ctx context.Context, header http.Header) {
+	if client.options.Propagate == nil || ctx.Value(togetherKey{}) != nil {
+		return
+	}
+	defer func() { _ = recover() }() // A hook is never the reason of an outage.
+	client.options.Propagate(ctx, header)
 }
 
 // understand makes of a reply its value, or says why it is none. The value reads its own text: [json.Unmarshal] would
@@ -136,8 +222,6 @@ func (client *Client) request(ctx context.Context, method, path string, body any
 func understand(response *http.Response, text []byte, reply json.Unmarshaler) error {
 	status := response.StatusCode
 	switch {
-	case len(text) > maxReplyBytes:
-		return failed(FailedReply, fmt.Errorf("it has more than %d bytes", maxReplyBytes))
 	case status == http.StatusNoContent && reply == nil:
 		return nil
 	case status == http.StatusOK && reply != nil:

@@ -33,6 +33,8 @@ export interface Sent {
   ifMatch?: string | undefined;
   /** A token, which only signing in sends. */
   token?: string;
+  /** Statuses of failures that are answers, too. */
+  answers?: number[];
   signal?: AbortSignal;
 }
 
@@ -78,11 +80,15 @@ export async function ask<T>(method: string, path: string, sent: Sent = {}): Pro
     const what = late
       ? `The server did not answer within ${PATIENCE / 1000} s.`
       : "The server cannot be reached.";
-    throw new RequestError(0, `${what} See that it runs; this page asks again by itself.`);
+    // What was asked is asked again by who shows it; whether something was done nobody knows.
+    const next =
+      method === "GET" ? "; this page asks again by itself" : " and what is so now, then try again";
+    throw new RequestError(0, `${what} See that it runs${next}.`);
   }
   const kind = response.headers.get("content-type") ?? "";
   const body = /^application\/(problem\+)?json/.test(kind) && text !== "" ? JSON.parse(text) : text;
-  if (response.ok) return { body: body as T, etag: response.headers.get("etag") ?? undefined };
+  if (response.ok || sent.answers?.includes(response.status))
+    return { body: body as T, etag: response.headers.get("etag") ?? undefined };
   const problem = typeof body === "object" && body !== null ? body : {};
   const message =
     typeof problem.detail === "string" ? problem.detail : `The server answered ${response.status}.`;

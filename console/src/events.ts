@@ -1,7 +1,10 @@
 // What changes on the server, by `/v1/events`.
 //
+// Changes can come faster than anybody reads: views are told of them at most four times a second, of all of them together.
+//
 // A stream ends when the server stops, when the token is taken away, and while the page is not looked at: a hidden tab
-// costs the server nothing. What a new stream begins with says what is so, so that nothing is lost in between.
+// costs the server nothing. A new stream says which event was the last, and is told what has changed since, so that
+// nothing is lost in between.
 
 import { readSession, session } from "./api";
 import { Observable } from "./observable";
@@ -16,8 +19,11 @@ export interface Breaker {
 export type Connection = "connecting" | "open" | "lost";
 
 export const connection = new Observable<Connection>("connecting");
-/** The revision in force; views read again what they show when it is another. */
+/** The revision in force. */
 export const revision = new Observable<number | undefined>(undefined);
+/** How often the configuration was another: views read again what they show. A reloaded file has the revision of the
+ * one before it. */
+export const generation = new Observable(0);
 export const breakers = new Observable<ReadonlyMap<string, Breaker>>(new Map());
 
 /** Longest time between two attempts to connect, in milliseconds. */
@@ -26,6 +32,32 @@ const LONGEST_WAIT = 5_000;
 let stream: EventSource | undefined;
 let timer: number | undefined;
 let wait = 500;
+/** The id of the last event that had one. */
+let last = "";
+
+interface Configuration {
+  revision: number;
+  /** All of it may be new; a server that does not know says nothing. */
+  all?: boolean;
+  changed: unknown[];
+}
+
+/** Least time between two changes that views are told of, in milliseconds. */
+const TOGETHER = 250;
+
+/** What views were not told of yet. */
+let untold: { revision: number; isOther: boolean } | undefined;
+let telling: number | undefined;
+
+function tell(): void {
+  telling = undefined;
+  if (!untold) return;
+  const { revision: next, isOther } = untold;
+  untold = undefined;
+  telling = setTimeout(tell, TOGETHER);
+  revision.set(next);
+  if (isOther) generation.set(generation.value + 1);
+}
 
 function close(): void {
   stream?.close();
@@ -36,12 +68,20 @@ function close(): void {
 function open(): void {
   close();
   if (document.hidden || session.value.state !== "in") return;
-  stream = new EventSource("/v1/events");
+  stream = new EventSource(last === "" ? "/v1/events" : `/v1/events?${new URLSearchParams({ after: last })}`);
   stream.addEventListener("open", () => {
     wait = 500;
     connection.set("open");
+    // The stream tells all that there are: what went while nobody listened is told by nothing.
+    breakers.set(new Map());
   });
-  stream.addEventListener("configuration", (event) => revision.set(JSON.parse(event.data).revision));
+  stream.addEventListener("configuration", (event) => {
+    const told: Configuration = JSON.parse(event.data);
+    last = event.lastEventId;
+    const isOther = told.all !== false || told.changed.length > 0;
+    untold = { revision: told.revision, isOther: isOther || untold?.isOther === true };
+    if (telling === undefined) tell();
+  });
   stream.addEventListener("breaker", (event) => {
     const breaker: Breaker = JSON.parse(event.data);
     const all = new Map(breakers.value);

@@ -8,9 +8,14 @@ export function count(value: number): string {
   return WHOLE.format(value);
 }
 
+/** `1 error`, `1,234 errors`. */
+export function counted(value: number, one: string, many = `${one}s`): string {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
+
 /** `12.3`, `1,230`, `0`: three digits are what a rate is good for. */
 export function perSecond(value: number | null | undefined): string {
-  if (value === null || value === undefined) return "–";
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
   return value >= 1000 ? WHOLE.format(value) : SHORT.format(value);
 }
 
@@ -26,6 +31,12 @@ export function latency(seconds: number | null | undefined): string {
   if (seconds < 1e-3) return `${SHORT.format(seconds * 1e6)} µs`;
   if (seconds < 1) return `${SHORT.format(seconds * 1e3)} ms`;
   return `${SHORT.format(seconds)} s`;
+}
+
+/** A quantile as a latency; `< 100 µs` where no more is known. */
+export function speed(quantile: { seconds: number; isBelow: boolean } | null | undefined): string {
+  if (!quantile) return "–";
+  return `${quantile.isBelow ? "< " : ""}${latency(quantile.seconds)}`;
 }
 
 /** Milliseconds until something as `59 s`, `2 min 5 s`, `3 h`, `12 d`. Rounded up: at that time it is so. */

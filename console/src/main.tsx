@@ -2,12 +2,13 @@
 
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
+import "./screens.css";
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { readSession, session, signIn, signOut } from "./api";
 import { connection, follow } from "./events";
 import { useValue } from "./observable";
-import { Field, Problem } from "./parts/basics";
+import { Curl, Field, Problem } from "./parts/basics";
 import { followAddress, href, route } from "./router";
 import { nextTheme, theme } from "./theme";
 import { Audit } from "./views/audit";
@@ -52,11 +53,11 @@ const VIEWS: View[] = [
       ),
   },
   { name: "edge", title: "Edge", draw: (_, query) => <Edge query={query} key={query.toString()} /> },
-  { name: "intake", title: "Intake", draw: () => <Intake /> },
+  { name: "intake", title: "Intake", draw: (_, query) => <Intake query={query} key={query.toString()} /> },
   { name: "audit", title: "Audit", draw: (_, query) => <Audit query={query} /> },
   { name: "logs", title: "Logs", draw: (_, query) => <Warnings query={query} /> },
   { name: "configuration", title: "Configuration", draw: (_, query) => <ConfigurationView query={query} /> },
-  { name: "saturation", title: "Saturation", draw: () => <Saturation /> },
+  { name: "saturation", title: "Saturation", draw: (_, query) => <Saturation query={query} /> },
 ];
 
 function Frame() {
@@ -66,14 +67,20 @@ function Frame() {
   const view = VIEWS.find(({ name }) => name === first);
   const main = useRef<HTMLElement>(null);
   const title = view?.title ?? "Not found";
+  const current = useRef<HTMLAnchorElement>(null);
   const isFirst = useRef(true);
-  // Another view begins at its top, for every reader.
-  useEffect(() => {
+  // Another view begins at its top, for every reader; before it is seen, so that nobody types elsewhere already.
+  useLayoutEffect(() => {
     document.title = rest.length > 0 ? `${rest[0]} · ${title} · Tidegate` : `${title} · Tidegate`;
     if (isFirst.current) isFirst.current = false;
     else main.current?.focus();
     scrollTo(0, 0);
   }, [first, rest[0]]);
+  // On a narrow screen the names of the views are a line that scrolls.
+  useEffect(
+    () => current.current?.scrollIntoView({ block: "nearest", inline: "center" }),
+    [first, who.state],
+  );
   if (who.state === "out") return <SignIn why={who.why} />;
   return (
     <>
@@ -87,7 +94,11 @@ function Frame() {
         </a>
         <nav aria-label="Views">
           {VIEWS.map(({ name, title }) => (
-            <a key={name} href={href(name ? [name] : [])} aria-current={name === first ? "page" : undefined}>
+            <a
+              key={name}
+              href={href(name ? [name] : [])}
+              {...(name === first ? { "aria-current": "page", ref: current } : {})}
+            >
               {title}
             </a>
           ))}
@@ -185,6 +196,7 @@ function SignIn(props: { why: string }) {
         </button>
       </form>
       <p class="hint">The browser keeps a session of 12 hours, and not the token.</p>
+      <Curl method="POST" path="/v1/session" withToken />
     </main>
   );
 }

@@ -17,6 +17,8 @@ export interface Reading {
   /** When, in milliseconds since the Unix epoch. */
   at: number;
   families: ReadonlyMap<string, readonly Series[]>;
+  /** What is kept of families with a digest, by name. */
+  digests: ReadonlyMap<string, unknown>;
 }
 
 /** How often the page is read, in milliseconds. */
@@ -77,7 +79,23 @@ export async function parse(text: string, at: number): Promise<Reading> {
     else families.set(name, [{ labels, value }]);
   }
   known = next;
-  return { at, families };
+  const digested = new Map<string, unknown>();
+  for (const [name, work] of digests) {
+    await pause();
+    digested.set(name, work(families.get(name) ?? []));
+    families.delete(name);
+  }
+  return { at, families, digests: digested };
+}
+
+type Work<T> = (series: readonly Series[]) => T;
+
+const digests = new Map<string, Work<unknown>>();
+
+/** Has `work` done with a family of each reading as it comes, and only its result kept. */
+export function digest<T>(name: string, work: Work<T>): (reading: Reading) => T {
+  digests.set(name, work);
+  return (reading) => reading.digests.get(name) as T;
 }
 
 /** The sum of a family's series that have these labels. */
@@ -97,16 +115,6 @@ export function rate(before: Reading, after: Reading, count: (reading: Reading) 
   return grown < 0 || seconds <= 0 ? null : grown / seconds;
 }
 
-/** A function of a reading that is worked out once for each. */
-export function once<T>(work: (reading: Reading) => T): (reading: Reading) => T {
-  const known = new WeakMap<Reading, { value: T }>();
-  return (reading) => {
-    const found = known.get(reading) ?? { value: work(reading) };
-    known.set(reading, found);
-    return found.value;
-  };
-}
-
 /** The reading about `seconds` before the last one. */
 export function earlier(all: readonly Reading[], seconds: number): Reading | undefined {
   const last = all.at(-1);
@@ -124,14 +132,21 @@ function buckets(reading: Reading, name: string, wanted: (series: Series) => boo
   return counts;
 }
 
-/** A quantile of what a histogram counted from one reading to another, in seconds: its bucket's part of the way. */
+/** A quantile of a histogram, in seconds. */
+export interface Quantile {
+  seconds: number;
+  /** It is somewhere below this: the histogram says no more of its first bucket. */
+  isBelow: boolean;
+}
+
+/** A quantile of what a histogram counted from one reading to another: its bucket's part of the way. */
 export function quantile(
   before: Reading,
   after: Reading,
   names: readonly string[],
   wanted: (series: Series) => boolean,
   share: number,
-): number | null {
+): Quantile | null {
   const grown = new Map<number, number>();
   for (const name of names) {
     const old = buckets(before, name, wanted);
@@ -142,15 +157,17 @@ export function quantile(
   const sorted = [...grown].sort(([a], [b]) => a - b);
   const all = sorted.at(-1)?.[1] ?? 0;
   if (all <= 0) return null;
+  const exactly = (seconds: number) => ({ seconds, isBelow: false });
   let [lower, below] = [0, 0];
   for (const [bound, count] of sorted) {
     if (count >= share * all) {
-      if (bound === Infinity) return lower;
-      return lower + ((bound - lower) * (share * all - below)) / Math.max(count - below, 1);
+      if (bound === Infinity) return exactly(lower);
+      if (lower === 0) return { seconds: bound, isBelow: true };
+      return exactly(lower + ((bound - lower) * (share * all - below)) / Math.max(count - below, 1));
     }
     [lower, below] = [bound, count];
   }
-  return lower;
+  return exactly(lower);
 }
 
 let wanting = 0;

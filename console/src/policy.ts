@@ -1,6 +1,7 @@
 // Policies as the API has them.
 
 import { count, span } from "./format";
+import { inPages } from "./parts/asked";
 
 export type Document = Record<string, unknown>;
 
@@ -18,10 +19,23 @@ export interface Policy extends Document {
   match?: Document;
 }
 
+/** The policies in force. */
+export interface PolicyList {
+  revision: number;
+  policies: ListedPolicy[];
+  next?: string;
+}
+
+/** Gets them all. */
+export const policiesInForce = (path: string, signal: AbortSignal) =>
+  inPages<PolicyList>(path, "policies", signal);
+
 export interface ListedPolicy {
   origin: string;
   etag: string;
   policy: Policy;
+  /** Whether a request has met it as it is: since its last change, or since the process began. */
+  asked_since_change: boolean;
 }
 
 export const ALGORITHMS: Record<string, string> = {

@@ -13,6 +13,8 @@ export interface Level {
 
 export interface Report {
   file: string;
+  /** As it was read: what is sent where it is accepted. */
+  whole: unknown;
   target: string;
   started: string;
   version: string;
@@ -46,6 +48,11 @@ export function read(file: string, content: string): Report {
   } catch {
     throw new Error(`${file} is not JSON. tidegate saturate --json FILE writes a report.`);
   }
+  return check(file, parsed);
+}
+
+/** What is in it, or why it is none. */
+export function check(file: string, parsed: unknown): Report {
   const report = fields(parsed);
   if (report.schema !== SCHEMA) {
     const found = text(report.schema) || "none";
@@ -58,6 +65,7 @@ export function read(file: string, content: string): Report {
   const levels = Array.isArray(report.levels) ? report.levels.slice(0, MAX_LEVELS) : [];
   return {
     file,
+    whole: parsed,
     target: text(report.target),
     started: text(report.started),
     version: text(report.version),

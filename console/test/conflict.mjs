@@ -22,11 +22,10 @@ await scenario(async ({ server, tab }) => {
   await first.shows("saved and in force");
   await change(second, "Window, in seconds", "10");
   await second.shows("Somebody else changed it meanwhile.");
-  const tables = await second.page.$$eval(".difference", (tables) =>
-    tables.map((table) => [...table.querySelectorAll("tr")].map((row) => row.innerText.replace(/\s+/g, " "))),
-  );
-  assert.deepEqual(tables[0], ["Field When you began Now in force", "limit 100 40"]);
-  assert.deepEqual(tables[1].sort(), ["Field Now in force Yours", "limit 40 100", "window_seconds 60 10"]);
+  const theirs = ["Field When you began Now in force", "limit 100 40"];
+  await second.lists(".problem > .difference:nth-child(2) tr", theirs);
+  const mine = ["Field Now in force Yours", "limit 40 100", "window_seconds 60 10"];
+  await second.lists(".problem > .difference:nth-child(4) tr", mine);
   await second.isAccessible("conflict");
   assert.equal((await service.ask("GET", "/v1/policies/default")).body.limit, 40);
   await second.click("button", "Put mine over theirs");
@@ -61,5 +60,17 @@ await scenario(async ({ server, tab }) => {
   await second.hides("What is as everyone's follows everyone's.");
   assert.deepEqual((await service.ask("GET", "/v1/clients/user123/limits")).body, {
     default: { limit: 600 },
+  });
+
+  // What a form has no field for is no casualty: a client with an algorithm of its own keeps it.
+  const own = { algorithm: "calendar", limit: 50, period: "day", time_zone: "Asia/Tokyo" };
+  await service.ask("PUT", "/v1/clients/night/limits", { default: own });
+  await second.open(service, "#/clients?id=night");
+  await second.click("button", "Change its own limit");
+  await second.shows("Kept as it is: algorithm calendar, period day, time_zone Asia/Tokyo.");
+  await raise(second, "70");
+  await second.shows("70 per day the client's own");
+  assert.deepEqual((await service.ask("GET", "/v1/clients/night/limits")).body, {
+    default: { ...own, limit: 70 },
   });
 });

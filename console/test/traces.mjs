@@ -2,7 +2,6 @@
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
-import { join } from "node:path";
 import { scenario } from "./support.mjs";
 
 await scenario(async ({ server, tab }) => {
@@ -45,7 +44,7 @@ policies = ["per-client"]
 
     // One of them, by its own address.
     const denied = list.body.traces.find(({ status }) => status === 429);
-    await page.page.locator(`a[href="#/gateway/traces/${denied.id}"]`).click();
+    await page.click("link", "GET /api/orders", `a[href="#/gateway/traces/${denied.id}"]`);
     await page.shows("What was done");
     await page.shows("policy per-client, says denied");
     const address = new URL(page.page.url()).hash;
@@ -58,15 +57,12 @@ policies = ["per-client"]
     const good = list.body.traces.find(({ status }) => status === 200);
     await page.open(service, `#/gateway/traces/${good.id}`);
     await page.shows(`${good.server} of app, attempt 1`);
-    const folder = process.env.TIDEGATE_SCREENSHOTS;
-    if (folder) {
-      await phone.page.screenshot({ path: join(folder, "trace-phone.png") });
-      await page.page.screenshot({ path: join(folder, "trace-light.png") });
-    }
+    await phone.picture("trace-phone");
+    await page.pictures("trace");
     await phone.open(service, "#/gateway");
     await phone.shows("429 quota");
     await phone.fits("the last requests on a telephone");
-    if (folder) await phone.page.screenshot({ path: join(folder, "gateway-phone.png"), fullPage: true });
+    await phone.picture("requests-phone", true);
     await page.open(service, "#/gateway/traces/0-1");
     await page.shows("This request is not kept any more");
   } finally {

@@ -2,6 +2,9 @@
 //!
 //! `TIDEGATE_COMMIT` if it is set, as where sources come without their history; else what git says, for release
 //! builds. Others say "development": they are built from what is in the folder, and not anew for each commit.
+//!
+//! The program reads it as `BUILD_COMMIT`. Not under the name of a setting: `cargo run` leaves the variable in the program's
+//! environment, which warns of settings that there are not.
 #![allow(clippy::print_stdout, reason = "it is how a build script speaks to cargo")]
 
 use std::path::Path;
@@ -25,7 +28,7 @@ fn main() {
         }
         None => "development".to_owned(),
     };
-    println!("cargo::rustc-env=TIDEGATE_COMMIT={commit}");
+    println!("cargo::rustc-env=BUILD_COMMIT={commit}");
 }
 
 fn git(question: &[&str]) -> Option<String> {

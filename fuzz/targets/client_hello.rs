@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_wire::client_hello::{Hello, MAX_HELLO, read};
+use tidegate_wire::client_hello::{Hello, MAX_HELLO, is_whole, read};
 
 fuzz_target!(|data: &[u8]| {
     let whole = read(data);
@@ -11,6 +11,7 @@ fuzz_target!(|data: &[u8]| {
     }
     if whole == Ok(Hello::Partial) {
         assert!(data.len() < MAX_HELLO);
+        assert_eq!(is_whole(data), Ok(false));
     }
     let half = read(&data[..data.len() / 2]);
     assert!(half == Ok(Hello::Partial) || half == whole, "{half:?} {whole:?}");

@@ -1,20 +1,44 @@
-// The JavaScript client against bare `fetch`. Prints rows of a table; see run.sh.
+// The JavaScript client against bare `fetch` and bare `node:http`. Prints rows of a table; see run.sh.
 import assert from "node:assert/strict";
+import { Agent, request } from "node:http";
 import { Tidegate } from "tidegate";
 
-const [url, what] = process.argv.slice(2);
+const [url, what, server] = process.argv.slice(2);
 const WHO = { client_id: "user123", resource: "api" };
 const ROUNDS = 7;
 const CALLS = 960;
+/** So many calls of each are made before any is measured: the first ones compile. */
+const WARM = 9_600;
 const LONG_MS = 60_000;
 
-async function bare() {
+async function byFetch() {
   const response = await fetch(`${url}/v1/decisions`, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify({ attributes: WHO }),
   });
   return (await response.json()).allowed;
+}
+
+const { hostname, port } = new URL(url);
+const agent = new Agent({ keepAlive: true });
+
+function byNode() {
+  return new Promise((resolve, reject) => {
+    const headers = { "content-type": "application/json" };
+    const options = { agent, hostname, port, path: "/v1/decisions", method: "POST", headers };
+    const asked = request(options, (response) => {
+      let text = "";
+      response.setEncoding("utf8");
+      response.on("data", (piece) => {
+        text += piece;
+      });
+      response.on("end", () => resolve(JSON.parse(text).allowed));
+      response.on("error", reject);
+    });
+    asked.on("error", reject);
+    asked.end(JSON.stringify({ attributes: WHO }));
+  });
 }
 
 /** Makes so many calls, so many at once. */
@@ -31,7 +55,8 @@ const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.le
 async function compare(name, atOnce, calls) {
   const rates = [[], []];
   const cpu = [[], []];
-  for (let round = 0; round <= ROUNDS; round += 1) {
+  for (const call of calls) await each(call, atOnce, WARM);
+  for (let round = 0; round < ROUNDS; round += 1) {
     for (const which of round % 2 ? [0, 1] : [1, 0]) {
       const began = performance.now();
       const before = process.cpuUsage();
@@ -41,30 +66,41 @@ async function compare(name, atOnce, calls) {
       cpu[which].push((user + system) / CALLS);
     }
   }
-  // The first round warms up.
-  const [rate, bareRate] = rates.map((found) => median(found.slice(1)));
-  const [micros, bareMicros] = cpu.map((found) => median(found.slice(1)));
+  const [rate, bareRate] = rates.map(median);
+  const [micros, bareMicros] = cpu.map(median);
   const columns = [name, atOnce, Math.round(rate).toLocaleString("en"), (rate / bareRate).toFixed(2)];
   console.log(`| ${[...columns, micros.toFixed(0), (micros / bareMicros).toFixed(2)].join(" | ")} |`);
 }
 
 async function speed() {
-  for (const [batch, atOnce] of [[false, 1], [false, 16], [true, 16]]) {
-    const client = new Tidegate({ url, batch, deadlineMs: LONG_MS });
-    assert.equal((await client.allow(WHO)).source, "server");
-    const name = `JavaScript${batch ? ", batching" : ""}, beside fetch`;
-    await compare(name, atOnce, [() => client.allow(WHO), bare]);
+  const [plain, together] = [false, true].map((batch) => new Tidegate({ url, batch, deadlineMs: LONG_MS }));
+  for (const client of [plain, together]) assert.equal((await client.allow(WHO)).source, "server");
+  for (const [name, mine, beside, other, atOnce] of [
+    ["", plain, "fetch", byFetch, 1],
+    ["", plain, "fetch", byFetch, 16],
+    ["", plain, "node:http", byNode, 1],
+    ["", plain, "node:http", byNode, 16],
+    [", batching", together, "fetch", byFetch, 16],
+    [", batching", together, "the same without", () => plain.allow(WHO), 16],
+  ]) {
+    await compare(`JavaScript${name}, beside ${beside}`, atOnce, [() => mine.allow(WHO), other]);
   }
 }
 
+/** The server stops in the middle of the calls, as it would in production: what compiles has compiled by then. */
 async function frozen() {
   const client = new Tidegate({ url, breakerFailures: 1_000_000 });
-  for (const [atOnce, count] of [[1, 100], [16, 1_600]]) {
+  await each(() => client.allow(WHO), 16, 1_600);
+  process.kill(Number(server), "SIGSTOP");
+  // What the machine itself adds to 50 ms: a timer alone.
+  const timer = () => new Promise((resolve) => setTimeout(resolve, 50));
+  const rows = [["JavaScript", () => client.allow(WHO)], ["JavaScript, a timer alone", timer]];
+  for (const [[name, call], atOnce, count] of [[rows[0], 1, 200], [rows[0], 16, 3_200], [rows[1], 16, 3_200]]) {
     const took = [];
     await each(
       async () => {
         const began = performance.now();
-        await client.allow(WHO);
+        await call();
         took.push(performance.now() - began);
       },
       atOnce,
@@ -72,7 +108,7 @@ async function frozen() {
     );
     took.sort((a, b) => a - b);
     const shown = [took[took.length >> 1], took[Math.floor(took.length * 0.99)], took.at(-1)];
-    console.log(`| JavaScript | ${atOnce} | ${shown.map((it) => it.toFixed(1)).join(" | ")} |`);
+    console.log(`| ${name} | ${atOnce} | ${shown.map((it) => it.toFixed(1)).join(" | ")} |`);
   }
   // What is still being connected to the frozen server is not waited for.
   process.exit(0);

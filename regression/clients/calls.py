@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+import signal
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,18 +20,20 @@ from tidegate import AsyncClient, Client
 
 WHO = {"client_id": "user123", "resource": "api"}
 HEADERS = {"content-type": "application/json"}
-ROUNDS, CALLS = 7, 480
+ROUNDS, CALLS, AT_ONCE = 7, 480, 16
 LONG_MS = 60_000
 Round = Callable[[int], Awaitable[None]]
 
 
 def bare(url: str) -> Callable[[], object]:
-    """A call as an application writes it by hand."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    """A call as an application writes it by hand, with a kept connection for each thread."""
+    own = threading.local()
 
     def call() -> object:
-        connection.request("POST", "/v1/decisions", json.dumps({"attributes": WHO}), HEADERS)
-        return json.loads(connection.getresponse().read())["allowed"]
+        if not hasattr(own, "connection"):
+            own.connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        own.connection.request("POST", "/v1/decisions", json.dumps({"attributes": WHO}), HEADERS)
+        return json.loads(own.connection.getresponse().read())["allowed"]
 
     return call
 
@@ -59,60 +65,92 @@ async def compare(name: str, at_once: int, subjects: list[Round]) -> None:
     print(f"| {name} | {at_once} | {rate:,.0f} | {rate / bare_rate:.2f} | {micros:.0f} | {micros / bare_micros:.2f} |")
 
 
-def sync_round(call: Callable[[], object]) -> Round:
+def in_threads(pool: ThreadPoolExecutor, at_once: int, call: Callable[[], object]) -> Round:
+    """Rounds of calls by so many threads, each with its part of them."""
+
     async def run(count: int) -> None:
-        for _ in range(count):
-            call()
+        def part(_: int) -> None:
+            for _ in range(count // at_once):
+                call()
+
+        list(pool.map(part, range(at_once)))
 
     return run
 
 
+def in_tasks(call: Callable[[], Awaitable[object]], at_once: int) -> Round:
+    return lambda count: each(call, at_once, count)
+
+
+async def speed_of_threads(url: str) -> None:
+    plain, together = Client(url, deadline_ms=LONG_MS), Client(url, deadline_ms=LONG_MS, batch=True)
+    assert plain.allow(WHO).source == together.allow(WHO).source == "server"
+    with plain, together, ThreadPoolExecutor(AT_ONCE) as pool:
+        for at_once, name, mine, beside, other in [
+            (1, "", plain, "http.client", bare(url)),
+            (AT_ONCE, "", plain, "http.client", bare(url)),
+            (AT_ONCE, ", batching", together, "http.client", bare(url)),
+            (AT_ONCE, ", batching", together, "the same without", lambda: plain.allow(WHO)),
+        ]:
+            ours = in_threads(pool, at_once, lambda mine=mine: mine.allow(WHO))  # type: ignore[misc]
+            await compare(
+                f"Python, sync{name}, beside {beside}", at_once, [ours, in_threads(pool, at_once, other)]
+            )
+
+
+async def speed_of_tasks(url: str) -> None:
+    async with (
+        AsyncClient(url, deadline_ms=LONG_MS) as plain,
+        AsyncClient(url, deadline_ms=LONG_MS, batch=True) as together,
+        httpx.AsyncClient() as other,
+    ):
+
+        async def ask() -> object:
+            return (await other.post(f"{url}/v1/decisions", json={"attributes": WHO})).json()["allowed"]
+
+        for at_once, name, mine, beside, hand in [
+            (1, "", plain, "httpx", ask),
+            (AT_ONCE, "", plain, "httpx", ask),
+            (AT_ONCE, ", batching", together, "httpx", ask),
+            (AT_ONCE, ", batching", together, "the same without", lambda: plain.allow(WHO)),
+        ]:
+            ours = in_tasks(lambda mine=mine: mine.allow(WHO), at_once)  # type: ignore[misc]
+            await compare(f"Python, asyncio{name}, beside {beside}", at_once, [ours, in_tasks(hand, at_once)])
+
+
 async def speed(url: str) -> None:
-    client = Client(url, deadline_ms=LONG_MS)
-    assert client.allow(WHO).source == "server"
-    subjects = [sync_round(lambda: client.allow(WHO)), sync_round(bare(url))]
-    await compare("Python, sync, beside http.client", 1, subjects)
-    for batch in (False, True):
-        for at_once in (1, 16):
-            mine = AsyncClient(url, deadline_ms=LONG_MS, batch=batch)
-            async with httpx.AsyncClient() as other:
-
-                async def ask(other: httpx.AsyncClient = other) -> object:
-                    return (await other.post(f"{url}/v1/decisions", json={"attributes": WHO})).json()["allowed"]
-
-                async def allow(mine: AsyncClient = mine) -> object:
-                    return await mine.allow(WHO)
-
-                async def ours(count: int, at_once: int = at_once, allow: Callable[[], Awaitable[object]] = allow) -> None:
-                    await each(allow, at_once, count)
-
-                async def theirs(count: int, at_once: int = at_once, ask: Callable[[], Awaitable[object]] = ask) -> None:
-                    await each(ask, at_once, count)
-
-                if at_once == 1 and batch:
-                    continue
-                name = f"Python, asyncio{', batching' if batch else ''}, beside httpx"
-                await compare(name, at_once, [ours, theirs])
-            await mine.close()
+    await speed_of_threads(url)
+    await speed_of_tasks(url)
 
 
-async def frozen(url: str) -> None:
-    client = Client(url, breaker_failures=1_000_000)
-    took = []
+async def frozen(url: str, server: int) -> None:
+    """The server stops in the middle of the calls, as it would in production."""
+    client, mine = Client(url, breaker_failures=1_000_000), AsyncClient(url, breaker_failures=1_000_000)
     for _ in range(100):
+        client.allow(WHO)
+    await each(lambda: mine.allow(WHO), AT_ONCE, 100 * AT_ONCE)
+    os.kill(server, signal.SIGSTOP)
+    took: list[float] = []
+
+    def timed_here() -> None:
         began = time.perf_counter()
         client.allow(WHO)
         took.append((time.perf_counter() - began) * 1000)
-    show("Python, sync", 1, took)
-    mine, took = AsyncClient(url, breaker_failures=1_000_000), []
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for at_once in (1, AT_ONCE):
+            took.clear()
+            await in_threads(pool, at_once, timed_here)(200 * at_once)
+            show("Python, sync", at_once, took)
+    took.clear()
 
     async def timed() -> None:
         began = time.perf_counter()
         await mine.allow(WHO)
         took.append((time.perf_counter() - began) * 1000)
 
-    await each(timed, 16, 1_600)
-    show("Python, asyncio", 16, took)
+    await each(timed, AT_ONCE, 200 * AT_ONCE)
+    show("Python, asyncio", AT_ONCE, took)
 
 
 def show(name: str, at_once: int, took: list[float]) -> None:
@@ -120,4 +158,5 @@ def show(name: str, at_once: int, took: list[float]) -> None:
     print(f"| {name} | {at_once} | {took[len(took) // 2]:.1f} | {took[len(took) * 99 // 100]:.1f} | {took[-1]:.1f} |")
 
 
-asyncio.run({"speed": speed, "frozen": frozen}[sys.argv[2]](sys.argv[1]))
+url, what = sys.argv[1:3]
+asyncio.run(speed(url) if what == "speed" else frozen(url, int(sys.argv[3])))

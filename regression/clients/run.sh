@@ -1,6 +1,6 @@
 #!/bin/sh
-# The client libraries against a bare HTTP client of their language. Starts a server of its own; about three
-# minutes, five on a busy machine. The languages whose packages `cargo xtask setup` has installed.
+# The client libraries against a bare HTTP client of their language. Starts a server of its own; about five
+# minutes, seven on a busy machine. The languages whose packages `cargo xtask setup` has installed.
 #   regression/clients/run.sh [path to tidegate]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -34,7 +34,7 @@ go=$root/.tools/go/bin/go
 (cd "$root/clients/java" && mvn --batch-mode --quiet --projects client test-compile) >&2
 java() {
     built=$root/target/clients/java/tidegate-client
-    command java -cp "$built/classes:$built/test-classes" io.github.tidegate.Bench "$url" "$1"
+    command java -cp "$built/classes:$built/test-classes" io.github.tidegate.Bench "$url" "$@"
 }
 
 echo '| client | calls at once | calls/s | of bare | CPU, us a call | of bare |'
@@ -46,8 +46,11 @@ java speed
 echo
 echo '| client, the server frozen | calls at once | p50, ms | p99, ms | most, ms |'
 echo '|---|--:|--:|--:|--:|'
-kill -STOP $server
-PYTHONPATH=$root/clients/python/src "$root/.venv/bin/python" "$here/calls.py" "$url" frozen
-node "$scratch/app/calls.mjs" "$url" frozen
-"$scratch/go" "$url" frozen
-java frozen
+# Each stops the server itself, once its own calls are warm.
+PYTHONPATH=$root/clients/python/src "$root/.venv/bin/python" "$here/calls.py" "$url" frozen $server
+kill -CONT $server
+node "$scratch/app/calls.mjs" "$url" frozen $server
+kill -CONT $server
+"$scratch/go" "$url" frozen $server
+kill -CONT $server
+java frozen $server

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Three edges on one PostgreSQL: how soon all hear of a registration, and how soon they agree again after the database was away.
+"""Three edges on one PostgreSQL: how soon all hear of a registration and of a backend that is put, and how soon they agree again after the database was away.
 
     regression/edge/convergence.py [--repeats 5] [--tidegate PROGRAM]
 
@@ -37,6 +37,13 @@ class Edge(nodes.Node):
         _, list_ = self.ask("GET", f"http://127.0.0.1:{self.api}/api/v1/backends")
         return any(backend["id"] == name for backend in list_["backends"])
 
+    def put(self, name, port):
+        body = {"address": f"127.0.0.1:{port}", "check": {"kind": "off"}}
+        return self.ask("PUT", f"http://127.0.0.1:{self.pages}/v1/edge/backends/{name}", body)[0]
+
+    def has_put(self, name):
+        return self.ask("GET", f"http://127.0.0.1:{self.pages}/v1/edge/backends/{name}")[0] == 200
+
     def is_in_contact(self):
         return self.metric("tidegate_control_reachable") == 1
 
@@ -50,6 +57,19 @@ def heard(edges, port, times):
         assert status == 201, status
         began = time.monotonic()
         nodes.wait("all have it", lambda: all(edge.has(name) for edge in edges))
+        taken.append(time.monotonic() - began)
+    return taken
+
+
+def heard_of_put(edges, port, times):
+    """Seconds from the answer to a PUT of the admin API until all have the backend."""
+    taken = []
+    for turn in range(times):
+        name = f"put-{turn}"
+        status = edges[turn % 3].put(name, port)
+        assert status == 200, status
+        began = time.monotonic()
+        nodes.wait("all have it", lambda: all(edge.has_put(name) for edge in edges))
         taken.append(time.monotonic() - began)
     return taken
 
@@ -94,6 +114,7 @@ def main():
                 )
 
             said("a registration is in force at all three", heard(edges, port, 4 * arguments.repeats), HEARD)
+            said("a backend that is put is in force at all three", heard_of_put(edges, port, 4 * arguments.repeats), HEARD)
             for kind in ["killed and started again", "stopped for 8 s"]:
                 taken = []
                 for repeat in range(arguments.repeats):

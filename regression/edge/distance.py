@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Connections by the hundred and the thousand through one edge at a round trip of 200 ms, as `tidegate saturate` sees them.
 
-    regression/edge/distance.py [--seconds 5] [--wire 100,500,1000] [--delayed 100,500,1000,2000,5000,10000] [--tidegate PROGRAM]
+    regression/edge/distance.py [--seconds 5] [--wire 100,500,1000] [--ramp 100,200,300,400,500,600,700,800,900,1000]
+        [--delayed 100,500,1000,2000,5000,10000] [--tidegate PROGRAM]
 
 `wire`: the client is 200 ms away from the edge, by a TUN device in a network namespace (../round-trip/delay.py), which carries
-some 20,000 packets a second and no more. `delayed`: client and edge are on one machine, and the backend takes 200 ms for each request;
+some 20,000 packets a second and no more. `ramp`: the same, up a ramp whose rungs follow one another on one edge, as
+scenarios/edge-ramp.toml has them. `delayed`: client and edge are on one machine, and the backend takes 200 ms for each request;
 10,000 connections need two edges, which share a port, because a process may have 20,000 descriptors. The last column is what a
 connection that is always 200 ms from its answer can do at most.
 """
@@ -77,7 +79,9 @@ def on_the_wire(arguments, folder):
         backend, port = stub(arguments.tidegate)
         running.append(backend)
         running.append(edge(arguments.tidegate, folder, "wire", "10.77.0.1:8080", port).child)
-        table("wire", saturate(arguments.tidegate, folder, "http://10.77.0.2:8080/", arguments.wire, arguments.seconds))
+        for kind, levels in [("wire", arguments.wire), ("ramp", arguments.ramp)]:
+            if levels:
+                table(kind, saturate(arguments.tidegate, folder, "http://10.77.0.2:8080/", levels, arguments.seconds))
     finally:
         for process in [*running, wire]:
             process.terminate()
@@ -108,6 +112,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--wire", default="100,500,1000")
+    parser.add_argument("--ramp", default=",".join(str(rung) for rung in range(100, 1_001, 100)))
     parser.add_argument("--delayed", default="100,500,1000,2000,5000,10000")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tidegate", default=str(nodes.ROOT / "target/release/tidegate"))
@@ -119,7 +124,7 @@ def main():
             return 0
         print("way      connections    answers/s  errors%   p50 ms   p99 ms    at most  cause", flush=True)
         status = 0
-        if arguments.wire:
+        if arguments.wire or arguments.ramp:
             if os.path.exists("/dev/net/tun"):
                 inside = [sys.executable, __file__, "--inside", *sys.argv[1:]]
                 status = subprocess.run(["unshare", "--map-root-user", "--net", *inside]).returncode

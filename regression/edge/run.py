@@ -179,8 +179,9 @@ def idle(subjects):
 
 def placement():
     print("\nwhat a placement costs, by the number of backends", flush=True)
-    cargo = ["cargo", "run", "--quiet", "--release", "--locked", "-p", "tidegate-algorithms", "--example", "placement_cost"]
-    subprocess.run([*cargo, "--manifest-path", str(ROOT / "Cargo.toml")], check=True)
+    for crate, example in [("tidegate-algorithms", "placement_cost"), ("tidegate-edge", "place_cost")]:
+        cargo = ["cargo", "run", "--quiet", "--release", "--locked", "-p", crate, "--example", example]
+        subprocess.run([*cargo, "--manifest-path", str(ROOT / "Cargo.toml")], check=True)
 
 
 def script(name, *arguments):

@@ -1,10 +1,10 @@
-"""What the log behind the intake costs as it grows, and what is lost at kill -9 (run.py prints these after the rates).
+"""What the log behind the intake costs as it grows, and what is lost at kill -9 (run.py prints these at the end).
 
     query     one name's last 3,600 points, among a quarter, half and all of --lines lines
     recovery  from start to the first healthy reply, after kill -9, with the indexes of the log and without
     latency   p99 at 80 % of the metrics/s that the machine takes at 64 connections, in an open loop
     memory    most resident memory at 64 connections in batches of 100
-    kills     metrics acknowledged before kill -9, and found after a restart
+    kills     metrics acknowledged before kill -9 after --kill-seconds, and found after a restart
 """
 
 import concurrent.futures
@@ -27,7 +27,7 @@ POINTS = 3_600
 # A line of the query and recovery rows takes about so many bytes on the disk until it is compressed.
 LINE_BYTES = 110
 # Most bytes that --lines may take on the disk.
-MOST_BYTES = 6 << 30
+MOST_BYTES = 12 << 30
 CONNECTIONS = 64
 SENDERS = 8
 
@@ -223,14 +223,14 @@ def kills(folder, arguments, tools):
     place = folder / "killed"
     place.mkdir()
     server = tools.tidegate(arguments.tidegate, place)
-    acknowledged = send_until(server, arguments.seconds, threading.Event())
+    acknowledged = send_until(server, arguments.kill_seconds, threading.Event())
     server = tools.tidegate(arguments.tidegate, place)
     server.end()
     report("tidegate", acknowledged, found_by_tidegate(server, place, arguments.tidegate))
     server = tools.victoria_metrics(place)
     if server is None:
         return
-    acknowledged = send_until(server, arguments.seconds, threading.Event())
+    acknowledged = send_until(server, arguments.kill_seconds, threading.Event())
     server = tools.victoria_metrics(place)
     try:
         report("victoria-metrics", acknowledged, found_by_victoria(server))
@@ -242,17 +242,17 @@ def report(name, acknowledged, found):
     print(f"       {name:17s} {acknowledged:13d} {found:9d} {max(acknowledged - found, 0):22d}", flush=True)
 
 
-def rows(wanted, folder, arguments, tools):
-    """Prints the rows that are wanted, each on a log of its own."""
+def rows(wanted, folder, arguments, tools, others):
+    """Prints the rows that are wanted, each on a log of its own: `others` first."""
 
     def start(place):
         return tools.tidegate(arguments.tidegate, place, retain=MOST_BYTES * 2)
 
-    for name, row in (("query", query), ("recovery", recovery), ("latency", latency), ("memory", memory)):
+    for name, row in (*others.items(), ("query", query), ("recovery", recovery), ("latency", latency), ("memory", memory)):
         if name in wanted:
             place = folder / name
             place.mkdir()
-            more = (tools,) if name in ("latency", "memory") else ()
+            more = () if name in ("query", "recovery") else (tools,)
             row(start, place, arguments, *more)
             shutil.rmtree(place)
     if "kills" in wanted:

@@ -2,10 +2,12 @@
 """The metrics intake beside VictoriaMetrics, turn by turn (case.toml says what the rows are).
 
     regression/intake/run.py [--seconds 5] [--repeats 3] [--formats json,line,remote] [--batches 1,100,1000]
-                             [--connections 64,256] [--rows rates,query,recovery,latency,memory,kills]
-                             [--lines 20000000] [--recovery-mb 2000] [--fill-seconds 120] [--tidegate PROGRAM]
+                             [--connections 64,256] [--rows rates,report,long,rising,query,recovery,latency,memory,kills]
+                             [--lines 20000000] [--recovery-mb 2000] [--fill-seconds 120] [--flat-minutes 30] [--kill-seconds 60]
+                             [--tidegate PROGRAM]
 
-What is not installed is left out, and said. The rows but for the rates are in log_rows.py.
+What is not installed is left out, and said. The rows but for the rates are in load_rows.py and log_rows.py; `flat` runs only
+where --rows names it. Prometheus is no peer: it refuses the samples that several connections send out of their order.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 
+import load_rows
 import log_rows
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -62,28 +65,45 @@ def field(number, content):
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def remote_batch(size):
-    series = b""
+def import_batch(size):
+    """The same metrics as VictoriaMetrics imports them: a line of JSON each."""
+    metric = [{"metric": {"__name__": "cpu.usage", **tags(number)}, "values": [number + 0.5], "timestamps": [NOW_MS + number]} for number in range(size)]
+    return "\n".join(json.dumps(one, separators=(",", ":")) for one in metric).encode()
+
+
+def remote_body(size):
+    """A body of remote write, and where in it the times of its samples begin: six bytes each, which end their series."""
+    parts, part, ends = [], b"", []
     for number in range(size):
         labels = {"__name__": "cpu_usage", **tags(number)}
         pairs = [field(1, name.encode()) + field(2, value.encode()) for name, value in sorted(labels.items())]
         sample = b"\x09" + struct.pack("<d", number + 0.5) + b"\x10" + varint(NOW_MS + number)
-        series += field(1, b"".join(field(1, pair) for pair in pairs) + field(2, sample))
-    # Snappy without compression: literals of up to 64 KiB.
-    out = varint(len(series))
-    for start in range(0, len(series), 65536):
-        part = series[start : start + 65536]
-        out += bytes([61 << 2]) + struct.pack("<H", len(part) - 1) + part
-    return out
+        part += field(1, b"".join(field(1, pair) for pair in pairs) + field(2, sample))
+        ends.append((len(parts), len(part)))
+        # Snappy without compression: literals of up to 64 KiB, each of whole series.
+        if len(part) > 60_000:
+            parts.append(part)
+            part = b""
+    parts.append(part)
+    body, begin = varint(sum(map(len, parts))), []
+    for part in filter(None, parts):
+        body += bytes([61 << 2]) + struct.pack("<H", len(part) - 1)
+        begin.append(len(body))
+        body += part
+    return body, [begin[at] + end - 6 for at, end in ends]
 
 
+def remote_batch(size):
+    return remote_body(size)[0]
+
+
+# For each format its fields, and for each subject its path and who makes a batch.
 FORMATS = {
-    "json": (json_batch, {"content-type": "application/json"}, {"tidegate": "/metrics"}),
-    "line": (line_batch, {"content-type": "text/plain"}, {"tidegate": "/write", "victoria-metrics": "/write"}),
+    "json": ({"content-type": "application/json"}, {"tidegate": ("/metrics", json_batch), "victoria-metrics": ("/api/v1/import", import_batch)}),
+    "line": ({"content-type": "text/plain"}, {"tidegate": ("/write", line_batch), "victoria-metrics": ("/write", line_batch)}),
     "remote": (
-        remote_batch,
         {"content-type": "application/x-protobuf", "content-encoding": "snappy"},
-        {"tidegate": "/api/v1/write", "victoria-metrics": "/api/v1/write"},
+        {"tidegate": ("/api/v1/write", remote_batch), "victoria-metrics": ("/api/v1/write", remote_batch)},
     ),
 }
 
@@ -149,10 +169,12 @@ def main():
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--batches", default="1,100,1000")
     parser.add_argument("--connections", default="64,256")
-    parser.add_argument("--rows", default="rates,query,recovery,latency,memory,kills")
-    parser.add_argument("--lines", type=int, default=20_000_000, help="of the row query; at most 6 GB of them are kept")
+    parser.add_argument("--rows", default="rates,report,long,rising,query,recovery,latency,memory,kills")
+    parser.add_argument("--lines", type=int, default=20_000_000, help="of the row query; at most 12 GB of them are kept")
     parser.add_argument("--recovery-mb", type=int, default=2_000, help="of the row recovery, before it is compressed")
     parser.add_argument("--fill-seconds", type=int, default=120, help="longest time to fill a log")
+    parser.add_argument("--kill-seconds", type=int, default=60, help="until kill -9: a peer that writes now and then has written")
+    parser.add_argument("--flat-minutes", type=int, default=30, help="of the row flat")
     parser.add_argument("--tidegate", default=str(ROOT / "target/release/tidegate"))
     arguments = parser.parse_args()
     if not os.path.exists(arguments.tidegate):
@@ -167,21 +189,22 @@ def main():
             finally:
                 for process in reversed(running):
                     process.end()
-        log_rows.rows(wanted, folder, arguments, sys.modules[__name__])
+        log_rows.rows(wanted, folder, arguments, sys.modules[__name__], load_rows.ALL)
 
 
 def rows(folder, subjects, arguments):
     print("format  batch  connections  subject             metrics/s   p99 ms  CPU s/million  resident MB  errors  x victoria-metrics")
     for kind in arguments.formats.split(","):
-        make, fields, paths = FORMATS[kind]
+        fields, ways = FORMATS[kind]
         for size in map(int, arguments.batches.split(",")):
-            lua = script(folder, f"{kind}-{size}", make(size), fields)
+            scripts = {name: script(folder, f"{name}-{kind}-{size}", make(size), fields) for name, (_, make) in ways.items()}
             for connections in map(int, arguments.connections.split(",")):
-                able = [subject for subject in subjects if subject.name in paths]
+                able = [subject for subject in subjects if subject.name in ways]
                 taken = {subject.name: [] for subject in able}
                 for _ in range(arguments.repeats):
                     for subject in able:
-                        figures = measure(subject, paths[subject.name], lua, size, connections, arguments.seconds)
+                        path, lua = ways[subject.name][0], scripts[subject.name]
+                        figures = measure(subject, path, lua, size, connections, arguments.seconds)
                         taken[subject.name].append(figures)
                 medians = {name: [statistics.median(column) for column in zip(*runs)] for name, runs in taken.items()}
                 for name, (rate, p99, cpu, resident, bad) in medians.items():

@@ -1,14 +1,22 @@
-//! `cargo xtask clients [language] [--lint]`: the client libraries of `clients/`, checked as their users get them.
+//! `cargo xtask clients [language] [--lint|--pack]`: the client libraries of `clients/`, checked as their users get them.
 //!
 //! ```text
 //!   --lint   formatter, linter and types of each language
-//!   else     package built -> installed from its file into target/clients/ -> tests against the real binary
+//!   --pack   packages built, into target/dist/clients/: a part of `make dist`
+//!   else     packages built -> installed from their files into target/clients/ -> tests against the real binary
 //! ```
+//!
+//! Packages are what registries would take, since none of them is on one yet: wheel and source distribution, npm's tarball,
+//! a folder that is a module proxy of Go, and one that is a Maven repository with sources and javadoc.
+//!
+//! Several languages run at once, each in a process of its own, since they mostly wait. What one prints is shown when it
+//! has ended, with its seconds; all are run to their end, whichever fails.
 //!
 //! The tests start `TIDEGATE_BIN`, or `target/debug/tidegate`, which `cargo test --workspace` has built.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 
@@ -22,15 +30,43 @@ const STATICCHECK: &str = "honnef.co/go/tools/cmd/staticcheck@v0.8.2";
 struct Language {
     /// Its folder in `clients/`.
     name: &'static str,
-    lint: fn(&Path) -> anyhow::Result<()>,
-    test: fn(&Path) -> anyhow::Result<()>,
+    lint: Step,
+    /// Puts packages into [`packages`].
+    pack: Step,
+    test: Step,
+}
+
+/// What is done to a client of the repository in this folder.
+type Step = fn(&Path) -> anyhow::Result<()>;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Lint,
+    Pack,
+    Test,
+}
+
+impl Language {
+    fn step(&self, task: Task) -> Step {
+        match task {
+            Task::Lint => self.lint,
+            Task::Pack => self.pack,
+            Task::Test => self.test,
+        }
+    }
+}
+
+/// Where packages are put: a folder for each language.
+fn packages(root: &Path, language: &str) -> PathBuf {
+    root.join("target/dist/clients").join(language)
 }
 
 const LANGUAGES: &[Language] = &[
-    Language { name: "python", lint: lint_python, test: test_python },
-    Language { name: "javascript", lint: lint_javascript, test: test_javascript },
-    Language { name: "go", lint: lint_go, test: test_go },
-    Language { name: "java", lint: lint_java, test: test_java },
+    Language { name: "python", lint: lint_python, pack: pack_python, test: test_python },
+    Language { name: "javascript", lint: lint_javascript, pack: pack_javascript, test: test_javascript },
+    Language { name: "go", lint: lint_go, pack: pack_go, test: test_go },
+    Language { name: "java", lint: lint_java, pack: pack_java, test: test_java },
 ];
 
 /// Checks the language named, or all.
@@ -38,8 +74,14 @@ const LANGUAGES: &[Language] = &[
 /// # Errors
 /// When a check or test fails, or there is no such language.
 pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
-    let lint = arguments.iter().any(|argument| argument == "--lint");
-    let named: Vec<&String> = arguments.iter().filter(|argument| *argument != "--lint").collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let task = match (has("--lint"), has("--pack")) {
+        (true, true) => bail!("--lint and --pack are two things"),
+        (true, false) => Task::Lint,
+        (false, true) => Task::Pack,
+        (false, false) => Task::Test,
+    };
+    let named: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let chosen: Vec<&Language> = LANGUAGES
         .iter()
         .filter(|language| named.is_empty() || named.iter().any(|name| *name == language.name))
@@ -48,7 +90,7 @@ pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         let names: Vec<&str> = LANGUAGES.iter().map(|language| language.name).collect();
         bail!("no such client; there are {}", names.join(", "));
     }
-    if !lint {
+    if task == Task::Test {
         let binary = binary(root);
         if !binary.is_file() {
             bail!(
@@ -57,11 +99,49 @@ pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
             );
         }
     }
-    for language in chosen {
-        if lint { (language.lint)(root) } else { (language.test)(root) }
-            .with_context(|| format!("the client in clients/{}", language.name))?;
+    match chosen.as_slice() {
+        [language] => {
+            (language.step(task))(root).with_context(|| format!("the client in clients/{}", language.name))
+        }
+        several => at_once(root, several, task),
     }
-    Ok(())
+}
+
+/// Runs each language in a process of its own.
+#[expect(clippy::disallowed_methods, reason = "xtask is not the service: what it measures is no simulation")]
+fn at_once(root: &Path, languages: &[&Language], task: Task) -> anyhow::Result<()> {
+    let own = std::env::current_exe().context("where this program is")?;
+    let began = Instant::now();
+    let flag = match task {
+        Task::Lint => Some("--lint"),
+        Task::Pack => Some("--pack"),
+        Task::Test => None,
+    };
+    let one = |language: &Language| {
+        let arguments = ["clients", language.name].into_iter().chain(flag);
+        let ended = Command::new(&own).args(arguments).current_dir(root).stdin(Stdio::null()).output();
+        let seconds = began.elapsed().as_secs();
+        let good = ended.as_ref().is_ok_and(|output| output.status.success());
+        match ended {
+            Ok(output) => println!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            ),
+            Err(error) => println!("{}: {error}", language.name),
+        }
+        println!("clients/{}: {seconds} s, {}", language.name, if good { "good" } else { "FAILED" });
+        good
+    };
+    let failed: Vec<&str> = std::thread::scope(|scope| {
+        let running = languages.iter().map(|language| (language.name, scope.spawn(|| one(language))));
+        let running: Vec<_> = running.collect();
+        let failed =
+            running.into_iter().filter_map(|(name, run)| (!run.join().unwrap_or(false)).then_some(name));
+        failed.collect()
+    });
+    println!("clients: {} s", began.elapsed().as_secs());
+    if failed.is_empty() { Ok(()) } else { bail!("the clients in clients/ of {}", failed.join(", ")) }
 }
 
 fn binary(root: &Path) -> PathBuf {
@@ -81,18 +161,21 @@ fn lint_python(root: &Path) -> anyhow::Result<()> {
     run(&mut python(root, "mypy"))
 }
 
+/// The source distribution, and from it the wheel: both are known to be whole.
+fn pack_python(root: &Path) -> anyhow::Result<()> {
+    let packed = packages(root, "python");
+    empty(&packed)?;
+    run(python(root, "python").args(["-m", "build", "--no-isolation", "--outdir"]).arg(&packed))
+}
+
 fn test_python(root: &Path) -> anyhow::Result<()> {
-    let (built, installed) =
-        (root.join("target/clients/python/dist"), root.join("target/clients/python/installed"));
-    empty(&built)?;
+    pack_python(root)?;
+    let installed = root.join("target/clients/python/installed");
     empty(&installed)?;
-    // The source distribution, and from it the wheel: both are known to be whole.
-    run(python(root, "python").args(["-m", "build", "--no-isolation", "--outdir"]).arg(&built))?;
-    let wheel = one_file(&built, ".whl")?;
     run(python(root, "pip")
         .args(["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--target"])
         .arg(&installed)
-        .arg(wheel))?;
+        .arg(one_file(&packages(root, "python"), ".whl")?))?;
     run(python(root, "pytest").env("PYTHONPATH", &installed).env("TIDEGATE_BIN", binary(root)))
 }
 
@@ -107,26 +190,32 @@ fn lint_javascript(root: &Path) -> anyhow::Result<()> {
     run(npm_program(root, "tsc").args(["--project", "tsconfig.json", "--noEmit"]).current_dir(&folder))
 }
 
-fn test_javascript(root: &Path) -> anyhow::Result<()> {
-    let (source, place) = (root.join("clients/javascript"), root.join("target/clients/javascript"));
+fn npm(folder: &Path) -> Command {
+    let mut command = Command::new("npm");
+    command.current_dir(folder);
+    command
+}
+
+fn pack_javascript(root: &Path) -> anyhow::Result<()> {
+    let (packed, place) = (packages(root, "javascript"), root.join("target/clients/javascript"));
+    empty(&packed)?;
     empty(&place)?;
     // What neither the package nor the tests bring along is found here, as in a parent's node_modules.
     std::os::unix::fs::symlink(root.join(".npm/node_modules"), place.join("node_modules"))?;
-    run(Command::new("cp").arg("-r").arg(&source).arg(place.join("package")))?;
-    let npm = |folder: &str| {
-        let mut command = Command::new("npm");
-        command.current_dir(place.join(folder));
-        command
-    };
-    run(npm("package").args(["run", "--silent", "build"]))?;
-    run(npm("package").args(["pack", "--silent", "--pack-destination", ".."]))?;
-    let tarball = one_file(&place, ".tgz")?;
-    let app = place.join("app");
+    let package = place.join("package");
+    run(Command::new("cp").arg("-r").arg(root.join("clients/javascript")).arg(&package))?;
+    run(npm(&package).args(["run", "--silent", "build"]))?;
+    run(npm(&package).args(["pack", "--silent", "--pack-destination"]).arg(&packed))
+}
+
+fn test_javascript(root: &Path) -> anyhow::Result<()> {
+    pack_javascript(root)?;
+    let (source, app) = (root.join("clients/javascript"), root.join("target/clients/javascript/app"));
     empty(&app)?;
     std::fs::write(app.join("package.json"), "{\"name\": \"app\", \"private\": true}\n")?;
-    run(npm("app")
+    run(npm(&app)
         .args(["install", "--silent", "--offline", "--no-audit", "--no-fund", "--no-save"])
-        .arg(tarball))?;
+        .arg(one_file(&packages(root, "javascript"), ".tgz")?))?;
     run(Command::new("cp").arg("-r").arg(source.join("test")).arg(app.join("test")))?;
     run(npm_program(root, "openapi-typescript")
         .arg(root.join("docs/openapi.json"))
@@ -172,11 +261,28 @@ fn lint_go(root: &Path) -> anyhow::Result<()> {
     })
 }
 
+/// Each module as `go get` downloads it, in a folder that is a module proxy.
+fn pack_go(root: &Path) -> anyhow::Result<()> {
+    let packed = packages(root, "go");
+    empty(&packed)?;
+    let pack = ["run", "./internal/modules/pack"];
+    run(go::program(root, "go").args(pack).arg(&packed).current_dir(root.join("clients/go")))
+}
+
 fn test_go(root: &Path) -> anyhow::Result<()> {
+    pack_go(root)?;
     for_each_go_module(root, |folder| {
+        let mut go = go::program(root, "go");
         // What was tested before is tested again: Go does not see that the binary or the document has changed.
-        let test = ["test", "-count=1", "./..."];
-        run(go::program(root, "go").args(test).env("TIDEGATE_BIN", binary(root)).current_dir(folder))
+        go.args(["test", "-count=1", "./..."]);
+        if folder == root.join("clients/go") {
+            // What runs at the same time is in this module. The detector of races is in C.
+            go.arg("-race").env("CGO_ENABLED", "1");
+        }
+        run(go
+            .env("TIDEGATE_BIN", binary(root))
+            .env("TIDEGATE_MODULES", packages(root, "go"))
+            .current_dir(folder))
     })
 }
 
@@ -195,10 +301,22 @@ fn lint_java(root: &Path) -> anyhow::Result<()> {
     run(maven(root, "clients/java")?.arg("test-compile"))
 }
 
-/// The jars with sources and documentation, tested and installed into the local repository, and a project that takes
-/// them from there.
+/// The jars with their sources and documentation, in a folder that is a Maven repository, and in this user's.
+fn deploy(root: &Path) -> anyhow::Result<Command> {
+    let packed = packages(root, "java");
+    empty(&packed)?;
+    let mut command = maven(root, "clients/java")?;
+    command.arg("deploy").arg(format!("-DaltDeploymentRepository=packed::file://{}", packed.display()));
+    Ok(command)
+}
+
+fn pack_java(root: &Path) -> anyhow::Result<()> {
+    run(deploy(root)?.arg("-DskipTests"))
+}
+
+/// The tests, and a project that takes the packages as a user would.
 fn test_java(root: &Path) -> anyhow::Result<()> {
-    run(maven(root, "clients/java")?.arg("install").env("TIDEGATE_BIN", binary(root)))?;
+    run(deploy(root)?.env("TIDEGATE_BIN", binary(root)))?;
     run(maven(root, "clients/java/example")?.arg("test").env("TIDEGATE_BIN", binary(root)))
 }
 

@@ -113,7 +113,17 @@ mod tests {
     fn what_is_fetched_is_new_enough_for_every_module_of_the_repository() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         assert!(version(&format!("go{FETCHED}")).unwrap() >= OLDEST);
-        for file in ["clients/go", "clients/go/tidegategrpc", "clients/go/tidegateotel", "xtask/h2spec"] {
+        for file in [
+            "clients/go",
+            "clients/go/tidegategrpc",
+            "clients/go/tidegateotel",
+            "xtask/h2spec",
+            "xtask/pebble",
+            "xtask/otlpsender",
+            "xtask/charts",
+            "xtask/collector",
+            "xtask/dashboards",
+        ] {
             let text = fs::read_to_string(root.join(file).join("go.mod")).unwrap();
             let wanted = text.lines().find_map(|line| line.strip_prefix("go ")).unwrap();
             assert!(version(&format!("go{wanted}")).unwrap() <= OLDEST, "{file} wants Go {wanted}");

@@ -1,10 +1,14 @@
 //! The checks and chores that the Makefile calls: `cargo xtask <name>`.
 #![expect(clippy::print_stdout, reason = "a chore talks to the person who runs it")]
 
+mod api;
 mod bench;
+mod book;
 mod capacity;
+mod charts;
 mod chore;
 mod clients;
+mod collector;
 mod console;
 mod dist;
 mod fuzz;
@@ -30,11 +34,25 @@ const CHORES: &[(&str, &str)] = &[
     ("tidy", "checks the rules of the house that a compiler does not know"),
     ("deny", "checks licences, duplicate versions and sources of dependencies [advisories: with --all]"),
     ("faults", "lists the faults of docs/faults.md with the tests that prove them"),
-    ("dist", "builds what is shipped: the binary, and its debug information apart, in target/dist/"),
+    ("api", "makes docs/api.md of docs/openapi.json"),
+    (
+        "dist",
+        "builds what is shipped, in target/dist/ [of another binary: --binary FILE, --to FOLDER, --version V, --quick]",
+    ),
+    ("reproduce", "builds what is shipped twice, in two folders, and compares every byte: target/reproduce"),
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
     ("test", "runs all tests of the workspace, several binaries at once [--jobs N]"),
+    (
+        "book",
+        "makes the book of the pages of docs/SUMMARY.md: target/book [and reads it in Chromium: --look]",
+    ),
+    (
+        "charts",
+        "lints the Helm chart, writes its manifests anew and compares them with their schemas: deploy/helm/rendered",
+    ),
     ("clients", "checks and tests the client libraries, or the one named [without their tests: --lint]"),
+    ("collector", "tests what a collector is sent once more, with OpenTelemetry's own, which it builds"),
     ("console", "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
     ("pauses", "runs the tests of sockets and stores while single threads are stopped [crate[/test]]"),
@@ -64,11 +82,16 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "tidy" => tidy::run(&root),
         "deny" => deny(&root, rest),
         "faults" => faults(&root),
-        "dist" => dist::dist(&root),
+        "api" => api::api(&root),
+        "dist" => dist::dist(&root, rest),
+        "reproduce" => dist::reproduce(&root, rest),
         "bench" => bench::bench(&root, rest),
         "capacity" => capacity::capacity(&root, rest),
         "test" => tests_run::test(&root, rest),
+        "book" => book::book(&root, rest),
+        "charts" => charts::charts(&root),
         "clients" => clients::clients(&root, rest),
+        "collector" => collector::collector(&root),
         "console" => console::console(&root, rest),
         "fuzz" => fuzz::fuzz(&root, rest),
         "pauses" => pauses::pauses(&root, rest),

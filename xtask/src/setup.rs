@@ -5,7 +5,9 @@
 //! versions of `xtask/requirements.txt`. From npm: what makes a client of the OpenAPI document,
 //! checks the JavaScript one, and what the console is built of and tried with, into `.npm`, at the
 //! versions of `xtask/npm/package-lock.json`.
-//! From the Go module proxy: h2spec, into `.tools`, at the versions of `xtask/h2spec/go.mod`; Traefik
+//! From the Go module proxy: h2spec (and a command for its cases for clients), Pebble, and OpenTelemetry's SDK and Prometheus'
+//! library for remote write with programs that send by them, Grafana's schema of dashboards, into `.tools`, at the versions of
+//! `go.mod` in `xtask/h2spec`, `xtask/pebble`, `xtask/otlpsender`, `xtask/promsender` and `xtask/dashboards`; Traefik
 //! (`traefik.rs`); and Go itself where Debian's is too old (`go.rs`).
 //! From Maven Central: Kafka, into `.tools` (`kafka.rs`).
 //! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.
@@ -14,15 +16,23 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use crate::chore::{cargo, find, run};
 use crate::{go, kafka, traefik};
 
 /// Version of cargo-deny that the checks are written for.
 const CARGO_DENY: &str = "0.20.2";
+/// What `cargo xtask book` makes the book with.
+const MDBOOK: &str = "0.5.4";
 /// The peer's version that the benchmarks are about.
 const THROTTLECRAB: &str = "0.4.40";
+
+/// An ACME authority to test against, and the DNS that it asks.
+const PEBBLE: &[&str] = &[
+    "github.com/letsencrypt/pebble/v2/cmd/pebble",
+    "github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv",
+];
 
 /// A Debian package and the program that shows that it is there.
 const DEBIAN: &[(&str, &str)] = &[
@@ -44,13 +54,20 @@ const DEBIAN: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("dig", "bind9-dnsutils"),
     ("faketime", "faketime"),
+    ("fiu-run", "fiu-utils"),
     ("promtool", "prometheus"),
+    ("prometheus-alertmanager", "prometheus-alertmanager"),
     ("victoria-metrics", "victoria-metrics"),
     ("go", "golang-go"),
     ("zstdcat", "zstd"),
+    ("sqlite3", "sqlite3"),
     ("slowhttptest", "slowhttptest"),
     ("haproxy", "haproxy"),
     ("ip", "iproute2"),
+    ("rpmbuild", "rpm"),
+    ("fakeroot", "fakeroot"),
+    ("buildah", "buildah"),
+    ("systemd-analyze", "systemd"),
 ];
 
 /// Installs everything that `make test` needs.
@@ -61,13 +78,28 @@ pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
     let has_venv = succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"]));
     let programs = DEBIAN.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package);
     packages(programs.chain((!has_venv).then_some("python3-venv")))?;
-    python_packages(root)?;
-    npm_packages(root)?;
+    // One list waits for registries while the other computes.
+    std::thread::scope(|threads| {
+        let fetched = threads.spawn(|| {
+            python_packages(root)?;
+            npm_packages(root)?;
+            kafka::kafka(root)?;
+            cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
+        });
+        let programs = go_toolchain_and_programs(root);
+        fetched.join().map_err(|_| anyhow!("setup panicked"))?.and(programs)
+    })
+}
+
+/// Go, and what is built by it.
+fn go_toolchain_and_programs(root: &Path) -> anyhow::Result<()> {
     go::setup(root)?;
-    h2spec(root)?;
-    traefik::traefik(root)?;
-    kafka::kafka(root)?;
-    cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
+    go_programs(root, "h2spec", &["github.com/summerwind/h2spec/cmd/h2spec", "./h2spec-upstream"])?;
+    go_programs(root, "pebble", PEBBLE)?;
+    go_programs(root, "otlpsender", &["tidegate/xtask/otlpsender"])?;
+    go_programs(root, "promsender", &["tidegate/xtask/promsender"])?;
+    go_programs(root, "dashboards", &["tidegate/xtask/dashboards"])?;
+    traefik::traefik(root)
 }
 
 /// Builds the peer that `make bench` compares with; its build needs a protobuf compiler.
@@ -79,6 +111,14 @@ pub(crate) fn throttlecrab(root: &Path) -> anyhow::Result<()> {
         packages(["protobuf-compiler"])?;
     }
     cargo_tool(root, "throttlecrab-server", THROTTLECRAB, &[])
+}
+
+/// Builds what makes the book, with the search that it embeds.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn mdbook(root: &Path) -> anyhow::Result<()> {
+    cargo_tool(root, "mdbook", MDBOOK, &["--debug", "--no-default-features", "--features", "search"])
 }
 
 fn packages(missing: impl IntoIterator<Item = &'static str>) -> anyhow::Result<()> {
@@ -145,26 +185,30 @@ fn npm_packages(root: &Path) -> anyhow::Result<()> {
     for file in ["package.json", lock] {
         std::fs::copy(list.join(file), place.join(file)).with_context(|| file.to_owned())?;
     }
-    // Not `npm ci`: it refuses a lock that lacks what only other platforms need and a registry may not have.
-    run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--silent"]).current_dir(&place))?;
-    let installed = std::fs::read_to_string(place.join(lock)).with_context(|| place.display().to_string())?;
-    if installed != wanted {
-        bail!("xtask/npm/package-lock.json does not go with package.json: put `.npm/{lock}` in its place");
-    }
+    // The lock names what other platforms need, too: then npm asks no registry which packages there are.
+    run(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--silent"]).current_dir(&place))?;
     std::fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())
 }
 
-/// Builds h2spec into `.tools`, once per `go.sum`.
-fn h2spec(root: &Path) -> anyhow::Result<()> {
-    let (folder, program) = (root.join("xtask/h2spec"), root.join(".tools/bin/h2spec"));
-    let wanted = std::fs::read_to_string(folder.join("go.sum")).context("xtask/h2spec/go.sum")?;
-    let stamp = root.join(".tools/h2spec.sum");
-    if program.exists() && std::fs::read_to_string(&stamp).is_ok_and(|built| built == wanted) {
+/// Builds programs of Go into `.tools`, once per `go.sum` of the folder `name` beside this crate's sources.
+///
+/// # Errors
+/// When one does not build.
+pub(crate) fn go_programs(root: &Path, name: &str, packages: &[&str]) -> anyhow::Result<()> {
+    let (folder, programs) = (root.join("xtask").join(name), root.join(".tools/bin"));
+    let sums = folder.join("go.sum");
+    let wanted = std::fs::read_to_string(&sums).with_context(|| sums.display().to_string())?;
+    let stamp = root.join(format!(".tools/{name}.sum"));
+    let is_there = |package: &&str| programs.join(package.rsplit('/').next().unwrap_or_default()).exists();
+    if packages.iter().all(is_there) && std::fs::read_to_string(&stamp).is_ok_and(|built| built == wanted) {
         return Ok(());
     }
-    let package = "github.com/summerwind/h2spec/cmd/h2spec";
+    std::fs::create_dir_all(&programs).with_context(|| programs.display().to_string())?;
+    let mut to = programs.into_os_string();
+    // A folder, in which each program has its own name.
+    to.push("/");
     let build = ["build", "-trimpath", "-buildvcs=false", "-o"];
-    run(go::program(root, "go").args(build).arg(&program).arg(package).current_dir(&folder))?;
+    run(go::program(root, "go").args(build).arg(to).args(packages).current_dir(&folder))?;
     std::fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())
 }
 

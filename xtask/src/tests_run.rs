@@ -2,7 +2,8 @@
 //!
 //! `cargo test` runs one binary after the other, and most tests wait for servers and clocks: two at a time take
 //! half as long on two cores. Those that measure time run alone, after all others. A binary that does not end is
-//! killed with all that it started, and has failed. What a binary prints is shown when it has ended, whole if it failed.
+//! killed with all that it started, and has failed. What a binary prints is shown when it has ended, whole if it failed;
+//! of one that passed, the lines that say what could not be tested on this machine.
 //!
 //! Deliberately absent: examples in doc comments. There are none that are code, and `cargo xtask tidy` says so of new ones.
 
@@ -11,9 +12,9 @@ use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
+use parking_lot::Mutex;
 
 use crate::chore::capture;
 use crate::test_binaries::{Binary, TIMED, build, built};
@@ -24,6 +25,9 @@ const LONGEST: u32 = 20 * 60;
 /// The signal by which `timeout` ends it, and itself.
 const KILL: i32 = 9;
 
+/// How a line begins that says what could not be tested on this machine.
+const UNTESTED: &str = "NOT TESTED";
+
 /// How a binary ended, and what it printed.
 struct Ran {
     name: String,
@@ -32,12 +36,17 @@ struct Ran {
 }
 
 impl Ran {
-    /// One line if it passed, all that it printed otherwise.
+    /// One line if it passed, and what it could not test; all that it printed otherwise.
     fn told(&self) -> String {
         let Self { name, status, printed } = self;
         if status.success() {
             let result = printed.lines().rev().find_map(|line| line.strip_prefix("test result: "));
-            return format!("{name}: {}", result.unwrap_or("passed"));
+            let untested: String = printed
+                .lines()
+                .filter(|line| line.starts_with(UNTESTED))
+                .map(|line| format!("\n  {line}"))
+                .collect();
+            return format!("{name}: {}{untested}", result.unwrap_or("passed"));
         }
         let how = if status.signal() == Some(KILL) { ": it did not end in time" } else { "" };
         format!("{printed}\n{name}: FAILED, {status}{how}")
@@ -73,14 +82,14 @@ pub(crate) fn test(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
 /// Runs the binaries, `jobs` at a time; the names of those that failed.
 fn run_all(binaries: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Vec<String>> {
     let (waiting, failed) = (Mutex::new(VecDeque::from(binaries)), Mutex::new(Vec::new()));
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let next = || waiting.lock().pop_front();
     std::thread::scope(|scope| {
         let work = || {
             while let Some(binary) = next() {
                 let ran = run(&binary, logs, LONGEST)?;
                 println!("{}", ran.told());
                 if !ran.status.success() {
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).push(ran.name);
+                    failed.lock().push(ran.name);
                 }
             }
             anyhow::Ok(())
@@ -90,7 +99,7 @@ fn run_all(binaries: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Ve
             .into_iter()
             .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
-    Ok(failed.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(failed.into_inner())
 }
 
 /// Runs one for at most `longest` seconds.
@@ -132,6 +141,9 @@ mod tests {
             "{told}"
         );
         assert_eq!(run_all(vec![bad, good], 2, folder).unwrap(), ["crate/bad"]);
+        let part = "echo; echo 'NOT TESTED power: no root' >&2; echo other; echo test result: ok. 1 passed";
+        let part = run(&shell("part", part, folder), folder, LONGEST).unwrap();
+        assert_eq!(part.told(), "crate/part: ok. 1 passed\n  NOT TESTED power: no root");
     }
 
     #[test]

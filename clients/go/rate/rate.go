@@ -71,7 +71,8 @@ func (limiter *Limiter) WaitN(ctx context.Context, n int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		decision, err := limiter.ask(ctx, n)
+		// Of a call that is given up nobody would know whether it took a place: it ends by the client's deadline.
+		decision, err := limiter.ask(context.WithoutCancel(ctx), n)
 		if err != nil {
 			return err
 		}

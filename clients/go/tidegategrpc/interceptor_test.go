@@ -3,6 +3,7 @@ package tidegategrpc_test
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,24 +21,35 @@ import (
 	"github.com/tidegate/tidegate/clients/go/tidegategrpc"
 )
 
-// settling is a health service that says that its watchers have used one unit.
+// settling is a health service that says that its watchers have used one unit, and tells "endless" of it without end.
 type settling struct{ *health.Server }
 
-func (service settling) Watch(_ *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+func (service settling) Watch(request *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
 	tidegategrpc.Settle(stream.Context(), 1)
+	if request.GetService() == "endless" {
+		for stream.Context().Err() == nil {
+			_ = stream.Send(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING})
+		}
+		return stream.Context().Err()
+	}
 	return stream.Send(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING})
 }
 
 // start starts the service and a gRPC server that it limits: three units an hour for each client.
 func start(t *testing.T, change func(*tidegate.Options)) (healthpb.HealthClient, *testserver.Server) {
 	t.Helper()
-	service := testserver.StartWith(t, `
+	return startWith(t, `
 [[policy]]
 name = "calls"
 algorithm = "token_bucket"
 limit = 3
 window_seconds = 3600
-`)
+`, change)
+}
+
+func startWith(t *testing.T, config string, change func(*tidegate.Options)) (healthpb.HealthClient, *testserver.Server) {
+	t.Helper()
+	service := testserver.StartWith(t, config)
 	client, err := tidegate.New(func(options *tidegate.Options) {
 		options.URL, options.Deadline = service.URL, 10*time.Second
 		change(options)
@@ -107,6 +119,35 @@ func TestDeniesWhoHasUsedUpTheQuota(t *testing.T) {
 	}
 }
 
+func TestAsksForSeveralPolicies(t *testing.T) {
+	calls, _ := startWith(t, `
+[[policy]]
+name = "hour"
+algorithm = "token_bucket"
+limit = 2
+window_seconds = 3600
+
+[[policy]]
+name = "day"
+algorithm = "fixed_window"
+limit = 9
+window_seconds = 86400
+`, func(*tidegate.Options) {})
+	var header metadata.MD
+	for range 2 {
+		if _, err := calls.Check(as("a"), &healthpb.HealthCheckRequest{}, grpc.Header(&header)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if policy := header.Get("ratelimit-policy"); len(policy) != 1 || policy[0] != `"hour";q=2;w=3600,"day";q=9;w=86400` {
+		t.Errorf("the header says %v", header)
+	}
+	_, err := calls.Check(as("a"), &healthpb.HealthCheckRequest{}, grpc.Header(&header))
+	if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(header.Get("ratelimit")[0], `"hour";r=0;`) {
+		t.Errorf("%v; the header says %v", err, header)
+	}
+}
+
 func TestGivesBackWhatAStreamDidNotUse(t *testing.T) {
 	calls, _ := start(t, func(options *tidegate.Options) { options.DenialCache = 0 })
 	watch := func() error {
@@ -132,6 +173,41 @@ func TestGivesBackWhatAStreamDidNotUse(t *testing.T) {
 	}
 	if err := watch(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("3 units of 1: %v", err)
+	}
+}
+
+func TestACallerThatGoesAwayInTheMiddleSettlesToo(t *testing.T) {
+	calls, _ := start(t, func(options *tidegate.Options) { options.DenialCache = 0 })
+	ctx, cancel := context.WithCancel(as("a"))
+	stream, err := calls.Watch(ctx, &healthpb.HealthCheckRequest{Service: "endless"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for began := time.Now(); ; {
+		if _, err = calls.Check(as("a"), &healthpb.HealthCheckRequest{}); err == nil {
+			return
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestALeakyBucketHoldsCallsBack(t *testing.T) {
+	calls, _ := startWith(t, testserver.Leaky, func(*tidegate.Options) {})
+	began := time.Now()
+	for range 4 {
+		if _, err := calls.Check(as("a"), &healthpb.HealthCheckRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Ten a second leave the bucket: the fourth waits for three before it.
+	if took := time.Since(began); took < 300*time.Millisecond {
+		t.Errorf("four calls took %v", took)
 	}
 }
 

@@ -40,8 +40,15 @@ func application() http.Handler {
 
 func limited(client *tidegate.Client, document object) http.Handler {
 	return Middleware(client, func(options *Options) {
-		options.Attributes = func(*http.Request) tidegate.Attributes {
-			return tidegate.Attributes{"resource": document["attributes"].(object)["resource"].(string)}
+		options.Attributes = func(request *http.Request) tidegate.Attributes {
+			attributes := tidegate.Attributes{"resource": document["attributes"].(object)["resource"].(string)}
+			if resource := request.URL.Query().Get("resource"); resource != "" {
+				attributes["resource"] = resource
+			}
+			if tenant := request.URL.Query().Get("tenant"); tenant != "" {
+				attributes["client_id"] = tenant
+			}
+			return attributes
 		}
 		options.Key = func(request *http.Request) string { return request.Header.Get(document["key"].(string)) }
 		options.Skip = func(request *http.Request) bool { return request.URL.Path == document["skip"] }
@@ -103,7 +110,9 @@ func TestMiddlewareConformance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			request.Header.Set("x-client", testserver.Text(step["client"]))
+			if client, is := step["client"]; is {
+				request.Header.Set("x-client", testserver.Text(client))
+			}
 			response, err := front.Client().Do(request)
 			if err != nil {
 				t.Fatal(err)
@@ -122,6 +131,30 @@ func TestMiddlewareConformance(t *testing.T) {
 			if said := testserver.Differs(step["expect"], result, true, "response"); said != "" {
 				t.Errorf("step %d: %s; expected %v", index, said, step["expect"])
 			}
+		}
+	}
+}
+
+func TestThePathThatIsSentOfARequest(t *testing.T) {
+	found := ""
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		found = defaults().Attributes(request)["path"]
+	}))
+	defer server.Close()
+	for _, item := range testserver.Document(t)["paths"].([]any) {
+		one := item.(object)
+		request, err := http.NewRequest(http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.URL.Opaque = one["target"].(string) // As it is, not as Go would write it.
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close() // There is none.
+		if found != one["sent"] {
+			t.Errorf("%v: of %v is sent %s", one["what"], one["target"], found)
 		}
 	}
 }
@@ -171,7 +204,7 @@ func TestWaits(t *testing.T) {
 		for name, value := range one["fields"].(object) {
 			header.Set(name, value.(string))
 		}
-		wait := told(int(one["status"].(float64)), header, time.Now())
+		wait, _ := told(int(one["status"].(float64)), header, time.Now())
 		if longest, is := one["max_wait_s"].(float64); is {
 			wait = min(wait, time.Duration(longest)*time.Second)
 		}
@@ -181,7 +214,7 @@ func TestWaits(t *testing.T) {
 	}
 	soon := time.Now().Add(10 * time.Second)
 	header := http.Header{"Retry-After": {soon.UTC().Format(http.TimeFormat)}}
-	if wait := told(http.StatusTooManyRequests, header, soon.Truncate(time.Second).Add(-4*time.Second)); wait != 4*time.Second {
+	if wait, _ := told(http.StatusTooManyRequests, header, soon.Truncate(time.Second).Add(-4*time.Second)); wait != 4*time.Second {
 		t.Errorf("a date 4 s ahead waits %v", wait)
 	}
 }
@@ -230,7 +263,7 @@ func TestWaitsBeforeTheNextRequestWhereNothingIsLeft(t *testing.T) {
 	}
 	transport := NewTransport()
 	now := time.Now()
-	transport.learn(originOf(request), time.Hour, now)
+	transport.learn(originOf(request), time.Hour, false, now)
 	if _, err := transport.RoundTrip(request); err == nil {
 		t.Error("a request left an hour early")
 	}
@@ -249,26 +282,75 @@ func TestReturnsADenialForLongerThanItWaits(t *testing.T) {
 	}
 }
 
-func TestThoseThatWaitLeaveOneAfterTheOther(t *testing.T) {
+func seconds(value any) time.Duration { return time.Duration(value.(float64)) * time.Second }
+
+// departures are when requests leave that come all at once, after some responses.
+func departures(one object) []time.Duration {
+	longest := time.Minute
+	if given, is := one["max_wait_s"]; is {
+		longest = seconds(given)
+	}
+	transport, now := NewTransport(func(options *TransportOptions) { options.MaxWait = longest }), time.Now()
+	for _, item := range one["responses"].([]any) {
+		response, header := item.(object), http.Header{}
+		for name, value := range response["fields"].(object) {
+			header.Set(name, value.(string))
+		}
+		wait, spread := told(int(response["status"].(float64)), header, now)
+		transport.learn("a", min(wait, longest), spread, now)
+	}
+	var waits []time.Duration
+	for range one["at_least_s"].([]any) {
+		waits = append(waits, transport.departure("a", now))
+	}
+	return waits
+}
+
+func TestDepartures(t *testing.T) {
+	for _, item := range testserver.Document(t)["departures"].([]any) {
+		one := item.(object)
+		least, most := one["at_least_s"].([]any), one["at_most_s"].([]any)
+		firsts := map[time.Duration]bool{}
+		for range 20 {
+			waits := departures(one)
+			firsts[waits[0]] = true
+			for index, wait := range waits {
+				if wait < seconds(least[index]) || wait > seconds(most[index]) {
+					t.Errorf("%v: %v", one["what"], waits)
+				}
+			}
+		}
+		if spread := least[0] != most[0]; spread != (len(firsts) > 1) {
+			t.Errorf("%v: %v", one["what"], firsts)
+		}
+	}
+}
+
+func TestOriginsAreBounded(t *testing.T) {
 	transport := NewTransport(func(options *TransportOptions) { options.Origins = 2 })
 	now := time.Now()
-	transport.learn("a", 10*time.Second, now)
-	before := time.Duration(0)
-	for range 5 {
-		wait := transport.departure("a", now)
-		if wait < before || wait < 10*time.Second || wait > before+11*time.Second {
-			t.Errorf("a wait of %v after one of %v", wait, before)
-		}
-		before = wait
+	for _, name := range []string{"a", "b", "c"} {
+		transport.learn(name, time.Second, false, now)
 	}
-	for range 100 {
-		if wait := transport.departure("a", now); wait > time.Minute {
-			t.Fatalf("a wait of %v", wait)
-		}
-	}
-	transport.learn("b", time.Second, now)
-	transport.learn("c", time.Second, now)
 	if wait := transport.departure("a", now); wait != 0 || transport.order.Len() != 2 {
 		t.Errorf("%d origins are kept, and the oldest waits %v", transport.order.Len(), wait)
+	}
+}
+
+func TestKeepsWithinALimitOfTheRealServer(t *testing.T) {
+	server := testserver.StartWith(t, testserver.Document(t)["paced"].(object)["config"].(string))
+	client, began := &http.Client{Transport: NewTransport()}, time.Now()
+	for range 30 {
+		response, err := client.Get(server.URL + "/v1/check")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close() // There is none.
+		if response.StatusCode != http.StatusNoContent {
+			t.Errorf("status %d", response.StatusCode)
+		}
+	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("thirty requests passed in %v", took)
 	}
 }

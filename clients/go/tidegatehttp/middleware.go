@@ -149,8 +149,8 @@ func made(decision *tidegate.Decision) (policies, states string) {
 		name := fields.Quoted(part.Policy)
 		policies += name + ";q=" + strconv.FormatInt(part.Limit, 10)
 		states += name + ";r=" + strconv.FormatInt(part.Remaining, 10)
-		if !part.Allowed && decision.RetryAfterSeconds > 0 {
-			states += ";t=" + strconv.FormatInt(decision.RetryAfterSeconds, 10)
+		if !part.Allowed && part.RetryAfterMS != nil {
+			states += ";t=" + strconv.FormatInt((*part.RetryAfterMS+999)/1000, 10)
 		}
 	}
 	return policies, states

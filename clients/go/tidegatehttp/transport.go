@@ -41,12 +41,14 @@ type Transport struct {
 
 // origin is when the next request to a scheme, host and port may be sent.
 type origin struct {
-	name  string
+	name string
+	// until: nothing leaves before, since nothing was left, or a request was denied. told is how long that was to wait.
 	until time.Time
-	// wait is how long it was told to wait, by which those that wait are spread.
-	wait time.Duration
-	// last is when the last of those that wait leaves.
-	last time.Time
+	told  time.Duration
+	// gap lies between two requests while little is left.
+	gap time.Duration
+	// next is after those that wait already.
+	next time.Time
 }
 
 // NewTransport makes a transport. Each function may change the options that it is given.
@@ -74,8 +76,8 @@ func (transport *Transport) RoundTrip(request *http.Request) (*http.Response, er
 			return nil, err
 		}
 		now := time.Now()
-		wait := told(response.StatusCode, response.Header, now)
-		transport.learn(name, min(wait, transport.options.MaxWait), now)
+		wait, spread := told(response.StatusCode, response.Header, now)
+		transport.learn(name, min(wait, transport.options.MaxWait), spread, now)
 		if attempt >= transport.options.Retries || !repeatable(request, response) || wait > transport.options.MaxWait {
 			return response, nil
 		}
@@ -131,55 +133,71 @@ func (transport *Transport) departure(name string, now time.Time) time.Duration 
 	}
 	transport.order.MoveToFront(element)
 	origin := element.Value.(*origin)
-	leaves := origin.until
-	if origin.last.After(leaves) {
-		leaves = origin.last
+	leaves := later(origin.until, origin.next)
+	if leaves.After(now) {
+		spread := origin.told
+		if origin.gap > 0 {
+			spread = origin.gap
+		}
+		leaves = leaves.Add(rand.N(spread/10 + 1))
+		if latest := now.Add(transport.options.MaxWait); leaves.After(latest) {
+			leaves = latest
+		}
 	}
-	if !leaves.After(now) {
-		return 0
-	}
-	leaves = leaves.Add(rand.N(origin.wait/10 + 1))
-	if latest := now.Add(transport.options.MaxWait); leaves.After(latest) {
-		leaves = latest
-	}
-	origin.last = leaves
+	leaves = later(leaves, now)
+	origin.next = leaves.Add(origin.gap)
 	return leaves.Sub(now)
 }
 
-// learn keeps what a response said. A shorter wait does not end a longer one.
-func (transport *Transport) learn(name string, wait time.Duration, now time.Time) {
-	if wait <= 0 {
-		return
+func later(one, other time.Time) time.Time {
+	if one.After(other) {
+		return one
 	}
+	return other
+}
+
+// learn keeps what a response said; spread: the wait is for each of the next requests, not only for the first. A
+// response to an earlier request does not take a wait back.
+func (transport *Transport) learn(name string, wait time.Duration, spread bool, now time.Time) {
 	transport.mutex.Lock()
 	defer transport.mutex.Unlock()
 	element, found := transport.origins[name]
 	if !found {
+		if wait <= 0 {
+			return
+		}
 		if transport.order.Len() >= transport.options.Origins {
 			delete(transport.origins, transport.order.Remove(transport.order.Back()).(*origin).name)
 		}
 		element = transport.order.PushFront(&origin{name: name})
 		transport.origins[name] = element
 	}
-	origin := element.Value.(*origin)
-	if until := now.Add(wait); until.After(origin.until) {
-		origin.until, origin.wait = until, wait
+	origin, until := element.Value.(*origin), now.Add(wait)
+	if spread {
+		origin.gap, origin.next = wait, later(origin.next, until)
+		return
+	}
+	if origin.gap > 0 {
+		origin.gap, origin.next = 0, time.Time{}
+	}
+	if wait > 0 && until.After(origin.until) {
+		origin.until, origin.told = until, wait
 	}
 }
 
-// told is how long a response asks to wait.
-func told(status int, header http.Header, now time.Time) time.Duration {
-	limited := fromRateLimit(header)
+// told is how long a response asks to wait, and whether that is for each of the next requests.
+func told(status int, header http.Header, now time.Time) (wait time.Duration, spread bool) {
+	limited, spread := fromRateLimit(header)
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
-		return limited
+		return limited, spread
 	}
 	if wait, is := retryAfter(header.Get("Retry-After"), now); is {
-		return wait
+		return wait, false
 	}
 	if limited > 0 {
-		return limited
+		return limited, false
 	}
-	return time.Second
+	return time.Second, false
 }
 
 // forever stands for waits that no duration can hold.
@@ -202,17 +220,16 @@ func retryAfter(text string, now time.Time) (time.Duration, bool) {
 
 // fromRateLimit is the longest wait of the policies in RateLimit: t where nothing is left, and t spread over
 // what is left where that is less than a tenth of the quota.
-func fromRateLimit(header http.Header) time.Duration {
+func fromRateLimit(header http.Header) (longest time.Duration, spread bool) {
 	states, is := parsed(header, "RateLimit", "r", "t")
 	if !is {
-		return 0
+		return 0, false
 	}
 	policies, _ := parsed(header, "RateLimit-Policy", "q", "w")
 	quotas := map[string]int64{}
 	for _, policy := range policies {
 		quotas[policy.Name] = policy.Integers["q"]
 	}
-	longest := time.Duration(0)
 	for _, state := range states {
 		left, seconds := state.Integers["r"], state.Integers["t"]
 		if left > 0 && left >= (quotas[state.Name]+9)/10 {
@@ -221,9 +238,11 @@ func fromRateLimit(header http.Header) time.Duration {
 		if seconds > int64(forever/time.Second) {
 			seconds = int64(forever / time.Second)
 		}
-		longest = max(longest, time.Duration(seconds)*time.Second/time.Duration(left+1))
+		if wait := time.Duration(seconds) * time.Second / time.Duration(left+1); wait > longest {
+			longest, spread = wait, left > 0
+		}
 	}
-	return longest
+	return longest, spread
 }
 
 // parsed reads a field whose items need the one parameter and may have the other, both as integers that are not

@@ -2,12 +2,18 @@ package tidegateotel_test
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/trace"
 
 	tidegate "github.com/tidegate/tidegate/clients/go"
 	"github.com/tidegate/tidegate/clients/go/internal/testserver"
@@ -58,5 +64,45 @@ func TestTellsCallsAndDurationsWithoutClients(t *testing.T) {
 	}
 	if counts["allowed server calls"] != 1 || counts["denied server calls"] != 1 || counts["denied cache calls"] != 1 || durations != 3 {
 		t.Errorf("%v, %d durations", counts, durations)
+	}
+}
+
+func TestCallsArePartOfTheCurrentTrace(t *testing.T) {
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	server, logged := testserver.StartLogging(t, filepath.Join(testserver.Clients(), "conformance.toml"))
+	newClient := func(batch bool) *tidegate.Client {
+		client, err := tidegate.New(tidegateotel.Observe(), func(options *tidegate.Options) {
+			options.URL, options.Token, options.Deadline = server.URL, "conformance-token", 10*time.Second
+			options.Batch = batch
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		return client
+	}
+	client, together := newClient(false), newClient(true)
+	attributes := tidegate.Attributes{"client_id": "traced", "resource": "ten"}
+	calls := []func(context.Context) error{
+		func(ctx context.Context) error { _, err := client.Allow(ctx, attributes); return err },
+		func(ctx context.Context) error { _, err := client.Refund(ctx, attributes); return err },
+		// It may share its request with others, so it is in nobody's trace.
+		func(ctx context.Context) error { _, err := together.Allow(ctx, attributes); return err },
+		func(ctx context.Context) error { _, err := client.Explain(ctx, attributes); return err },
+	}
+	line := func(number int) string { return fmt.Sprintf("trace=%032x", number+1) }
+	for number, call := range calls {
+		span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{15: byte(number + 1)}, SpanID: trace.SpanID{7: 7}})
+		if err := call(trace.ContextWithSpanContext(context.Background(), span)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for began := time.Now(); !strings.Contains(logged(), line(3)) && time.Since(began) < 20*time.Second; {
+		runtime.Gosched()
+	}
+	for number := range calls {
+		if is := strings.Contains(logged(), line(number)); is != (number != 2) {
+			t.Errorf("call %d is logged with its trace: %t", number, is)
+		}
 	}
 }

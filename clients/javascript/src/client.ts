@@ -10,7 +10,7 @@
 
 import { Breaker, Denials, LocalLimiter, type Question } from "./fallback.js";
 import { checkedDeadline, type Options, type Settings, settingsOf } from "./options.js";
-import { Failed, type Reply, Transport } from "./transport.js";
+import { type Asked, Failed, type Reply, Transport } from "./transport.js";
 import type {
   Ask,
   Attributes,
@@ -83,7 +83,7 @@ export class Tidegate {
           : this.#askOne("/v1/decisions", question, deadline));
         this.#denials.keep(question, decision, started, performance.now());
       } catch (error) {
-        decision = this.#fallBack(question, failureOf(error));
+        decision = this.#fallBack(question, this.#failureOf("allow", error, started));
       }
     }
     this.#decided("allow", decision, started);
@@ -95,18 +95,30 @@ export class Tidegate {
     const started = performance.now();
     const deadline = this.#deadline(started, options);
     const questions = requests.map(({ attributes, cost = 1, peek = false }) => ({ attributes, cost, peek }));
-    const decisions: Decision[] = [];
-    for (let start = 0; start < questions.length; start += MAX_BATCH) {
-      const part = questions.slice(start, start + MAX_BATCH);
-      try {
-        decisions.push(...(await this.#askMany(part, deadline)));
-      } catch (error) {
-        const failure = failureOf(error);
-        decisions.push(...part.map((question) => this.#fallBack(question, failure)));
-      }
+    const decisions = questions.map((question) => this.#denials.find(question, started));
+    const asked = questions.filter((_, at) => decisions[at] === undefined);
+    const answers: Decision[] = [];
+    for (let start = 0; start < asked.length; start += MAX_BATCH) {
+      answers.push(...(await this.#askPart(asked.slice(start, start + MAX_BATCH), deadline, started)));
     }
-    for (const decision of decisions) this.#decided("batch", decision, started);
-    return decisions;
+    // Invariant: there is an answer to each that was asked, in their order.
+    const whole = decisions.map((found) => found ?? (answers.shift() as Decision));
+    for (const decision of whole) this.#decided("batch", decision, started);
+    return whole;
+  }
+
+  async #askPart(questions: Question[], deadline: number, started: number): Promise<Decision[]> {
+    const asked = performance.now();
+    try {
+      const answers = await this.#askMany(questions, deadline);
+      questions.forEach((question, at) => {
+        this.#denials.keep(question, answers[at] as Decision, asked, performance.now());
+      });
+      return answers;
+    } catch (error) {
+      const failure = this.#failureOf("batch", error, started);
+      return questions.map((question) => this.#fallBack(question, failure));
+    }
   }
 
   /** Gives units back. Throws only `InvalidRequest`. */
@@ -116,9 +128,12 @@ export class Tidegate {
     const body = bodyOf({ attributes, cost: options.cost ?? 1, peek: false });
     let refunded: Refunded;
     try {
-      refunded = this.#read(types.REFUNDED, await this.#send("POST", "/v1/refunds", body, deadline));
+      refunded = this.#read(
+        types.REFUNDED,
+        await this.#send({ method: "POST", path: "/v1/refunds", body }, deadline),
+      );
     } catch (error) {
-      refunded = { policies: [], failure: failureOf(error) };
+      refunded = { policies: [], failure: this.#failureOf("refund", error, started) };
     }
     this.#denials.forget(attributes, performance.now());
     this.#ended("refund", refunded.failure, started);
@@ -134,7 +149,7 @@ export class Tidegate {
     try {
       decision = await this.#askOne("/v1/permits", question, deadline);
     } catch (error) {
-      decision = this.#fallBack(question, failureOf(error));
+      decision = this.#fallBack(question, this.#failureOf("acquire", error, started));
     }
     this.#decided("acquire", decision, started);
     return new Permit(decision, {
@@ -149,12 +164,12 @@ export class Tidegate {
     const deadline = this.#deadline(started, options);
     const query = new URLSearchParams({ ...attributes, cost: String(options.cost ?? 1) });
     try {
-      const reply = await this.#send("GET", `/v1/explain?${query}`, undefined, deadline);
+      const reply = await this.#send({ method: "GET", path: `/v1/explain?${query}` }, deadline);
       const found = this.#read<Explanation>(types.EXPLANATION, reply);
       this.#ended("explain", undefined, started);
       return found;
     } catch (error) {
-      const failure = failureOf(error);
+      const failure = this.#failureOf("explain", error, started);
       this.#ended("explain", failure, started);
       throw new types.Unavailable(failure);
     }
@@ -170,11 +185,16 @@ export class Tidegate {
     };
   }
 
+  /** Gives the connections back. A call that is under way ends without the server. */
+  close(): void {
+    this.#transport.close();
+  }
+
   async #renew(permit: string): Promise<Renewed | undefined> {
     const started = performance.now();
     const path = `/v1/permits/${encodeURIComponent(permit)}/renew`;
     try {
-      const reply = await this.#send("POST", path, undefined, this.#deadline(started, {}));
+      const reply = await this.#send({ method: "POST", path }, this.#deadline(started, {}));
       const renewed = this.#read<Renewed>(types.RENEWED, reply);
       this.#ended("renew", undefined, started);
       return renewed;
@@ -188,7 +208,8 @@ export class Tidegate {
     const started = performance.now();
     const path = `/v1/permits/${encodeURIComponent(permit)}`;
     try {
-      this.#judge(await this.#send("DELETE", path, undefined, this.#deadline(started, {})), [200, 204]);
+      const reply = await this.#send({ method: "DELETE", path }, this.#deadline(started, {}));
+      this.#judge(reply, [200, 204]);
       this.#ended("release", undefined, started);
     } catch (error) {
       this.#ended("release", error instanceof Failed ? error.failure : "status", started);
@@ -200,20 +221,21 @@ export class Tidegate {
     return started + (deadlineMs === undefined ? this.#settings.deadlineMs : checkedDeadline(deadlineMs));
   }
 
-  async #askOne(path: string, question: Question, deadline: number): Promise<Decision> {
-    const reply = await this.#send("POST", path, bodyOf(question), deadline);
+  async #askOne(path: string, question: Question, deadline: number, shared = false): Promise<Decision> {
+    const reply = await this.#send({ method: "POST", path, body: bodyOf(question), shared }, deadline);
     const decision = this.#read<Decision>(types.DECISION, reply);
     decision.source = "server";
-    const policy = reply.headers.get("ratelimit-policy");
-    const limit = reply.headers.get("ratelimit");
-    if (policy !== null) decision.rateLimitPolicy = policy;
-    if (limit !== null) decision.rateLimit = limit;
+    const policy = reply.field("ratelimit-policy");
+    const limit = reply.field("ratelimit");
+    if (policy !== undefined) decision.rateLimitPolicy = policy;
+    if (limit !== undefined) decision.rateLimit = limit;
     return decision;
   }
 
-  async #askMany(questions: Question[], deadline: number): Promise<Decision[]> {
+  async #askMany(questions: Question[], deadline: number, shared = false): Promise<Decision[]> {
     const body = `[${questions.map(bodyOf).join(",")}]`;
-    const document = this.#judge(await this.#send("POST", "/v1/decisions", body, deadline));
+    const asked = { method: "POST", path: "/v1/decisions", body, shared };
+    const document = this.#judge(await this.#send(asked, deadline));
     if (!Array.isArray(document) || document.length !== questions.length) throw this.#failed("reply");
     return document.map((item) => ({ ...this.#model<Decision>(types.DECISION, item), source: "server" }));
   }
@@ -256,11 +278,11 @@ export class Tidegate {
     const [first] = batch;
     try {
       if (batch.length === 1 && first) {
-        first.answer(await this.#askOne("/v1/decisions", first.question, deadline));
+        first.answer(await this.#askOne("/v1/decisions", first.question, deadline, true));
         return;
       }
       const questions = batch.map((call) => call.question);
-      const decisions = await this.#askMany(questions, deadline);
+      const decisions = await this.#askMany(questions, deadline, true);
       batch.forEach((call, at) => {
         call.answer(decisions[at]);
       });
@@ -271,11 +293,12 @@ export class Tidegate {
     }
   }
 
-  async #send(method: string, path: string, body: string | undefined, deadline: number): Promise<Reply> {
+  async #send(asked: Asked, deadline: number): Promise<Reply> {
     if (!this.#breaker.admits(performance.now())) throw new Failed("breaker");
     try {
-      return await this.#transport.call(method, path, body, deadline);
+      return await this.#transport.call(asked, deadline);
     } catch (error) {
+      if (error instanceof Failed && !error.ofServer) throw error;
       throw this.#failed(failureOf(error));
     }
   }
@@ -343,7 +366,6 @@ export class Tidegate {
   }
 
   #ended(operation: Event["operation"], failure: Failure | undefined, started: number): void {
-    if (!this.#settings.onEvent) return;
     this.#tell(
       failure === undefined
         ? { operation, outcome: "done", durationMs: 0, source: "server", count: 1 }
@@ -352,9 +374,18 @@ export class Tidegate {
     );
   }
 
+  /** Why the server did not decide. Tells the hook of a request that is wrong in itself, and throws it on. */
+  #failureOf(operation: Event["operation"], error: unknown, started: number): Failure {
+    if (error instanceof types.InvalidRequest) {
+      this.#tell({ operation, outcome: "failed", durationMs: 0, count: 1 }, started);
+    }
+    return failureOf(error);
+  }
+
   #tell(event: Event, started: number): void {
+    if (!this.#settings.onEvent) return;
     try {
-      this.#settings.onEvent?.({ ...event, durationMs: performance.now() - started });
+      this.#settings.onEvent({ ...event, durationMs: performance.now() - started });
     } catch {
       // A hook that throws must not be the reason of an outage either.
     }
@@ -414,7 +445,8 @@ function failureOf(error: unknown): Failure {
 }
 
 function bodyOf({ attributes, cost, peek }: Question): string {
-  return JSON.stringify({ attributes, ...(cost === 1 ? {} : { cost }), ...(peek ? { peek } : {}) });
+  // What is undefined is left out.
+  return JSON.stringify({ attributes, cost: cost === 1 ? undefined : cost, peek: peek || undefined });
 }
 
 function problemOf(reply: Reply): types.Problem {

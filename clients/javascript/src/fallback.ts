@@ -17,8 +17,9 @@ export interface Question {
 }
 
 interface Kept {
+  /** When it is forgotten, which may be before its wait is over. */
   until: number;
-  ends: number;
+  since: number;
   cost: number;
   decision: Decision;
 }
@@ -51,8 +52,7 @@ export class Denials {
       return undefined;
     }
     if (question.cost < kept.cost) return undefined;
-    const retryAfterMs = Math.max(1, Math.ceil(kept.ends - now));
-    return { ...kept.decision, source: "cache", retryAfterMs, retryAfter: Math.ceil(retryAfterMs / 1000) };
+    return remembered(kept.decision, now - kept.since);
   }
 
   /** Keeps a denial if it is one that holds for a known time. */
@@ -64,10 +64,10 @@ export class Denials {
     if (decision.policies.some((part) => part.concurrent && !part.allowed && part.mode === "enforce")) return;
     // It may have been decided before the units came back.
     if (asked <= this.#forgot) return;
-    const ends = now + wait;
+    const until = now + Math.min(wait, this.longestMs);
     const key = keyOf(question.attributes);
     this.#kept.delete(key);
-    this.#kept.set(key, { until: Math.min(ends, now + this.longestMs), ends, cost: question.cost, decision });
+    this.#kept.set(key, { until, since: now, cost: question.cost, decision });
     if (this.#kept.size > this.most) {
       this.#kept.delete(oldest(this.#kept));
       this.evicted += 1;
@@ -81,10 +81,32 @@ export class Denials {
   }
 }
 
+/** A denial some time later: every time in it is so much shorter, and the field that states one is left out. */
+function remembered({ rateLimit: _, ...denial }: Decision, passedMs: number): Decision {
+  const left = (milliseconds: number) => Math.max(1, Math.ceil(milliseconds - passedMs));
+  const policies = denial.policies.map((part) => ({
+    ...part,
+    resetMs: Math.max(0, Math.ceil(part.resetMs - passedMs)),
+    ...(part.retryAfterMs === undefined ? {} : { retryAfterMs: left(part.retryAfterMs) }),
+  }));
+  const retryAfterMs = left(denial.retryAfterMs ?? 0);
+  const found: Decision = {
+    ...denial,
+    policies,
+    retryAfterMs,
+    retryAfter: Math.ceil(retryAfterMs / 1000),
+    source: "cache",
+  };
+  if (denial.resetMs !== undefined) found.resetMs = Math.max(0, Math.ceil(denial.resetMs - passedMs));
+  return found;
+}
+
 /** Whether to ask at all. Opens after some failures in a row, then lets one call through at a time. */
 export class Breaker {
   #failures = 0;
   #until = 0;
+  #open = false;
+  #probing = false;
 
   constructor(
     readonly most: number,
@@ -93,27 +115,35 @@ export class Breaker {
 
   /** Whether a call may ask. */
   admits(now: number): boolean {
-    if (this.#failures < this.most) return true;
+    if (!this.#open) return true;
     if (now < this.#until) return false;
     // This one is the probe; the next is due if it does not report.
+    this.#probing = true;
     this.#until = now + this.openMs;
     return true;
   }
 
   /** Whether the server is not asked. */
   get isOpen(): boolean {
-    return this.#failures >= this.most;
+    return this.#open;
   }
 
   /** The server gave no answer. */
   failed(now: number): void {
+    // A call that was under way when the breaker opened says nothing new.
+    if (this.#open && !this.#probing) return;
     this.#failures += 1;
-    if (this.#failures >= this.most) this.#until = now + this.openMs;
+    if (!this.#open && this.#failures < this.most) return;
+    this.#open = true;
+    this.#probing = false;
+    this.#until = now + this.openMs;
   }
 
   /** The server is there. */
   answered(): void {
     this.#failures = 0;
+    this.#open = false;
+    this.#probing = false;
   }
 }
 

@@ -8,6 +8,7 @@ import { Tidegate } from "./client.js";
 import { type Attributes, type Decision, InvalidRequest } from "./types.js";
 
 const LONGEST = 512;
+const PERCENT = 0x25;
 const PROBLEMS = "https://iana.org/assignments/http-problem-types";
 
 /** A value, or a promise of it. */
@@ -17,10 +18,10 @@ export type Awaitable<T> = T | Promise<T>;
 export interface MiddlewareOptions<R> {
   /** The client, one with its defaults if absent. */
   client?: Tidegate;
-  /** Who asks: it becomes `client_id`. */
-  key?: (request: R) => Awaitable<string>;
-  /** What is sent beside it, `path` and `method` if absent. */
-  attributes?: (request: R) => Attributes;
+  /** Who asks: it becomes `client_id`. Those of whom nothing is known are one client, whose name is empty. */
+  key?: (request: R) => Awaitable<string | null | undefined>;
+  /** What is sent beside it, `path` and `method` if absent; a `client_id` among them counts instead of the key. */
+  attributes?: (request: R) => Readonly<Record<string, string | null | undefined>>;
   /** Units that the request takes, 1 if absent. With `settle`, the most that it can take. */
   cost?: (request: R) => Awaitable<number>;
   /** Requests that are not asked for. */
@@ -107,7 +108,8 @@ export class Guard<R> {
 }
 
 /** A value as it can be sent: a long one is cut, and ends in the digest of the whole. */
-export async function bounded(value: string): Promise<string> {
+export async function bounded(value: string | null | undefined): Promise<string> {
+  if (value === undefined || value === null) return "";
   // No text of so many units is longer in UTF-8.
   if (value.length * 3 <= LONGEST) return value;
   const content = new TextEncoder().encode(value);
@@ -115,24 +117,31 @@ export async function bounded(value: string): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
   const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
   let end = LONGEST - 1 - hex.length;
-  // Not within a character: its further bytes are 10xxxxxx.
+  // Not within a character, whose further bytes are 10xxxxxx, nor within the escape of a byte.
   while (((content[end] ?? 0) & 0xc0) === 0x80) end -= 1;
+  if (content[end - 1] === PERCENT) end -= 1;
+  else if (content[end - 2] === PERCENT) end -= 2;
   return `${new TextDecoder().decode(content.subarray(0, end))}~${hex}`;
 }
 
-async function attributesOf(given: Attributes, key: string): Promise<Attributes> {
-  const made: Record<string, string> = {};
-  for (const [name, value] of Object.entries({ ...given, client_id: key })) made[name] = await bounded(value);
+async function attributesOf(
+  given: Readonly<Record<string, string | null | undefined>>,
+  key: string | null | undefined,
+): Promise<Attributes> {
+  const made: Record<string, string> = { client_id: await bounded(key) };
+  for (const [name, value] of Object.entries(given)) {
+    if (value !== undefined && value !== null) made[name] = await bounded(value);
+  }
   return made;
 }
 
-/** `RateLimit-Policy` and `RateLimit`: as the server sent them, or made of a batch's parts. */
+/** `RateLimit-Policy` and `RateLimit`: as the server sent them, or made of the parts: of a batch's, and of a cached denial's. */
 export function fields(decision: Decision): Record<string, string> {
   let { rateLimitPolicy: policy, rateLimit: limit } = decision;
   const enforced = decision.policies.filter((part) => part.mode === "enforce");
-  if (policy === undefined && limit === undefined && enforced.length > 0 && decision.source !== "fallback") {
-    policy = enforced.map((part) => `"${part.policy}";q=${part.limit}`).join(",");
-    limit = enforced
+  if (enforced.length > 0 && decision.source !== "fallback") {
+    policy ??= enforced.map((part) => `"${part.policy}";q=${part.limit}`).join(",");
+    limit ??= enforced
       .map((part) =>
         part.allowed || part.retryAfterMs === undefined
           ? `"${part.policy}";r=${part.remaining}`

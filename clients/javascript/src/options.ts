@@ -42,29 +42,38 @@ export interface Options {
   breakerOpenMs?: number;
   /** Called after each call; what it throws is ignored. */
   onEvent?: (event: Event) => void;
-  /** A `fetch` of your own: with a certificate, or a proxy. */
+  /**
+   * Fields to add to each call that shares its request with no other, such as `traceparent`: none if absent. What it
+   * throws is ignored.
+   */
+  headers?: () => Record<string, string>;
+  /** A `fetch` of your own, with a certificate or a proxy. If absent Node's own HTTP client asks, and elsewhere `fetch`. */
   fetch?: typeof fetch;
 }
 
 /** All options with their defaults. */
-export interface Settings extends Required<Omit<Options, "token" | "fallback" | "onEvent" | "fetch">> {
-  headers: Record<string, string>;
+export interface Settings
+  extends Required<Omit<Options, "token" | "fallback" | "onEvent" | "headers" | "fetch">> {
+  /** The client's own, of each request. */
+  fields: Record<string, string>;
+  headers: (() => Record<string, string>) | undefined;
   fallback: Required<Fallback> | undefined;
   onEvent: ((event: Event) => void) | undefined;
-  fetch: typeof fetch;
+  fetch: typeof fetch | undefined;
 }
 
 export function settingsOf(options: Options): Settings {
   const environment = environmentOf();
   const token = options.token ?? environment.TIDEGATE_TOKEN;
-  const headers: Record<string, string> = { "content-type": "application/json" };
+  const fields: Record<string, string> = { "content-type": "application/json" };
   if (token) {
     check(/^[\x20-\x7e]+$/.test(token), "the token has characters that no header may have");
-    headers.authorization = `Bearer ${token}`;
+    fields.authorization = `Bearer ${token}`;
   }
   const settings: Settings = {
     url: urlOf(options.url || environment.TIDEGATE_URL || "http://127.0.0.1:4000"),
-    headers,
+    fields,
+    headers: options.headers,
     deadlineMs: checkedDeadline(options.deadlineMs ?? 50),
     onFailure: options.onFailure ?? "open",
     fallback: options.fallback && fallbackOf(options.fallback),
@@ -75,8 +84,7 @@ export function settingsOf(options: Options): Settings {
     breakerFailures: options.breakerFailures ?? 5,
     breakerOpenMs: options.breakerOpenMs ?? 1_000,
     onEvent: options.onEvent,
-    // Looked up at each call, so that a test or a tracer that replaces it later is heard.
-    fetch: options.fetch ?? ((input, init) => globalThis.fetch(input, init)),
+    fetch: options.fetch,
   };
   check(["open", "closed", "local"].includes(settings.onFailure), "onFailure is open, closed or local");
   check(settings.onFailure !== "local" || !!settings.fallback, "onFailure: local needs a fallback");

@@ -1,4 +1,4 @@
-/** OpenTelemetry metrics of a client's calls: `new Tidegate({ onEvent: metrics(meter) })`. */
+/** OpenTelemetry for a client: `new Tidegate({ onEvent: metrics(meter), headers: traceContext(api) })`. */
 
 import type { Event } from "./types.js";
 
@@ -31,5 +31,20 @@ export function metrics(meter: MeterLike): (event: Event) => void {
     if (policy !== undefined) labels.policy = policy;
     calls.add(count, labels);
     duration.record(durationMs / 1000, labels);
+  };
+}
+
+/** The parts of `@opentelemetry/api` that are used here. */
+export interface ApiLike<Context> {
+  context: { active(): Context };
+  propagation: { inject(context: Context, carrier: Record<string, string>): void };
+}
+
+/** Makes a hook whose fields make a call part of the current trace, `traceparent` by default. */
+export function traceContext<Context>(api: ApiLike<Context>): () => Record<string, string> {
+  return () => {
+    const carrier: Record<string, string> = {};
+    api.propagation.inject(api.context.active(), carrier);
+    return carrier;
   };
 }

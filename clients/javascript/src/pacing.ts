@@ -106,9 +106,14 @@ export interface PacingOptions {
 }
 
 interface Origin {
+  /** Nothing leaves before: nothing was left, or a request was denied. */
   until: number;
+  /** How long that was to wait. */
+  told: number;
+  /** Between two requests, while little is left. */
   gap: number;
-  deniedUntil: number;
+  /** After those that wait already. */
+  next: number;
 }
 
 /** When the next request to each origin may leave; times are in milliseconds of `performance.now()`. */
@@ -125,26 +130,34 @@ export class Pacer {
     const known = this.#origins.get(origin);
     if (!known) return 0;
     this.#keep(origin, known);
-    const start = Math.max(now, known.until, known.deniedUntil);
-    if (known.gap > 0) known.until = start + known.gap;
-    return (start - now) * (1 + this.random() / 10);
+    let leaves = Math.max(known.until, known.next);
+    if (leaves > now) {
+      const spread = (known.gap || known.told) / 10;
+      leaves = Math.min(leaves + this.random() * spread, now + this.maxWaitMs);
+    }
+    known.next = Math.max(leaves, now) + known.gap;
+    return Math.max(0, leaves - now);
   }
 
   /** Takes note of a response. */
   after(origin: string, status: number, headers: Headers, now: number): void {
     const wait = waitAfter(status, headers, Date.now(), this.maxWaitMs / 1000);
     const until = now + wait.seconds * 1000;
-    const known = this.#origins.get(origin) ?? { until: 0, gap: 0, deniedUntil: 0 };
+    const known = this.#origins.get(origin) ?? { until: 0, told: 0, gap: 0, next: 0 };
     this.#keep(origin, known);
-    if (DENIED.includes(status)) {
-      // A response to an earlier request does not take it back.
-      known.deniedUntil = Math.max(known.deniedUntil, until);
-    } else if (wait.spread) {
-      known.gap = wait.seconds * 1000;
-      known.until = Math.max(known.until, until);
-    } else {
+    if (wait.spread && !DENIED.includes(status)) {
+      known.gap = until - now;
+      known.next = Math.max(known.next, until);
+      return;
+    }
+    if (known.gap > 0) {
       known.gap = 0;
+      known.next = 0;
+    }
+    // A response to an earlier request does not take a wait back.
+    if (until > Math.max(known.until, now)) {
       known.until = until;
+      known.told = until - now;
     }
   }
 

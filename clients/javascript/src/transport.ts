@@ -1,115 +1,209 @@
 /**
- * One request by `fetch`, within a deadline for all of it: waiting for a place, connecting, the body.
+ * A call's place among the connections, and one deadline for all of it: waiting for a place, connecting, the reply.
  *
- * Redirects are not followed, since they would carry the token away, and a body has a bound.
+ * `by-node.ts` sends it where the platform is Node, else `by-fetch.ts`. Neither follows redirects, which would carry
+ * the token away, and neither sends anything twice.
  */
 
+import { byFetch } from "./by-fetch.js";
+import { byNode } from "./by-node.js";
 import type { Settings } from "./options.js";
 import type { Failure } from "./types.js";
 
-const MAX_BODY = 4 * 1024 * 1024;
+/** Longest body that is read. */
+export const MAX_BODY = 4 * 1024 * 1024;
+/** Timers count whole milliseconds, and fire up to one late: a call's is set so much sooner. */
+const SOONER_MS = 1;
+/** Fields that say where a message begins and ends, which is no hook's business. */
+const OF_THE_CONNECTION = ["connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"];
+/** A field's value as RFC 9110 has it. `Headers` takes control characters too. */
+const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+/** Runs a task in a later turn of the event loop. Browsers have no setImmediate. */
+const later: (task: () => void) => void =
+  (globalThis as { setImmediate?: (task: () => void) => void }).setImmediate ?? ((task) => setTimeout(task));
 
 /** The server gave no answer. Never leaves the client, but for `Unavailable`. */
 export class Failed extends Error {
-  constructor(readonly failure: Failure) {
+  constructor(
+    readonly failure: Failure,
+    /** False where every connection was in use, which says nothing about the server. */
+    readonly ofServer = true,
+  ) {
     super(failure);
   }
+}
+
+/** What is asked. */
+export interface Asked {
+  method: string;
+  path: string;
+  body?: string;
+  /** Whether several callers share it: then it is in nobody's trace. */
+  shared?: boolean;
+}
+
+/** What is sent. */
+export interface Sent {
+  method: string;
+  path: string;
+  headers: Record<string, string>;
+  body: string | undefined;
 }
 
 /** A whole response. */
 export interface Reply {
   status: number;
-  headers: Headers;
+  /** The value of a header field, by its name in lower case. */
+  field: (name: string) => string | undefined;
   body: string;
+}
+
+/** What sends requests. */
+export interface Sender {
+  /** Sends one, and says once what came of it, when it is over. What it returns ends the request early. */
+  send: (request: Sent, over: (outcome: Reply | Failure) => void) => () => void;
+  /** Gives the connections back that are kept. */
+  close: () => void;
+}
+
+/** A call, until its request is over. */
+interface Call {
+  request: Sent;
+  deadline: number;
+  answer: (reply: Reply) => void;
+  fail: (failed: Failed) => void;
+  timer?: ReturnType<typeof setTimeout>;
+  /** Whether its deadline has passed, and its caller has been told so. */
+  late: boolean;
+  /** Whether it has a connection. */
+  entered: boolean;
+  /** Sends its request. */
+  go: () => void;
+  /** Ends its request. */
+  end?: () => void;
 }
 
 export class Transport {
   #used = 0;
   /** Calls that found every connection in use until their deadline. */
   full = 0;
-  readonly #waiting = new Set<() => void>();
+  readonly #waiting = new Set<Call>();
+  readonly #sender: Sender;
+  /**
+   * Whether the last call ended at its deadline. Then others do so in the same turn of the event loop, and to end a
+   * request or to begin one takes longer than to answer: both are left for the next turn.
+   */
+  #late = false;
 
-  constructor(readonly settings: Settings) {}
+  constructor(readonly settings: Settings) {
+    const { fetch, url, maxConnections } = settings;
+    const own = fetch ? undefined : byNode(url, maxConnections);
+    // Looked up at each call, so that a test or a tracer that replaces it later is heard.
+    this.#sender = own ?? byFetch(url, fetch ?? ((input, init) => globalThis.fetch(input, init)));
+  }
 
   /** Sends a request and reads its reply; `deadline` is a time of `performance.now()`. */
-  async call(method: string, path: string, body: string | undefined, deadline: number): Promise<Reply> {
-    const abort = new AbortController();
+  call({ method, path, body, shared }: Asked, deadline: number): Promise<Reply> {
     const left = deadline - performance.now();
-    if (left <= 0) throw new Failed("timeout");
-    const timer = setTimeout(() => abort.abort(), left);
-    let entered = false;
-    let phase: Failure = "connection";
-    try {
-      if (this.#used >= this.settings.maxConnections) await this.#place(abort.signal);
-      // Those that waited all that time end at once, without the cost of a request.
-      if (performance.now() >= deadline) throw new Failed("timeout");
-      this.#used += 1;
-      entered = true;
-      const init: RequestInit = {
-        method,
-        headers: this.settings.headers,
-        redirect: "manual",
-        signal: abort.signal,
+    if (left <= 0) return Promise.reject(new Failed("timeout"));
+    // Made in the turn of its caller, whose trace it is.
+    const headers = shared ? this.settings.fields : this.#headers();
+    return new Promise((answer, fail) => {
+      const request = { method, path, headers, body };
+      const go = () => {
+        try {
+          call.end = this.#sender.send(request, (outcome) => this.#over(call, outcome));
+        } catch {
+          this.#over(call, "connection");
+        }
       };
-      if (body !== undefined) init.body = body;
-      const response = await this.settings.fetch(this.settings.url + path, init);
-      phase = "reply";
-      return { status: response.status, headers: response.headers, body: await text(response) };
+      const call: Call = { request, deadline, answer, fail, late: false, entered: false, go };
+      call.timer = setTimeout(() => this.#giveUp(call), Math.max(left - SOONER_MS, left / 2));
+      if (this.#late) setTimeout(() => this.#enter(call));
+      else this.#enter(call);
+    });
+  }
+
+  /** Gives the connections back. */
+  close(): void {
+    this.#sender.close();
+  }
+
+  /** Sends a call, or lets it wait for a place. */
+  #enter(call: Call): void {
+    if (call.late) return;
+    if (this.#used >= this.settings.maxConnections) {
+      // By a promise, which keeps the caller's context.
+      const { go } = call;
+      void new Promise<void>((enter) => {
+        call.go = enter;
+      }).then(go);
+      this.#waiting.add(call);
+      return;
+    }
+    this.#take(call);
+  }
+
+  /** Takes a place. Those that waited all that time for one end at once, without the cost of a request. */
+  #take(call: Call): void {
+    if (performance.now() >= call.deadline) {
+      this.#giveUp(call);
+      return;
+    }
+    this.#used += 1;
+    call.entered = true;
+    call.go();
+  }
+
+  /** Answers a call at its deadline, and then ends it. */
+  #giveUp(call: Call): void {
+    clearTimeout(call.timer);
+    call.late = true;
+    this.#late = true;
+    call.fail(new Failed("timeout", call.entered));
+    if (call.entered) {
+      setTimeout(() => call.end?.());
+    } else {
+      this.full += 1;
+      this.#waiting.delete(call);
+    }
+  }
+
+  /** The request of a call is over. */
+  #over(call: Call, outcome: Reply | Failure): void {
+    // Only in a later turn is the connection to be had again: who asked before would be given another one.
+    later(() => this.#leave());
+    if (call.late) return;
+    clearTimeout(call.timer);
+    if (typeof outcome === "string") {
+      call.fail(new Failed(performance.now() >= call.deadline ? "timeout" : outcome));
+    } else {
+      this.#late = false;
+      call.answer(outcome);
+    }
+  }
+
+  #leave(): void {
+    this.#used -= 1;
+    for (const call of this.#waiting) {
+      if (this.#used >= this.settings.maxConnections) return;
+      this.#waiting.delete(call);
+      this.#take(call);
+    }
+  }
+
+  /** The client's own fields and those of the hook, whose mistakes are not the caller's. */
+  #headers(): Record<string, string> {
+    const { fields, headers } = this.settings;
+    if (!headers) return fields;
+    try {
+      const all = new Headers(headers());
+      for (const name of OF_THE_CONNECTION) all.delete(name);
+      for (const [name, value] of Object.entries(fields)) all.set(name, value);
+      const found = Object.fromEntries(all);
+      return Object.values(found).every((value) => VALUE.test(value)) ? found : fields;
     } catch {
-      // What is left of a reply is not read.
-      const late = abort.signal.aborted || performance.now() >= deadline;
-      abort.abort();
-      throw new Failed(late ? "timeout" : phase);
-    } finally {
-      clearTimeout(timer);
-      if (entered) {
-        this.#used -= 1;
-        this.#next();
-      }
+      return fields;
     }
-  }
-
-  async #place(signal: AbortSignal): Promise<void> {
-    while (this.#used >= this.settings.maxConnections) {
-      await new Promise<void>((resolve, reject) => {
-        const enter = () => {
-          signal.removeEventListener("abort", leave);
-          resolve();
-        };
-        const leave = () => {
-          this.#waiting.delete(enter);
-          this.full += 1;
-          reject(new Failed("timeout"));
-        };
-        this.#waiting.add(enter);
-        signal.addEventListener("abort", leave, { once: true });
-      });
-    }
-  }
-
-  #next(): void {
-    const [enter] = this.#waiting;
-    if (enter) {
-      this.#waiting.delete(enter);
-      enter();
-    }
-  }
-}
-
-async function text(response: Response): Promise<string> {
-  const length = response.headers.get("content-length");
-  if (length !== null && Number(length) <= MAX_BODY) return response.text();
-  if (length !== null || !response.body) {
-    if (length === null) return "";
-    throw new Failed("reply");
-  }
-  const reader = response.body.getReader();
-  const decoder = new TextDecoder();
-  let whole = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return whole + decoder.decode();
-    whole += decoder.decode(value, { stream: true });
-    if (whole.length > MAX_BODY) throw new Failed("reply");
   }
 }

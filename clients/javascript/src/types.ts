@@ -100,6 +100,8 @@ export interface Explanation {
   revision: number;
   policies: PolicyExplanation[];
   noMatch?: boolean;
+  /** How many policies that do not apply are left out. */
+  notListed?: number;
   degraded?: string;
 }
 
@@ -214,6 +216,7 @@ export const EXPLANATION: Model = [
   one("revision", "number", true),
   many("policies", POLICY_EXPLANATION, true),
   one("no_match", "boolean"),
+  one("not_listed", "number"),
   one("degraded", "string"),
 ];
 const FIELD_ERROR: Model = [

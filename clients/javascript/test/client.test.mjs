@@ -1,5 +1,6 @@
 // What conformance.json cannot say: fault 75 by the clock, disposal, hooks, module systems, other runtimes.
 import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -10,15 +11,19 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
+import { defaultTextMapSetter, ROOT_CONTEXT, trace as spans } from "@opentelemetry/api";
+import { W3CTraceContextPropagator } from "@opentelemetry/core";
 import {
   AggregationTemporality,
   InMemoryMetricExporter,
   MeterProvider,
   PeriodicExportingMetricReader,
 } from "@opentelemetry/sdk-metrics";
+import * as esbuild from "esbuild";
 import { Tidegate, VERSION } from "tidegate";
-import { LocalLimiter } from "tidegate/fallback";
-import { metrics } from "tidegate/otel";
+import { Breaker, Denials, LocalLimiter } from "tidegate/fallback";
+import { fields } from "tidegate/middleware";
+import { metrics, traceContext } from "tidegate/otel";
 import { items, Pacer, pacedFetch, waitAfter } from "tidegate/pacing";
 import { DECISION, NotAsDocumented, read } from "tidegate/types";
 import { protect } from "tidegate/web";
@@ -38,7 +43,6 @@ const WHO = { client_id: "u", resource: "ten" };
 const DEADLINE_MS = 50;
 // How much later than a timer of the same length the 99th percentile may be.
 const LATE_MS = 5;
-const ROUNDS = 20;
 
 /** Milliseconds of each call. */
 async function times(count, call) {
@@ -54,45 +58,53 @@ async function times(count, call) {
 const p99 = (took) => [...took].sort((a, b) => a - b)[Math.floor(took.length * 0.99)];
 
 /**
- * Beside the calls others only wait for a timer of the deadline's length: they say how late this machine is by itself.
- * One that pauses threads makes some rounds of the calls later; one good round is the proof.
+ * In each round others only wait for a timer of the deadline's length: they say how late this machine is by itself. A
+ * round in which the calls are later than that is late. The machine may make some so; the proof is that good rounds
+ * prevail.
  */
 async function inTime(calls) {
+  let ahead = 0;
   const said = [];
-  for (let round = 0; round < ROUNDS; round += 1) {
+  while (ahead < 3 && ahead > -7) {
     const [took, slept] = await Promise.all([calls(), times(20, () => sleep(DEADLINE_MS))]);
     // None is as late as the server's silence, which has no end.
     assert(Math.max(...took) < 10_000, took.join(" "));
     said.push(`p99 ${p99(took).toFixed(1)} ms; of timers of the same length ${p99(slept).toFixed(1)} ms`);
-    if (p99(took) <= p99(slept) + LATE_MS) return;
+    ahead += p99(took) <= p99(slept) + LATE_MS ? 1 : -1;
   }
-  assert.fail(said.join("\n"));
+  assert(ahead > 0, said.join("\n"));
 }
 
 /** The calls of several at once, each measured. */
 const atOnce = async (callers, each, call) =>
   (await Promise.all(Array.from({ length: callers }, () => times(each, call)))).flat();
 
-for (const fault of ["drip", "slow", "full", "endless", "endless_header"]) {
+/** A client for each that may send: Node's own, and `fetch`. */
+const bySender = (options) =>
+  [undefined, globalThis.fetch].map((fetch) => new Tidegate({ ...options, fetch }));
+/** Calls of both at the same time, each measured. */
+const ofBoth = async (clients, count) =>
+  (await Promise.all(clients.map((client) => times(count, () => client.allow(WHO))))).flat();
+
+for (const fault of ["drip", "slow", "full", "garbage", "error_500", "endless", "endless_header"]) {
   test(`fault_75_a server that is ${fault} costs no more than the deadline`, () =>
     withFault(fault, async (url) => {
-      const client = new Tidegate({ url, deadlineMs: DEADLINE_MS, breakerFailures: 1_000_000 });
-      assert.equal((await client.allow(WHO)).degraded, "open");
-      await inTime(() => times(20, () => client.allow(WHO)));
+      const clients = bySender({ url, deadlineMs: DEADLINE_MS, breakerFailures: 1_000_000 });
+      for (const client of clients) assert.equal((await client.allow(WHO)).degraded, "open");
+      await inTime(() => ofBoth(clients, 20));
     }));
 }
 
 test("fault_75_a frozen server costs no more than the deadline", () =>
   withServer(async (own) => {
-    const client = new Tidegate({
-      url: own.url,
-      token: TOKEN,
-      breakerFailures: 1_000_000,
-      maxConnections: 4,
-    });
-    await until(async () => (await client.allow(WHO, { peek: true })).source === "server");
+    const options = { url: own.url, token: TOKEN, breakerFailures: 1_000_000, maxConnections: 4 };
+    const clients = bySender(options);
+    for (const client of clients) {
+      await until(async () => (await client.allow(WHO, { peek: true })).source === "server");
+    }
     await own.freeze();
-    await inTime(() => times(40, () => client.allow(WHO)));
+    await inTime(() => ofBoth(clients, 40));
+    const [client] = clients;
     // More calls than connections: those that wait for one have the same deadline.
     await inTime(() => atOnce(8, 5, () => client.allow(WHO)));
     const holding = Array.from({ length: 4 }, () => client.allow(WHO, { deadlineMs: 1_000 }));
@@ -103,26 +115,23 @@ test("fault_75_a frozen server costs no more than the deadline", () =>
     await until(async () => (await client.allow(WHO, { peek: true })).source === "server");
   }));
 
-test("batching sends fewer requests", () =>
-  withServer(async ({ url }) => {
-    const client = new Tidegate({ url, token: TOKEN, deadlineMs: 10_000, batch: true });
-    const found = await Promise.all(Array.from({ length: 200 }, () => client.allow(WHO, { peek: true })));
-    assert(found.every(({ source }) => source === "server"));
-    const page = await (await fetch(`${url}/metrics`)).text();
-    const counts = page.split("\n").filter((line) => /http_requests_total.*"\/v1\/decisions"/.test(line));
-    const sent = counts.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
-    assert(sent >= 1 && sent <= 3, `${sent} requests`);
-  }));
-
-test("more than a thousand requests are asked in parts", () =>
-  withServer(async ({ url }) => {
-    const client = new Tidegate({ url, token: TOKEN, deadlineMs: 10_000 });
-    const requests = Array.from({ length: 2_500 }, (_, n) => ({
-      attributes: { client_id: `${n}`, resource: "ten" },
-    }));
-    const found = await client.batch(requests);
-    assert.equal(found.length, 2_500);
-    assert(found.every(({ remaining, source }) => remaining === 9 && source === "server"));
+test("calls that are late together do not wait for one another's requests", () =>
+  withServer(async (own) => {
+    const client = new Tidegate({ url: own.url, token: TOKEN, breakerFailures: 1_000_000 });
+    await own.freeze();
+    const apart = [];
+    for (let round = 0; round < 20; round += 1) {
+      const answered = [];
+      const caller = async () => {
+        await client.allow(WHO);
+        answered.push(performance.now());
+        await client.allow(WHO);
+      };
+      await Promise.all(Array.from({ length: 16 }, caller));
+      apart.push(answered.at(-1) - answered[0]);
+    }
+    // The best round, since the machine may stop any. To end a request and begin the next takes a third of a millisecond.
+    assert(Math.min(...apart) < 2, apart.join(" "));
   }));
 
 test("a field of another type is no decision", () => {
@@ -147,6 +156,47 @@ test("stats say when a bound was reached", () =>
     const wanted = { connectionsFull: 0, denialsEvicted: 0, fallbackEvicted: 2, breakerOpen: true };
     assert.deepEqual(client.stats(), wanted);
   }));
+
+test("a cached denial states what is left of its wait", () => {
+  const denials = new Denials(10, 60_000);
+  const question = { attributes: { client_id: "a" }, cost: 1, peek: false };
+  const part = { policy: "three", mode: "enforce", allowed: false, limit: 3, remaining: 0 };
+  const times = { retryAfterMs: 1_200_000, resetMs: 3_600_000 };
+  const described = { rateLimit: '"three";r=0;t=1200', rateLimitPolicy: '"three";q=3;w=3600' };
+  const denied = {
+    allowed: false,
+    source: "server",
+    policies: [{ ...part, ...times }],
+    ...times,
+    ...described,
+  };
+  denials.keep(question, denied, 1, 2);
+  const found = denials.find(question, 30_502);
+  assert.equal(found.retryAfterMs, 1_169_500);
+  assert.equal(found.retryAfter, 1_170);
+  assert.equal(found.resetMs, 3_569_500);
+  assert.equal(found.policies[0].retryAfterMs, 1_169_500);
+  assert.deepEqual(fields(found), {
+    "ratelimit-policy": '"three";q=3;w=3600',
+    ratelimit: '"three";r=0;t=1170',
+  });
+  assert.equal(denials.find(question, 60_002), undefined);
+});
+
+test("a call that was under way when the breaker opened does not prolong that", () => {
+  const breaker = new Breaker(2, 1_000);
+  breaker.failed(0);
+  breaker.failed(1);
+  breaker.failed(900);
+  assert(!breaker.admits(1_000));
+  assert(breaker.admits(1_001));
+  assert(!breaker.admits(1_002));
+  breaker.failed(1_003);
+  assert(!breaker.admits(2_002));
+  assert(breaker.admits(2_003));
+  breaker.answered();
+  assert(breaker.admits(2_004) && !breaker.isOpen);
+});
 
 test("the local limiter gives nothing for negative costs", () => {
   const limiter = new LocalLimiter({
@@ -229,6 +279,56 @@ test("OpenTelemetry counts calls", () =>
     await reader.shutdown();
   }));
 
+test("calls are part of the current trace", () =>
+  withServer(
+    async ({ url, log }) => {
+      const storage = new AsyncLocalStorage();
+      const trace = (number) => `${number}`.padStart(32, "0");
+      const api = {
+        context: { active: () => storage.getStore() ?? ROOT_CONTEXT },
+        propagation: {
+          inject: (context, carrier) =>
+            new W3CTraceContextPropagator().inject(context, carrier, defaultTextMapSetter),
+        },
+      };
+      const within = (number, call) => {
+        const span = { traceId: trace(number), spanId: "0000000000000007", traceFlags: 1 };
+        return storage.run(spans.setSpanContext(ROOT_CONTEXT, span), call);
+      };
+      const options = { url, token: TOKEN, deadlineMs: 10_000, headers: traceContext(api) };
+      const client = new Tidegate(options);
+      await within(1, () => client.allow(WHO));
+      await within(2, () => client.refund(WHO));
+      // It may share its request with others, so it is in nobody's trace.
+      await within(3, () => new Tidegate({ ...options, batch: true }).allow(WHO));
+      await within(4, () => client.explain(WHO));
+      const logged = (number) => readFileSync(log, "utf8").includes(`trace=${trace(number)}`);
+      await until(() => logged(4));
+      assert.deepEqual([1, 2, 3, 4].map(logged), [true, true, false, true]);
+    },
+    undefined,
+    ["--log-level", "debug"],
+  ));
+
+test("fields that make no sense are left out", () =>
+  withServer(async ({ url }) => {
+    const odd = [
+      () => assert.fail(),
+      () => undefined,
+      () => ({ x: "a\r\nb: c" }),
+      () => ({ "x y": "a" }),
+      () => ({ x: "\u0001" }),
+      () => ({ Authorization: "Bearer none", "Content-Type": "text/plain" }),
+      () => ({ Host: "x", Connection: "close", "Content-Length": "1", "Transfer-Encoding": "chunked" }),
+    ];
+    for (const headers of odd) {
+      for (const fetch of [undefined, globalThis.fetch]) {
+        const client = new Tidegate({ url, token: TOKEN, deadlineMs: 10_000, headers, fetch });
+        assert.equal((await client.allow(WHO, { peek: true })).source, "server", `${headers}`);
+      }
+    }
+  }));
+
 test("require finds the same package", () => {
   const require = createRequire(import.meta.url);
   assert.equal(typeof require("tidegate").Tidegate, "function");
@@ -236,6 +336,12 @@ test("require finds the same package", () => {
   for (const name of ["express", "fastify", "hono", "next", "otel", "pacing", "express-rate-limit", "web"]) {
     assert(Object.keys(require(`tidegate/${name}`)).length > 0, name);
   }
+});
+
+test("the package brings the licence", () => {
+  const entry = createRequire(import.meta.url).resolve("tidegate");
+  const text = readFileSync(join(CLIENTS, "../LICENSE"), "utf8");
+  assert.equal(readFileSync(join(entry, "../../../LICENSE"), "utf8"), text);
 });
 
 test("the version is the binary's", () => {
@@ -263,6 +369,13 @@ test("Deno asks too", () =>
     });
     assert.equal(stdout, "true\nserver 9\n");
   }));
+
+test("a bundle for browsers needs nothing of Node", async () => {
+  const entry = { contents: 'export { Tidegate } from "tidegate";', resolveDir: import.meta.dirname };
+  const options = { bundle: true, format: "esm", platform: "browser", write: false, metafile: true };
+  const { metafile, warnings } = await esbuild.build({ stdin: entry, outfile: "bundle.js", ...options });
+  assert.deepEqual([warnings, metafile.outputs["bundle.js"].imports], [[], []]);
+});
 
 test("a page in a browser asks too", async () => {
   const package_ = join(createRequire(import.meta.url).resolve("tidegate"), "../../esm");
@@ -293,13 +406,14 @@ test("a page in a browser asks too", async () => {
         await fetch("/said", { method: "POST", body: JSON.stringify(found) });
       </script>`;
       const options = ["--headless", "--no-sandbox", "--disable-gpu", `--user-data-dir=${profile}`, origin];
-      const browser = spawn("chromium", options, { stdio: "ignore" });
+      const browser = spawn("chromium", options, { stdio: "ignore", detached: true });
       const exit = once(browser, "exit");
       try {
         const { source, remaining } = JSON.parse(await answer);
         assert.deepEqual([source, remaining], ["server", 9]);
       } finally {
-        browser.kill("SIGKILL");
+        // With its children, which would go on writing into the profile.
+        process.kill(-browser.pid, "SIGKILL");
         await exit;
         site.close();
         site.closeAllConnections();
@@ -389,19 +503,41 @@ describe("pacing", () => {
       assert(performance.now() - began >= 900);
     }));
 
-  test("waiting requests are spread, origins are bounded, and a denial is not taken back", () => {
-    const pacer = new Pacer(60_000, () => 0);
-    const low = new Headers({ "ratelimit-policy": '"a";q=100;w=60', ratelimit: '"a";r=9;t=100' });
-    pacer.after("one", 200, low, 0);
-    assert.deepEqual(
-      [1, 2, 3].map(() => pacer.before("one", 0)),
-      [10_000, 20_000, 30_000],
-    );
-    pacer.after("two", 429, new Headers({ "retry-after": "30" }), 0);
-    pacer.after("two", 200, new Headers({ ratelimit: '"a";r=50;t=1' }), 0);
-    assert.equal(pacer.before("two", 0), 30_000);
+  for (const one of CONFORMANCE.departures) {
+    test(one.what, () => {
+      const { responses, at_least_s: least, at_most_s: most } = one;
+      const firsts = new Set();
+      for (let time = 0; time < 20; time += 1) {
+        const pacer = new Pacer((one.max_wait_s ?? 60) * 1_000);
+        for (const { status, fields } of responses) pacer.after("one", status, new Headers(fields), 1_000);
+        const waits = least.map(() => pacer.before("one", 1_000) / 1_000);
+        firsts.add(waits[0]);
+        waits.forEach((wait, at) => {
+          assert(wait >= least[at] - 1e-6 && wait <= most[at] + 1e-6, waits.join(" "));
+        });
+      }
+      assert.equal(firsts.size > 1, least[0] !== most[0]);
+    });
+  }
+
+  test("origins are bounded", () => {
+    const pacer = new Pacer(60_000);
+    pacer.after("one", 429, new Headers({ "retry-after": "30" }), 0);
     for (let other = 0; other < 1_000; other += 1) pacer.after(`other ${other}`, 200, new Headers(), 0);
     assert.equal(pacer.before("one", 0), 0);
+  });
+
+  test("it keeps within a limit of the real server", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
+    const config = join(folder, "tidegate.toml");
+    writeFileSync(config, CONFORMANCE.paced.config);
+    await withServer(async ({ url }) => {
+      const paced = pacedFetch();
+      const began = performance.now();
+      for (let asked = 0; asked < 30; asked += 1) assert.equal((await paced(`${url}/v1/check`)).status, 204);
+      assert(performance.now() - began >= 1_000);
+    }, config);
+    rmSync(folder, { recursive: true });
   });
 
   test("differs finds a difference", () => {

@@ -1,8 +1,11 @@
 // The cases of conformance.json, against the real server.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { InvalidRequest, Permit, Tidegate, Unavailable } from "tidegate";
 import {
+  CLIENTS,
   CONFORMANCE,
   camel,
   differs,
@@ -15,9 +18,8 @@ import {
   withServer,
 } from "./support.mjs";
 
-const shared = new Server();
-before(() => shared.start());
-after(() => shared.close());
+/** What sends the requests: where nothing is said Node's own client, and `fetch` as in browsers. */
+const SENDERS = { "Node's own client": undefined, fetch };
 
 function optionsOf(given, url) {
   const options = camel({ ...CONFORMANCE.options, ...given });
@@ -30,9 +32,10 @@ function optionsOf(given, url) {
 class Asker {
   #client;
   #permits = {};
+  events = [];
 
   constructor(options) {
-    this.#client = new Tidegate(options);
+    this.#client = new Tidegate({ ...options, onEvent: (event) => this.events.push(event) });
   }
 
   async call(step) {
@@ -54,11 +57,11 @@ class Asker {
       Object.entries({ cost, peek, deadlineMs: deadline_ms }).filter(([, value]) => value !== undefined),
     );
     if (step.permit) return this.#permits[step.permit][step.call]();
-    return this.#client[step.call](text(step.requests ?? step.attributes), options);
+    return this.#client[step.call](step.requests?.map(text) ?? text(step.attributes), options);
   }
 }
 
-function withPlace(server, use) {
+function withPlace(server, shared, use) {
   if (server === "shared") return use(shared.url);
   if (server === "own") return withServer((own) => use(own.url, own));
   if (server === "nothing") return withNothing(use);
@@ -68,7 +71,10 @@ function withPlace(server, use) {
 async function take(asker, own, step) {
   if (step.do) return own[step.do]();
   if (Array.isArray(step.concurrently)) {
-    const results = await Promise.all(step.concurrently.map((call) => asker.call(call)));
+    const calls = step.concurrently.map((call) => asker.call(call));
+    await Promise.race(calls);
+    if (step.then) await own[step.then]();
+    const results = await Promise.all(calls);
     return step.concurrently.forEach((call, at) => {
       assert.equal(differs(call.expect, results[at]), "");
     });
@@ -90,16 +96,27 @@ async function take(asker, own, step) {
   }
 }
 
-describe("conformance.json", () => {
-  for (const { name, server, options, steps } of CONFORMANCE.cases) {
-    test(name, () =>
-      withPlace(server, async (url, own) => {
-        const asker = new Asker(optionsOf(options, url));
-        for (const step of steps) await take(asker, own, step);
-      }),
-    );
-  }
-});
+for (const [sender, fetch] of Object.entries(SENDERS)) {
+  describe(`conformance.json, by ${sender}`, () => {
+    // A server for each: the cases count on fresh counters.
+    const shared = new Server();
+    before(() => shared.start());
+    after(() => shared.close());
+    for (const { name, server, options, steps } of CONFORMANCE.cases) {
+      test(name, () =>
+        withPlace(server, shared, async (url, own) => {
+          const asker = new Asker({ ...optionsOf(options, url), fetch });
+          for (const step of steps) {
+            asker.events = [];
+            await take(asker, own, step);
+            if (step.events)
+              assert.equal(differs(step.events, snake(asker.events)), "", JSON.stringify(step));
+          }
+        }),
+      );
+    }
+  });
+}
 
 describe("options that make no sense", () => {
   for (const wrong of CONFORMANCE.invalid_options) {
@@ -107,4 +124,31 @@ describe("options that make no sense", () => {
       assert.throws(() => new Tidegate(optionsOf(wrong)), RangeError);
     });
   }
+});
+
+/** Collects the schemas that a part of the document refers to, directly or through others. */
+function refer(part, schemas, found) {
+  if (part === null || typeof part !== "object") return;
+  const name = typeof part.$ref === "string" ? part.$ref.split("/").at(-1) : undefined;
+  if (name && !found.has(name)) {
+    found.add(name);
+    refer(schemas[name], schemas, found);
+  }
+  for (const inner of Object.values(part)) refer(inner, schemas, found);
+}
+
+test("the operations are those of the OpenAPI document", () => {
+  const { paths, components } = JSON.parse(readFileSync(join(CLIENTS, "../docs/openapi.json"), "utf8"));
+  const found = new Set();
+  for (const [name, own] of Object.entries(CONFORMANCE.api)) {
+    const [method, path] = name.split(" ");
+    const operation = paths[path][method];
+    const stated = (operation.parameters ?? []).map((parameter) => parameter.name);
+    assert.deepEqual(stated.sort(), [...own.parameters, ...(own.not_offered ?? [])].sort(), name);
+    refer(operation, components.schemas, found);
+  }
+  const withFields = [...found].filter((name) => components.schemas[name].properties);
+  // types.ts compares each of these with the client's own type.
+  const compared = readFileSync(join(import.meta.dirname, "types.ts"), "utf8").matchAll(/Api<"(\w+)">/g);
+  assert.deepEqual(withFields.sort(), [...new Set(Array.from(compared, ([, name]) => name))].sort());
 });

@@ -2,10 +2,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { request as httpRequest } from "node:http";
+import { createServer, request as httpRequest } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { serve as serveHono } from "@hono/node-server";
 import express from "express";
 import { rateLimit } from "express-rate-limit";
@@ -19,6 +20,8 @@ import * as forFastify from "tidegate/fastify";
 import * as forHono from "tidegate/hono";
 import { bounded, denial, fields } from "tidegate/middleware";
 import * as forNext from "tidegate/next";
+import { NODE_DEFAULTS } from "tidegate/node";
+import { guardOf } from "tidegate/web";
 import {
   CONFORMANCE,
   camel,
@@ -38,13 +41,18 @@ function optionsFor(url, header, urlOf) {
   return {
     client: new Tidegate({ url, token: TOKEN, deadlineMs: 2_000 }),
     key: (request) => header(request, "x-client"),
-    attributes: () => CASES.attributes,
+    attributes: (request) => {
+      const query = new URL(urlOf(request), "http://x").searchParams;
+      const resource = query.get("resource") ?? CASES.attributes.resource;
+      return { resource, client_id: query.get("tenant") };
+    },
     cost: (request) => Number(new URL(urlOf(request), "http://x").searchParams.get("cost") ?? 1),
     skip: (request) => new URL(urlOf(request), "http://x").pathname === "/health",
   };
 }
 
-const webHeader = (request, name) => request.headers.get(name) ?? "";
+const webHeader = (request, name) => request.headers.get(name);
+const nodeHeader = (request, name) => request.headers[name];
 
 function piecesAsWeb(settle) {
   let sent = 0;
@@ -61,14 +69,29 @@ function piecesAsWeb(settle) {
   });
 }
 
+/** Pieces until nobody reads them any more. */
+function endlessAsWeb(settle) {
+  settle(1);
+  return new ReadableStream({
+    async pull(controller) {
+      await sleep(1);
+      controller.enqueue(new TextEncoder().encode("piece\n"));
+    },
+  });
+}
+
 async function onExpress(url) {
   const app = express();
-  app.use(forExpress.tidegate(optionsFor(url, forExpress.header, (request) => request.url)));
+  app.use(forExpress.tidegate(optionsFor(url, nodeHeader, (request) => request.url)));
   app.get(["/", "/health"], (_, response) => response.send("ok"));
   app.get("/stream", (request, response) => {
     for (let piece = 0; piece < PIECES; piece += 1) response.write("piece\n");
     forExpress.settlementOf(request).settle(1);
     response.end();
+  });
+  app.get("/endless", (request, response) => {
+    forExpress.settlementOf(request).settle(1);
+    response.write("piece\n");
   });
   const server = app.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -79,13 +102,17 @@ async function onFastify(url) {
   const app = fastify();
   await app.register(
     forFastify.tidegate,
-    optionsFor(url, forFastify.header, (request) => request.raw.url),
+    optionsFor(url, nodeHeader, (request) => request.raw.url),
   );
   app.get("/", async () => "ok");
   app.get("/health", async () => "ok");
   app.get("/stream", async (request, reply) => {
     const { settle } = { settle: (used) => forFastify.settlementOf(request).settle(used) };
     return reply.send(new Response(piecesAsWeb(settle)));
+  });
+  app.get("/endless", async (request, reply) => {
+    const settlement = forFastify.settlementOf(request);
+    return reply.send(new Response(endlessAsWeb((used) => settlement.settle(used))));
   });
   await app.listen({ port: 0, host: "127.0.0.1" });
   return { port: app.server.address().port, close: () => app.close() };
@@ -97,6 +124,7 @@ async function onHono(url) {
   app.get("/", (c) => c.text("ok"));
   app.get("/health", (c) => c.text("ok"));
   app.get("/stream", (c) => c.body(piecesAsWeb((used) => forHono.settlementOf(c.req.raw).settle(used))));
+  app.get("/endless", (c) => c.body(endlessAsWeb((used) => forHono.settlementOf(c.req.raw).settle(used))));
   return listening((done) => serveHono({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" }, done));
 }
 
@@ -140,28 +168,51 @@ describe("frameworks", () => {
       assert.equal((await ask("/health")).headers.get("ratelimit"), null);
     }));
 
-  test("a client that goes away before the end settles too", () =>
-    withServer(async (own) => {
-      const options = optionsFor(own.url, forExpress.header, (request) => request.url);
-      const app = express();
-      app.use(forExpress.tidegate(options));
-      app.get("/", (request, response) => {
-        forExpress.settlementOf(request).settle(1);
-        response.write("piece\n");
-      });
-      const server = app.listen(0, "127.0.0.1");
+  for (const [name, start] of Object.entries(frameworks)) {
+    test(`a client that goes away in the middle settles too: ${name}`, () =>
+      withServer(async (own) => {
+        const { port, close } = await start(own.url);
+        const gone = httpRequest({
+          port,
+          host: "127.0.0.1",
+          path: "/endless?cost=3",
+          agent: false,
+          headers: { "x-client": "gone" },
+        });
+        gone.on("error", () => {});
+        gone.end();
+        const [response] = await once(gone, "response");
+        await once(response, "data");
+        gone.destroy();
+        // Of the three units that it reserved one was used.
+        const client = new Tidegate({ url: own.url, token: TOKEN, deadlineMs: 10_000 });
+        const who = { client_id: "gone", resource: "three" };
+        await until(async () => (await client.allow(who, { cost: 0 })).remaining === 2);
+        await close();
+      }));
+  }
+});
+
+describe("the path that is sent of a request", () => {
+  for (const { what, target, sent } of CONFORMANCE.paths) {
+    test(what, async () => {
+      const found = [];
+      const server = createServer((request, response) => {
+        found.push(NODE_DEFAULTS.attributes(request).path);
+        response.end();
+      }).listen(0, "127.0.0.1");
       await once(server, "listening");
-      const headers = { "x-client": "gone" };
-      const { port } = server.address();
-      const request = httpRequest({ port, host: "127.0.0.1", path: "/?cost=3", agent: false, headers });
-      request.on("error", () => {});
-      request.end();
-      await once(request, "response");
-      request.destroy();
-      const who = { client_id: "gone", resource: "three" };
-      await until(async () => (await options.client.allow(who, { cost: 0 })).remaining === 2);
+      await get(server.address().port, target);
       server.close();
-    }));
+      const allow = async ({ path }) => {
+        found.push(path);
+        return { allowed: true, policies: [] };
+      };
+      const guard = guardOf({ key: () => "", client: { allow } });
+      await guard.ask(new Request(`http://x${target}`));
+      assert.deepEqual(found, [sent, sent]);
+    });
+  }
 });
 
 describe("responses", () => {

@@ -21,8 +21,11 @@ const FILES = {
     const query = (request) => new URL(request.url).searchParams;
     export const options = {
       client: new Tidegate({ deadlineMs: 2_000 }),
-      key: (request) => request.headers.get("x-client") ?? "",
-      attributes: () => (${JSON.stringify(CASES.attributes)}),
+      key: (request) => request.headers.get("x-client"),
+      attributes: (request) => ({
+        resource: query(request).get("resource") ?? "${CASES.attributes.resource}",
+        client_id: query(request).get("tenant"),
+      }),
       cost: (request) => Number(query(request).get("cost") ?? 1),
       skip: (request) => new URL(request.url).pathname === "/health",
     };`,

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { request } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -52,6 +52,8 @@ export class Server {
   #scratch = mkdtempSync(join(tmpdir(), "tidegate-"));
   #process;
   port = 0;
+  /** What it says of each request, if it was started with `--log-level debug`. */
+  log = join(this.#scratch, "log");
 
   constructor(config = join(CLIENTS, "conformance.toml"), extra = []) {
     this.#config = config ? ["--config", config] : [];
@@ -64,6 +66,7 @@ export class Server {
 
   async start() {
     const free = "127.0.0.1:0";
+    const log = openSync(this.log, "a");
     this.#process = spawn(
       BINARY,
       [
@@ -80,8 +83,9 @@ export class Server {
         ],
         ...this.#arguments,
       ],
-      { stdio: ["ignore", "pipe", "ignore"] },
+      { stdio: ["ignore", "pipe", log] },
     );
+    closeSync(log);
     this.port = Number(await said(this.#process, /decision API +https?:\/\/127\.0\.0\.1:(\d+)/));
     return this;
   }
@@ -117,13 +121,13 @@ export async function withServer(use, config, extra) {
   }
 }
 
-/** The URL of a server that misbehaves, for a block. */
+/** The URL of a server that misbehaves, and what heals it, for a block. */
 export async function withFault(fault, use) {
   const child = spawn("python3", [join(CLIENTS, "faulty.py"), fault], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   try {
-    return await use(`http://${await said(child, /listening (\S+)/)}`);
+    return await use(`http://${await said(child, /listening (\S+)/)}`, { heal: () => child.kill("SIGUSR1") });
   } finally {
     await end(child);
   }
@@ -146,7 +150,7 @@ export async function get(port, path, client) {
     host: "127.0.0.1",
     path,
     agent: false,
-    headers: { "x-client": client },
+    headers: client === undefined ? {} : { "x-client": client },
   });
   asked.end();
   const [response] = await once(asked, "response");

@@ -41,15 +41,22 @@ holds<Same<SimpleFields<Api<"DecisionReply">>, SimpleFields<Omit<own.Decision, C
 holds<SameShape<Api<"PartReply">, own.Part>>();
 holds<Same<SimpleFields<Api<"PartReply">>, SimpleFields<own.Part>>>();
 holds<SameShape<Api<"RefundReply">, Omit<own.Refunded, "failure">>>();
+holds<Same<SimpleFields<Api<"RefundReply">>, SimpleFields<Omit<own.Refunded, "failure">>>>();
 holds<SameShape<Api<"Renewed">, own.Renewed>>();
+holds<Same<SimpleFields<Api<"Renewed">>, SimpleFields<own.Renewed>>>();
 holds<SameShape<Api<"Explanation">, own.Explanation>>();
+holds<Same<SimpleFields<Api<"Explanation">>, SimpleFields<own.Explanation>>>();
 holds<SameShape<Api<"PolicyExplanation">, own.PolicyExplanation>>();
+holds<Same<SimpleFields<Api<"PolicyExplanation">>, SimpleFields<own.PolicyExplanation>>>();
 holds<SameShape<Api<"LeaseExplanation">, own.Lease>>();
+holds<Same<SimpleFields<Api<"LeaseExplanation">>, SimpleFields<own.Lease>>>();
 holds<SameShape<Api<"Problem">, own.Problem>>();
 holds<Same<SimpleFields<Api<"Problem">>, SimpleFields<own.Problem>>>();
 holds<SameShape<Api<"FieldError">, own.FieldError>>();
+holds<Same<SimpleFields<Api<"FieldError">>, SimpleFields<own.FieldError>>>();
 // What a request may have; the document gives `cost` and `peek` defaults, which makes them optional to send.
 holds<Same<keyof Api<"DecisionBody">, keyof own.Ask>>();
+holds<Same<SimpleFields<Api<"DecisionBody">>, SimpleFields<own.Ask>>>();
 // The check itself: another field, or one that may be absent, is not the same shape.
 holds<Same<SameShape<{ a: string }, { a: string; b?: number }>, false>>();
 holds<Same<SameShape<{ a: string }, { a?: string }>, false>>();

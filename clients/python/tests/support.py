@@ -40,8 +40,12 @@ def until(condition: Callable[[], T]) -> T:
 class Server:
     """`tidegate serve` on free ports, which can be frozen, killed and started again."""
 
-    def __init__(self, config: pathlib.Path = CLIENTS / "conformance.toml") -> None:
+    def __init__(
+        self, config: pathlib.Path = CLIENTS / "conformance.toml", log: pathlib.Path | None = None
+    ) -> None:
         self._config = config
+        # Each request is a line there.
+        self._log = log
         self._scratch = tempfile.TemporaryDirectory()
         self.port = 0
         self.start()
@@ -52,16 +56,19 @@ class Server:
 
     def start(self) -> None:
         free = "127.0.0.1:0"
+        log = self._log.open("a") if self._log else None
         self._process = subprocess.Popen(
             [
                 *(BINARY, "serve", "--config", str(self._config), "--data-dir", f"{self._scratch.name}/data"),
                 *("--http-listen", f"127.0.0.1:{self.port}", "--grpc-listen", free, "--resp-listen", free),
-                *("--intake-listen", "off"),
+                *("--intake-listen", "off", "--log-level", "debug" if log else "error"),
             ],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=log or subprocess.DEVNULL,
             text=True,
         )
+        if log:
+            log.close()
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if found := re.search(r"decision API +https?://127\.0\.0\.1:(\d+)", line):
@@ -94,23 +101,35 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(config: pathlib.Path = CLIENTS / "conformance.toml") -> Iterator[Server]:
+def server(
+    config: pathlib.Path = CLIENTS / "conformance.toml", log: pathlib.Path | None = None
+) -> Iterator[Server]:
     """A server for a block."""
-    started = Server(config)
+    started = Server(config, log)
     try:
         yield started
     finally:
         started.close()
 
 
+class Faulty:
+    """A server that misbehaves, until it is healed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self.url = "http://" + process.stdout.readline().split()[1]
+
+    def heal(self) -> None:
+        self._process.send_signal(signal.SIGUSR1)
+
+
 @contextlib.contextmanager
-def faulty(fault: str) -> Iterator[str]:
-    """The URL of a server that misbehaves."""
+def faulty(fault: str) -> Iterator[Faulty]:
     command = [sys.executable, str(CLIENTS / "faulty.py"), fault]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         try:
-            yield "http://" + process.stdout.readline().split()[1]
+            yield Faulty(process)
         finally:
             process.kill()
 

@@ -11,8 +11,18 @@ from typing import Any, Protocol
 
 import pytest
 
-from support import CONFORMANCE, Server, differs, faulty, nothing, server, text, until
-from tidegate import AsyncClient, AsyncPermit, Client, Fallback, InvalidRequest, Permit, Request, Unavailable
+from support import CONFORMANCE, Faulty, Server, differs, faulty, nothing, server, text, until
+from tidegate import (
+    AsyncClient,
+    AsyncPermit,
+    Client,
+    Event,
+    Fallback,
+    InvalidRequest,
+    Permit,
+    Request,
+    Unavailable,
+)
 
 CASES = CONFORMANCE["cases"]
 DONE: dict[str, Any] = {}
@@ -22,7 +32,7 @@ class Asker(Protocol):
     """A client of either kind: makes a call of conformance.json and says what came of it."""
 
     def call(self, step: dict[str, Any]) -> Any: ...
-    def at_once(self, steps: list[dict[str, Any]]) -> list[Any]: ...
+    def at_once(self, steps: list[dict[str, Any]], then: Callable[[], object]) -> list[Any]: ...
     def close(self) -> None: ...
 
 
@@ -43,7 +53,7 @@ def arguments(step: dict[str, Any]) -> dict[str, Any]:
         found["attributes"] = text(step["attributes"])
     if "requests" in step:
         found["requests"] = [
-            Request(item["attributes"], item.get("cost", 1), item.get("peek", False))
+            Request(text(item["attributes"]), item.get("cost", 1), item.get("peek", False))
             for item in step["requests"]
         ]
     return found
@@ -71,15 +81,21 @@ class SyncAsker:
             self._permits[step["as"]] = result
         return plain(result)
 
-    def at_once(self, steps: list[dict[str, Any]]) -> list[Any]:
+    def at_once(self, steps: list[dict[str, Any]], then: Callable[[], object]) -> list[Any]:
         results: list[Any] = [None] * len(steps)
+        ended = threading.Event()
 
         def run(number: int) -> None:
-            results[number] = self.call(steps[number])
+            try:
+                results[number] = self.call(steps[number])
+            finally:
+                ended.set()
 
         threads = [threading.Thread(target=run, args=(number,)) for number in range(len(steps))]
         for thread in threads:
             thread.start()
+        ended.wait()
+        then()
         for thread in threads:
             thread.join()
         return results
@@ -107,9 +123,12 @@ class AsyncAsker:
     def call(self, step: dict[str, Any]) -> Any:
         return self._runner.run(self._call(step))
 
-    def at_once(self, steps: list[dict[str, Any]]) -> list[Any]:
+    def at_once(self, steps: list[dict[str, Any]], then: Callable[[], object]) -> list[Any]:
         async def together() -> list[Any]:
-            return await asyncio.gather(*map(self._call, steps))
+            calls = [asyncio.create_task(self._call(step)) for step in steps]
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            then()
+            return await asyncio.gather(*calls)
 
         return self._runner.run(together())
 
@@ -126,7 +145,7 @@ def shared() -> Iterator[Callable[[str], str]]:
 
 
 @contextlib.contextmanager
-def place(case: dict[str, Any], shared_url: str) -> Iterator[tuple[str, Server | None]]:
+def place(case: dict[str, Any], shared_url: str) -> Iterator[tuple[str, Server | Faulty | None]]:
     where = case["server"]
     if where == "shared":
         yield shared_url, None
@@ -137,8 +156,8 @@ def place(case: dict[str, Any], shared_url: str) -> Iterator[tuple[str, Server |
         with nothing() as url:
             yield url, None
     else:
-        with faulty(where["fault"]) as url:
-            yield url, None
+        with faulty(where["fault"]) as faulty_one:
+            yield faulty_one.url, faulty_one
 
 
 def options(case: dict[str, Any]) -> dict[str, Any]:
@@ -148,16 +167,24 @@ def options(case: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-def take(asker: Asker, own: Server | None, step: dict[str, Any]) -> None:
+def take(asker: Asker, own: Server | Faulty | None, step: dict[str, Any], events: list[Event]) -> None:
+    events.clear()
+    take_step(asker, own, step)
+    if "events" in step:
+        assert not differs(step["events"], [dataclasses.asdict(event) for event in events])
+
+
+def take_step(asker: Asker, own: Server | Faulty | None, step: dict[str, Any]) -> None:
     if "do" in step:
         assert own is not None
         getattr(own, step["do"])()
     elif isinstance(step.get("concurrently"), list):
-        results = asker.at_once(step["concurrently"])
+        then = getattr(own, step["then"]) if "then" in step else lambda: None
+        results = asker.at_once(step["concurrently"], then)
         for part, result in zip(step["concurrently"], results, strict=True):
             assert not differs(part["expect"], result)
     elif "concurrently" in step:
-        results = asker.at_once([step] * step["concurrently"])
+        results = asker.at_once([step] * step["concurrently"], lambda: None)
         found = {
             "allowed": sum(item["allowed"] for item in results),
             "denied": sum(not item["allowed"] for item in results),
@@ -178,11 +205,12 @@ def take(asker: Asker, own: Server | None, step: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_case(case: dict[str, Any], kind: str, shared: Callable[[str], str]) -> None:
     with place(case, shared(kind)) as (url, own):
-        made = options(case) | {"url": url}
+        events: list[Event] = []
+        made = options(case) | {"url": url, "on_event": events.append}
         asker: Asker = SyncAsker(made) if kind == "sync" else AsyncAsker(made)
         try:
             for step in case["steps"]:
-                take(asker, own, step)
+                take(asker, own, step, events)
         finally:
             asker.close()
 

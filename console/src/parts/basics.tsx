@@ -1,13 +1,16 @@
 // Small parts of every view.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useState } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 import { RequestError, type Sent, session } from "../api";
 import { ago } from "../format";
-import { useValue } from "../observable";
+import { Observable, useValue } from "../observable";
 
 export function Panel(props: {
   title: string;
+  /** Where it is, of one that can be chosen. */
+  address?: string;
+  isChosen?: boolean;
   actions?: ComponentChildren;
   wide?: boolean;
   /** As wide as two where there are three beside one another. */
@@ -15,9 +18,12 @@ export function Panel(props: {
   children: ComponentChildren;
 }) {
   return (
-    <section class={`panel ${props.wide ? "wide" : props.two ? "two" : ""}`}>
+    <section
+      class={`panel ${props.wide ? "wide" : props.two ? "two" : ""}`}
+      {...chosen(props.isChosen === true)}
+    >
       <header>
-        <h2>{props.title}</h2>
+        <h2>{props.address === undefined ? props.title : <a href={props.address}>{props.title}</a>}</h2>
         {props.actions}
       </header>
       {props.children}
@@ -26,7 +32,12 @@ export function Panel(props: {
 }
 
 /** One number that is read from afar. `tone` says in a word what the colour says, too. */
-export function Stat(props: { label: string; value: string; note?: string; tone?: "good" | "bad" }) {
+export function Stat(props: {
+  label: string;
+  value: string;
+  note?: ComponentChildren;
+  tone?: "good" | "bad";
+}) {
   return (
     <div class={`stat ${props.tone ?? ""}`}>
       <dt>{props.label}</dt>
@@ -70,21 +81,29 @@ export function Problem(props: { error: unknown; what: string; retry?: () => voi
   );
 }
 
+/** What all times are relative to, so that what is older never looks newer. */
+const now = new Observable(Date.now());
+setInterval(() => {
+  if (!document.hidden) now.set(Date.now());
+}, 5_000);
+
 /** The time in the reader's zone, with UTC where the pointer rests. */
 export function When(props: { ms: number; short?: boolean }) {
   const date = new Date(props.ms);
-  const [now, setNow] = useState(Date.now());
-  useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), 10_000);
-    return () => clearInterval(timer);
-  }, []);
+  const since = Math.max(useValue(now) - props.ms, 0);
   const iso = date.toISOString();
   const local = date.toLocaleString("sv", { dateStyle: "short", timeStyle: "medium" });
   return (
     <time dateTime={iso} title={`${iso.replace("T", " ").replace(/\.\d+Z/, "")} UTC`}>
-      {props.short ? ago(Math.max(now - props.ms, 0)) : local}
+      {props.short ? ago(since) : local}
     </time>
   );
+}
+
+/** The same of a time that somebody else has written: as it is where it is none. */
+export function WhenWritten(props: { text: string }) {
+  const ms = Date.parse(props.text);
+  return Number.isNaN(ms) ? <span>{props.text}</span> : <When ms={ms} />;
 }
 
 /** How much of a limit is used: the bar says what the numbers beside it say. */
@@ -124,7 +143,7 @@ function quoted(text: string): string {
 export function curl(
   method: string,
   path: string,
-  sent: Pick<Sent, "body" | "ifMatch"> = {},
+  sent: Pick<Sent, "body" | "ifMatch"> & { file?: string | undefined } = {},
   withToken = false,
 ): string {
   const words = ["curl"];
@@ -132,16 +151,28 @@ export function curl(
   words.push(quoted(new URL(path, location.origin).href));
   if (withToken) words.push("-H", '"authorization: Bearer $TOKEN"');
   if (sent.ifMatch !== undefined) words.push("-H", quoted(`if-match: ${sent.ifMatch}`));
+  if (sent.file !== undefined)
+    words.push("-H", quoted("content-type: application/json"), "-d", quoted(`@${sent.file}`));
   if (sent.body !== undefined)
     words.push("-H", quoted("content-type: application/json"), "-d", quoted(JSON.stringify(sent.body)));
   return words.join(" ");
 }
 
 /** Shows that command. */
-export function Curl(props: { method: string; path: string; body?: unknown; ifMatch?: string | undefined }) {
+export function Curl(props: {
+  method: string;
+  path: string;
+  body?: unknown;
+  /** The file that is the body, where it is too long to be shown. */
+  file?: string;
+  ifMatch?: string | undefined;
+  /** With a token, whoever is signed in. */
+  withToken?: boolean;
+}) {
   const who = useValue(session);
   const [copied, setCopied] = useState(false);
-  const text = curl(props.method, props.path, props, who.state === "in" && who.name !== "local");
+  const needsToken = props.withToken ?? (who.state === "in" && who.name !== "local");
+  const text = curl(props.method, props.path, props, needsToken);
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     setCopied(true);
@@ -169,6 +200,15 @@ export function Scroll(props: { label: string; children: ComponentChildren }) {
       {props.children}
     </div>
   );
+}
+
+function intoSight(element: Element | null): void {
+  element?.scrollIntoView({ block: "nearest" });
+}
+
+/** What marks the entry that the address names, and brings it into sight. */
+export function chosen(isChosen: boolean) {
+  return isChosen ? { "aria-current": "true" as const, ref: intoSight } : {};
 }
 
 /** A labelled field with the checker's message beside it. */

@@ -12,6 +12,8 @@ export interface Line {
   fill?: boolean;
   stepped?: boolean;
   dash?: number[];
+  /** Each value as a point, so that one between two gaps is seen. */
+  points?: boolean;
 }
 
 interface ChartProps {
@@ -22,19 +24,39 @@ interface ChartProps {
   lines: Line[];
   values: (number | null)[][];
   format: (value: number) => string;
+  /** Values that are counts are marked at whole numbers alone, and so is `at` with `isTime` false. */
+  counts?: boolean;
+  isWhole?: boolean;
   isTime?: boolean;
+  /** What is drawn of the time, in seconds since the epoch: the last five minutes if absent, as far as there is any. */
+  span?: [number, number];
   /** Of `at`, with `isTime` false. */
   unit?: string;
   height?: number;
 }
 
-/** How much of the past is drawn, in seconds. */
+/** How much of the past is drawn at most, and at least, in seconds. */
 const SPAN = 300;
+const LEAST_SPAN = 60;
+
+/** Distances of marks where only whole numbers are. */
+const WHOLE = Array.from({ length: 10 }, (_, n) => [1, 2, 5].map((digit) => digit * 10 ** n)).flat();
 
 const CLOCK = new Intl.DateTimeFormat("sv", { hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat("sv", {
+  month: "2-digit",
+  day: "2-digit",
+  hour: "2-digit",
+  minute: "2-digit",
+});
 
-function clock(seconds: number): string {
-  return CLOCK.format(1000 * seconds);
+const SECONDS = new Intl.DateTimeFormat("sv", { timeStyle: "medium" });
+
+/** Marks as times of day: with seconds where minutes do not tell them apart, with the day where there is more than one. */
+function clock(ticks: number[], [first, last]: [number, number]): string[] {
+  const [one = 0, other = Infinity] = ticks;
+  const format = last - first > 86_400 ? DAY : other - one < 60 ? SECONDS : CLOCK;
+  return ticks.map((tick) => format.format(1000 * tick));
 }
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -102,7 +124,7 @@ function options(element: HTMLElement, newest: { current: ChartProps }): uPlot.O
     probe.style.color = `var(${name})`;
     return getComputedStyle(probe).color;
   };
-  const { lines, isTime = true, unit = " s", height = 160 } = newest.current;
+  const { lines, isTime = true, isWhole, counts, unit = " s", height = 160 } = newest.current;
   const axis: uPlot.Axis = {
     stroke: color("--dim"),
     grid: { stroke: color("--rule"), width: 1 },
@@ -115,14 +137,34 @@ function options(element: HTMLElement, newest: { current: ChartProps }): uPlot.O
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { show: false } },
     scales: {
-      x: isTime ? { range: (_, __, last) => [last - SPAN, last] } : { time: false },
-      y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] },
+      x: isTime
+        ? {
+            range: (_, first, last) =>
+              newest.current.span ?? [Math.max(last - SPAN, Math.min(first, last - LEAST_SPAN)), last],
+          }
+        : { time: false },
+      y: { range: (_, least, most) => [Math.min(least ?? 0, 0) * 1.1, most > 0 ? most * 1.1 : 1] },
     },
     axes: [
       isTime
-        ? { ...axis, size: 24, space: 70, values: (_, ticks) => ticks.map(clock) }
-        : { ...axis, size: 24, values: (_, ticks) => ticks.map((tick) => `${tick}${unit}`) },
-      { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => newest.current.format(tick)) },
+        ? {
+            ...axis,
+            size: 24,
+            space: 90,
+            values: (plot, ticks) => clock(ticks, [plot.scales.x?.min ?? 0, plot.scales.x?.max ?? 0]),
+          }
+        : {
+            ...axis,
+            ...(isWhole ? { incrs: WHOLE } : {}),
+            size: 24,
+            values: (_, ticks) => ticks.map((tick) => `${tick}${unit}`),
+          },
+      {
+        ...axis,
+        ...(counts ? { incrs: WHOLE } : {}),
+        size: 62,
+        values: (_, ticks) => ticks.map((tick) => newest.current.format(tick)),
+      },
     ],
     series: [
       {},
@@ -131,7 +173,7 @@ function options(element: HTMLElement, newest: { current: ChartProps }): uPlot.O
           label: line.label,
           stroke: color(line.color),
           width: 1.5,
-          points: { show: false },
+          points: { show: line.points === true, size: 4 },
         };
         if (line.fill) series.fill = color(`${line.color}-soft`);
         if (line.dash) series.dash = line.dash;

@@ -23,11 +23,17 @@ function Value(props: { value: unknown }) {
   );
 }
 
-export function Difference(props: { before: unknown; after: unknown; heads?: [string, string] }) {
+export function Difference(props: {
+  before: unknown;
+  after: unknown;
+  heads?: [string, string];
+  /** What is said where nothing differs. */
+  none?: string;
+}) {
   const names = differing(props.before, props.after);
   const [a, b] = [fields(props.before), fields(props.after)];
   const [before, after] = props.heads ?? ["Before", "After"];
-  if (names.length === 0) return <p class="empty">Nothing differs.</p>;
+  if (names.length === 0) return <p class="empty">{props.none ?? "Nothing differs."}</p>;
   return (
     <table class="difference">
       <thead>

@@ -23,13 +23,12 @@ export function ExplainForm(props: {
   const [texts, setTexts] = useState<Record<string, string>>(() =>
     Object.fromEntries(props.questions.map(({ name }) => [name, props.query.get(name) ?? ""])),
   );
-  const asked = new URLSearchParams(
-    props.questions.flatMap(({ name }) => {
-      const value = props.query.get(name) ?? "";
-      return value === "" ? [] : [[name, value]];
-    }),
-  ).toString();
-  const address = asked === "" ? undefined : `${props.address}?${asked}`;
+  const of = (value: (name: string) => string) => {
+    const stated = props.questions.map(({ name }) => [name, value(name).trim()]);
+    return `${props.address}?${new URLSearchParams(stated.filter(([, value]) => value !== ""))}`;
+  };
+  const isAsked = props.questions.some(({ name }) => (props.query.get(name) ?? "") !== "");
+  const address = isAsked ? of((name) => props.query.get(name) ?? "") : undefined;
   const { body, error } = useAsked<unknown>(address);
   return (
     <Panel title={props.title} wide>
@@ -63,7 +62,7 @@ export function ExplainForm(props: {
       {address === undefined && <Empty>{props.empty}</Empty>}
       {error !== undefined && <Problem what="It is not explained." error={error} />}
       {body !== undefined && <Tree value={body} />}
-      {address !== undefined && <Curl method="GET" path={address} />}
+      <Curl method="GET" path={of((name) => texts[name] ?? "")} />
     </Panel>
   );
 }

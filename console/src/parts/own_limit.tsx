@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { ask, path, RequestError } from "../api";
-import { ALGORITHMS, numbersOf } from "../policy";
+import { ALGORITHMS, type Document, numbersOf } from "../policy";
 import type { Explained } from "../views/clients";
 import { Curl, Field, Problem } from "./basics";
 import { Difference } from "./difference";
@@ -28,8 +28,10 @@ async function read(client: string): Promise<Stored> {
 
 export function OwnLimitForm(props: { client: string; explained: Explained; done: () => void }) {
   const { policy, own_limits } = props.explained;
-  const names = numbersOf(policy.algorithm).filter((name) => typeof policy[name] === "number");
-  const shown = (name: string) => String((own_limits ?? policy)[name] ?? "");
+  // Those that hold for the client: its own algorithm can be another.
+  const held: Document = own_limits ?? policy;
+  const names = numbersOf(String(held.algorithm)).filter((name) => typeof held[name] === "number");
+  const shown = (name: string) => String(held[name] ?? "");
   const [texts, setTexts] = useState(() => Object.fromEntries(names.map((name) => [name, shown(name)])));
   const [stored, setStored] = useState<Stored>();
   const [conflict, setConflict] = useState<Stored>();
@@ -40,12 +42,15 @@ export function OwnLimitForm(props: { client: string; explained: Explained; done
   }, [props.client]);
 
   // What is as everyone's stays out, so that it follows everyone's when that changes.
-  const numbers: Record<string, unknown> = {};
+  // What has no field here is as it was: an override can have another algorithm or period.
+  const numbers: Record<string, unknown> = { ...stored?.limits[policy.name] };
   for (const name of names) {
+    delete numbers[name];
     const text = texts[name] ?? "";
     if (text !== "" && text !== String(policy[name] ?? ""))
       numbers[name] = Number.isNaN(Number(text)) ? text : Number(text);
   }
+  const kept = Object.keys(numbers).filter((name) => !names.includes(name));
   const document: Limits = { ...stored?.limits };
   if (Object.keys(numbers).length > 0) document[policy.name] = numbers;
   else delete document[policy.name];
@@ -85,14 +90,20 @@ export function OwnLimitForm(props: { client: string; explained: Explained; done
   return (
     <form class="edit" onSubmit={(event) => void save(event)}>
       <p class="hint">
-        {ALGORITHMS[policy.algorithm]}; for <b>{props.client}</b> alone. What is as everyone's follows
+        {ALGORITHMS[String(held.algorithm)]}; for <b>{props.client}</b> alone. What is as everyone's follows
         everyone's.
+        {kept.length > 0 && (
+          <>
+            {" "}
+            Kept as it is: <code>{kept.map((name) => `${name} ${String(numbers[name])}`).join(", ")}</code>.
+          </>
+        )}
       </p>
       {names.map((name) => (
         <Field
           key={name}
           label={LABELS[name] ?? name}
-          hint={`everyone's: ${policy[name]}`}
+          hint={`everyone's: ${policy[name] ?? "none"}`}
           error={mistake(name)}
         >
           {(attributes) => (

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { path, type RequestError } from "../api";
 import { ALGORITHMS, type Document, numbersOf } from "../policy";
-import { Field, Problem } from "./basics";
+import { Curl, Field, Problem } from "./basics";
 import { LABELS, NumberInput } from "./numbers";
 import { Review } from "./review";
 
@@ -48,9 +48,14 @@ const names = (text: string) =>
     .map((name) => name.trim())
     .filter(Boolean);
 
-/** The document; what is no JSON stays as it was typed, and the checker says so. */
-function documentOf(draft: Draft): Document {
-  const document: Document = { name: draft.name, algorithm: draft.algorithm };
+/** What the form has fields for. */
+const SHOWN = ["name", "algorithm", ...QUOTA, "key", "match", "mode", "on_store_failure", "replaces"];
+
+/** The document: what the form does not show is as it was, such as `tiers`. What is no JSON stays as it was typed, and
+ * the checker says so. */
+function documentOf(draft: Draft, original: Document): Document {
+  const kept = Object.entries(original).filter(([name]) => !SHOWN.includes(name));
+  const document: Document = { ...Object.fromEntries(kept), name: draft.name, algorithm: draft.algorithm };
   for (const name of numbersOf(draft.algorithm)) {
     const text = draft.numbers[name] ?? "";
     if (text !== "")
@@ -84,7 +89,9 @@ export function PolicyForm(props: {
   const [reviewed, setReviewed] = useState(props.draft !== undefined);
   const [refused, setRefused] = useState<RequestError>();
   const change = (part: Partial<Draft>) => setDraft({ ...draft, ...part });
-  const document = documentOf(draft);
+  const original = props.draft ?? props.document;
+  const document = documentOf(draft, original);
+  const kept = Object.keys(original).filter((name) => !SHOWN.includes(name));
   const fields = [
     "name",
     "algorithm",
@@ -257,6 +264,11 @@ export function PolicyForm(props: {
           />
         )}
       </Field>
+      {kept.length > 0 && (
+        <p class="hint">
+          Kept as it is: <code>{kept.join(", ")}</code>, which this form has no field for.
+        </p>
+      )}
       <div class="actions">
         <button class="primary" type="submit">
           Review
@@ -265,6 +277,7 @@ export function PolicyForm(props: {
           Cancel
         </button>
       </div>
+      <Curl method="PUT" path={path("/v1/policies/{}", draft.name)} body={document} ifMatch={props.etag} />
     </form>
   );
 }

@@ -13,6 +13,8 @@ export interface ReviewProps {
   before: unknown;
   after: unknown;
   etag: string;
+  /** The field of what is at the address that the document is, where it is not all of it. */
+  part?: string;
   verb: string;
   done: (saved: boolean) => void;
   /** Mistakes that are shown elsewhere. */
@@ -25,10 +27,10 @@ interface Theirs {
   etag: string;
 }
 
-async function theirs(address: string): Promise<Theirs> {
+async function theirs(address: string, part: string | undefined): Promise<Theirs> {
   try {
-    const { body, etag } = await ask("GET", address);
-    return { document: body, etag: etag ?? '"0"' };
+    const { body, etag } = await ask<Record<string, unknown>>("GET", address);
+    return { document: part === undefined ? body : body[part], etag: etag ?? '"0"' };
   } catch (error) {
     if (error instanceof RequestError && error.status === 404) return { document: null, etag: '"0"' };
     throw error;
@@ -49,7 +51,7 @@ export function Review(props: ReviewProps) {
       props.done(true);
     } catch (error) {
       if (error instanceof RequestError && error.status === 412)
-        await theirs(props.address).then(setConflict, setError);
+        await theirs(props.address, props.part).then(setConflict, setError);
       else if (error instanceof RequestError && error.status === 422 && props.refused) props.refused(error);
       else setError(error);
     } finally {

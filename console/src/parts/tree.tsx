@@ -2,6 +2,9 @@
 
 import { Scroll } from "./basics";
 
+/** Seventeen digits are what a machine is good for; what is nearly nothing is nothing. */
+const FRACTION = new Intl.NumberFormat("en", { maximumFractionDigits: 4, useGrouping: false });
+
 const words = (name: string) => name.replaceAll("_", " ");
 
 /** Whether it is an object of plain values, such as a row of a table. */
@@ -10,8 +13,12 @@ function isFlat(value: unknown): value is Record<string, unknown> {
   return Object.values(value).every((part) => typeof part !== "object" || part === null);
 }
 
+/** What a row is of: its column is the first. */
+const OF = ["name", "route", "policy", "server", "backend"];
+
 function Table(props: { rows: Record<string, unknown>[] }) {
-  const names = [...new Set(props.rows.flatMap(Object.keys))];
+  const all = [...new Set(props.rows.flatMap(Object.keys))];
+  const names = [...all.filter((name) => OF.includes(name)), ...all.filter((name) => !OF.includes(name))];
   return (
     <Scroll label={names.map(words).join(", ")}>
       <table>
@@ -65,6 +72,7 @@ export function Tree(props: { value: unknown }) {
       </dl>
     );
   }
+  if (typeof value === "number" && !Number.isInteger(value)) return <>{FRACTION.format(value)}</>;
   if (typeof value === "boolean") return <>{value ? "yes" : "no"}</>;
   return <>{value === null || value === undefined ? "–" : String(value)}</>;
 }

@@ -10,6 +10,9 @@ import { href } from "../router";
 
 const PAGE = 100;
 
+const revisions = (first: number, last: number) =>
+  first === last ? `Revision ${count(last)}` : `Revisions ${count(first)} to ${count(last)}`;
+
 export function Audit(props: { query: URLSearchParams }) {
   const inForce = useValue(revision);
   const asked = Number(props.query.get("to") ?? "");
@@ -23,22 +26,20 @@ export function Audit(props: { query: URLSearchParams }) {
   const entries = [...body].reverse();
   return (
     <>
-      <Panel
-        title={entries.length === 0 ? "No changes" : `Revisions ${count(after + 1)} to ${count(last ?? 0)}`}
-        wide
-      >
+      <Panel title={entries.length === 0 ? "No changes" : revisions(after + 1, last ?? 0)} wide>
         {entries.length === 0 ? (
           <Empty>
-            Nothing was changed through the API. A change of the file is in the log of the process; give a{" "}
-            <a href={href(["clients"])}>client</a> its own limit, and it is here.
+            Nothing was changed. Give a <a href={href(["clients"])}>client</a> its own limit, and it is here.
           </Empty>
         ) : (
-          <Changes entries={entries} />
+          <Changes entries={entries} chosen={props.query.get("revision")} />
         )}
-        <p class="actions">
-          {after > 0 && <a href={href(["audit"], { to: String(after) })}>Older</a>}
-          {asked > 0 && <a href={href(["audit"])}>Newest</a>}
-        </p>
+        {(after > 0 || asked > 0) && (
+          <p class="actions">
+            {after > 0 && <a href={href(["audit"], { to: String(after) })}>Older</a>}
+            {asked > 0 && <a href={href(["audit"])}>Newest</a>}
+          </p>
+        )}
       </Panel>
       <Curl method="GET" path={address} />
     </>

@@ -2,10 +2,11 @@
 
 import { useState } from "preact/hooks";
 import { ask, mayConfigure, path, RequestError, session } from "../api";
-import { count, wait } from "../format";
+import { count, counted, wait } from "../format";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, Curl, Empty, Field, Meter, Panel, Problem } from "../parts/basics";
+import { MostDenied, Nearest } from "../parts/heaviest";
 import { OwnLimitForm } from "../parts/own_limit";
 import { ORIGINS, type Policy, quota } from "../policy";
 import { go, href } from "../router";
@@ -33,6 +34,8 @@ interface Explanation {
   no_match?: boolean;
   degraded?: string;
   policies: Explained[];
+  /** How many more policies do not apply. */
+  not_listed?: number;
 }
 
 /** What is used before the request that is asked about, whose unit an allowing verdict has taken already. */
@@ -90,13 +93,14 @@ function Search(props: { id: string; more: string }) {
       <button class="primary" type="submit">
         Look
       </button>
+      <Curl method="GET" path={id.trim() === "" ? "/v1/denied-clients" : explainPath(id.trim(), more)} />
     </form>
   );
 }
 
 /** The query for a request of the client with further attributes, written as `resource=api path=/x`. */
 function explainPath(id: string, more: string): string {
-  const query = new URLSearchParams({ client_id: id });
+  const query = new URLSearchParams({ client_id: id, not_applying: String(LISTED) });
   for (const pair of more.split(/\s+/).filter(Boolean)) {
     const [name = "", ...value] = pair.split("=");
     query.append(name, value.join("="));
@@ -113,6 +117,7 @@ function Client(props: { id: string; more: string }) {
   if (!body) return <Empty>Asking …</Empty>;
   const applying = body.policies.filter((it) => it.applies);
   const others = body.policies.filter((it) => !it.applies);
+  const more = body.not_listed ?? 0;
   return (
     <>
       <Summary id={props.id} explanation={body} />
@@ -124,21 +129,20 @@ function Client(props: { id: string; more: string }) {
       </div>
       {others.length > 0 && (
         <Panel
-          title={`${count(others.length)} ${others.length === 1 ? "policy does" : "policies do"} not apply`}
+          title={`${count(others.length + more)} ${others.length + more === 1 ? "policy does" : "policies do"} not apply`}
           wide
         >
           <ul class="plain">
-            {others.slice(0, LISTED).map((it) => (
+            {others.map((it) => (
               <li key={it.policy.name}>
                 <a href={href(["policies", it.policy.name])}>{it.policy.name}</a>: the attribute{" "}
                 <code>{it.because_of}</code> is absent or does not match
               </li>
             ))}
           </ul>
-          {others.length > LISTED && <p class="hint">and {count(others.length - LISTED)} more</p>}
+          {more > 0 && <p class="hint">and {count(more)} more</p>}
         </Panel>
       )}
-      <Curl method="GET" path={asked} />
     </>
   );
 }
@@ -177,7 +181,7 @@ function Summary(props: { id: string; explanation: Explanation }) {
                 {quota(numbers(first))}.
               </>
             ) : (
-              <>{count(denying.length)} policies.</>
+              <>{counted(denying.length, "policy", "policies")}.</>
             )}{" "}
             {longest === Infinity
               ? "Waiting does not help: the limit is too small for it."
@@ -206,14 +210,14 @@ function ClientPolicy(props: { id: string; more: string; explained: Explained; r
     <Panel
       title={policy.name}
       actions={
-        <>
+        <span class="badges">
           {policy.mode === "shadow" && <Badge kind="plain">shadow</Badge>}
           {verdict && (
             <Badge kind={verdict.allowed ? "good" : "bad"}>
               {verdict.allowed ? "allows" : policy.mode === "shadow" ? "would deny" : "denies"}
             </Badge>
           )}
-        </>
+        </span>
       }
     >
       <dl class="facts">
@@ -338,29 +342,15 @@ interface Listed {
   limits: Record<string, Record<string, unknown>>;
 }
 
+/** Most clients of a list. */
+const LISTED_CLIENTS = 25;
+
 function Lists() {
   const own = useAsked<Listed[]>("/v1/clients?limit=100");
-  const denied = useAsked<{ client_id: string; denied: number }[]>("/v1/denied-clients", 2_000);
   return (
     <div class="grid">
-      <Panel title="Most denied">
-        {denied.error !== undefined && !denied.body && (
-          <Problem what="They are not known." error={denied.error} />
-        )}
-        {denied.body?.length === 0 && (
-          <Empty>
-            No client was denied since the process began. Type the id of one to see where it stands.
-          </Empty>
-        )}
-        <ol class="clients">
-          {denied.body?.slice(0, 25).map((client) => (
-            <li key={client.client_id}>
-              <a href={href(["clients"], { id: client.client_id })}>{client.client_id}</a>
-              <span class="number">{count(client.denied)}</span>
-            </li>
-          ))}
-        </ol>
-      </Panel>
+      <MostDenied most={LISTED_CLIENTS} />
+      <Nearest most={LISTED_CLIENTS} />
       <Panel title="With limits of their own">
         {own.error !== undefined && !own.body && <Problem what="They cannot be read." error={own.error} />}
         {own.body?.length === 0 && (

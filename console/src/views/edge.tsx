@@ -1,11 +1,12 @@
 // The TCP edge: its backends, where the last connections went, and where one would go.
 
-import { bytes, count, perSecond } from "../format";
-import { earlier, type Reading, rate, readings, total, useReadings } from "../metrics";
+import { bytes, count, counted, perSecond } from "../format";
+import { earlier, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
-import { Badge, Curl, Empty, Panel, Problem, Scroll, When } from "../parts/basics";
+import { Badge, Curl, chosen, Empty, Panel, Problem, Scroll, When } from "../parts/basics";
 import { ExplainForm } from "../parts/explain_form";
+import { href } from "../router";
 
 interface Placement {
   at_unix_ms: number;
@@ -42,7 +43,7 @@ export function Edge(props: { query: URLSearchParams }) {
   }
   return (
     <div class="grid">
-      <Panel title={`${count(backends.length)} backends`} wide>
+      <Panel title={counted(backends.length, "backend")} wide>
         {backends.length === 0 && (
           <Empty>No backend is declared or registered, so every connection is refused.</Empty>
         )}
@@ -78,8 +79,18 @@ export function Edge(props: { query: URLSearchParams }) {
                     before && rate(before, now, of("tidegate_edge_backend_connects_total", { result }));
                   const ejected = of("tidegate_edge_backend_ejected")(now) === 1;
                   return (
-                    <tr key={`${labels.app} ${labels.backend}`}>
-                      <th scope="row">{labels.backend}</th>
+                    <tr
+                      key={`${labels.app} ${labels.backend}`}
+                      {...chosen(
+                        labels.backend === props.query.get("backend") &&
+                          (labels.app ?? "") === (props.query.get("app") ?? ""),
+                      )}
+                    >
+                      <th scope="row">
+                        <a href={href(["edge"], { backend: labels.backend ?? "", app: labels.app ?? "" })}>
+                          {labels.backend}
+                        </a>
+                      </th>
                       <td>{labels.region}</td>
                       <td>
                         <Badge kind={value !== 1 ? "bad" : ejected ? "warn" : "good"}>
@@ -102,6 +113,7 @@ export function Edge(props: { query: URLSearchParams }) {
           </Scroll>
         )}
       </Panel>
+      {backends.length > 0 && <Regions backends={backends} now={now} before={before} />}
       <ExplainForm
         title="Where would a connection go?"
         view="edge"
@@ -142,7 +154,9 @@ export function Edge(props: { query: URLSearchParams }) {
                     <td>{it.backend ?? <Badge kind="bad">nowhere</Badge>}</td>
                     <td>
                       {it.refused ??
-                        (it.affine ? "it was there before" : `${it.tier ?? ""}, score ${it.score ?? "–"}`)}
+                        (it.affine
+                          ? "it was there before"
+                          : `tier ${it.tier ?? "–"}, score ${it.score ?? "–"}`)}
                     </td>
                   </tr>
                 ))}
@@ -153,5 +167,60 @@ export function Edge(props: { query: URLSearchParams }) {
       </Panel>
       <Curl method="GET" path="/v1/edge/decisions" />
     </div>
+  );
+}
+
+/** Each region: whether it can take connections, and how many it has. */
+function Regions(props: { backends: readonly Series[]; now: Reading; before: Reading | undefined }) {
+  const { backends, now, before } = props;
+  const names = [...new Set(backends.map(({ labels }) => labels.region ?? ""))].sort();
+  return (
+    <Panel title={counted(names.length, "region")} wide>
+      <Scroll label="Regions">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Region</th>
+              <th scope="col">Backends</th>
+              <th scope="col" class="number">
+                Connections
+              </th>
+              <th scope="col" class="number">
+                Connects /s
+              </th>
+              <th scope="col" class="number">
+                Bytes
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {names.map((name) => {
+              const here = backends.filter(({ labels }) => (labels.region ?? "") === name);
+              const of =
+                (family: string, more: Record<string, string> = {}) =>
+                (reading: Reading) =>
+                  here.reduce((sum, { labels }) => sum + total(reading, family, { ...labels, ...more }), 0);
+              const isEjected = ({ labels }: Series) =>
+                total(now, "tidegate_edge_backend_ejected", labels) === 1;
+              const serving = here.filter((it) => it.value === 1 && !isEjected(it)).length;
+              const connects = of("tidegate_edge_backend_connects_total", { result: "success" });
+              return (
+                <tr key={name}>
+                  <th scope="row">{name || "none stated"}</th>
+                  <td>
+                    <Badge kind={serving === 0 ? "bad" : serving < here.length ? "warn" : "good"}>
+                      {count(serving)} of {count(here.length)} serve
+                    </Badge>
+                  </td>
+                  <td class="number">{count(of("tidegate_edge_backend_open")(now))}</td>
+                  <td class="number">{perSecond(before && rate(before, now, connects))}</td>
+                  <td class="number">{bytes(of("tidegate_edge_backend_bytes_total")(now))}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </Scroll>
+    </Panel>
   );
 }

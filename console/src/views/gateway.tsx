@@ -1,13 +1,15 @@
-// The gateway: its routes, its upstreams with their servers and breakers, the last requests, and where one would go.
+// The gateway: its routes, its upstreams with their servers, the breakers of both with the calls that they judge, the last
+// requests, and where one would go.
 
-import { breakers } from "../events";
-import { count, perSecond } from "../format";
+import { count, counted, perSecond } from "../format";
 import { earlier, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
-import { Badge, Empty, Panel, Problem, Scroll } from "../parts/basics";
+import { Badge, chosen, Empty, Panel, Problem, Scroll } from "../parts/basics";
+import { type Breaker, BreakerBadge, BreakerRule, BreakerWindow, useBreakers } from "../parts/breaker";
 import { ExplainForm } from "../parts/explain_form";
 import { ORIGINS } from "../policy";
+import { href } from "../router";
 import { LastRequests } from "./traces";
 
 interface Listed {
@@ -21,11 +23,14 @@ export function Gateway(props: { query: URLSearchParams }) {
   useReadings();
   const routes = useAsked<Listed>("/v1/routes");
   const upstreams = useAsked<Listed>("/v1/upstreams");
+  const breakers = useBreakers();
   const all = useValue(readings);
   const now = all.at(-1);
   const before = earlier(all, 10);
   if (routes.error !== undefined && !routes.body)
     return <Problem what="The routes cannot be read." error={routes.error} retry={routes.again} />;
+  if (upstreams.error !== undefined && !upstreams.body)
+    return <Problem what="The upstreams cannot be read." error={upstreams.error} retry={upstreams.again} />;
   if (!routes.body || !upstreams.body) return <Empty>Asking …</Empty>;
   if (routes.body.documents.length === 0 && upstreams.body.documents.length === 0) {
     return (
@@ -37,12 +42,7 @@ export function Gateway(props: { query: URLSearchParams }) {
   }
   return (
     <div class="grid">
-      <Panel
-        title={
-          routes.body.documents.length === 1 ? "1 route" : `${count(routes.body.documents.length)} routes`
-        }
-        wide
-      >
+      <Panel title={counted(routes.body.documents.length, "route")} wide>
         <Scroll label="Routes">
           <table>
             <thead>
@@ -51,16 +51,22 @@ export function Gateway(props: { query: URLSearchParams }) {
                 <th scope="col">Takes</th>
                 <th scope="col">To</th>
                 <th scope="col">Policies</th>
+                <th scope="col">Breaker</th>
                 <th scope="col">From</th>
               </tr>
             </thead>
             <tbody>
               {routes.body.documents.map(({ origin, document }) => (
-                <tr key={document.name}>
-                  <th scope="row">{document.name}</th>
+                <tr key={document.name} {...chosen(document.name === props.query.get("route"))}>
+                  <th scope="row">
+                    <a href={href(["gateway"], { route: document.name })}>{document.name}</a>
+                  </th>
                   <td>{takes(document)}</td>
                   <td>{text(document.upstream ?? document.redirect ?? document.respond)}</td>
                   <td>{text(document.policies)}</td>
+                  <td>
+                    <OfRoute breaker={breakers?.get(`route ${document.name}`)} />
+                  </td>
                   <td>{ORIGINS[origin] ?? origin}</td>
                 </tr>
               ))}
@@ -68,9 +74,18 @@ export function Gateway(props: { query: URLSearchParams }) {
           </table>
         </Scroll>
       </Panel>
-      {upstreams.body.documents.map(({ document }) => (
-        <Upstream key={document.name} name={document.name} now={now} before={before} />
-      ))}
+      <div class="grid wide broad">
+        {upstreams.body.documents.map(({ document }) => (
+          <Upstream
+            key={document.name}
+            name={document.name}
+            breaker={breakers && (breakers.get(`upstream ${document.name}`) ?? null)}
+            isChosen={document.name === props.query.get("upstream")}
+            now={now}
+            before={before}
+          />
+        ))}
+      </div>
       <LastRequests />
       <ExplainForm
         title="Where would a request go?"
@@ -102,9 +117,25 @@ function takes(document: Record<string, unknown>): string {
   return parts.length > 0 ? parts.join(", ") : "every request";
 }
 
-function Upstream(props: { name: string; now: Reading | undefined; before: Reading | undefined }) {
-  const { name, now, before } = props;
-  const breaker = useValue(breakers).get(`upstream ${name}`);
+/** A route's breaker in its row. */
+function OfRoute({ breaker }: { breaker: Breaker | undefined }) {
+  if (!breaker) return <span class="hint">none of its own</span>;
+  return (
+    <>
+      <BreakerBadge breaker={breaker} /> <BreakerWindow breaker={breaker} />
+    </>
+  );
+}
+
+function Upstream(props: {
+  name: string;
+  /** `null`: it has none; `undefined`: that is not known yet. */
+  breaker: Breaker | null | undefined;
+  isChosen: boolean;
+  now: Reading | undefined;
+  before: Reading | undefined;
+}) {
+  const { name, breaker, now, before } = props;
   const servers = (now?.families.get("tidegate_upstream_server_up") ?? []).filter(
     ({ labels }) => labels.upstream === name,
   );
@@ -115,14 +146,19 @@ function Upstream(props: { name: string; now: Reading | undefined; before: Readi
   return (
     <Panel
       title={`upstream ${name}`}
-      actions={
-        breaker && (
-          <Badge kind={breaker.state === "closed" ? "good" : breaker.state === "open" ? "bad" : "warn"}>
-            breaker {breaker.state.replace("_", " ")}
-          </Badge>
-        )
-      }
+      address={href(["gateway"], { upstream: name })}
+      isChosen={props.isChosen}
+      actions={breaker && <BreakerBadge breaker={breaker} />}
     >
+      {breaker === null && <p class="hint">No breaker: it is asked whatever fails.</p>}
+      {breaker && (
+        <>
+          <BreakerRule breaker={breaker} />
+          <p>
+            <BreakerWindow breaker={breaker} />
+          </p>
+        </>
+      )}
       {servers.length === 0 ? (
         <Empty>Its servers are not known yet.</Empty>
       ) : (

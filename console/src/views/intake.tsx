@@ -1,11 +1,13 @@
-// The metrics intake: what comes, what is refused and why, and how the log on the disk fares.
+// The metrics intake: what comes, what came of one metric, what is refused and why, and how the log on the disk fares.
 
 import { useMemo } from "preact/hooks";
-import { bytes, count, latency, percent, perSecond } from "../format";
+import { bytes, count, counted, percent, perSecond, speed } from "../format";
 import { earlier, quantile, type Reading, rate, readings, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
-import { Badge, Empty, Meter, Panel, Scroll, Stat } from "../parts/basics";
+import { useAsked } from "../parts/asked";
+import { Badge, Empty, Meter, Panel, Scroll, Stat, When } from "../parts/basics";
 import { Chart } from "../parts/chart";
+import { IntakeQuery } from "./intake_query";
 
 const PROTOCOLS: Record<string, string> = {
   json: "JSON",
@@ -13,11 +15,19 @@ const PROTOCOLS: Record<string, string> = {
   otlp_http: "OpenTelemetry, HTTP",
   otlp_grpc: "OpenTelemetry, gRPC",
   line_protocol: "Influx line protocol",
+  statsd: "StatsD",
 };
 
 const taken = (reading: Reading) => total(reading, "tidegate_intake_metrics_total");
 
-export function Intake() {
+interface Oldest {
+  oldest: { partition: number; offset: number; line: { timestamp?: string; name?: string } | null }[];
+}
+
+/** How often the oldest line is asked for, in milliseconds. */
+const OLDEST_PERIOD = 30_000;
+
+export function Intake(props: { query: URLSearchParams }) {
   useReadings();
   const all = useValue(readings);
   const now = all.at(-1);
@@ -56,11 +66,11 @@ export function Intake() {
             value={percent(most > 0 ? queue / most : 0)}
             note={`${bytes(queue)} of ${bytes(most)}`}
           />
-          <Stat label="Flush, p99" value={latency(flush(0.99))} note="until it is on the disk" />
+          <Stat label="Flush, p99" value={speed(flush(0.99))} note="until it is on the disk" />
           <Stat
             label="On the disk"
             value={bytes(total(now, "tidegate_log_disk_bytes"))}
-            note={`${count(kept)} lines`}
+            note={counted(kept, "line")}
           />
         </dl>
         {taken(now) === 0 && (
@@ -70,7 +80,7 @@ export function Intake() {
           </Empty>
         )}
       </section>
-      <Panel title="Metrics per second">
+      <Panel title="Metrics per second" wide>
         <Chart
           summary={`Metrics per second over the last five minutes; now ${perSecond(drawn.values[0]?.at(-1))}.`}
           at={drawn.at}
@@ -79,6 +89,7 @@ export function Intake() {
           format={perSecond}
         />
       </Panel>
+      <IntakeQuery query={props.query} />
       <Panel title="By protocol">
         <Scroll label="By protocol">
           <table>
@@ -124,6 +135,10 @@ export function Intake() {
           <dd>
             {bytes(queue)} of {bytes(most)} <Meter used={queue} limit={most} label="Queue of the intake" />
           </dd>
+          <dt>Oldest line</dt>
+          <dd>
+            <OldestLine />
+          </dd>
           <dt>Segments</dt>
           <dd>{count(total(now, "tidegate_log_segments"))}</dd>
           <dt>Failed writes</dt>
@@ -166,5 +181,20 @@ export function Intake() {
         )}
       </Panel>
     </div>
+  );
+}
+
+function OldestLine() {
+  const { body, error } = useAsked<Oldest>("/v1/intake/oldest", OLDEST_PERIOD);
+  if (error !== undefined && !body) return <>not known</>;
+  const times = (body?.oldest ?? [])
+    .map(({ line }) => Date.parse(line?.timestamp ?? ""))
+    .filter((at) => !Number.isNaN(at));
+  if (times.length === 0) return <>{body ? "none" : "…"}</>;
+  const oldest = Math.min(...times);
+  return (
+    <>
+      <When ms={oldest} /> (<When ms={oldest} short />)
+    </>
   );
 }

@@ -1,11 +1,12 @@
 // What matters in two seconds: how much is asked, what share is denied, how fast, what is wrong, what changed.
 
 import { useMemo } from "preact/hooks";
+import { ask } from "../api";
 import { breakers, revision } from "../events";
-import { bytes, count, latency, percent, perSecond } from "../format";
+import { bytes, count, latency, percent, perSecond, speed } from "../format";
 import {
   earlier,
-  once,
+  type Quantile,
   quantile,
   type Reading,
   rate,
@@ -17,10 +18,13 @@ import {
 } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
-import { Badge, Empty, Meter, Panel, Problem, Stat } from "../parts/basics";
+import { Badge, Empty, Meter, Panel, Problem, Scroll, Stat } from "../parts/basics";
+import { CAPACITY, type CapacityNow } from "../parts/capacity";
 import { Changes, type Entry } from "../parts/changes";
 import { Chart } from "../parts/chart";
+import { MostDenied, Nearest } from "../parts/heaviest";
 import { href } from "../router";
+import { askedOf, OTHERS, type Verdicts, verdicts, verdictsOf } from "../verdicts";
 
 /** Families of durations, by the label that says what was asked. */
 const DURATIONS = ["tidegate_http_request_duration_seconds", "tidegate_resp_command_duration_seconds"];
@@ -37,15 +41,14 @@ const PROTOCOLS: { name: string; accepts: (labels: Series["labels"]) => boolean 
 
 const isDecision = (series: Series) => PROTOCOLS.some(({ accepts }) => accepts(series.labels));
 
+/** From this share of what can be kept up on, the load is said to be high. */
+const NEAR = 0.8;
+
 /** Rates and quantiles are of the last ten seconds. */
 const RECENT = 10;
 
-const sums = once((reading) => ({
-  allowed: total(reading, "tidegate_decisions_total", { result: "allowed" }),
-  denied: total(reading, "tidegate_decisions_total", { result: "denied" }),
-}));
-
-const decided = (reading: Reading, result: "allowed" | "denied") => sums(reading)[result];
+const decided = (reading: Reading, result: "allowed" | "denied") =>
+  total(reading, "tidegate_requests_decided_total", { result });
 
 export function Overview() {
   useReadings();
@@ -62,13 +65,13 @@ export function Overview() {
   }
   return (
     <div class="grid">
-      <Now all={all} now={now} before={before} />
-      <OverTime all={all} />
+      <Now now={now} before={before} />
       <Health now={now} />
+      <OverTime all={all} />
       <ByPolicy now={now} before={before} />
       <ByProtocol now={now} before={before} />
-      <MostDenied />
-      <Nearest />
+      <MostDenied most={8} />
+      <Nearest most={8} />
       <Changed />
     </div>
   );
@@ -79,18 +82,18 @@ interface Two {
   before: Reading | undefined;
 }
 
-function Now({ all, now, before }: Two & { all: readonly Reading[] }) {
+function Now({ now, before }: Two) {
   const of = (result: "allowed" | "denied") =>
     before && rate(before, now, (reading) => decided(reading, result));
   const [allowed, denied] = [of("allowed"), of("denied")];
   const rates = allowed !== null && allowed !== undefined && denied !== null && denied !== undefined;
-  const speed = (share: number) => before && quantile(before, now, DURATIONS, isDecision, share);
+  const fast = (share: number) => before && quantile(before, now, DURATIONS, isDecision, share);
   const isIdle = rates && allowed + denied === 0;
   return (
     <section class="panel wide now" aria-label="Now">
       <dl class="stats">
         <Stat
-          label="Verdicts per second"
+          label="Decisions per second"
           value={rates ? perSecond(allowed + denied) : "–"}
           note={before ? "in the last 10 s" : "measuring"}
         />
@@ -99,10 +102,11 @@ function Now({ all, now, before }: Two & { all: readonly Reading[] }) {
           value={rates && !isIdle ? percent(denied / (allowed + denied)) : "–"}
           note={rates ? `${perSecond(denied)} per second` : ""}
         />
-        <Stat label="p50" value={latency(speed(0.5))} note="of decisions, in the server" />
-        <Stat label="p99" value={latency(speed(0.99))} note="of decisions, in the server" />
+        <Stat label="p50" value={speed(fast(0.5))} note="of decisions, in the server" />
+        <Stat label="p99" value={speed(fast(0.99))} note="of decisions, in the server" />
+        <Load now={now} />
       </dl>
-      {isIdle && all.length > 5 && decided(now, "allowed") + decided(now, "denied") === 0 && (
+      {isIdle && decided(now, "allowed") + decided(now, "denied") === 0 && (
         <Empty>
           Nobody has asked for a decision yet. Try it:{" "}
           <code>{`curl -X POST ${location.origin}/api/v1/ratelimit -H 'content-type: application/json' -d '{"client_id":"user123","resource":"api"}'`}</code>
@@ -112,27 +116,60 @@ function Now({ all, now, before }: Two & { all: readonly Reading[] }) {
   );
 }
 
+/** The load beside what an accepted report says that can be kept up. */
+function Load({ now }: { now: Reading }) {
+  const { body } = useAsked<CapacityNow>(CAPACITY);
+  const known = now.families.get("tidegate_capacity_used_ratio")?.[0];
+  if (!body?.accepted) return null;
+  const { is_knee, cause, server } = body.accepted;
+  return (
+    <Stat
+      label={`Load of ${server}`}
+      value={known ? percent(known.value) : "–"}
+      note={`of the ${is_knee ? "knee" : "capacity"}; cause then: ${cause}`}
+      {...(known && known.value >= NEAR ? { tone: "bad" as const } : {})}
+    />
+  );
+}
+
+interface Speeds {
+  since: Reading;
+  p50: Quantile | null;
+  p99: Quantile | null;
+}
+
+const known = new WeakMap<Reading, Speeds>();
+
+/** How fast decisions were from one reading to another. Each is worked out once, as long as both are kept. */
+function speedsUntil(reading: Reading, since: Reading): Speeds {
+  const found = known.get(reading);
+  if (found?.since === since) return found;
+  const fast = (share: number) => quantile(since, reading, DURATIONS, isDecision, share);
+  const speeds = { since, p50: fast(0.5), p99: fast(0.99) };
+  known.set(reading, speeds);
+  return speeds;
+}
+
 function OverTime({ all }: { all: readonly Reading[] }) {
   const drawn = useMemo(() => {
     // The first has nothing before it: a rate of nothing.
     const pairs = all.map((reading, place) => [all[Math.max(place - 1, 0)] as Reading, reading] as const);
     const rates = (result: "allowed" | "denied") =>
       pairs.map(([a, b]) => rate(a, b, (reading) => decided(reading, result)));
-    const speeds = (share: number) =>
-      pairs.map(([, b], place) =>
-        quantile(all[Math.max(place - 5, 0)] as Reading, b, DURATIONS, isDecision, share),
-      );
+    const speeds = pairs.map(([, b], place) => speedsUntil(b, all[Math.max(place - 5, 0)] as Reading));
     return {
       at: pairs.map(([, { at }]) => at / 1000),
       decisions: [rates("allowed"), rates("denied")],
-      speeds: [speeds(0.5), speeds(0.99)],
+      speeds: [speeds.map(({ p50 }) => p50?.seconds ?? null), speeds.map(({ p99 }) => p99?.seconds ?? null)],
+      last: speeds.at(-1),
+      below: speeds.flatMap(({ p50, p99 }) => [p50, p99]).find((quantile) => quantile?.isBelow),
     };
   }, [all]);
   return (
     <>
-      <Panel title="Verdicts per second">
+      <Panel title="Decisions per second">
         <Chart
-          summary={`Verdicts per second over the last five minutes; now ${perSecond(drawn.decisions[0]?.at(-1))} allowed and ${perSecond(drawn.decisions[1]?.at(-1))} denied.`}
+          summary={`Decisions per second over the last five minutes; now ${perSecond(drawn.decisions[0]?.at(-1))} allowed and ${perSecond(drawn.decisions[1]?.at(-1))} denied.`}
           at={drawn.at}
           values={drawn.decisions}
           lines={[
@@ -144,7 +181,7 @@ function OverTime({ all }: { all: readonly Reading[] }) {
       </Panel>
       <Panel title="Time to decide">
         <Chart
-          summary={`Time to decide over the last five minutes; now p50 ${latency(drawn.speeds[0]?.at(-1))}, p99 ${latency(drawn.speeds[1]?.at(-1))}.`}
+          summary={`Time to decide over the last five minutes; now p50 ${speed(drawn.last?.p50)}, p99 ${speed(drawn.last?.p99)}.`}
           at={drawn.at}
           values={drawn.speeds}
           lines={[
@@ -153,6 +190,11 @@ function OverTime({ all }: { all: readonly Reading[] }) {
           ]}
           format={latency}
         />
+        {drawn.below && (
+          <p class="hint">
+            What took less than {latency(drawn.below.seconds)} is drawn there: no more is known of it.
+          </p>
+        )}
       </Panel>
     </>
   );
@@ -166,8 +208,12 @@ interface Readiness {
   details?: { reason: string; detail: string }[];
 }
 
+/** A process that is not ready says so with 503. */
+const readiness = (path: string, signal: AbortSignal) =>
+  ask<Readiness>("GET", path, { signal, answers: [503] });
+
 function Health({ now }: { now: Reading }) {
-  const { body, error } = useAsked<Readiness>("/readyz?verbose", 4_000);
+  const { body, error } = useAsked("/readyz?verbose", 4_000, readiness);
   const seen = [...useValue(breakers).values()];
   const detail = (reason: string) => body?.details?.find((it) => it.reason === reason)?.detail;
   const reasons = [...(body?.reasons ?? []), ...(body?.degraded ?? [])];
@@ -217,65 +263,68 @@ function Health({ now }: { now: Reading }) {
 
 function ByPolicy({ now, before }: Two) {
   const rows = useMemo(() => {
-    const old = new Map(before?.families.get("tidegate_decisions_total")?.map((it) => [key(it), it.value]));
-    const rows = new Map<string, Record<string, number>>();
     const seconds = before ? (now.at - before.at) / 1000 : 0;
-    for (const series of now.families.get("tidegate_decisions_total") ?? []) {
-      const { policy = "", result = "" } = series.labels;
-      const row = rows.get(policy) ?? {};
-      rows.set(policy, row);
-      row[`${result} all`] = series.value;
-      row[result] = seconds > 0 ? Math.max(series.value - (old.get(key(series)) ?? 0), 0) / seconds : 0;
-    }
-    const used = [...rows].filter(
-      ([, row]) => (row["allowed all"] ?? 0) + (row["denied all"] ?? 0) + (row["shadow_denied all"] ?? 0) > 0,
-    );
-    const weight = (row: Record<string, number>) =>
-      (row.denied ?? 0) * 1e6 + (row.allowed ?? 0) + (row["denied all"] ?? 0) / 1e6;
-    return used.sort(([, a], [, b]) => weight(b) - weight(a)).slice(0, 8);
+    const grown = (name: string, now: Verdicts, result: keyof Verdicts) =>
+      before && seconds > 0
+        ? Math.max(now[result] - (verdictsOf(before, name)?.[result] ?? 0), 0) / seconds
+        : 0;
+    const rows = [...verdicts(now)].map(([policy, all]) => ({
+      policy,
+      all,
+      allowed: grown(policy, all, "allowed"),
+      denied: grown(policy, all, "denied"),
+      shadowDenied: grown(policy, all, "shadow_denied"),
+    }));
+    const weight = (row: (typeof rows)[number]) => row.denied * 1e6 + row.allowed + row.all.denied / 1e6;
+    const asked = rows.filter(({ all }) => askedOf(all) > 0);
+    return asked.sort((a, b) => weight(b) - weight(a)).slice(0, 8);
   }, [now, before]);
   return (
     <Panel title="By policy" actions={<a href={href(["policies"])}>All policies</a>}>
       {rows.length === 0 ? (
         <Empty>No policy has been asked since the process began.</Empty>
       ) : (
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Policy</th>
-              <th scope="col" class="number">
-                Allowed /s
-              </th>
-              <th scope="col" class="number">
-                Denied /s
-              </th>
-              <th scope="col" class="number">
-                Denied, all
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map(([policy, row]) => (
-              <tr key={policy}>
-                <th scope="row">
-                  {/^[a-z0-9._-]+$/.test(policy) ? <a href={href(["policies", policy])}>{policy}</a> : policy}
+        <Scroll label="By policy">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Policy</th>
+                <th scope="col" class="number">
+                  Allowed /s
                 </th>
-                <td class="number">{perSecond(row.allowed)}</td>
-                <td class="number">{perSecond((row.denied ?? 0) + (row.shadow_denied ?? 0))}</td>
-                <td class="number">
-                  {count((row["denied all"] ?? 0) + (row["shadow_denied all"] ?? 0))}
-                  {(row["shadow_denied all"] ?? 0) > 0 && " (shadow)"}
-                </td>
+                <th scope="col" class="number">
+                  Denied /s
+                </th>
+                <th scope="col" class="number">
+                  Denied, all
+                </th>
               </tr>
-            ))}
-          </tbody>
-        </table>
+            </thead>
+            <tbody>
+              {rows.map(({ policy, all, allowed, denied, shadowDenied }) => (
+                <tr key={policy}>
+                  <th scope="row">
+                    {/^[a-z0-9._-]+$/.test(policy) ? (
+                      <a href={href(["policies", policy])}>{policy}</a>
+                    ) : (
+                      <span class="hint">{policy === OTHERS ? "others, counted together" : policy}</span>
+                    )}
+                  </th>
+                  <td class="number">{perSecond(allowed)}</td>
+                  <td class="number">{perSecond(denied + shadowDenied)}</td>
+                  <td class="number">
+                    {count(all.denied + all.shadow_denied)}
+                    {all.shadow_denied > 0 && " (shadow)"}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </Scroll>
       )}
     </Panel>
   );
 }
-
-const key = (series: Series) => `${series.labels.policy} ${series.labels.result}`;
 
 function ByProtocol({ now, before }: Two) {
   const rows = PROTOCOLS.map(({ name, accepts }) => {
@@ -285,110 +334,57 @@ function ByProtocol({ now, before }: Two) {
         (sum, series) => (wanted(series) ? sum + series.value : sum),
         0,
       );
-    const speed = (share: number) => before && quantile(before, now, DURATIONS, wanted, share);
+    const fast = (share: number) => before && quantile(before, now, DURATIONS, wanted, share);
     return {
       name,
       all: asked(now),
       rate: before && rate(before, now, asked),
-      p50: speed(0.5),
-      p99: speed(0.99),
+      p50: fast(0.5),
+      p99: fast(0.99),
     };
   });
   return (
     <Panel title="By protocol">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Protocol</th>
-            <th scope="col" class="number">
-              Requests /s
-            </th>
-            <th scope="col" class="number">
-              p50
-            </th>
-            <th scope="col" class="number">
-              p99
-            </th>
-            <th scope="col" class="number">
-              All
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row) => (
-            <tr key={row.name}>
-              <th scope="row">{row.name}</th>
-              <td class="number">{perSecond(row.rate)}</td>
-              <td class="number">{latency(row.p50)}</td>
-              <td class="number">{latency(row.p99)}</td>
-              <td class="number">{count(row.all)}</td>
+      <Scroll label="By protocol">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Protocol</th>
+              <th scope="col" class="number">
+                Requests /s
+              </th>
+              <th scope="col" class="number">
+                p50
+              </th>
+              <th scope="col" class="number">
+                p99
+              </th>
+              <th scope="col" class="number">
+                All
+              </th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {rows.map((row) => (
+              <tr key={row.name}>
+                <th scope="row">{row.name}</th>
+                <td class="number">{perSecond(row.rate)}</td>
+                <td class="number">{speed(row.p50)}</td>
+                <td class="number">{speed(row.p99)}</td>
+                <td class="number">{count(row.all)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
     </Panel>
   );
 }
 
-function MostDenied() {
-  const { body, error } = useAsked<{ client_id: string; denied: number; error: number }[]>(
-    "/v1/denied-clients",
-    2_000,
-  );
-  return (
-    <Panel title="Most denied clients">
-      {error !== undefined && !body && <Problem what="They are not known." error={error} />}
-      {body?.length === 0 && <Empty>No client was denied since the process began.</Empty>}
-      <ol class="clients">
-        {body?.slice(0, 8).map((client) => (
-          <li key={client.client_id}>
-            <a href={href(["clients"], { id: client.client_id })}>{client.client_id}</a>
-            <span
-              class="number"
-              title={client.error > 0 ? `at most; up to ${count(client.error)} fewer` : "denials"}
-            >
-              {count(client.denied)}
-            </span>
-          </li>
-        ))}
-      </ol>
-    </Panel>
-  );
-}
-
-function Nearest() {
-  interface Near {
-    client_id: string;
-    policy: string;
-    limit: number;
-    remaining: number;
-  }
-  const { body, error } = useAsked<Near[]>("/v1/nearest-clients", 2_000);
-  return (
-    <Panel title="Nearest to a limit">
-      {error !== undefined && !body && <Problem what="They are not known." error={error} />}
-      {body?.length === 0 && <Empty>No client has used half of a limit.</Empty>}
-      <ol class="clients">
-        {body?.slice(0, 8).map((near) => (
-          <li key={`${near.policy} ${near.client_id}`}>
-            <a href={href(["clients"], { id: near.client_id })}>{near.client_id}</a>
-            <span class="number">
-              {count(near.limit - near.remaining)} of {count(near.limit)}
-              <Meter
-                used={near.limit - near.remaining}
-                limit={near.limit}
-                label={`${near.client_id} under ${near.policy}`}
-              />
-            </span>
-          </li>
-        ))}
-      </ol>
-    </Panel>
-  );
-}
-
-/** Changes of the last hour are among the last of these. */
+/** Changes of the last hour are looked for among so many. */
 const LOOKED_AT = 200;
+/** Most that are listed. */
+const LISTED = 8;
 
 function Changed() {
   const inForce = useValue(revision);
@@ -397,11 +393,21 @@ function Changed() {
     inForce === undefined ? undefined : `/v1/audit?after=${after}&limit=${LOOKED_AT}`,
   );
   const recent = body?.filter(({ at_ms }) => at_ms > Date.now() - 3_600_000).reverse();
+  const more = Math.max((recent?.length ?? 0) - LISTED, 0);
+  const isCut = body !== undefined && recent?.length === body.length && body.length >= LOOKED_AT;
   return (
     <Panel title="Changed in the last hour" actions={<a href={href(["audit"])}>All changes</a>} two>
       {error !== undefined && !body && <Problem what="The changes cannot be read." error={error} />}
-      {recent?.length === 0 && <Empty>Nothing was changed through the API.</Empty>}
-      {recent && recent.length > 0 && <Changes entries={recent.slice(0, 8)} />}
+      {recent?.length === 0 && <Empty>Nothing was changed, through the API or in the file.</Empty>}
+      {recent && recent.length > 0 && <Changes entries={recent.slice(0, LISTED)} />}
+      {more > 0 && (
+        <p class="hint">
+          <a href={href(["audit"])}>
+            {count(more)} more{isCut && ", or still more"}
+          </a>{" "}
+          in the last hour.
+        </p>
+      )}
     </Panel>
   );
 }

@@ -3,8 +3,10 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, RequestError } from "../api";
+import { connection } from "../events";
 import { count, percent, wait } from "../format";
-import { Curl, Empty, Field, Panel, Problem } from "../parts/basics";
+import { useValue } from "../observable";
+import { Badge, Curl, Empty, Field, Panel, Problem } from "../parts/basics";
 import { Chart } from "../parts/chart";
 import { NumberInput } from "../parts/numbers";
 import { ALGORITHMS, type Document, numbersOf } from "../policy";
@@ -41,36 +43,56 @@ interface Numbers {
 }
 
 /** When requests come, in milliseconds. */
-const PATTERNS: Record<string, { label: string; times: (numbers: Numbers) => number[] }> = {
+const PATTERNS: Record<string, { label: string; runs: (numbers: Numbers) => Run[] }> = {
   edge: {
     label: "at the edge of two windows",
-    times: ({ limit, window }) => [
-      ...spread(limit, 0.93 * window, 0.99 * window),
-      ...spread(limit, 1.01 * window, 1.07 * window),
+    runs: ({ limit, window }) => [
+      { number: limit, from: 0.93 * window, to: 0.99 * window },
+      { number: limit, from: 1.01 * window, to: 1.07 * window },
     ],
   },
   steady: {
     label: "steadily, at one and a half times the limit",
-    times: ({ limit, window }) => spread(1.5 * WINDOWS * limit, 0, WINDOWS * window),
+    runs: ({ limit, window }) => [{ number: 1.5 * WINDOWS * limit, from: 0, to: WINDOWS * window }],
   },
   burst: {
     label: "in two bursts of twice the limit",
-    times: ({ limit, window }) => [
-      ...spread(2 * limit, 0.2 * window, 0.22 * window),
-      ...spread(2 * limit, 1.5 * window, 1.52 * window),
+    runs: ({ limit, window }) => [
+      { number: 2 * limit, from: 0.2 * window, to: 0.22 * window },
+      { number: 2 * limit, from: 1.5 * window, to: 1.52 * window },
     ],
   },
   cron: {
     label: "all at each full window, as from cron",
-    times: ({ limit, window }) =>
-      Array.from({ length: WINDOWS }, (_, n) => spread(1.2 * limit, n * window, (n + 0.02) * window)).flat(),
+    runs: ({ limit, window }) =>
+      Array.from({ length: WINDOWS }, (_, n) => ({
+        number: 1.2 * limit,
+        from: n * window,
+        to: (n + 0.02) * window,
+      })),
   },
-  hand: { label: "when I click", times: () => [] },
+  hand: { label: "when I click", runs: () => [] },
 };
 
-function spread(number: number, from: number, to: number): number[] {
-  const whole = Math.max(Math.round(number), 1);
-  return Array.from({ length: whole }, (_, n) => Math.round(from + ((to - from) * n) / whole));
+/** So many requests, evenly over a time in milliseconds. */
+interface Run {
+  number: number;
+  from: number;
+  to: number;
+}
+
+/** When the requests of a pattern come, as many as the server takes, and how many the whole pattern has. */
+function timesOf(pattern: string, numbers: Numbers): { times: number[]; whole: number } {
+  const isKnown = Number.isFinite(numbers.limit) && Number.isFinite(numbers.window);
+  const times: number[] = [];
+  let whole = 0;
+  for (const { number, from, to } of isKnown ? (PATTERNS[pattern]?.runs(numbers) ?? []) : []) {
+    const rounded = Math.max(Math.round(number), 1);
+    whole += rounded;
+    for (let n = 0; n < rounded && times.length < MOST; n += 1)
+      times.push(Math.round(from + ((to - from) * n) / rounded));
+  }
+  return { times, whole };
 }
 
 const COMPARED = ["fixed_window", "sliding_log", "sliding_counter", "token_bucket", "leaky_bucket"];
@@ -96,23 +118,19 @@ export function Playground(props: { query: URLSearchParams }) {
     choose(["playground"], { limit, window: seconds, burst, pattern, ...part });
   const numbers = { limit: Number(limit), window: 1000 * Number(seconds) };
   const until = WINDOWS * numbers.window;
-  const trial = useMemo(() => {
-    const made = PATTERNS[pattern]?.times({ limit: Number(limit), window: 1000 * Number(seconds) }) ?? [];
-    const times =
-      Number.isFinite(Number(limit)) && Number.isFinite(Number(seconds)) ? made.slice(0, MOST) : [];
+  const [trial, whole] = useMemo(() => {
+    const { times, whole } = timesOf(pattern, { limit: Number(limit), window: 1000 * Number(seconds) });
     const documents = COMPARED.map((algorithm) =>
       documentOf(algorithm, { limit, window_seconds: seconds, burst }),
     );
     const requests = pattern === "hand" ? clicks : times.map((at_ms) => ({ at_ms }));
-    return {
-      policies: documents,
-      requests,
-      until_ms: Math.max(Math.round(WINDOWS * 1000 * Number(seconds)) || 1, 1),
-      points: POINTS,
-    };
+    const until_ms = Math.max(Math.round(WINDOWS * 1000 * Number(seconds)) || 1, 1);
+    return [{ policies: documents, requests, until_ms, points: POINTS }, whole] as const;
   }, [limit, seconds, burst, pattern, clicks]);
   const [answer, setAnswer] = useState<{ curves: Curve[]; trial: typeof trial }>();
   const [error, setError] = useState<unknown>();
+  const isOpen = useValue(connection) === "open";
+  // Tried again when the connection is back.
   useEffect(() => {
     const stop = new AbortController();
     ask<{ curves: Curve[] }>("POST", "/v1/playground", { body: trial, signal: stop.signal }).then(
@@ -125,7 +143,9 @@ export function Playground(props: { query: URLSearchParams }) {
       },
     );
     return () => stop.abort();
-  }, [trial]);
+  }, [trial, isOpen]);
+  // What an earlier trial said is no answer to one that was refused.
+  const shown = error === undefined ? answer : undefined;
   const mistakes = error instanceof RequestError ? error.errors : [];
   const mistake = (name: string) => {
     const found = mistakes.find(({ pointer }) => pointer.endsWith(`/${name}`));
@@ -188,15 +208,21 @@ export function Playground(props: { query: URLSearchParams }) {
       {error !== undefined && mistakes.length === 0 && (
         <Problem what="The server did not try it." error={error} />
       )}
+      {whole > MOST && (
+        <p class="note" role="note">
+          <Badge kind="warn">cut</Badge> The pattern has {count(whole)} requests; these are the first{" "}
+          {count(MOST)}. Try a smaller limit: what an algorithm does is the same.
+        </p>
+      )}
       {pattern === "hand" && clicks.length === 0 && <Empty>Click “Ask once”, as fast as you like.</Empty>}
       <div class="grid">
-        {answer?.curves.map((curve, place) => (
+        {shown?.curves.map((curve, place) => (
           <Tried
             key={COMPARED[place]}
             algorithm={COMPARED[place] ?? ""}
             curve={curve}
-            requests={answer.trial.requests}
-            until={answer.trial.until_ms}
+            requests={shown.trial.requests}
+            until={shown.trial.until_ms}
           />
         ))}
       </div>
@@ -236,6 +262,7 @@ function Tried(props: { algorithm: string; curve: Curve; requests: Asked[]; unti
         values={drawn.values}
         lines={[{ label: "remaining", color: "--accent", fill: true, stepped: true }]}
         format={count}
+        counts
         isTime={false}
         height={130}
       />

@@ -1,20 +1,17 @@
 // The policies in force, in the order in which they are checked.
 
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { mayConfigure, session } from "../api";
-import { count, perSecond } from "../format";
-import { earlier, once, type Reading, readings, useReadings } from "../metrics";
+import { count, counted, perSecond } from "../format";
+import { earlier, type Reading, rate, readings, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, Curl, Empty, Field, Panel, Problem } from "../parts/basics";
 import { Cell, Rows } from "../parts/rows";
 import { Spark } from "../parts/spark";
-import { ALGORITHMS, type ListedPolicy, matching, ORIGINS, quota } from "../policy";
+import { ALGORITHMS, matching, ORIGINS, type PolicyList, policiesInForce, quota } from "../policy";
 import { choose, href } from "../router";
-
-interface List {
-  policies: ListedPolicy[];
-}
+import { verdictsOf } from "../verdicts";
 
 interface NotInForce {
   set_aside: { kind: string; name: string; mistakes: string[] }[];
@@ -22,35 +19,28 @@ interface NotInForce {
   hidden: { name: string; stored_revision: number }[];
 }
 
-/** Denials of each policy, also of those that only would deny. */
-const denials = once((reading: Reading): Map<string, number> => {
-  const sums = new Map<string, number>();
-  for (const { labels, value } of reading.families.get("tidegate_decisions_total") ?? []) {
-    const { policy = "", result } = labels;
-    if (result !== "allowed") sums.set(policy, (sums.get(policy) ?? 0) + value);
-  }
-  return sums;
-});
+/** Denials of a policy, also those that only would be; `undefined` where it is counted together with others. */
+const denials = (reading: Reading, name: string): number | undefined => {
+  const verdicts = verdictsOf(reading, name);
+  return verdicts && verdicts.denied + verdicts.shadow_denied;
+};
+
+/** How often it is looked whether requests have met policies that none has met yet, in milliseconds: of a list that is
+ * read in many pages seldom. */
+function unmetPeriod(list: PolicyList | undefined): number | undefined {
+  if (!list || list.policies.every((listed) => listed.asked_since_change)) return undefined;
+  return list.policies.length > 1_000 ? 30_000 : 4_000;
+}
 
 export function Policies(props: { query: URLSearchParams }) {
   useReadings();
-  const { body, error, again } = useAsked<List>("/v1/policies");
+  const [every, setEvery] = useState<number>();
+  const { body, error, again } = useAsked("/v1/policies", every, policiesInForce);
+  useEffect(() => setEvery(unmetPeriod(body)), [body]);
   const aside = useAsked<NotInForce>("/v1/set-aside").body;
   const who = useValue(session);
   const all = useValue(readings);
   const text = props.query.get("find") ?? "";
-  const counted = useMemo(
-    () => all.slice(-31).map((reading) => ({ at: reading.at, sums: denials(reading) })),
-    [all],
-  );
-  const verdicts = useMemo(() => {
-    const sums = new Map<string, number>();
-    for (const { labels, value } of all.at(-1)?.families.get("tidegate_decisions_total") ?? []) {
-      const { policy = "" } = labels;
-      sums.set(policy, (sums.get(policy) ?? 0) + value);
-    }
-    return sums;
-  }, [all]);
   const found = useMemo(() => {
     const wanted = text.toLowerCase();
     const policies = body?.policies ?? [];
@@ -58,15 +48,9 @@ export function Policies(props: { query: URLSearchParams }) {
       ? policies
       : policies.filter(({ policy }) => JSON.stringify(policy).toLowerCase().includes(wanted));
   }, [body, text]);
-  const recent = useMemo(() => {
-    const [before, now] = [earlier(all, 10), all.at(-1)];
-    if (!before || !now || now.at === before.at) return new Map<string, number>();
-    const old = denials(before);
-    const seconds = (now.at - before.at) / 1000;
-    return new Map(
-      [...denials(now)].map(([name, sum]) => [name, Math.max(sum - (old.get(name) ?? 0), 0) / seconds]),
-    );
-  }, [all]);
+  const [before, now] = [earlier(all, 10), all.at(-1)];
+  const recent = (name: string) =>
+    before && now && rate(before, now, (reading) => denials(reading, name) ?? Number.NaN);
   const hidden = new Set(aside?.hidden.map(({ name }) => name));
   if (error !== undefined && !body)
     return <Problem what="The policies cannot be read." error={error} retry={again} />;
@@ -102,9 +86,7 @@ export function Policies(props: { query: URLSearchParams }) {
         title={
           text
             ? `${count(found.length)} of ${count(body.policies.length)} policies`
-            : found.length === 1
-              ? "1 policy"
-              : `${count(found.length)} policies`
+            : counted(found.length, "policy", "policies")
         }
         wide
       >
@@ -127,12 +109,12 @@ export function Policies(props: { query: URLSearchParams }) {
                 </Cell>
               </>
             }
-            row={({ policy, origin }) => {
-              const speed = recent.get(policy.name);
+            row={({ policy, origin, asked_since_change: isAsked }) => {
+              const isKnown = !now || denials(now, policy.name) !== undefined;
               return (
                 <>
                   <Cell>
-                    <a href={href(["policies", policy.name])}>{policy.name}</a>
+                    <a href={href(["policies", policy.name])}>{policy.name}</a>{" "}
                     {policy.mode === "shadow" && <Badge kind="plain">shadow</Badge>}
                   </Cell>
                   <Cell label="Limit">
@@ -144,14 +126,25 @@ export function Policies(props: { query: URLSearchParams }) {
                     {hidden.has(policy.name) && <span class="hint"> hides the file's</span>}
                   </Cell>
                   <Cell number label="Denied /s">
-                    {verdicts.get(policy.name) === 0 ? (
-                      <span class="hint" title="No request has met it since the process began.">
+                    {!isAsked ? (
+                      <span
+                        class="hint"
+                        title="No request has met it since its last change, or since the process began."
+                      >
                         not asked yet
                       </span>
-                    ) : (
+                    ) : isKnown ? (
                       <>
-                        <Spark values={grown(counted, policy.name)} /> {perSecond(speed)}
+                        <Spark values={grown(all, policy.name)} />{" "}
+                        <span>{perSecond(recent(policy.name))}</span>
                       </>
+                    ) : (
+                      <span
+                        class="hint"
+                        title="Counted together with others: there are more policies than are told apart."
+                      >
+                        among others
+                      </span>
                     )}
                   </Cell>
                 </>
@@ -166,7 +159,7 @@ export function Policies(props: { query: URLSearchParams }) {
 }
 
 /** Denials between the readings of the last minute. */
-function grown(counted: { at: number; sums: Map<string, number> }[], name: string): number[] {
-  const last = counted.slice(-31).map(({ sums }) => sums.get(name) ?? 0);
+function grown(all: readonly Reading[], name: string): number[] {
+  const last = all.slice(-31).map((reading) => denials(reading, name) ?? 0);
   return last.slice(1).map((value, place) => Math.max(value - (last[place] ?? 0), 0));
 }

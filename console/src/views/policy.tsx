@@ -1,26 +1,23 @@
 // One policy: its numbers, a change of it with the difference before it is saved, and what became of it over time.
 
-import { useEffect, useState } from "preact/hooks";
-import { ask, mayConfigure, path, RequestError, session } from "../api";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { mayConfigure, path, RequestError, session } from "../api";
 import { revision } from "../events";
-import { count } from "../format";
-import { readings, total, useReadings } from "../metrics";
+import { count, perSecond } from "../format";
+import { rate, readings, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, Empty, Panel, Problem } from "../parts/basics";
 import { Changes, type Entry } from "../parts/changes";
+import { Chart } from "../parts/chart";
 import { PolicyForm } from "../parts/policy_form";
 import { Review } from "../parts/review";
-import {
-  ALGORITHMS,
-  type Document,
-  type ListedPolicy,
-  matching,
-  ORIGINS,
-  type Policy,
-  quota,
-} from "../policy";
+import { ALGORITHMS, type Document, matching, ORIGINS, type Policy, type PolicyList, quota } from "../policy";
 import { go, href } from "../router";
+import { askedOf, type Verdicts, verdictsOf } from "../verdicts";
+
+/** How often it is looked whether a request has met a policy that none has met yet, in milliseconds. */
+const UNMET_PERIOD = 2_000;
 
 /** The address of a policy that is not there yet. */
 const NEW = "+";
@@ -63,12 +60,15 @@ interface Known {
 function KnownPolicy(props: { name: string }) {
   useReadings();
   const { body, etag, error, again } = useAsked<Policy>(path("/v1/policies/{}", props.name));
-  const list = useAsked<{ policies: ListedPolicy[] }>("/v1/policies").body;
-  const origin = list?.policies.find(({ policy }) => policy.name === props.name)?.origin;
+  const [every, setEvery] = useState<number>();
+  const list = useAsked<PolicyList>(`/v1/policies?${new URLSearchParams({ name: props.name })}`, every).body;
+  const { origin, asked_since_change: isAsked } = list?.policies[0] ?? {};
+  useEffect(() => setEvery(isAsked === false ? UNMET_PERIOD : undefined), [isAsked]);
   const who = useValue(session);
   const reading = useValue(readings).at(-1);
   // The form keeps the version that it began with, whatever is in force meanwhile.
   const [edited, setEdited] = useState<Known & { draft?: Document }>();
+  const [deleted, setDeleted] = useState<Known>();
   const [saved, setSaved] = useState(false);
   if (error instanceof RequestError && error.status === 404) {
     return (
@@ -84,9 +84,7 @@ function KnownPolicy(props: { name: string }) {
     return <Problem what="The policy cannot be read." error={error} retry={again} />;
   if (!body) return <Empty>Asking …</Empty>;
   const current: Known = { policy: body, etag: etag ?? '"0"' };
-  const verdicts = (result: string) =>
-    reading ? total(reading, "tidegate_decisions_total", { policy: props.name, result }) : 0;
-  const asked = verdicts("allowed") + verdicts("denied") + verdicts("shadow_denied");
+  const verdicts = reading && verdictsOf(reading, props.name);
   const isShadow = body.mode === "shadow";
   const begin = (draft?: Document) => {
     setSaved(false);
@@ -116,23 +114,29 @@ function KnownPolicy(props: { name: string }) {
             <>
               <dt>Verdicts</dt>
               <dd>
-                {count(verdicts("allowed"))} allowed, {count(verdicts("denied"))} denied
-                {verdicts("shadow_denied") > 0 &&
-                  `, ${count(verdicts("shadow_denied"))} would have been denied`}{" "}
-                <span class="hint">since the process began</span>
+                <Counted verdicts={verdicts} />
               </dd>
             </>
           )}
         </dl>
-        {reading && asked === 0 && (
-          <p class="note" role="note">
-            <Badge kind="warn">not asked yet</Badge> No request has met this policy since the process began.
-            Is what it applies to what clients send? <a href={href(["clients"])}>Look at a client</a> with the
-            attributes of its requests.
-          </p>
-        )}
+        {isAsked === false && reading && <NotAsked verdicts={verdicts} />}
         <p role="status">{saved && <Badge kind="good">saved and in force</Badge>}</p>
-        {mayConfigure(who) && !edited && (
+        {deleted && (
+          <Review
+            what="One of the file, or the built-in one, of this name is then in force again."
+            method="DELETE"
+            address={path("/v1/policies/{}", props.name)}
+            before={deleted.policy}
+            after={null}
+            etag={deleted.etag}
+            verb="Delete"
+            done={() => {
+              setDeleted(undefined);
+              again();
+            }}
+          />
+        )}
+        {mayConfigure(who) && !edited && !deleted && (
           <div class="actions">
             <button type="button" class="primary" onClick={() => begin()}>
               Edit
@@ -140,10 +144,15 @@ function KnownPolicy(props: { name: string }) {
             <button type="button" onClick={() => begin({ ...body, mode: isShadow ? "enforce" : "shadow" })}>
               {isShadow ? "Enforce it" : "Switch to shadow"}
             </button>
-            {origin === "stored" && <Delete name={props.name} etag={current.etag} done={() => again()} />}
+            {origin === "stored" && (
+              <button type="button" onClick={() => setDeleted(current)}>
+                Delete the stored one
+              </button>
+            )}
           </div>
         )}
       </Panel>
+      {!edited && verdicts && <OverTime name={props.name} isShadow={isShadow} />}
       {edited && (
         <Panel title="Change it">
           <PolicyForm
@@ -161,6 +170,70 @@ function KnownPolicy(props: { name: string }) {
       )}
       <History name={props.name} current={body} etag={current.etag} />
     </div>
+  );
+}
+
+/** What a policy answers, over the last five minutes. */
+function OverTime(props: { name: string; isShadow: boolean }) {
+  const all = useValue(readings);
+  const denied = props.isShadow ? "shadow_denied" : "denied";
+  const drawn = useMemo(() => {
+    const grown = (kind: keyof Verdicts) =>
+      all.map((reading, place) =>
+        rate(
+          all[Math.max(place - 1, 0)] ?? reading,
+          reading,
+          (it) => verdictsOf(it, props.name)?.[kind] ?? 0,
+        ),
+      );
+    return { at: all.map(({ at }) => at / 1000), values: [grown("allowed"), grown(denied)] };
+  }, [all, props.name, denied]);
+  const words = props.isShadow ? "would be denied" : "denied";
+  return (
+    <Panel title="Verdicts per second" two>
+      <Chart
+        summary={`Verdicts of ${props.name} per second over the last five minutes; now ${perSecond(drawn.values[0]?.at(-1))} allowed, ${perSecond(drawn.values[1]?.at(-1))} ${words}.`}
+        at={drawn.at}
+        values={drawn.values}
+        lines={[
+          { label: "allowed", color: "--accent", fill: true },
+          { label: words, color: "--bad", dash: [5, 3] },
+        ]}
+        format={perSecond}
+      />
+    </Panel>
+  );
+}
+
+/** What a policy answered since the process began. */
+function Counted({ verdicts }: { verdicts: Verdicts | undefined }) {
+  if (!verdicts)
+    return (
+      <span class="hint">counted together with others: there are more policies than are told apart</span>
+    );
+  const { allowed, denied, shadow_denied } = verdicts;
+  return (
+    <>
+      {count(allowed)} allowed, {count(denied)} denied
+      {shadow_denied > 0 && `, ${count(shadow_denied)} would have been denied`}{" "}
+      <span class="hint">since the process began</span>
+    </>
+  );
+}
+
+/** Says that no request has met the policy as it is. One that was met at all was met before its last change. */
+function NotAsked({ verdicts }: { verdicts: Verdicts | undefined }) {
+  const since = !verdicts
+    ? "its last change, or since the process began"
+    : askedOf(verdicts) > 0
+      ? "it was changed"
+      : "the process began";
+  return (
+    <p class="note" role="note">
+      <Badge kind="warn">not asked yet</Badge> No request has met this policy since {since}. Is what it
+      applies to what clients send? <a href={href(["clients"])}>Look at a client</a> with the attributes of
+      its requests.
+    </p>
   );
 }
 
@@ -193,7 +266,7 @@ function History(props: { name: string; current: Document | undefined; etag: str
           entries={own}
           action={(entry) =>
             mayConfigure(who) &&
-            (reverted === entry ? (
+            (reverted?.revision === entry.revision ? (
               <Review
                 what={
                   entry.before === null
@@ -217,39 +290,5 @@ function History(props: { name: string; current: Document | undefined; etag: str
         />
       )}
     </Panel>
-  );
-}
-
-function Delete(props: { name: string; etag: string; done: () => void }) {
-  const [sure, setSure] = useState(false);
-  const [error, setError] = useState<unknown>();
-  const remove = async () => {
-    try {
-      await ask("DELETE", path("/v1/policies/{}", props.name), { ifMatch: props.etag });
-      props.done();
-    } catch (error) {
-      setError(error);
-    }
-    setSure(false);
-  };
-  return (
-    <>
-      {sure ? (
-        <span class="confirm" role="group" aria-label="Delete it">
-          One of the file, or the built-in one, of this name is then in force again.{" "}
-          <button type="button" class="danger" onClick={() => void remove()}>
-            Delete
-          </button>{" "}
-          <button type="button" onClick={() => setSure(false)}>
-            Cancel
-          </button>
-        </span>
-      ) : (
-        <button type="button" onClick={() => setSure(true)}>
-          Delete the stored one
-        </button>
-      )}
-      {error !== undefined && <Problem what="It is not deleted." error={error} />}
-    </>
   );
 }

@@ -1,6 +1,6 @@
 // The last warnings and errors of the server's log.
 
-import { count } from "../format";
+import { counted } from "../format";
 import { useAsked } from "../parts/asked";
 import { Badge, Curl, Empty, Field, Panel, Problem, When } from "../parts/basics";
 import { Cell, Rows } from "../parts/rows";
@@ -49,7 +49,7 @@ export function Warnings(props: { query: URLSearchParams }) {
         </Field>
       </form>
       <Panel
-        title={`${count(body.errors)} errors and ${count(body.warnings)} warnings since the process began`}
+        title={`${counted(body.errors, "error")} and ${counted(body.warnings, "warning")} since the process began`}
         wide
       >
         {body.last.length === 0 && (

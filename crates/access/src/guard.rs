@@ -7,6 +7,7 @@
 //! Without tokens everything is open, except that the configuration then answers only requests that a
 //! page of another site cannot have made: see [`crate::origins`].
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -22,17 +23,36 @@ use crate::refusal::Refusal;
 use crate::sessions::Sessions;
 use crate::tokens::{Credential, Denial, Scope, TokensInForce, bearer};
 
-/// Who asks, for the audit log: a token's name, or `local` where none is demanded.
+/// Who asks, for the audit log: a token's name, or `local` where none is demanded; and from where.
 #[derive(Clone, Debug)]
-pub struct Actor(Arc<str>);
+pub struct Actor {
+    name: Arc<str>,
+    from: Option<IpAddr>,
+}
 
 impl Actor {
     /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// The address at the other end of the connection.
+    #[must_use]
+    pub fn from(&self) -> Option<IpAddr> {
+        self.from
     }
 }
+
+impl From<Arc<str>> for Actor {
+    fn from(name: Arc<str>) -> Self {
+        Self { name, from: None }
+    }
+}
+
+/// The address at the other end of a request's connection, as [`crate::routes::Api`] leaves it for the guard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedFrom(pub(crate) IpAddr);
 
 /// What a request to the route with this template needs; `None`: nothing.
 #[must_use]
@@ -77,13 +97,13 @@ impl Guard {
             && let Some(credential) = self.session(scope, uri, headers)?
         {
             return if credential.may(scope) {
-                Ok(Actor(credential.name().into()))
+                Ok(Arc::<str>::from(credential.name()).into())
             } else {
                 Err(Denial::Scope(scope).into())
             };
         }
         let tokens = self.tokens.load();
-        let actor = match tokens.admit(scope, given.and_then(bearer)) {
+        let actor: Arc<str> = match tokens.admit(scope, given.and_then(bearer)) {
             Ok(Some(token)) => token.name().into(),
             Ok(None) => {
                 if matches!(scope, Scope::Read | Scope::Configure) {
@@ -93,7 +113,7 @@ impl Guard {
             }
             Err(denial) => return Err(denial.into()),
         };
-        Ok(Actor(actor))
+        Ok(actor.into())
     }
 
     /// The token of the session by whose cookie a request asks, if the session is good for requests of this scope
@@ -140,7 +160,8 @@ pub(crate) async fn admit(
     let mut reply = match admitted.transpose() {
         Err(refusal) => refusal.into_response(),
         Ok(actor) => {
-            if let Some(actor) = actor {
+            if let Some(mut actor) = actor {
+                actor.from = request.extensions().get().map(|AskedFrom(address)| *address);
                 request.extensions_mut().insert(actor);
             }
             next.run(request).await

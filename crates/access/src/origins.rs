@@ -118,10 +118,10 @@ impl TrustedOrigins {
         self.cors.iter().any(|listed| listed.as_bytes() == origin)
     }
 
-    /// Whether a reply must say which origin may read it.
+    /// Whether the reply to such a request says which origin may read it, or that it is another one for others.
     #[must_use]
-    pub fn concerns(&self, origin: Option<&[u8]>) -> bool {
-        !self.cors.is_empty() && origin.is_some()
+    pub fn concerns(&self, method: &str, origin: Option<&[u8]>) -> bool {
+        !self.cors.is_empty() && (origin.is_some() || matches!(method, "GET" | "HEAD"))
     }
 
     /// The answer to a listed origin's question whether it may send a request; `None`: it is no such
@@ -148,7 +148,7 @@ impl TrustedOrigins {
         let origin = head.headers.get(ORIGIN);
         Permission {
             origin: origin.filter(|origin| self.lists(origin.as_bytes())).cloned(),
-            varies: origin.is_some() || head.method == Method::GET || head.method == Method::HEAD,
+            varies: self.concerns(head.method.as_str(), origin.map(HeaderValue::as_bytes)),
         }
     }
 }

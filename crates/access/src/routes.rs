@@ -18,11 +18,11 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
-use tidegate_net::http::{Body, BodyError, Reply, RequestBody};
+use tidegate_net::http::{Body, BodyError, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
 use tidegate_wire::problem::Problem;
 
-use crate::guard::{Guard, admit};
+use crate::guard::{AskedFrom, Guard, admit};
 use crate::origins::Permission;
 use crate::refusal::Refusal;
 
@@ -129,15 +129,16 @@ impl Api {
     }
 
     /// Answers a request.
-    pub async fn respond(&self, request: Request<RequestBody>) -> Reply {
+    pub async fn respond(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         match self.arrive(request).await {
-            ControlFlow::Continue(request) => self.answer(request).await,
+            ControlFlow::Continue(request) => self.answer(request, peer).await,
             ControlFlow::Break(reply) => reply,
         }
     }
 
     /// Answers a request that has arrived, by its route.
-    pub async fn answer(&self, Arrived { head, body, permission }: Arrived) -> Reply {
+    pub async fn answer(&self, Arrived { mut head, body, permission }: Arrived, peer: &Peer) -> Reply {
+        head.extensions.insert(AskedFrom(peer.address.ip().to_canonical()));
         let request = Request::from_parts(head, RouterBody::from(body));
         // Invariant: a router never fails; its error type is uninhabited.
         let Ok(reply) = tower_service::Service::call(&mut self.router.clone(), request).await;

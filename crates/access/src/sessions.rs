@@ -13,10 +13,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::header::{COOKIE, HeaderMap, HeaderValue};
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest, Sha256};
 
 use crate::tokens::Credential;
@@ -98,7 +98,7 @@ impl Sessions {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         // A panic under the lock leaves a whole table.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -18,9 +18,12 @@ impl Family for Certificates {
         let each = |write: &mut dyn FnMut(&str, TlsStatus) -> fmt::Result| {
             self.servers.iter().try_for_each(|(server, tls)| write(server, tls.status()))
         };
-        let help = "Seconds for which the certificate in force is still good";
+        let help = "Seconds for which the certificate of the files in force is still good";
         families.gauges("tidegate_tls_certificate_seconds_left", help, |series| {
-            each(&mut |server, status| series(&[("server", server)], status.seconds_left()))
+            each(&mut |server, status| match status.seconds_left() {
+                Some(left) => series(&[("server", server)], left),
+                None => Ok(()),
+            })
         })?;
         let help = "1 if the certificate's files as they are now are in force, 0 if they were refused";
         families.gauges("tidegate_tls_last_reload_successful", help, |series| {

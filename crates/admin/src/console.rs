@@ -65,7 +65,8 @@ macro_rules! asset {
         Asset {
             path: $path,
             kind: $kind,
-            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../console/dist/", $file)),
+            // Seen from this file: the manifest's folder is an absolute path, and the build would differ by it.
+            bytes: include_bytes!(concat!("../../../console/dist/", $file)),
             prepared: OnceLock::new(),
         }
     };

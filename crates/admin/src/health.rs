@@ -8,6 +8,7 @@
 //! so is on `/readyz?verbose`: that names addresses and says errors in a server's own words.
 
 use std::fmt;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde::Serialize;
@@ -129,14 +130,20 @@ type Page = fn(&Operator, &Asked<'_>) -> Response<Body>;
 #[derive(Debug)]
 pub struct Operator {
     readiness: Readiness,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
 }
 
 impl Operator {
     /// From its parts.
     #[must_use]
     pub fn new(readiness: Readiness, metrics: Metrics) -> Self {
-        Self { readiness, metrics }
+        Self { readiness, metrics: Arc::new(metrics) }
+    }
+
+    /// The metrics page, for who sends it on.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// The reply and the index of its template in [`TEMPLATES`], if the path is one of them.
@@ -185,7 +192,6 @@ fn page(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Respon
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     fn get(operator: &Operator, path: &str) -> (u16, String) {

@@ -62,6 +62,12 @@ impl Metrics {
         self.registry.register_collector(Box::new(Collected(family)));
     }
 
+    /// The page as it is now, in OpenMetrics.
+    #[must_use]
+    pub fn open_metrics(&self) -> String {
+        self.page(Exposition::OpenMetrics)
+    }
+
     /// The page as it is now.
     pub(crate) fn page(&self, exposition: Exposition) -> String {
         let mut page = Bounded { text: String::new() };

@@ -76,6 +76,13 @@ impl Servers {
         self.streams.push((name, stats));
         self
     }
+
+    /// What the server of this name has answered so far; `None` if there is none that answers anything.
+    #[must_use]
+    pub fn answered(&self, name: &str) -> Option<u64> {
+        let (_, stats) = self.http.iter().chain(&self.resp).find(|(known, _)| *known == name)?;
+        Some(stats.routes().iter().map(total).sum())
+    }
 }
 
 fn read(servers: &[(&'static str, Arc<Stats>)]) -> Vec<Reading> {
@@ -174,10 +181,13 @@ fn handshakes(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Resul
     let help = "TLS handshakes that failed, by reason";
     families.counters("tidegate_tls_handshake_failures", help, |series| {
         servers().try_for_each(|it| {
-            let reasons = HandshakeFailure::ALL.iter().zip(it.totals.handshakes_failed);
-            reasons.filter(|(_, count)| *count > 0).try_for_each(|(reason, count)| {
-                series(&[("server", it.server), ("reason", reason.name())], count)
-            })
+            for reason in HandshakeFailure::ALL {
+                let count = it.totals.handshakes_failed[reason as usize];
+                if count > 0 {
+                    series(&[("server", it.server), ("reason", reason.name())], count)?;
+                }
+            }
+            Ok(())
         })
     })
 }

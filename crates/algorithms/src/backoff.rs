@@ -21,6 +21,12 @@ impl Backoff {
         Self { first, longest, failures: 0, random: Random::seeded(seed) }
     }
 
+    /// The same after so many failures in a row.
+    #[must_use]
+    pub fn after(self, failures: u32) -> Self {
+        Self { failures, ..self }
+    }
+
     /// The wait after one more failure: from half of what is due to all of it.
     pub fn failed(&mut self) -> Duration {
         let due = self.first.saturating_mul(1 << self.failures.min(30)).min(self.longest);

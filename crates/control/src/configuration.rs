@@ -26,15 +26,17 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tidegate_algorithms::policy::Mistake;
 use tokio::sync::{oneshot, watch};
 
-use crate::control::{Control, Draft};
-use crate::difference::ChangeLine;
+use crate::control::Control;
+use crate::difference::ChangeLines;
 use crate::document::{Author, Change, Revision};
+use crate::draft::Draft;
 use crate::error::{ChangeError, Error};
 use crate::service::{Layers, Parts, Services};
 use crate::snapshot::Snapshot;
@@ -45,15 +47,12 @@ pub const MAX_WAITING: usize = 4_096;
 /// Most edits that are stored in one transaction.
 pub const MAX_TOGETHER: usize = 256;
 
-/// A change that is about to be stored.
-struct Made {
-    revision: Revision,
-    line: ChangeLine,
-}
-
 /// From the parts that are newest to the change that is wanted, if any. Called again when another node's
 /// change came first.
 pub type Edit = Box<dyn Fn(&Parts) -> Result<Option<Change>, ChangeError> + Send>;
+
+/// The same to changes that are made in this order, all of them or none.
+type Edits = Box<dyn Fn(&Parts) -> Result<Vec<Change>, ChangeError> + Send>;
 
 /// What is in force of all services, and the way to change it. Clones share it.
 #[derive(Clone, Debug)]
@@ -102,7 +101,7 @@ impl fmt::Debug for Queue {
 
 /// An edit and who waits for it.
 struct Waiting {
-    edit: Edit,
+    edit: Edits,
     author: Author,
     answer: oneshot::Sender<Result<Revision, ChangeError>>,
 }
@@ -151,7 +150,7 @@ impl Configuration {
     pub fn stats(&self) -> ChangeStats {
         let changes = &self.changes;
         ChangeStats {
-            waiting: lock(&changes.queue).waiting.len(),
+            waiting: changes.queue.lock().waiting.len(),
             turned_away: changes.turned_away.load(Ordering::Relaxed),
             transactions: changes.transactions.load(Ordering::Relaxed),
             stored: changes.stored.load(Ordering::Relaxed),
@@ -176,6 +175,19 @@ impl Configuration {
         &self,
         author: Author,
         edit: impl Fn(&Parts) -> Result<Option<Change>, ChangeError> + Send + 'static,
+    ) -> Result<Revision, ChangeError> {
+        self.edit_all(author, move |parts| Ok(edit(parts)?.into_iter().collect())).await
+    }
+
+    /// As [`Configuration::edit`], of several changes: in one transaction, and in force together. What they make is
+    /// judged when all of them are made.
+    ///
+    /// # Errors
+    /// As [`Configuration::edit`].
+    pub async fn edit_all(
+        &self,
+        author: Author,
+        edit: impl Fn(&Parts) -> Result<Vec<Change>, ChangeError> + Send + 'static,
     ) -> Result<Revision, ChangeError> {
         let (answer, answered) = oneshot::channel();
         Changes::enqueue(&self.changes, Waiting { edit: Box::new(edit), author, answer })?;
@@ -217,7 +229,7 @@ impl Configuration {
 impl Changes {
     /// Has an edit made in its turn.
     fn enqueue(this: &Arc<Self>, waiting: Waiting) -> Result<(), ChangeError> {
-        let mut queue = lock(&this.queue);
+        let mut queue = this.queue.lock();
         if queue.waiting.len() >= MAX_WAITING {
             this.turned_away.fetch_add(1, Ordering::Relaxed);
             return Err(ChangeError::TooManyWaiting);
@@ -234,7 +246,7 @@ impl Changes {
     fn work(&self) {
         let _on_panic = GiveUp(self);
         loop {
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock();
             let count = queue.waiting.len().min(MAX_TOGETHER);
             let batch: Vec<_> = queue.waiting.drain(..count).collect();
             if batch.is_empty() {
@@ -249,18 +261,20 @@ impl Changes {
     /// Makes a batch of changes: each is made or refused by itself, those that are made are stored
     /// together.
     fn make(&self, batch: Vec<Waiting>) {
-        let _turn = lock(&self.replacing);
         let mut attempts = 1;
         loop {
-            if let Err(error) = self.control.refreshed() {
-                return fail(batch, error);
-            }
+            // Whoever puts in force what was heard meanwhile is not kept waiting.
+            let turn = match self.control.take_turn() {
+                Ok(turn) => turn,
+                Err(error) => return fail(batch, error),
+            };
+            let _replacing = self.replacing.lock();
             let mut draft = self.control.draft();
             let before = self.in_force.borrow().clone();
             let mut parts = before.after(draft.snapshot());
             let outcomes: Vec<_> = batch.iter().map(|one| decide(one, &mut draft, &mut parts)).collect();
-            let made = outcomes.iter().filter(|outcome| matches!(outcome, Ok(Some(_)))).count();
-            match self.control.commit(draft) {
+            let made: usize = outcomes.iter().flatten().flatten().map(|made| made.len()).sum();
+            match self.control.commit(draft, turn) {
                 Err(Error::Moved { .. }) if attempts < crate::MAX_OVERTAKEN => attempts += 1,
                 Err(error) if made > 0 => return fail_made(batch, outcomes, error),
                 _ => {
@@ -269,13 +283,7 @@ impl Changes {
                     let newest = parts.documents().revision();
                     self.replace(&before, parts);
                     for (waiting, outcome) in batch.into_iter().zip(outcomes) {
-                        let made = outcome.map(|made| {
-                            made.map_or(newest, |Made { revision, line }| {
-                                line.write(revision);
-                                revision
-                            })
-                        });
-                        answer(waiting, made);
+                        answer(waiting, outcome.map(|made| made.map_or(newest, ChangeLines::write)));
                     }
                     return;
                 }
@@ -285,7 +293,7 @@ impl Changes {
 
     /// Puts in force what is newest, if it is not.
     fn catch_up(&self) {
-        let _turn = lock(&self.replacing);
+        let _turn = self.replacing.lock();
         let (newest, before) = (self.control.snapshot(), self.in_force.borrow().clone());
         if newest.is_same_as(before.documents()) {
             return;
@@ -296,7 +304,7 @@ impl Changes {
     }
 
     fn replace_file(&self, layers: &Layers) -> Result<(), Vec<Mistake>> {
-        let _turn = lock(&self.replacing);
+        let _turn = self.replacing.lock();
         let before = self.in_force.borrow().clone();
         let next = before.with_file(layers);
         let objections = before.objections(&next, None);
@@ -319,16 +327,26 @@ fn decide(
     Waiting { edit, author, .. }: &Waiting,
     draft: &mut Draft,
     parts: &mut Parts,
-) -> Result<Option<Made>, ChangeError> {
-    let Some(change) = edit(parts)? else { return Ok(None) };
-    let line = ChangeLine::new(parts, &change, author);
-    let next = draft.add(change.clone(), author.clone(), |snapshot| {
+) -> Result<Option<ChangeLines>, ChangeError> {
+    let changes = edit(parts)?;
+    if changes.is_empty() {
+        return Ok(None);
+    }
+    let lines = ChangeLines::new(parts, &changes, author);
+    let next = draft.add_all(changes.clone(), author, |snapshot| {
         let next = parts.after(snapshot);
-        let objections = parts.objections(&next, Some(&change));
+        let mut objections = Vec::new();
+        for change in &changes {
+            for objection in parts.objections(&next, Some(change)) {
+                if !objections.contains(&objection) {
+                    objections.push(objection);
+                }
+            }
+        }
         if objections.is_empty() { Ok(next) } else { Err(ChangeError::Mistakes(objections)) }
     })?;
     *parts = next;
-    Ok(Some(Made { revision: parts.documents().revision(), line }))
+    Ok(Some(lines))
 }
 
 /// Lets the next edit start a worker if this one panics. Who waits is told that there is no answer.
@@ -337,7 +355,7 @@ struct GiveUp<'a>(&'a Changes);
 impl Drop for GiveUp<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            *lock(&self.0.queue) = Queue::default();
+            *self.0.queue.lock() = Queue::default();
         }
     }
 }
@@ -357,15 +375,10 @@ fn fail(batch: Vec<Waiting>, error: Error) {
 
 /// Tells those of a failure to store whose changes would have been stored, and the others what they
 /// did wrong.
-fn fail_made(batch: Vec<Waiting>, outcomes: Vec<Result<Option<Made>, ChangeError>>, error: Error) {
+fn fail_made(batch: Vec<Waiting>, outcomes: Vec<Result<Option<ChangeLines>, ChangeError>>, error: Error) {
     let error = Arc::new(error);
     for (waiting, outcome) in batch.into_iter().zip(outcomes) {
         let failed = || ChangeError::Control(error.clone());
         answer(waiting, outcome.and_then(|_| Err(failed())));
     }
-}
-
-/// A panic under a lock leaves nothing half done: sets and queues are replaced whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,27 +4,30 @@
 //! published to watchers, all under one lock: watchers see revisions in order, and never one that a
 //! crash could take back. Reading never touches the disk or the network.
 //!
-//! Where nodes share a database, the newest snapshot is first brought up to date, and a change that
-//! another node's overtook in between is decided again: [`Error::Moved`].
+//! Where nodes share a database, a node first waits for its turn and brings the newest snapshot up to date
+//! ([`Control::take_turn`]). A change that another node's overtook all the same is decided again: [`Error::Moved`].
 //!
 //! Every method blocks for at most a transaction, and must not be called on an asynchronous
 //! thread when it writes; [`Control::run`] moves it to a blocking one.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tidegate_postgres::Place;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use crate::database::DataDir;
-use crate::document::{Accepted, Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
+use crate::document::{Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
+use crate::draft::Draft;
 use crate::error::Error;
 use crate::link::{in_time, unavailable};
 use crate::local::Local;
 use crate::remote::Remote;
 use crate::rows;
 use crate::snapshot::{Limits, Snapshot, publish};
+use crate::turn::Turn;
 
 /// Calls of [`Control::run`] that may occupy a blocking thread at once; others wait their turn.
 const BLOCKING_CALLS: usize = 4;
@@ -46,26 +49,26 @@ pub struct Usage {
 /// closes it.
 #[derive(Clone, Debug)]
 pub struct Control {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     limits: Limits,
     newest: watch::Sender<Arc<Snapshot>>,
     /// Held while a change is made.
     changing: Mutex<()>,
     blocking: Arc<Semaphore>,
-    backend: Backend,
+    pub(crate) backend: Backend,
 }
 
 /// Where documents are.
 #[derive(Debug)]
-enum Backend {
+pub(crate) enum Backend {
     /// With this process alone.
     Local(Local),
     /// Where all nodes find them.
-    Remote(Remote),
+    Remote(Box<Remote>),
 }
 
 impl Control {
@@ -88,7 +91,7 @@ impl Control {
     /// [`Error::NothingToStartWith`], [`Error::Newer`] or [`Error::Corrupt`].
     pub fn connect(place: Place, data_dir: &Path, limits: Limits, runtime: &Handle) -> Result<Self, Error> {
         let (remote, newest) = Remote::connect(place, data_dir, runtime)?;
-        Ok(Self::new(limits, newest, Backend::Remote(remote)))
+        Ok(Self::new(limits, newest, Backend::Remote(Box::new(remote))))
     }
 
     /// What is stored in `path`, without becoming its owner: a process may be at work there. Nothing is
@@ -106,7 +109,7 @@ impl Control {
     /// [`Error::Unavailable`], [`Error::Late`] or [`Error::Corrupt`].
     pub async fn look_at(place: &Place) -> Result<Snapshot, Error> {
         let looking = async {
-            let session = place.connect(|| {}).await.map_err(unavailable)?;
+            let session = place.connect(|_, _| {}).await.map_err(unavailable)?;
             session.bound(crate::OPERATION).await.map_err(unavailable)?;
             rows::look(&session).await
         };
@@ -141,6 +144,13 @@ impl Control {
         }
     }
 
+    /// How old what is known here may be, at most: for how long the database that nodes share has not answered, and
+    /// [`std::time::Duration::MAX`] if it has not since the start. `None` in a data directory, which nobody else changes.
+    #[must_use]
+    pub fn age(&self) -> Option<std::time::Duration> {
+        self.remote().map(Remote::silence)
+    }
+
     /// Whether what is known comes from this node's copy, because the database has not answered since
     /// the start; never so in a data directory.
     #[must_use]
@@ -157,7 +167,7 @@ impl Control {
 
     /// The database that nodes share, if they do.
     pub(crate) fn remote(&self) -> Option<&Remote> {
-        if let Backend::Remote(remote) = &self.shared.backend { Some(remote) } else { None }
+        if let Backend::Remote(remote) = &self.shared.backend { Some(&**remote) } else { None }
     }
 
     /// The documents that are not what their changes wrote, as found at the start, unless they were
@@ -178,15 +188,17 @@ impl Control {
         self.shared.newest.borrow().get(kind, name).cloned()
     }
 
-    /// The snapshot after every change that any node has made so far.
+    /// Begins a change: waits until no other node is at one, and brings the newest snapshot up to date with every
+    /// change that any node has made so far. Other nodes wait until the turn is given to [`Control::commit`] or
+    /// dropped.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Corrupt`].
-    pub fn refreshed(&self) -> Result<Arc<Snapshot>, Error> {
-        if let Backend::Remote(remote) = &self.shared.backend {
-            remote.catch_up(&self.shared.newest)?;
+    /// [`Error::Unavailable`], [`Error::Late`] or [`Error::Corrupt`].
+    pub fn take_turn(&self) -> Result<Turn, Error> {
+        match &self.shared.backend {
+            Backend::Local(_) => Ok(Turn::default()),
+            Backend::Remote(remote) => remote.take_turn(&self.shared.newest),
         }
-        Ok(self.snapshot())
     }
 
     /// Creates or replaces a document.
@@ -225,12 +237,12 @@ impl Control {
     pub fn apply(&self, changes: &[Change], author: &Author) -> Result<Revision, Error> {
         let mut attempts = 1;
         loop {
-            self.refreshed()?;
+            let turn = self.take_turn()?;
             let mut draft = self.draft();
             for change in changes {
                 draft.add(change.clone(), author.clone(), |_| Ok::<_, Error>(()))?;
             }
-            match self.commit(draft) {
+            match self.commit(draft, turn) {
                 Err(Error::Moved { .. }) if attempts < crate::MAX_OVERTAKEN => attempts += 1,
                 outcome => return outcome,
             }
@@ -240,20 +252,19 @@ impl Control {
     /// Begins to put changes together on the newest snapshot known here.
     #[must_use]
     pub fn draft(&self) -> Draft {
-        let snapshot = Snapshot::clone(&self.snapshot());
-        Draft { base: snapshot.clone(), next: snapshot, limits: self.shared.limits, accepted: Vec::new() }
+        Draft::new(Snapshot::clone(&self.snapshot()), self.shared.limits)
     }
 
-    /// Stores the changes of a draft in one transaction, if what it began with is still the newest
+    /// Stores the changes of a draft in one transaction, and ends the turn, if what it began with is still the newest
     /// snapshot: all of them or none. Returns the newest revision then.
     ///
     /// # Errors
     /// [`Error::Moved`]; of the disk or the network: [`Error::Database`], [`Error::Unavailable`],
     /// [`Error::Unknown`] or [`Error::Corrupt`].
-    pub fn commit(&self, draft: Draft) -> Result<Revision, Error> {
+    pub fn commit(&self, draft: Draft, turn: Turn) -> Result<Revision, Error> {
         let Draft { base, mut next, accepted, .. } = draft;
         let shared = &*self.shared;
-        let _turn = lock(&shared.changing);
+        let _turn = shared.changing.lock();
         let newest = self.snapshot();
         if !newest.is_same_as(&base) {
             return Err(Error::Moved { newest: newest.revision() });
@@ -275,7 +286,7 @@ impl Control {
                 outcome?;
             }
             Backend::Remote(remote) => {
-                let history = remote.commit(&base, &accepted, shared.limits.audit_rows)?;
+                let history = remote.commit(turn, &base, &accepted, shared.limits.audit_rows)?;
                 next = next.in_history(history);
             }
         }
@@ -342,57 +353,4 @@ impl Control {
             },
         }
     }
-}
-
-/// Changes that are put together and not yet stored.
-#[derive(Debug)]
-pub struct Draft {
-    base: Snapshot,
-    next: Snapshot,
-    limits: Limits,
-    accepted: Vec<Accepted>,
-}
-
-impl Draft {
-    /// What would be stored.
-    #[must_use]
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.next
-    }
-
-    /// Whether nothing would change.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.accepted.is_empty()
-    }
-
-    /// Adds a change, if `check` accepts the snapshot that it makes. Refused, it leaves no trace.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`], [`Error::InvalidActor`], [`Error::PreconditionFailed`], [`Error::NotFound`],
-    /// [`Error::Full`] or [`Error::TooManyChanges`]; those of `check`.
-    pub fn add<T, E: From<Error>>(
-        &mut self,
-        change: Change,
-        author: Author,
-        check: impl FnOnce(&Snapshot) -> Result<T, E>,
-    ) -> Result<T, E> {
-        if self.accepted.len() == crate::MAX_CHANGES {
-            return Err(Error::TooManyChanges { count: crate::MAX_CHANGES + 1 }.into());
-        }
-        if author.actor.is_empty() || author.actor.len() > crate::MAX_ACTOR_BYTES {
-            return Err(Error::InvalidActor { bytes: author.actor.len() }.into());
-        }
-        let mut next = self.next.clone();
-        let before = next.apply(&change, &self.limits)?;
-        let checked = check(&next)?;
-        self.accepted.push(Accepted { change, author, revision: next.revision(), before });
-        self.next = next;
-        Ok(checked)
-    }
-}
-
-/// A panic under the lock leaves nothing half done.
-fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,9 +22,9 @@
 //! Deliberately absent: changes while the database is away, which would be another history.
 
 use std::borrow::Cow;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +36,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::document::{Document, Kind, Revision};
 use crate::error::CopyError;
+use crate::replace::replace_file;
 use crate::snapshot::{History, Snapshot};
 
 /// The copy's file name inside the data directory.
@@ -125,24 +126,6 @@ impl Copy {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let beside = self.path.with_extension(format!("json.{}", std::process::id()));
-        if let Err(error) = fs::remove_file(&beside)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(error.into());
-        }
-        let written = self.write(&beside, snapshot);
-        if written.is_err() {
-            // Best effort: the error that led here says more.
-            fs::remove_file(&beside).unwrap_or_default();
-        }
-        written?;
-        fs::rename(&beside, &self.path)?;
-        File::open(folder)?.sync_all()?;
-        Ok(())
-    }
-
-    fn write(&self, path: &Path, snapshot: &Snapshot) -> Result<(), CopyError> {
         let documents = snapshot.all().map(|document| Entry {
             kind: document.kind,
             name: Cow::Borrowed(&document.name),
@@ -156,12 +139,7 @@ impl Copy {
             history: snapshot.history(),
             documents: documents.collect(),
         };
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        let mut out = BufWriter::new(file);
-        serde_json::to_writer(&mut out, &content).map_err(io::Error::from)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        Ok(())
+        Ok(replace_file(&self.path, |out| serde_json::to_writer(out, &content).map_err(io::Error::from))?)
     }
 }
 

@@ -1,13 +1,10 @@
 //! The SQLite file: opening, migrating, loading, and writing one transaction.
 //!
-//! Write-ahead log with `synchronous = FULL`: a commit returns when its frames are on the disk,
-//! so an acknowledged change survives `kill -9` and power loss.
+//! Write-ahead log with `synchronous = FULL`: a commit returns when the disk has it, so an acknowledged change survives
+//! `kill -9` and power loss. A lock file, not SQLite's own lock, keeps a second process away: SQLite would let both work, and
+//! each would decide on a snapshot that the other has outdated.
 //!
-//! A lock file, not SQLite's own lock, keeps a second process away: SQLite would let both work,
-//! and each would decide on a snapshot that the other has outdated.
-//!
-//! Revisions are the primary key of the audit table and consecutive. Pruning therefore is a range
-//! delete, and a lost race or a torn history would show as a key conflict instead of silence.
+//! Revisions are the audit table's primary key and consecutive: a lost race or a torn history shows as a key conflict.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -17,25 +14,32 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params};
 
-use crate::document::{Accepted, Altered, AuditRow, Revision};
+use crate::asked_from;
+use crate::counts::{self, Period, Sums};
+use crate::document::{Accepted, Altered, AuditRow, Kind, Revision};
 use crate::error::Error;
+use crate::secrets::{self, Secret, Written};
 use crate::snapshot::Snapshot;
-use crate::statements::{altered, audit_row, document, revisions, signed, write_audit, write_document};
+use crate::statements::{
+    altered, audit_row, document, first_before, revisions, signed, write_audit, write_document,
+};
+use crate::uses;
 
-/// The database's file name inside the data directory.
+/// The file's name inside the data directory.
 pub const DATABASE_FILE: &str = "control.sqlite";
 
 /// The file that a running process holds locked.
 pub const LOCK_FILE: &str = "lock";
 
-/// How long a connection waits for SQLite's own short locks (a checkpoint, say).
+/// How long a connection waits for SQLite's own short locks.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// "TIDE": marks the file as ours.
 const APPLICATION_ID: i64 = 0x5449_4445;
 
 /// Schema changes, oldest first. The n-th brings `user_version` to n and never changes again.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE document (
         kind TEXT NOT NULL,
         name TEXT NOT NULL,
@@ -53,7 +57,12 @@ const MIGRATIONS: &[&str] = &["
         before TEXT,
         after TEXT
     ) STRICT;
-"];
+",
+    secrets::TABLE,
+    counts::TABLES,
+    asked_from::COLUMN,
+    uses::TABLE,
+];
 
 /// The data directory, owned by this process for as long as the value lives.
 #[derive(Debug)]
@@ -241,12 +250,8 @@ impl DataDir {
     pub(crate) fn try_out(&self, connection: &mut Connection, newest: Revision) -> Result<(), Error> {
         let mut write = || {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            transaction
-                .prepare(
-                    "INSERT INTO audit (revision, at_nanos, actor, action, kind, name)
-                     VALUES (?, 0, '', '', '', '')",
-                )?
-                .execute([signed(newest.next().0)])?;
+            let insert = "INSERT INTO audit (revision, at_nanos, actor, action, kind, name) VALUES (?, 0, '', '', '', '')";
+            transaction.prepare(insert)?.execute([signed(newest.next().0)])?;
             transaction.rollback()
         };
         write().map_err(|source| self.failed(source))
@@ -274,13 +279,26 @@ impl DataDir {
         let read = || {
             connection
                 .prepare(
-                    "SELECT revision, at_nanos, actor, action, kind, name, before, after
+                    "SELECT revision, at_nanos, actor, action, kind, name, before, after, asked_from
                      FROM audit WHERE revision > ? ORDER BY revision LIMIT ?",
                 )?
                 .query_map(params![signed(after.0), signed(limit as u64)], audit_row)?
                 .collect::<rusqlite::Result<_>>()
         };
         read().map_err(|source| self.failed(source))
+    }
+
+    /// What documents of this kind were before their first change after this revision.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn first_before(
+        &self,
+        connection: &Connection,
+        after: Revision,
+        kind: Kind,
+    ) -> Result<Vec<(String, Option<String>)>, Error> {
+        first_before(connection, after, kind).map_err(|source| self.failed(source))
     }
 
     /// Oldest and newest revision of the audit log.
@@ -291,11 +309,44 @@ impl DataDir {
         revisions(connection).map_err(|source| self.failed(source))
     }
 
+    /// All secrets, by name.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn secrets(&self, connection: &Connection) -> Result<Vec<Secret>, Error> {
+        secrets::read(connection).map_err(|source| self.failed(source))
+    }
+
+    /// Puts one in the place of version `known`.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`]; then nothing was written.
+    pub(crate) fn put_secret(
+        &self,
+        connection: &mut Connection,
+        put: (&str, &str, u64),
+    ) -> Result<Written, Error> {
+        secrets::write(connection, put).map_err(|source| self.failed(source))
+    }
+
+    /// All sums of a period, and the number of the writer's last batch.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn read_counts<A: Default>(
+        &self,
+        connection: &mut Connection,
+        (period, writer): (Period, u64),
+        add: impl Fn(&mut A, u64, &str, &Sums),
+    ) -> Result<(A, u64), Error> {
+        counts::read(connection, period, writer, add).map_err(|source| self.failed(source))
+    }
+
     fn corrupt(&self, reason: &str) -> Error {
         Error::Corrupt { path: self.database.clone(), reason: reason.to_owned() }
     }
 
-    fn failed(&self, source: rusqlite::Error) -> Error {
+    pub(crate) fn failed(&self, source: rusqlite::Error) -> Error {
         let damaged =
             matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
                 || matches!(source, rusqlite::Error::FromSqlConversionFailure(..));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::document::{Author, Change, Kind, Revision};
+use crate::document::{Author, Change, FILE, Kind, Revision};
 use crate::service::Parts;
 
 /// Most fields that are named.
@@ -66,8 +66,37 @@ fn shown(value: Option<&Value>) -> String {
     }
 }
 
+/// The lines about the changes of one edit by the API. Each change has a revision of its own.
+pub(crate) struct ChangeLines {
+    first: Revision,
+    lines: Vec<ChangeLine>,
+}
+
+impl ChangeLines {
+    /// About `changes`, which will be made on `parts` in this order.
+    pub(crate) fn new(parts: &Parts, changes: &[Change], author: &Author) -> Self {
+        let first = parts.documents().revision().next();
+        Self { first, lines: changes.iter().map(|change| ChangeLine::new(parts, change, author)).collect() }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Says that they were made. Returns the newest revision of them.
+    pub(crate) fn write(self) -> Revision {
+        let mut revision = self.first;
+        for (number, line) in (self.first.0..).zip(self.lines) {
+            revision = Revision(number);
+            line.write(revision);
+        }
+        revision
+    }
+}
+
 /// The line about a change by the API.
-pub(crate) struct ChangeLine {
+struct ChangeLine {
     kind: Kind,
     name: Arc<str>,
     actor: String,
@@ -76,7 +105,7 @@ pub(crate) struct ChangeLine {
 
 impl ChangeLine {
     /// About `change`, which will be made on `parts`.
-    pub(crate) fn new(parts: &Parts, change: &Change, author: &Author) -> Self {
+    fn new(parts: &Parts, change: &Change, author: &Author) -> Self {
         let Change { kind, name, .. } = change;
         let stored = parts.documents().get(*kind, name).and_then(|document| parsed(&document.body));
         // What a first stored document changes is the one that was in force before.
@@ -88,8 +117,12 @@ impl ChangeLine {
     }
 
     /// Says that it was made.
-    pub(crate) fn write(self, revision: Revision) {
+    fn write(self, revision: Revision) {
         let Self { kind, name, actor, what } = self;
+        // What the file changes is said by the services.
+        if kind == FILE {
+            return;
+        }
         tracing::info!(revision = revision.0, actor, %kind, ?name, change = what, "changed by the API");
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tidegate_algorithms::time::Wall;
 
 /// What a document describes: a word that belongs to one service. Documents of a kind that no service of
@@ -35,7 +37,7 @@ impl Kind {
     pub(crate) fn of(word: &str) -> Option<Self> {
         static FOUND: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
         // A panic under the lock leaves a whole set.
-        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = FOUND.lock();
         if let Some(known) = found.get(word) {
             return Some(Self(known));
         }
@@ -72,6 +74,9 @@ impl fmt::Display for Kind {
         out.write_str(self.0)
     }
 }
+
+/// What audit rows about the configuration file are of. No document is of this kind.
+pub const FILE: Kind = Kind::new("file");
 
 /// Position in the history of all changes. 0 is the empty configuration; each change adds 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -172,6 +177,13 @@ impl Change {
         Self { removed: Some(removed.into()), ..Self::delete(kind, name) }
     }
 
+    /// Changes no document, and leaves a line in the audit log: that the file at `path` declares something else. Both are JSON. It is
+    /// written as a removal of both, so that a node of an earlier version, too, takes it for no document.
+    #[must_use]
+    pub fn record_file(path: impl Into<Arc<str>>, before: &Value, after: &Value) -> Self {
+        Self::record_removal(FILE, path, json!({ "before": before, "after": after }).to_string())
+    }
+
     /// The same change, made only if `precondition` holds.
     #[must_use]
     pub fn when(self, precondition: Precondition) -> Self {
@@ -179,13 +191,16 @@ impl Change {
     }
 }
 
-/// Who makes a change, and when: both end in the audit log.
+/// Who makes a change, when, and from where: all of it ends in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
     /// A name, 1 to [`crate::MAX_ACTOR_BYTES`] bytes. Never a secret.
     pub actor: String,
     /// The civil time of the change.
     pub at: Wall,
+    /// From where: the address that asked, or the machine whose file it is. `None` where nobody asked, and in rows that an earlier
+    /// version wrote.
+    pub from: Option<Arc<str>>,
 }
 
 /// What a change did.
@@ -224,6 +239,25 @@ pub struct AuditRow {
     pub before: Option<String>,
     /// The body after, unless the document was deleted.
     pub after: Option<String>,
+}
+
+impl AuditRow {
+    /// Whether it put a document. A row about the file has an `after` too, once it is unpacked, and puts none.
+    pub(crate) fn puts_document(&self) -> bool {
+        self.after.is_some() && self.kind != FILE
+    }
+
+    /// As readers see it: of the file, what it declared before and after.
+    pub(crate) fn unpacked(mut self) -> Self {
+        let packed = self.before.as_deref().filter(|_| self.kind == FILE);
+        let Some(Value::Object(mut both)) = packed.and_then(|text| serde_json::from_str(text).ok()) else {
+            return self;
+        };
+        self.before = both.remove("before").map(|value| value.to_string());
+        self.after = both.remove("after").map(|value| value.to_string());
+        self.action = Action::Put;
+        self
+    }
 }
 
 /// A change that the snapshot has already accepted.

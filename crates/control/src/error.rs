@@ -26,7 +26,9 @@ pub enum Error {
     },
     /// Another change came first, so this one was decided on what is no longer newest: decide it
     /// again on that.
-    #[error("overtaken by revision {newest}")]
+    #[error(
+        "other nodes stored changes first, each time that it was tried; the newest revision is {newest}: try again"
+    )]
     Moved {
         /// A revision that is newer.
         newest: Revision,
@@ -215,6 +217,40 @@ pub enum ChangeError {
         kind: Kind,
         /// Its name.
         name: String,
+    },
+    /// Look at the file, and decide again.
+    #[error("{kind} {name:?} has changed in the configuration file since")]
+    FileChanged {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// Go back to one that has been.
+    #[error("revision {wanted} has not been yet: the newest is {newest}")]
+    NotThere {
+        /// What was asked for.
+        wanted: Revision,
+        /// The newest one.
+        newest: Revision,
+    },
+    /// Go back to a later one: what changed first is no longer known.
+    #[error(
+        "the audit log does not reach back to revision {wanted}: it has the changes after revision {oldest}"
+    )]
+    Pruned {
+        /// What was asked for.
+        wanted: Revision,
+        /// The oldest that can be gone back to.
+        oldest: Revision,
+    },
+    /// Look at what was changed since, and decide again.
+    #[error("the newest revision is {newest}, not {expected}: somebody has changed something since")]
+    Overtaken {
+        /// What was presumed.
+        expected: Revision,
+        /// The newest one.
+        newest: Revision,
     },
     /// Try again later.
     #[error("{} changes wait already", crate::configuration::MAX_WAITING)]

@@ -12,17 +12,19 @@
 //! the same moment (fault 24).
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tidegate_algorithms::random::Random;
 use tidegate_postgres::Place;
-use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::error::Error;
 use crate::link::{NAME, in_time, open, unavailable};
+use crate::messages::{CHANNEL, Messages, Told};
 use crate::presence::{self, NodesPresent};
 use crate::rows;
 use crate::snapshot::{Snapshot, publish};
@@ -45,7 +47,7 @@ pub(crate) async fn first(place: &Place, patience: Duration) -> Result<Snapshot,
     let trying = async {
         loop {
             let outcome = in_time(async {
-                let client = open(place, || {}).await?;
+                let client = open(place, |_, _| {}).await?;
                 rows::load(&client).await
             });
             let outcome = outcome.await;
@@ -69,33 +71,55 @@ pub(crate) struct Contact {
     pub(crate) is_reachable: AtomicBool,
     /// It has answered since the start.
     pub(crate) was_reached: AtomicBool,
+    /// When it last did; `None`: not since the start.
+    heard: Mutex<Option<Instant>>,
     /// The number of this node.
     pub(crate) node: u32,
+    /// What the nodes say to each other.
+    pub(crate) messages: Messages,
     /// The nodes that are there, while the database answers.
     present: Mutex<Option<NodesPresent>>,
 }
 
 impl Contact {
-    pub(crate) fn new(reached: bool) -> Self {
+    pub(crate) fn new(reached: bool, messages: Messages) -> Self {
         let (is_reachable, was_reached) = (AtomicBool::new(reached), AtomicBool::new(reached));
-        Self { is_reachable, was_reached, node: presence::draw(), present: Mutex::default() }
+        let (node, heard) = (presence::draw(), Mutex::new(reached.then(Instant::now)));
+        Self { is_reachable, was_reached, heard, node, messages, present: Mutex::default() }
+    }
+
+    /// For how long it has not answered; [`Duration::MAX`] if it has not since the start.
+    pub(crate) fn silence(&self) -> Duration {
+        let heard = *self.heard.lock();
+        heard.map_or(Duration::MAX, |heard| heard.elapsed())
+    }
+
+    fn answered(&self, asked: Instant) {
+        self.is_reachable.store(true, Ordering::Relaxed);
+        self.was_reached.store(true, Ordering::Relaxed);
+        *self.heard.lock() = Some(asked);
     }
 
     /// The nodes that are there; `None` while that is not known.
     pub(crate) fn present(&self) -> Option<NodesPresent> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.present.lock().clone()
     }
 
     fn set_present(&self, present: Option<NodesPresent>) {
-        *self.present.lock().unwrap_or_else(PoisonError::into_inner) = present;
+        *self.present.lock() = present;
     }
 }
 
-/// Publishes every change until it is aborted.
-pub(crate) async fn follow(place: Place, newest: watch::Sender<Arc<Snapshot>>, contact: Arc<Contact>) {
+/// Publishes every change, and sends what waits in `told`, until it is aborted.
+pub(crate) async fn follow(
+    place: Place,
+    newest: watch::Sender<Arc<Snapshot>>,
+    contact: Arc<Contact>,
+    mut told: mpsc::Receiver<Told>,
+) {
     let mut pauses = Pauses::new();
     loop {
-        follow_one_connection(&place, &newest, &contact, &mut pauses).await;
+        follow_one_connection(&place, &newest, &contact, &mut pauses, &mut told).await;
         contact.is_reachable.store(false, Ordering::Relaxed);
         contact.set_present(None);
         sleep(pauses.next()).await;
@@ -106,33 +130,48 @@ pub(crate) async fn follow(place: Place, newest: watch::Sender<Arc<Snapshot>>, c
 async fn follow_one_connection(
     place: &Place,
     newest: &watch::Sender<Arc<Snapshot>>,
-    contact: &Contact,
+    contact: &Arc<Contact>,
     pauses: &mut Pauses,
+    told: &mut mpsc::Receiver<Told>,
 ) {
     let heard = Arc::new(Notify::new());
-    let ring = Arc::clone(&heard);
+    let (ring, listener) = (Arc::clone(&heard), Arc::clone(contact));
     let listening = async {
-        let client = open(place, move || ring.notify_one()).await?;
-        client.batch_execute(&format!("LISTEN {NAME}")).await.map_err(unavailable)?;
+        let notified = move |channel: &str, payload: &str| match channel {
+            CHANNEL => listener.messages.arrived(payload, listener.node),
+            _ => ring.notify_one(),
+        };
+        let client = open(place, notified).await?;
+        client.batch_execute(&format!("LISTEN {NAME}; LISTEN {CHANNEL}")).await.map_err(unavailable)?;
         presence::announce(&client, contact.node).await?;
         Ok(client)
     };
     let Ok(client) = in_time(listening).await else { return };
     for look in 0_u32.. {
-        let known = newest.borrow().clone();
+        // What is stored after this moment may be missing from the answer.
+        let (known, asked) = (newest.borrow().clone(), Instant::now());
         let Ok(later) = in_time(rows::later(&client, &known)).await else { return };
-        contact.is_reachable.store(true, Ordering::Relaxed);
-        contact.was_reached.store(true, Ordering::Relaxed);
         if let Some(later) = later {
             publish(newest, known.revision(), later);
         }
+        contact.answered(asked);
         if look % LOOKS_AT_NODES == 0 {
             let Ok(present) = in_time(presence::present(&client)).await else { return };
             contact.set_present(Some(present));
         }
         pauses.reset();
-        // Either says the same: look.
-        timeout(pauses.poll(), heard.notified()).await.unwrap_or_default();
+        let next_look = Instant::now() + pauses.poll();
+        loop {
+            tokio::select! {
+                // Either says the same: look.
+                () = heard.notified() => break,
+                () = sleep_until(next_look) => break,
+                Some(first) = told.recv() => {
+                    let sending = contact.messages.send(&client, contact.node, first, told);
+                    let Ok(()) = in_time(sending).await else { return };
+                }
+            }
+        }
     }
 }
 

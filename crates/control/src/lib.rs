@@ -23,39 +23,59 @@
 //!    each hears of the others' changes within a second; without it, the last revision stays, and
 //!    a process that starts meanwhile begins with its own copy of it.
 //!
+//! Beside the documents are *secrets* (`secrets.rs`), which have no history and which nobody is shown: private keys; and *counts* (`counts/`), sums of
+//! requests by time that nodes add to; and *uses* (`uses.rs`), when a document was last of use.
+//!
 //! Both keep one contract, and the tests in `tests/contract` hold for both.
 //!
 //! Deliberately absent: the meaning of documents, HTTP, and reading the clock.
 
+mod asked_from;
 mod configuration;
 mod control;
 mod copy;
+mod counts;
 mod database;
 mod difference;
 mod document;
+mod draft;
 mod error;
 mod follow;
 mod link;
 mod local;
+mod messages;
 mod presence;
 mod remote;
+mod replace;
+mod revert;
 mod rows;
+mod secrets;
 mod service;
 mod snapshot;
 mod spare;
 mod statements;
+mod turn;
+mod uses;
 
 pub use configuration::{ChangeStats, Configuration, Edit, MAX_TOGETHER, MAX_WAITING};
-pub use control::{Control, Draft, Usage};
+pub use control::{Control, Usage};
 pub use copy::COPY_FILE;
+pub use counts::{Added, Batch, Counted, MAX_COUNTED, Period, Span, Sums};
 pub use database::{DATABASE_FILE, LOCK_FILE};
 pub use difference::difference;
-pub use document::{Action, Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
+pub use document::{Action, Altered, AuditRow, Author, Change, Document, FILE, Kind, Precondition, Revision};
+pub use draft::Draft;
 pub use error::{ChangeError, CopyError, Error};
-pub use presence::NodesPresent;
+pub use messages::{Heard, MAX_MESSAGE_BYTES, MAX_MESSAGES, MessageStats};
+pub use presence::{NodesPresent, versions_present};
+pub use replace::replace_file;
+pub use revert::{Revert, Reverted};
+pub use secrets::{MAX_SECRET_BYTES, MAX_SECRETS, SECRETS_COPY_FILE, Secret};
 pub use service::{Layers, Origin, Parts, Service, Services, SetAside};
 pub use snapshot::{Limits, Snapshot};
 pub use tidegate_postgres::{Place, UrlError};
+pub use turn::Turn;
+pub use uses::Use;
 
 /// Longest word for a kind of documents, in bytes.
 pub const MAX_KIND_BYTES: usize = 32;
@@ -76,7 +96,8 @@ pub const CONNECTING_BESIDE_A_COPY: std::time::Duration = std::time::Duration::f
 /// Longest that one operation on a shared database may take, connecting included.
 pub const OPERATION: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// How often a change that other nodes' overtook is decided anew before it is refused.
+/// How often a change that other nodes' overtook is decided anew before it is refused. Only nodes that wait for no
+/// turn overtake: those of an earlier version, and after a turn that took too long.
 pub const MAX_OVERTAKEN: usize = 64;
 
 /// Longest name of an author, in bytes.

@@ -5,7 +5,9 @@ use std::future::Future;
 use tidegate_postgres::{Error as PgError, Place, Schema, Session, migrate, text};
 use tokio::time::timeout;
 
+use crate::asked_from;
 use crate::error::Error;
+use crate::uses;
 
 /// The schema's name in the database, and the channel's.
 pub(crate) const NAME: &str = "tidegate_control";
@@ -43,7 +45,10 @@ pub(crate) async fn in_time<T>(operation: impl Future<Output = Result<T, Error>>
 ///
 /// # Errors
 /// [`Error::Unavailable`] or [`Error::Newer`].
-pub(crate) async fn open(place: &Place, heard: impl Fn() + Send + 'static) -> Result<Session, Error> {
+pub(crate) async fn open(
+    place: &Place,
+    heard: impl Fn(&str, &str) + Send + 'static,
+) -> Result<Session, Error> {
     let client = place.connect(heard).await.map_err(unavailable)?;
     // An operation that is given up here is not left to wait for a lock at the server.
     client.bound(crate::OPERATION).await.map_err(unavailable)?;
@@ -51,6 +56,8 @@ pub(crate) async fn open(place: &Place, heard: impl Fn() + Send + 'static) -> Re
     client.batch_execute("SET synchronous_commit = on").await.map_err(unavailable)?;
     let schema = Schema { name: NAME, version: VERSION, sql: SCHEMA.into() };
     migrate(&client, &schema).await.map_err(unavailable)?;
+    asked_from::prepare(&client).await?;
+    uses::prepare(&client).await?;
     let found = client.query_one("SELECT max(version) FROM tidegate_control.migrations", &[]).await;
     let found: i32 = found.and_then(|row| row.try_get(0)).map_err(unavailable)?;
     if found > VERSION {

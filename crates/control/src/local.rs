@@ -5,14 +5,17 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::Connection;
 
+use crate::counts::{self, Added, Batch, Period, Sums};
 use crate::database::DataDir;
-use crate::document::{Accepted, Altered, AuditRow, Revision};
+use crate::document::{Accepted, Altered, AuditRow, Kind, Revision};
 use crate::error::Error;
+use crate::secrets::Secret;
 use crate::snapshot::Snapshot;
+use crate::uses::{self, Use};
 
 /// A data directory in use.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl Local {
     /// # Errors
     /// [`Error::Database`] or [`Error::Corrupt`]; then nothing was written.
     pub(crate) fn commit(&self, accepted: &[Accepted], audit_rows: u64) -> Result<(), Error> {
-        let outcome = self.dir.commit(&mut lock(&self.writer), accepted, audit_rows);
+        let outcome = self.dir.commit(&mut self.writer.lock(), accepted, audit_rows);
         if self.is_writable.swap(outcome.is_ok(), Ordering::Relaxed)
             && let Err(error) = &outcome
         {
@@ -73,12 +76,65 @@ impl Local {
         outcome
     }
 
+    /// All secrets, by name.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn secrets(&self) -> Result<Vec<Secret>, Error> {
+        self.dir.secrets(&self.writer.lock())
+    }
+
+    /// Puts a secret in the place of version `known`; its version then.
+    ///
+    /// # Errors
+    /// [`Error::Moved`], [`Error::Full`], [`Error::Database`] or [`Error::Corrupt`]; then nothing was written.
+    pub(crate) fn put_secret(&self, put: (&str, &str, u64)) -> Result<u64, Error> {
+        self.dir.put_secret(&mut self.writer.lock(), put)?.into_version()
+    }
+
+    /// Adds a batch of counted requests.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`]; then nothing was written.
+    pub(crate) fn add_counts(&self, batch: &Batch, now: u64) -> Result<Added, Error> {
+        counts::write(&mut self.writer.lock(), batch, now).map_err(|source| self.dir.failed(source))
+    }
+
+    /// Keeps when documents were last of use.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`]; then nothing was written.
+    pub(crate) fn keep_uses(&self, kind: Kind, uses: &[Use]) -> Result<(), Error> {
+        uses::write(&mut self.writer.lock(), kind, uses).map_err(|source| self.dir.failed(source))
+    }
+
+    /// What is kept of documents that were of use in this second or later.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn uses(&self, kind: Kind, since: u64) -> Result<Vec<Use>, Error> {
+        uses::read(&self.reader.lock(), kind, since).map_err(|source| self.dir.failed(source))
+    }
+
+    /// All sums of a period, and the number of the writer's last batch.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn read_counts<A: Default>(
+        &self,
+        period: Period,
+        writer: u64,
+        add: impl Fn(&mut A, u64, &str, &Sums),
+    ) -> Result<(A, u64), Error> {
+        self.dir.read_counts(&mut self.reader.lock(), (period, writer), add)
+    }
+
     /// What is on the disk.
     ///
     /// # Errors
     /// [`Error::Database`] or [`Error::Corrupt`].
     pub(crate) fn load(&self) -> Result<Snapshot, Error> {
-        self.dir.load(&lock(&self.writer))
+        self.dir.load(&self.writer.lock())
     }
 
     /// At most `limit` audit rows after `after`, oldest first.
@@ -86,7 +142,19 @@ impl Local {
     /// # Errors
     /// [`Error::Database`] or [`Error::Corrupt`].
     pub(crate) fn audit(&self, after: Revision, limit: usize) -> Result<Vec<AuditRow>, Error> {
-        self.dir.audit(&lock(&self.reader), after, limit)
+        self.dir.audit(&self.reader.lock(), after, limit)
+    }
+
+    /// What documents of this kind were before their first change after this revision.
+    ///
+    /// # Errors
+    /// [`Error::Database`] or [`Error::Corrupt`].
+    pub(crate) fn first_before(
+        &self,
+        after: Revision,
+        kind: Kind,
+    ) -> Result<Vec<(String, Option<String>)>, Error> {
+        self.dir.first_before(&self.reader.lock(), after, kind)
     }
 
     /// Oldest and newest revision of the audit log.
@@ -94,7 +162,7 @@ impl Local {
     /// # Errors
     /// [`Error::Database`] or [`Error::Corrupt`].
     pub(crate) fn revisions(&self) -> Result<Option<(Revision, Revision)>, Error> {
-        self.dir.revisions(&lock(&self.reader))
+        self.dir.revisions(&self.reader.lock())
     }
 }
 
@@ -105,9 +173,4 @@ fn try_out(dir: &DataDir, writer: &mut Connection, newest: Revision) -> bool {
         tracing::error!(%error, "the configuration cannot be changed");
     }
     outcome.is_ok()
-}
-
-/// A panic under the lock leaves nothing half done: a transaction is rolled back when dropped.
-fn lock(mutex: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

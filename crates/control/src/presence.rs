@@ -12,11 +12,11 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use tidegate_postgres::Session;
+use tidegate_postgres::{Place, Session};
 
 use crate::control::Control;
 use crate::error::Error;
-use crate::link::unavailable;
+use crate::link::{in_time, unavailable};
 use crate::remote::Remote;
 
 /// The first half of the locks' names.
@@ -43,6 +43,23 @@ impl Control {
     pub fn nodes_present(&self) -> Option<NodesPresent> {
         self.remote().map_or_else(|| Some(Arc::new([0].into())), Remote::present)
     }
+}
+
+/// The versions of the nodes that are connected to this database at this moment, this program's own not counted.
+///
+/// # Errors
+/// [`Error::Unavailable`] or [`Error::Late`].
+pub async fn versions_present(place: &Place) -> Result<Vec<String>, Error> {
+    let asking = async {
+        let session = place.connect(|_, _| {}).await.map_err(unavailable)?;
+        session.bound(crate::OPERATION).await.map_err(unavailable)?;
+        let query = "SELECT DISTINCT split_part(application_name, ' ', 2) FROM pg_stat_activity \
+                     WHERE application_name LIKE 'tidegate %' AND datname = current_database() \
+                     AND pid <> pg_backend_pid() ORDER BY 1";
+        let rows = session.query(query, &[]).await.map_err(unavailable)?;
+        rows.iter().map(|row| row.try_get(0).map_err(unavailable)).collect()
+    };
+    in_time(asking).await
 }
 
 /// A number for a node: above 0, and that of another one of fifty nodes once in a million starts.

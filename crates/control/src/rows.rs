@@ -3,16 +3,19 @@
 //! Names are `bytea`, since PostgreSQL's text cannot hold a NUL and a name may.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidegate_algorithms::time::Wall;
 use tidegate_postgres::types::ToSql;
-use tidegate_postgres::{Client, Row, SqlState, Transaction};
+use tidegate_postgres::{Client, Row, SqlState};
 
+use crate::asked_from;
 use crate::document::{Accepted, Action, AuditRow, Author, Document, Kind, Revision};
 use crate::error::Error;
 use crate::link::{NAME, unavailable};
 use crate::snapshot::{History, Snapshot};
 use crate::statements::{revision, signed};
+use crate::turn;
 
 /// The digest of an audit row, by which histories are told apart.
 const DIGEST: &str = "hashtextextended(audit::text, 0)";
@@ -117,10 +120,29 @@ pub(crate) async fn audit(client: &Client, after: Revision, limit: usize) -> Res
     rows.map_err(unavailable)?.iter().map(audit_row).collect()
 }
 
+/// What documents of this kind were before their first change after this revision, of one more than may go back at most.
+///
+/// # Errors
+/// [`Error::Unavailable`] or [`Error::Corrupt`].
+pub(crate) async fn first_before(
+    client: &Client,
+    after: Revision,
+    of_kind: Kind,
+) -> Result<Vec<(String, Option<String>)>, Error> {
+    let query = "SELECT name, before FROM tidegate_control.audit WHERE revision IN \
+                 (SELECT min(revision) FROM tidegate_control.audit WHERE revision > $1 AND kind = $2 GROUP BY name) \
+                 ORDER BY revision LIMIT $3";
+    let most = signed(crate::MAX_CHANGES as u64 + 1);
+    let rows =
+        client.query(query, &[&signed(after.0), &of_kind.as_str(), &most]).await.map_err(unavailable)?;
+    rows.iter().map(|row| Ok((name(row, 0)?, row.try_get(1).map_err(unavailable)?))).collect()
+}
+
 fn audit_query() -> String {
     format!(
-        "SELECT revision, at_nanos, actor, action, kind, name, before, after, {DIGEST} \
-         FROM tidegate_control.audit AS audit WHERE revision > $1 ORDER BY revision LIMIT $2"
+        "SELECT revision, at_nanos, actor, action, kind, name, before, after, {DIGEST}, asked_from \
+         FROM tidegate_control.audit AS audit LEFT JOIN tidegate_asked_from.change USING (revision) \
+         WHERE revision > $1 ORDER BY revision LIMIT $2"
     )
 }
 
@@ -130,41 +152,59 @@ fn position(row: &Row) -> Result<(Revision, History), Error> {
     Ok((revision(number), History(digest)))
 }
 
-/// Writes accepted changes in one transaction, if `base` is still the newest revision, of the same history.
-/// The history of the last one.
+/// Writes accepted changes and ends the transaction that has begun, if `base` is still the newest revision, of the
+/// same history. The history of the last one.
 ///
 /// # Errors
 /// [`Error::Moved`] or [`Error::Unavailable`]: then nothing was written. [`Error::Unknown`].
 pub(crate) async fn commit(
-    client: &mut Client,
+    client: &Client,
     base: &Snapshot,
     accepted: &[Accepted],
     audit_rows: u64,
 ) -> Result<History, Error> {
-    let transaction = client.transaction().await.map_err(unavailable)?;
+    match write(client, base, accepted, audit_rows).await {
+        Ok(history) => match client.batch_execute("COMMIT").await {
+            Ok(()) => Ok(history),
+            Err(error) => Err(Error::Unknown { reason: tidegate_postgres::text(&error) }),
+        },
+        Err(error) => {
+            // What failed is known; a connection that is gone has rolled back by itself.
+            turn::roll_back(client).await.unwrap_or_default();
+            Err(error)
+        }
+    }
+}
+
+/// The same, without ending the transaction.
+async fn write(
+    client: &Client,
+    base: &Snapshot,
+    accepted: &[Accepted],
+    audit_rows: u64,
+) -> Result<History, Error> {
     let newest = format!(
         "SELECT revision, {DIGEST} FROM tidegate_control.audit AS audit ORDER BY revision DESC LIMIT 1"
     );
-    let newest = transaction.query_opt(&newest, &[]).await.map_err(unavailable)?;
+    let newest = client.query_opt(&newest, &[]).await.map_err(unavailable)?;
     let newest = newest.as_ref().map(position).transpose()?.unwrap_or_default();
     if newest != (base.revision(), base.history()) {
         return Err(Error::Moved { newest: newest.0 });
     }
-    let history = write_audit(&transaction, accepted).await?;
-    write_documents(&transaction, accepted).await?;
+    let history = write_audit(client, accepted).await?;
+    write_documents(client, accepted).await?;
     if let Some(last) = accepted.last() {
         let pruned = signed(last.revision.0.saturating_sub(audit_rows));
         let prune = "DELETE FROM tidegate_control.audit WHERE revision <= $1";
-        transaction.execute(prune, &[&pruned]).await.map_err(unavailable)?;
+        client.execute(prune, &[&pruned]).await.map_err(unavailable)?;
+        asked_from::write(client, accepted, pruned).await?;
     }
-    transaction.batch_execute(&format!("NOTIFY {NAME}")).await.map_err(unavailable)?;
-    let committed = transaction.commit().await;
-    committed.map_err(|error| Error::Unknown { reason: tidegate_postgres::text(&error) })?;
+    client.batch_execute(&format!("NOTIFY {NAME}")).await.map_err(unavailable)?;
     Ok(history)
 }
 
 /// Writes their audit rows; the history of the last one.
-async fn write_audit(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Result<History, Error> {
+async fn write_audit(client: &Client, accepted: &[Accepted]) -> Result<History, Error> {
     let insert = format!(
         "INSERT INTO tidegate_control.audit AS audit \
          (revision, at_nanos, actor, action, kind, name, before, after) \
@@ -183,7 +223,7 @@ async fn write_audit(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Re
     let actors: Vec<_> = accepted.iter().map(|one| one.author.actor.as_str()).collect();
     let columns: [&(dyn ToSql + Sync); 8] =
         [&revisions, &times, &actors, &actions, &kinds, &names, &before, &after];
-    match transaction.query(&insert, &columns).await {
+    match client.query(&insert, &columns).await {
         Ok(rows) => {
             let written = rows.iter().map(position).collect::<Result<Vec<_>, _>>()?;
             Ok(written.into_iter().max_by_key(|(revision, _)| *revision).unwrap_or_default().1)
@@ -196,7 +236,7 @@ async fn write_audit(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Re
 }
 
 /// Writes what each document is after the last change to it.
-async fn write_documents(transaction: &Transaction<'_>, accepted: &[Accepted]) -> Result<(), Error> {
+async fn write_documents(client: &Client, accepted: &[Accepted]) -> Result<(), Error> {
     let mut last: BTreeMap<(&str, &[u8]), &Accepted> = BTreeMap::new();
     for one in accepted {
         last.insert((one.change.kind.as_str(), one.change.name.as_bytes()), one);
@@ -220,11 +260,11 @@ async fn write_documents(transaction: &Transaction<'_>, accepted: &[Accepted]) -
     let put = "INSERT INTO tidegate_control.document (kind, name, body, revision) \
                SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[], $4::bigint[]) \
                ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body, revision = excluded.revision";
-    transaction.execute(put, &[&kinds, &names, &bodies, &revisions]).await.map_err(unavailable)?;
+    client.execute(put, &[&kinds, &names, &bodies, &revisions]).await.map_err(unavailable)?;
     let delete = "DELETE FROM tidegate_control.document document \
                   USING unnest($1::text[], $2::bytea[]) AS gone (kind, name) \
                   WHERE document.kind = gone.kind AND document.name = gone.name";
-    transaction.execute(delete, &[&gone_kinds, &gone_names]).await.map(drop).map_err(unavailable)
+    client.execute(delete, &[&gone_kinds, &gone_names]).await.map(drop).map_err(unavailable)
 }
 
 fn document(row: &Row) -> Result<Document, Error> {
@@ -239,18 +279,20 @@ fn audit_row(row: &Row) -> Result<AuditRow, Error> {
         "delete" => Action::Delete,
         other => return Err(corrupt(format!("unknown word {other:?}"))),
     };
-    Ok(AuditRow {
+    let row = AuditRow {
         revision: revision(row.try_get(0).map_err(unavailable)?),
         author: Author {
             actor: row.try_get(2).map_err(unavailable)?,
             at: Wall(revision(row.try_get(1).map_err(unavailable)?).0),
+            from: row.try_get::<_, Option<&str>>(9).map_err(unavailable)?.map(Arc::from),
         },
         action,
         kind: kind(row, 4)?,
         name: name(row, 5)?,
         before: row.try_get(6).map_err(unavailable)?,
         after: row.try_get(7).map_err(unavailable)?,
-    })
+    };
+    Ok(row.unpacked())
 }
 
 fn kind(row: &Row, column: usize) -> Result<Kind, Error> {
@@ -262,7 +304,7 @@ fn word(row: &Row, column: usize) -> Result<&str, Error> {
     row.try_get(column).map_err(unavailable)
 }
 
-fn name(row: &Row, column: usize) -> Result<String, Error> {
+pub(crate) fn name(row: &Row, column: usize) -> Result<String, Error> {
     let bytes: Vec<u8> = row.try_get(column).map_err(unavailable)?;
     String::from_utf8(bytes).map_err(|_| corrupt("a name is not UTF-8".to_owned()))
 }

@@ -151,7 +151,13 @@ impl Snapshot {
         if !Arc::ptr_eq(&self.lineage, &earlier.lineage) {
             return None;
         }
-        let count = usize::try_from(self.revision.0.checked_sub(earlier.revision.0)?).ok()?;
+        self.changes_after(earlier.revision)
+    }
+
+    /// The same since an earlier revision of this history.
+    #[must_use]
+    pub fn changes_after(&self, earlier: Revision) -> Option<impl Iterator<Item = (Kind, &Arc<str>)>> {
+        let count = usize::try_from(self.revision.0.checked_sub(earlier.0)?).ok()?;
         let known = self.remembered.len().checked_sub(count)?;
         Some(self.remembered.range(known..).map(|(kind, name)| (*kind, name)))
     }
@@ -175,7 +181,7 @@ impl Snapshot {
         if row.revision != self.revision.next() {
             return false;
         }
-        match &row.after {
+        match row.after.as_ref().filter(|_| row.puts_document()) {
             Some(body) => {
                 let (name, body) = (row.name.as_str().into(), body.as_str().into());
                 self.insert(Document { kind: row.kind, name, body, revision: row.revision });

@@ -5,9 +5,9 @@
 //! connection, because one that nobody used for [`UNUSED`] is closed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tidegate_postgres::Session;
 use tokio::time::sleep;
 
@@ -24,14 +24,14 @@ pub(crate) struct Spare {
 impl Spare {
     /// The idle connection, unless the server has closed it.
     pub(crate) fn take(&self) -> Option<Session> {
-        let session = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let session = self.idle.lock().take();
         session.filter(|session| !session.is_closed())
     }
 
     /// Keeps a connection on which nothing is under way, in place of the one that is kept.
     pub(crate) fn keep(&self, session: Session) {
         self.was_used.store(true, Ordering::Relaxed);
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+        *self.idle.lock() = Some(session);
     }
 
     /// Closes the idle connection when nobody uses it, until it is aborted.

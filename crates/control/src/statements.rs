@@ -27,8 +27,8 @@ pub(crate) fn write_audit(connection: &Connection, accepted: &Accepted) -> rusql
     let action = if change.body.is_some() { Action::Put } else { Action::Delete };
     connection
         .prepare(
-            "INSERT INTO audit (revision, at_nanos, actor, action, kind, name, before, after)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO audit (revision, at_nanos, actor, action, kind, name, before, after, asked_from)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
             signed(revision.0),
@@ -39,6 +39,7 @@ pub(crate) fn write_audit(connection: &Connection, accepted: &Accepted) -> rusql
             change.name,
             before.as_ref().map(|document| &document.body),
             change.body,
+            author.from,
         ])?;
     Ok(())
 }
@@ -61,6 +62,24 @@ pub(crate) fn altered(connection: &Connection) -> rusqlite::Result<Vec<Altered>>
                 revision: revision(row.get(2)?),
                 recorded: row.get(3)?,
             })
+        })?
+        .collect()
+}
+
+/// What documents of this kind were before their first change after this revision, of one more than may go back at most.
+pub(crate) fn first_before(
+    connection: &Connection,
+    after: Revision,
+    kind: Kind,
+) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    connection
+        .prepare(
+            "SELECT name, before FROM audit WHERE revision IN
+                 (SELECT min(revision) FROM audit WHERE revision > ? AND kind = ? GROUP BY name)
+             ORDER BY revision LIMIT ?",
+        )?
+        .query_map(params![signed(after.0), kind.as_str(), signed(crate::MAX_CHANGES as u64 + 1)], |row| {
+            Ok((row.get(0)?, row.get(1)?))
         })?
         .collect()
 }
@@ -88,15 +107,16 @@ pub(crate) fn audit_row(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
         "delete" => Action::Delete,
         other => return Err(unknown(3, other)),
     };
-    Ok(AuditRow {
+    let row = AuditRow {
         revision: revision(row.get(0)?),
-        author: Author { actor: row.get(2)?, at: Wall(revision(row.get(1)?).0) },
+        author: Author { actor: row.get(2)?, at: Wall(revision(row.get(1)?).0), from: row.get(8)? },
         action,
         kind: kind(row, 4)?,
         name: row.get(5)?,
         before: row.get(6)?,
         after: row.get(7)?,
-    })
+    };
+    Ok(row.unpacked())
 }
 
 fn kind(row: &Row<'_>, column: usize) -> rusqlite::Result<Kind> {

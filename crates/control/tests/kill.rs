@@ -47,7 +47,7 @@ fn child(dir: &Path) -> ! {
             Change::put(Kind::new("policy"), "left", &*body),
             Change::put(Kind::new("override"), "right", &*body),
         ];
-        control.apply(&changes, &Author { actor: "child".to_owned(), at: Wall(number) }).unwrap();
+        control.apply(&changes, &Author { actor: "child".to_owned(), at: Wall(number), from: None }).unwrap();
         writeln!(out, "\n{ACKNOWLEDGED}{number}").unwrap();
         out.flush().unwrap();
     }

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use tidegate_algorithms::time::Wall;
-use tidegate_control::{Author, Control, DATABASE_FILE, Error, Kind, LOCK_FILE, Limits, Precondition};
+use tidegate_control::{
+    Author, Control, DATABASE_FILE, Error, Kind, LOCK_FILE, Limits, Precondition, Revision,
+};
 
 fn open(dir: &Path) -> Result<Control, Error> {
     Control::open(dir, Limits::default())
@@ -16,7 +18,7 @@ fn open(dir: &Path) -> Result<Control, Error> {
 
 fn fill(dir: &Path, documents: usize) {
     let control = open(dir).unwrap();
-    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
     for number in 0..documents {
         let name = format!("policy-{number}");
         let body = format!("\"{}\"", "x".repeat(2_000));
@@ -64,6 +66,21 @@ fn a_database_of_a_newer_version_is_refused() {
     assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused}");
     Connection::open(&file).unwrap().pragma_update(None, "user_version", -1).unwrap();
     assert!(matches!(open(dir.path()), Err(Error::Newer { found: -1, .. })));
+}
+
+#[test]
+fn rows_of_a_version_that_kept_no_address_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 2);
+    let older = "DROP TABLE used; ALTER TABLE audit DROP COLUMN asked_from; PRAGMA user_version = 3";
+    Connection::open(dir.path().join(DATABASE_FILE)).unwrap().execute_batch(older).unwrap();
+    let control = open(dir.path()).unwrap();
+    let from = Author { actor: "test".to_owned(), at: Wall(1), from: Some("192.0.2.1".into()) };
+    let made = control.put((Kind::new("policy"), "new"), "1", Precondition::None, &from).unwrap();
+    let rows = control.audit(Revision(0), 1_000).unwrap();
+    assert_eq!(rows.last().unwrap().revision, made);
+    assert_eq!(rows.last().unwrap().author, from);
+    assert!(rows[..rows.len() - 1].iter().all(|row| row.author.from.is_none()));
 }
 
 #[test]
@@ -140,7 +157,7 @@ fn a_write_that_fails_half_way_changes_nothing() {
          BEGIN SELECT RAISE(ABORT, 'no space'); END"
     );
     Connection::open(dir.path().join(DATABASE_FILE)).unwrap().execute_batch(&trigger).unwrap();
-    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
     let control = open(dir.path()).unwrap();
     let put = || control.put((Kind::new("policy"), "a"), "1", Precondition::None, &author);
     while control.snapshot().revision().0 < LAST_GOOD {
@@ -159,7 +176,7 @@ fn a_write_that_fails_half_way_changes_nothing() {
 #[test]
 fn a_digit_that_flipped_in_the_file_is_said() {
     let pristine = tempfile::tempdir().unwrap();
-    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
     let control = open(pristine.path()).unwrap();
     let body = "{\"limit\":1357}";
     control.put((Kind::new("policy"), "p"), body, Precondition::None, &author).unwrap();
@@ -202,7 +219,7 @@ fn a_damaged_page_that_only_changes_touch_is_said() {
 
     let control = open(dir.path()).unwrap();
     let before = control.snapshot();
-    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
     let large = format!("\"{}\"", "x".repeat(50_000));
     control.put((Kind::new("policy"), "large"), &large, Precondition::None, &author).unwrap_err();
     assert!(!control.is_reachable());
@@ -216,7 +233,7 @@ fn a_database_that_takes_no_change_is_known_from_the_start_and_until_it_does() {
     let sql =
         |sql: &str| Connection::open(dir.path().join(DATABASE_FILE)).unwrap().execute_batch(sql).unwrap();
     sql("CREATE TRIGGER fail BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no space'); END");
-    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
     let control = open(dir.path()).unwrap();
     assert!(!control.is_reachable(), "tried out at the start");
     control.put((Kind::new("policy"), "a"), "1", Precondition::None, &author).unwrap_err();

@@ -10,7 +10,7 @@ use tidegate_algorithms::policy::Mistake;
 use tidegate_algorithms::time::Wall;
 use tidegate_control::{
     Author, Change, ChangeError, Configuration, Control, Error, Kind, Layers, Limits, Origin, Parts,
-    Revision, Service, Services, SetAside, Snapshot,
+    Precondition, Revert, Revision, Service, Services, SetAside, Snapshot,
 };
 
 const POLICY: Kind = Kind::new("policy");
@@ -161,8 +161,12 @@ struct Both {
 }
 
 fn start() -> Both {
+    start_with(Limits::default())
+}
+
+fn start_with(limits: Limits) -> Both {
     let data = tempfile::tempdir().unwrap();
-    let control = Control::open(data.path(), Limits::default()).unwrap();
+    let control = Control::open(data.path(), limits).unwrap();
     let (policies, routes) = (Policies::default(), Routes::default());
     let services = Services::default().with(policies.clone()).with(routes.clone());
     let configuration = Configuration::start(control, services, &Layers::default());
@@ -171,7 +175,7 @@ fn start() -> Both {
 
 impl Both {
     async fn change(&self, change: Change) -> Result<Revision, Vec<String>> {
-        let author = Author { actor: "test".to_owned(), at: Wall(1) };
+        let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
         self.configuration.change(change, author).await.map_err(|error| match error {
             ChangeError::Mistakes(mistakes) => mistakes.into_iter().map(|it| it.pointer).collect(),
             other => panic!("{other}"),
@@ -245,4 +249,131 @@ async fn documents_of_a_kind_that_nobody_has_are_carried() {
     };
     assert_eq!(&*again.get(unknown, "x").unwrap().body, "{\"a\":1}");
     assert_eq!(again.snapshot().all().count(), 2);
+}
+
+#[tokio::test]
+async fn several_changes_are_in_force_together_or_none_is_and_each_has_its_revision() {
+    let both = start();
+    both.put(ROUTE, "old", json!({"policies": []})).await.unwrap();
+    let together = async |changes: Vec<Change>| {
+        let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
+        both.configuration.edit_all(author, move |_| Ok(changes.clone())).await
+    };
+    let put = |kind, name, body: Value| Change::put(kind, name, body.to_string());
+    // The route comes before the policy that it names: what counts is what all of them make.
+    let good = vec![
+        put(ROUTE, "r", json!({"policies": ["api"]})),
+        put(POLICY, "api", json!({"limit": 5})),
+        Change::delete(ROUTE, "old"),
+    ];
+    assert_eq!(together(good).await.unwrap(), Revision(4));
+    let rows = both.configuration.control().audit(Revision(0), 10).unwrap();
+    assert_eq!(rows.iter().map(|row| row.revision.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    let before = both.in_force();
+    assert_eq!(before.each_ref().map(|set| set.documents.len()), [1, 1]);
+
+    let more = || put(POLICY, "more", json!({"limit": 7}));
+    for (bad, says) in [
+        (put(POLICY, "api", json!({"limit": 500})), "1 mistake"),
+        (Change::delete(ROUTE, "nothing"), "there is no route"),
+        (put(POLICY, "api", json!({"limit": 6})).when(Precondition::IfMatch(Revision(2))), "revision 3"),
+    ] {
+        let error = together(vec![more(), bad]).await.unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+        assert_eq!(both.in_force(), before);
+        assert_eq!(both.configuration.parts().documents().revision(), Revision(4));
+    }
+    assert_eq!(together(Vec::new()).await.unwrap(), Revision(4), "nothing to change");
+    assert_eq!(both.configuration.stats().stored, 4);
+}
+
+impl Both {
+    async fn revert(&self, to: u64, expected: Option<u64>) -> Result<(u64, Vec<String>), ChangeError> {
+        let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
+        let (to, expected) = (Revision(to), expected.map(Revision));
+        let reverted = self.configuration.revert(Revert { to, expected, stays: &[KEPT] }, author).await?;
+        let said = |(kind, name, action): &(Kind, Arc<str>, _)| format!("{action:?} {kind} {name}");
+        Ok((reverted.revision.0, reverted.changes.iter().map(said).collect()))
+    }
+}
+
+const KEPT: Kind = Kind::new("kept");
+
+#[tokio::test]
+async fn an_earlier_revision_is_in_force_again_by_changes_that_lead_forward() {
+    let both = start();
+    both.put(POLICY, "api", json!({"limit": 5})).await.unwrap();
+    both.put(ROUTE, "r", json!({"policies": ["api"]})).await.unwrap();
+    let then = both.in_force();
+    both.put(POLICY, "api", json!({"limit": 6})).await.unwrap();
+    both.put(POLICY, "api", json!({"limit": 7})).await.unwrap();
+    both.put(POLICY, "new", json!({"limit": 1})).await.unwrap();
+    both.put(KEPT, "k", json!({})).await.unwrap();
+    both.change(Change::delete(ROUTE, "r")).await.unwrap();
+
+    let overtaken = both.revert(2, Some(6)).await.unwrap_err();
+    assert!(matches!(overtaken, ChangeError::Overtaken { newest: Revision(7), .. }), "{overtaken}");
+    let future = both.revert(8, None).await.unwrap_err();
+    assert!(matches!(future, ChangeError::NotThere { .. }), "{future}");
+    let (revision, done) = both.revert(2, Some(7)).await.unwrap();
+    assert_eq!(done, ["Delete policy new", "Put policy api", "Put route r"]);
+    assert_eq!(
+        (revision, both.in_force().map(|set| set.documents.clone())),
+        (10, then.map(|set| set.documents.clone()))
+    );
+    assert!(both.configuration.control().get(KEPT, "k").is_some(), "a kind that the caller keeps");
+    assert_eq!(both.revert(2, None).await.unwrap(), (10, vec![]), "it is so already");
+    // Going back is a change like others, and can be gone back from.
+    let (_, done) = both.revert(7, None).await.unwrap();
+    assert_eq!(done, ["Delete route r", "Put policy api", "Put policy new"]);
+    let (_, done) = both.revert(0, None).await.unwrap();
+    assert_eq!(done, ["Delete policy api", "Delete policy new"]);
+    assert_eq!(both.configuration.control().audit(Revision(0), 100).unwrap().len(), 15);
+}
+
+#[tokio::test]
+async fn a_revision_that_does_not_go_with_the_file_any_more_or_is_forgotten_changes_nothing() {
+    let both = start_with(Limits { audit_rows: 3, ..Limits::default() });
+    let layers = |limit: u64| {
+        let policies = BTreeMap::from([("file".to_owned(), json!({ "limit": limit }))]);
+        Layers::default().with::<Policies>(Declared(policies))
+    };
+    both.configuration.replace_file(layers(5)).await.unwrap();
+    both.put(ROUTE, "r", json!({"policies": ["file"]})).await.unwrap();
+    both.put(ROUTE, "r", json!({"policies": []})).await.unwrap();
+    both.configuration.replace_file(Layers::default()).await.unwrap();
+    let before = both.in_force();
+    let refused = both.revert(1, None).await.unwrap_err();
+    assert!(
+        matches!(&refused, ChangeError::Mistakes(them) if them[0].pointer == "/route/r/policies/file"),
+        "{refused}"
+    );
+    for limit in 1..=3 {
+        both.put(POLICY, "api", json!({ "limit": limit })).await.unwrap();
+    }
+    let forgotten = both.revert(1, None).await.unwrap_err();
+    assert!(matches!(forgotten, ChangeError::Pruned { oldest: Revision(2), .. }), "{forgotten}");
+    assert_eq!(both.in_force()[1].documents, before[1].documents);
+    assert_eq!(both.revert(2, None).await.unwrap().1, ["Delete policy api"]);
+}
+
+#[tokio::test]
+async fn what_is_decided_in_the_same_transaction_goes_back_too() {
+    let both = start();
+    both.put(POLICY, "api", json!({"limit": 5})).await.unwrap();
+    let author = || Author { actor: "test".to_owned(), at: Wall(1), from: None };
+    // Whatever is put together of these, each is asked for before the next: the last one sees all.
+    let put = |limit: u64| Change::put(POLICY, "api", json!({ "limit": limit }).to_string());
+    let revert = Revert { to: Revision(1), expected: None, stays: &[] };
+    for limit in 10..40 {
+        let (one, two, reverted) = tokio::join!(
+            both.configuration.change(put(limit), author()),
+            both.configuration.change(Change::put(POLICY, "more", "{}"), author()),
+            both.configuration.revert(revert, author()),
+        );
+        one.unwrap();
+        two.unwrap();
+        assert_eq!(reverted.unwrap().changes.len(), 2, "{limit}");
+        assert_eq!(both.in_force()[0].documents, BTreeMap::from([("api".to_owned(), json!({"limit": 5}))]));
+    }
 }

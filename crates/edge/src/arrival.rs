@@ -10,6 +10,7 @@
 //! At most [`MAX_ATTEMPTS`] backends are tried, each for `connect_seconds`, and all together for twice that.
 //! Nothing was sent to a backend that could not be reached, so trying another one is always safe.
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tidegate_algorithms::balance::region::Unplaced;
+use tidegate_algorithms::balance::region::{Location, Unplaced};
 use tidegate_net::accept::Held;
 use tidegate_net::clock::{monotonic, wall};
 use tidegate_net::tls::TlsStream;
@@ -27,14 +28,16 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::config::Affinity;
+use crate::affinity::Affine;
+use crate::config::{ListenerConfig, OnUnhealthy};
 use crate::decisions::{PlacementDecision, Went, named};
 use crate::limits::ConnectionPermit;
 use crate::pacing::{ConnectionFacts, Pacer};
 use crate::pool::{Origin, Placed, Pool};
 use crate::relay::{Patience, Relay, Side};
-use crate::service::{Client, EdgeListener};
-use crate::session::{About, Session};
+use crate::service::EdgeListener;
+use crate::session::{About, GoesDown, Session, goes_down};
+use crate::site::Site;
 use crate::stats::Refusal;
 
 /// Most backends that are tried for a connection.
@@ -71,40 +74,50 @@ async fn establish(
     peer: SocketAddr,
     core: usize,
 ) -> Option<Established> {
-    let stats = listener.stats();
     let mut client = peer;
     if let Some(proxied) = &listener.proxied {
         match proxied.read(&mut stream, peer).await {
             Ok(address) => client = address,
             Err(reason) => {
-                tracing::debug!(%peer, %reason, "a connection without its proxy's header is closed");
                 listener.gate.stats.core(core).connections.unproxied.fetch_add(1, Relaxed);
-                stats.refuse(Refusal::Unproxied);
+                refuse(listener, peer, Refusal::Unproxied, &reason);
                 return None;
             }
         }
     }
     if let Some(tls) = &listener.tls {
         let Some(stream) = tls.handshake(stream, peer, &listener.gate, core).await else {
-            stats.refuse(Refusal::Handshake);
+            refuse(listener, client, Refusal::Handshake, &"the TLS handshake failed");
             return None;
         };
         let name = stream.get_ref().1.server_name().map(str::to_ascii_lowercase);
-        let arrived = Arrived { listener, client, server_name: name.as_deref(), first: Vec::new() };
+        let in_force = InForce::now(listener);
+        let arrived = Arrived { listener, in_force, client, server_name: name.as_deref(), first: Vec::new() };
         return arrived.session(stream).await.map(|session| Established::Tls(Box::new(session)));
     }
-    let (mut first, mut name) = (Vec::new(), None);
-    if listener.config.reads_server_name() {
+    let (mut first, mut name, in_force) = (Vec::new(), None, InForce::now(listener));
+    if in_force.config.reads_server_name() {
         match timeout(HELLO_PATIENCE, hello(&mut stream, &mut first)).await {
             Ok(Ok(found)) => name = found,
-            Ok(Err(_)) | Err(_) => {
-                stats.refuse(Refusal::NoServerName);
+            Ok(Err(error)) => {
+                refuse(listener, client, Refusal::NoServerName, &error);
+                return None;
+            }
+            Err(_) => {
+                refuse(listener, client, Refusal::NoServerName, &"its TLS hello is not there in time");
                 return None;
             }
         }
     }
-    let arrived = Arrived { listener, client, server_name: name.as_deref(), first };
+    let arrived = Arrived { listener, in_force, client, server_name: name.as_deref(), first };
     arrived.session(stream).await.map(Established::Plain)
+}
+
+/// Takes note of a connection that is closed before it is known what it is for.
+fn refuse(listener: &EdgeListener, client: SocketAddr, refusal: Refusal, why: &dyn Display) {
+    listener.stats().refuse(refusal);
+    let reason = refusal.word();
+    tracing::debug!(listener = %listener.label, %client, reason, %why, "connection refused");
 }
 
 /// Reads the ClientHello into `first`, and the name in it.
@@ -121,9 +134,25 @@ async fn hello<S: AsyncRead + Unpin>(stream: &mut S, first: &mut Vec<u8>) -> io:
     }
 }
 
+/// What was in force when a connection could be looked at. All that is decided of it goes by this, however often the
+/// configuration changes meanwhile.
+struct InForce {
+    site: Arc<Site>,
+    config: Arc<ListenerConfig>,
+}
+
+impl InForce {
+    fn now(listener: &EdgeListener) -> Self {
+        let site = listener.edge.site_to_keep();
+        let config = Arc::clone(listener.config(&site));
+        Self { site, config }
+    }
+}
+
 /// A connection of which is known whose it is and what it is for.
 struct Arrived<'a> {
     listener: &'a Arc<EdgeListener>,
+    in_force: InForce,
     client: SocketAddr,
     server_name: Option<&'a str>,
     /// What was read from it already.
@@ -134,26 +163,21 @@ struct Arrived<'a> {
 struct Reached {
     placed: Placed,
     stream: TcpStream,
+    down: Option<GoesDown>,
 }
 
 impl Arrived<'_> {
     /// Its session with a backend; `None`: there is none, which is counted.
     async fn session<C: Side>(self, stream: C) -> Option<Session<C>> {
         let (listener, edge) = (self.listener, &self.listener.edge);
-        let affine = match listener.config.affinity {
-            Affinity::Off => None,
-            Affinity::Address => Some(listener.affinity.client(self.client.ip(), None)),
-            Affinity::ServerName => Some(listener.affinity.client(self.client.ip(), self.server_name)),
-        };
-        let (known_by, country, region) = {
-            let site = edge.site();
-            let (location, known_by) = site.locate(self.client.ip(), edge.database().as_deref());
-            let (country, region) = named(location, &site.regions);
-            (known_by, country, region)
-        };
-        let app = Arc::clone(listener.config.app_for(self.server_name));
+        let InForce { site, config } = &self.in_force;
+        let app = Arc::clone(config.app_for(self.server_name));
+        let affine = listener.affinity.affine(config, self.client.ip(), &app, self.server_name);
+        let (location, known_by) = site.locate(self.client.ip(), edge.database().as_deref());
+        let (country, region) = named(location, &site.regions);
         let facts = ConnectionFacts {
             listener: Arc::clone(listener),
+            config: Arc::clone(config),
             app: Arc::clone(&app),
             client: self.client.ip(),
             server_name: self.server_name.map(Box::from),
@@ -163,7 +187,7 @@ impl Arrived<'_> {
         let mut attempts = 0;
         let reached = match permitted(&facts).await {
             Ok(permit) => {
-                let reached = self.reach(&app, affine, &mut attempts).await;
+                let reached = self.reach(&app, location, affine, &mut attempts).await;
                 reached.map(|reached| (reached, permit))
             }
             Err(refusal) => Err(refusal),
@@ -201,19 +225,19 @@ impl Arrived<'_> {
     fn begin<C: Side>(
         self,
         stream: C,
-        Reached { placed, stream: backend }: Reached,
+        Reached { placed, stream: backend, down }: Reached,
         permit: Option<ConnectionPermit>,
-        (affine, attempts): (Option<Client>, u32),
+        (affine, attempts): (Option<Affine>, u32),
         facts: ConnectionFacts,
     ) -> Session<C> {
-        let listener = self.listener;
+        let (listener, config) = (self.listener, &self.in_force.config);
         let mut first = self.first;
         let from_client = first.len();
-        if let Some(version) = listener.config.proxy_protocol_to {
+        if let Some(version) = config.proxy_protocol_to {
             let server = stream.socket().local_addr().unwrap_or(listener.address);
             first.splice(..0, proxy_protocol::header(version, self.client, server));
         }
-        let patience = Patience { idle: listener.config.idle_timeout, longest: listener.config.longest };
+        let patience = Patience { idle: config.idle_timeout, longest: config.longest };
         let relay = Relay::new(stream, backend, first, from_client, patience);
         let about = About {
             listener: Arc::clone(listener),
@@ -228,23 +252,25 @@ impl Arrived<'_> {
             end: "stopped",
             _permit: permit,
         };
-        let is_paced = !listener.config.byte_policies.is_empty();
+        let is_paced = !config.byte_policies.is_empty();
         let pacer = is_paced.then(|| Box::new(Pacer::new(Arc::new(facts))));
-        Session::new(relay, placed, about, pacer)
+        Session::new(relay, (placed, down), about, pacer)
     }
 
     /// Places the connection and connects to the backend.
-    async fn reach(&self, app: &str, affine: Option<Client>, attempts: &mut u32) -> Result<Reached, Refusal> {
+    async fn reach(
+        &self,
+        app: &str,
+        location: Location,
+        affine: Option<Affine>,
+        attempts: &mut u32,
+    ) -> Result<Reached, Refusal> {
         let (listener, edge) = (self.listener, &self.listener.edge);
-        // The numbers of regions are the site's own, which may have changed since.
-        let (pool, location, node) = {
-            let site = edge.site();
-            let pool = site.pool(app).cloned().ok_or(Refusal::NoBackend)?;
-            (pool, site.locate(self.client.ip(), edge.database().as_deref()).0, site.node)
-        };
-        let before = affine.and_then(|client| listener.affinity.find(&client, edge.tick()));
-        let origin = Origin { location, node, before: before.as_deref(), spill: listener.config.spill };
-        let each = listener.config.connect_timeout;
+        let InForce { site, config } = &self.in_force;
+        let pool = site.pool(app).ok_or(Refusal::NoBackend)?;
+        let before = affine.and_then(|affine| listener.affinity.find(&affine, edge.tick()));
+        let origin = Origin { location, node: site.node, before: before.as_deref(), spill: config.spill };
+        let each = config.connect_timeout;
         let deadline = monotonic() + 2 * each;
         let mut tried: Vec<usize> = Vec::new();
         while tried.len() < MAX_ATTEMPTS {
@@ -259,6 +285,8 @@ impl Arrived<'_> {
                 Err(Unplaced::Full) => return Err(Refusal::Full),
                 Err(Unplaced::None) => return Err(Refusal::NoBackend),
             };
+            // From here on, so that it is not missed if that happens while it is being connected to.
+            let down = (config.on_unhealthy == OnUnhealthy::Close).then(|| goes_down(&placed));
             *attempts += 1;
             match edge.resolver().connect_timed(placed.place.backend().target(), left).await {
                 Ok((stream, round_trip)) => {
@@ -267,15 +295,15 @@ impl Arrived<'_> {
                     known.measured(round_trip, edge.tick());
                     known.reached(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), edge.tick());
                     known.stats.connected(took);
-                    if let Some(client) = affine {
-                        listener.affinity.bind(client, &placed.backend.config.name, edge.tick());
+                    if let Some(affine) = &affine {
+                        listener.affinity.enter(affine, &placed.backend.config.name, edge.tick());
                     }
-                    return Ok(Reached { placed, stream });
+                    return Ok(Reached { placed, stream, down });
                 }
                 Err(error) => {
                     listener.stats().retries.fetch_add(1, Relaxed);
                     tried.push(placed.index);
-                    self.unreached(&pool, &placed, &error);
+                    self.unreached(pool, &placed, &error);
                 }
             }
         }
@@ -293,8 +321,7 @@ impl Arrived<'_> {
         }
         tracing::debug!(backend = %name, %error, "a backend could not be reached");
         let now = edge.tick();
-        let (ejected, count) = pool.ejected(now);
-        if backend.known.failed(now, ejected, count) {
+        if pool.failed(backend, now) {
             edge.has_trouble();
             tracing::warn!(backend = %name, %error, "a backend is out for now: connections to it fail");
         }
@@ -304,10 +331,10 @@ impl Arrived<'_> {
 /// Charges a connection under its listener's policies.
 async fn permitted(facts: &ConnectionFacts) -> Result<Option<ConnectionPermit>, Refusal> {
     let listener = &facts.listener;
-    if listener.config.policies.is_empty() {
+    if facts.config.policies.is_empty() {
         return Ok(None);
     }
-    let asked = listener.limits.admit(&listener.config.policies, &facts.limited()).await;
+    let asked = listener.limits.admit(&facts.config.policies, &facts.limited()).await;
     asked.map_err(|denial| {
         tracing::debug!(listener = %listener.label, client = %facts.client, %denial, "connection denied");
         denial.refusal()

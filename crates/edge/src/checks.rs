@@ -1,29 +1,24 @@
-//! Active health checks: a task for each backend, at jittered intervals.
+//! What the edge's health checks ask of a backend ([`tidegate_upstream::checks`] says when, and what follows).
 //!
 //! A check is a connection, a request for a path that must be answered with 2xx, or the first step of a TLS
-//! handshake. It also measures the round trip to the backend. What it says goes through rise and fall
-//! ([`tidegate_algorithms::balance::eligibility`]). Verdicts are this node's and last as long as the process: they are
-//! no part of the configuration.
+//! handshake. It also measures the round trip to the backend.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Release};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
-use tidegate_algorithms::random::Random;
 use tidegate_net::clock::Clock;
 use tidegate_upstream::backend::Target;
+use tidegate_upstream::checks::{self, Checked};
 use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::tls::{TlsClient, TlsSettings};
+use tidegate_upstream::verdicts::Watched;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::backend::EdgeBackend;
 use crate::config::{CheckConfig, Probe};
-
-/// By how much an interval is shorter or longer, at random: checks of many nodes do not fall together.
-const JITTER: f64 = 0.2;
 
 /// Checks a backend for as long as it is in force.
 pub(crate) async fn watch(
@@ -31,44 +26,46 @@ pub(crate) async fn watch(
     resolver: Resolver,
     clock: Clock,
     troubles: Arc<AtomicU64>,
-    seed: u64,
+    watched: (Watched, u64),
 ) {
-    let mut random = Random::seeded(seed);
-    loop {
-        // The strong reference goes before the pause, so that a replaced backend is not kept by its checks.
-        let Some(interval) = check_once(&backend, &resolver, &clock, &troubles).await else { return };
-        sleep(interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * random.unit())).await;
-    }
+    let (backend, resolver, troubles) = (&backend, &resolver, &troubles);
+    checks::watch(|| check_once(backend, resolver, clock, troubles), || clock.tick(), watched).await;
 }
 
-async fn check_once(
+async fn check_once<'a>(
     backend: &Weak<EdgeBackend>,
     resolver: &Resolver,
-    clock: &Clock,
-    troubles: &AtomicU64,
-) -> Option<Duration> {
+    clock: Clock,
+    troubles: &'a AtomicU64,
+) -> Option<Checked<impl FnOnce(bool) + use<'a>>> {
     let backend = backend.upgrade()?;
     let check = backend.config.check.clone()?;
     let asking = passes(&check, &backend, resolver, clock);
     let passed = matches!(timeout(check.timeout, asking).await, Ok(Ok(true)));
-    let (known, name) = (&backend.known, &backend.config.name);
-    if known.backend.checked(passed, check.thresholds, clock.tick()) {
-        troubles.fetch_add(1, Relaxed);
-        if passed {
-            tracing::info!(backend = %name, "a backend is up");
-        } else {
-            tracing::warn!(backend = %name, "a backend is down: its health checks fail");
-            known.down.notify_waiters();
-        }
-    }
-    Some(check.interval)
+    Some(Checked {
+        backend: Arc::clone(&backend.known.backend),
+        passed,
+        thresholds: check.thresholds,
+        interval: check.interval,
+        changed: move |is_up| {
+            // After what it is about, which whoever sees it sees, too.
+            troubles.fetch_add(1, Release);
+            let name = &backend.config.name;
+            if is_up {
+                tracing::info!(backend = %name, "a backend is up");
+            } else {
+                tracing::warn!(backend = %name, "a backend is down: its health checks fail");
+                backend.known.down.notify_waiters();
+            }
+        },
+    })
 }
 
 async fn passes(
     check: &CheckConfig,
     backend: &EdgeBackend,
     resolver: &Resolver,
-    clock: &Clock,
+    clock: Clock,
 ) -> io::Result<bool> {
     let target = &backend.config.target;
     let (mut stream, round_trip) = resolver.connect_timed(target, check.timeout).await?;

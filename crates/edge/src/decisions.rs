@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tidegate_algorithms::balance::region::{Location, Tier};
 use tidegate_algorithms::time::Wall;
@@ -120,8 +121,7 @@ impl DecisionRing {
     }
 
     fn ring(&self) -> MutexGuard<'_, VecDeque<PlacementDecision>> {
-        // Whole decisions: whatever a panicking holder left there is whole.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 }
 

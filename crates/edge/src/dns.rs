@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `APP.internal` | the app's backends: A, AAAA, SRV |
 //! | `REGION.backends.internal` | the backends in a region |
-//! | `REGION.pops.internal` | the addresses of this node's listeners, if it is in the region |
+//! | `REGION.pops.internal` | the addresses of the listeners of the nodes in the region |
 //! | `BACKEND.nodes.internal` | one backend: what SRV records point at |
 //!
 //! Answers have the backends that connections would go to, the nearest to the asker first, at most [`MAX_RECORDS`], and
@@ -13,15 +13,20 @@
 //!
 //! Only loopback and listed networks are answered. Others get nothing, so that nobody is sent replies to questions that
 //! somebody else asked in its name.
+//!
+//! A process that drains stops answering when its listeners close: by UDP it still answers what has arrived, and a connection
+//! is closed once its last question is answered. On shared ports all further questions are the next process's.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_algorithms::balance::region::{Spill, Tier};
 use tidegate_net::accept::{Gate, accept};
+use tidegate_net::drain::{Drain, Stage};
 use tidegate_net::listen::Listeners;
 use tidegate_net::proxied::Network;
 use tidegate_net::runtime::Cores;
@@ -35,6 +40,7 @@ use tokio::time::timeout;
 
 use crate::backend::EdgeBackend;
 use crate::pool::Pool;
+use crate::pops::Pops;
 use crate::service::{Edge, EdgeListener};
 
 /// Most records of an answer.
@@ -49,7 +55,7 @@ const ZONE: &str = "internal";
 /// How long a connection by TCP may be silent, and a message may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Most questions on one connection.
+/// Most questions on one connection, and of those that have come by UDP when a drain closes the socket.
 const MAX_QUESTIONS: usize = 1_000;
 
 /// Largest question; of a longer one by UDP the rest is lost, and a connection with one is closed.
@@ -60,6 +66,7 @@ const MAX_QUESTION: usize = 1_500;
 pub struct NameServer {
     edge: Arc<Edge>,
     listeners: Vec<Arc<EdgeListener>>,
+    pops: Pops,
     allowed: Vec<Network>,
     stats: NameStats,
 }
@@ -76,10 +83,15 @@ pub struct NameStats {
 }
 
 impl NameServer {
-    /// A server of the names of `edge`, for loopback and `allowed`.
+    /// A server of the names of `edge`, for loopback and `allowed`. Other nodes' listeners are in `pops`.
     #[must_use]
-    pub fn new(edge: Arc<Edge>, listeners: Vec<Arc<EdgeListener>>, allowed: Vec<Network>) -> Arc<Self> {
-        Arc::new(Self { edge, listeners, allowed, stats: NameStats::default() })
+    pub fn new(
+        edge: Arc<Edge>,
+        listeners: Vec<Arc<EdgeListener>>,
+        pops: Pops,
+        allowed: Vec<Network>,
+    ) -> Arc<Self> {
+        Arc::new(Self { edge, listeners, pops, allowed, stats: NameStats::default() })
     }
 
     /// What it has counted.
@@ -90,9 +102,9 @@ impl NameServer {
 
     /// Serves both sockets, which have the same address; that for UDP does not block.
     pub fn start(self: &Arc<Self>, cores: &Cores, udp: std::net::UdpSocket, tcp: Listeners, gate: Gate) {
-        let server = Arc::clone(self);
+        let (server, drain) = (Arc::clone(self), gate.drain.clone());
         cores.spawn_on(0, async move {
-            if let Err(error) = server.serve_udp(udp).await {
+            if let Err(error) = server.serve_udp(udp, &drain).await {
                 tracing::error!(%error, "names are not served by UDP any more");
             }
         });
@@ -103,10 +115,10 @@ impl NameServer {
                     if !server.hears(peer.ip()) {
                         return;
                     }
-                    let server = Arc::clone(&server);
+                    let (server, drain) = (Arc::clone(&server), gate.drain.clone());
                     drop(tokio::spawn(async move {
                         // A connection that breaks off has had its answers.
-                        drop(server.serve_tcp(stream, peer.ip()).await);
+                        drop(server.serve_tcp(stream, peer.ip(), &drain).await);
                         drop(held);
                     }));
                 };
@@ -117,25 +129,47 @@ impl NameServer {
         }
     }
 
-    async fn serve_udp(&self, socket: std::net::UdpSocket) -> io::Result<()> {
+    async fn serve_udp(&self, socket: std::net::UdpSocket, drain: &Drain) -> io::Result<()> {
         let socket = UdpSocket::from_std(socket)?;
         let mut buffer = [0; MAX_QUESTION];
+        let mut closed = pin!(drain.reached(Stage::Closed));
         loop {
+            let received = tokio::select! {
+                received = socket.recv_from(&mut buffer) => received,
+                () = &mut closed => break,
+            };
             // An error is about a reply that did not arrive, and says nothing of the next question.
-            let Ok((length, peer)) = socket.recv_from(&mut buffer).await else { continue };
-            if self.hears(peer.ip())
-                && let Some(reply) = self.answer(&buffer[..length], peer.ip(), true)
-            {
-                // Who does not hear it asks again.
-                drop(socket.send_to(&reply, peer).await);
+            let Ok((length, peer)) = received else { continue };
+            self.answer_datagram(&socket, &buffer[..length], peer).await;
+        }
+        // What has arrived would be lost with the socket.
+        for _ in 0..MAX_QUESTIONS {
+            match socket.try_recv_from(&mut buffer) {
+                Ok((length, peer)) => self.answer_datagram(&socket, &buffer[..length], peer).await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {}
             }
+        }
+        Ok(())
+    }
+
+    async fn answer_datagram(&self, socket: &UdpSocket, message: &[u8], peer: SocketAddr) {
+        if self.hears(peer.ip())
+            && let Some(reply) = self.answer(message, peer.ip(), true)
+        {
+            // Who does not hear it asks again.
+            drop(socket.send_to(&reply, peer).await);
         }
     }
 
-    async fn serve_tcp(&self, mut stream: TcpStream, peer: IpAddr) -> io::Result<()> {
+    async fn serve_tcp(&self, mut stream: TcpStream, peer: IpAddr, drain: &Drain) -> io::Result<()> {
         for _ in 0..MAX_QUESTIONS {
             let mut length = [0; 2];
-            timeout(PATIENCE, stream.read_exact(&mut length)).await??;
+            tokio::select! {
+                biased;
+                read = timeout(PATIENCE, stream.read_exact(&mut length)) => read??,
+                () = drain.reached(Stage::Closed) => return Ok(()),
+            };
             let length = usize::from(u16::from_be_bytes(length));
             if length > MAX_QUESTION {
                 self.stats.malformed.fetch_add(1, Relaxed);
@@ -148,6 +182,9 @@ impl NameServer {
             let length = u16::try_from(reply.len()).unwrap_or(u16::MAX).to_be_bytes();
             timeout(PATIENCE, stream.write_all(&[&length[..], &reply].concat())).await??;
         }
+        // What is closed with bytes unread is reset, and the last answers are lost with it.
+        stream.shutdown().await?;
+        timeout(PATIENCE, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await??;
         Ok(())
     }
 
@@ -225,10 +262,10 @@ impl NameServer {
         let mut ranked: Vec<(u16, f64, Record)> = Vec::new();
         for pool in site.pools().into_iter().filter(|pool| is_pool(pool)) {
             let (is_panic, layout) = (pool.is_panic(now), pool.layout(now));
-            let backends = pool.backends().iter().zip(layout.members());
-            for (backend, member) in backends.filter(|(backend, _)| is_named(backend)) {
+            let backends = pool.backends().iter().zip(layout.members()).enumerate();
+            for (index, (backend, member)) in backends.filter(|(_, (backend, _))| is_named(backend)) {
                 is_known = true;
-                let Some(load) = backend.load(is_panic, now).filter(|_| backend.is_open()) else { continue };
+                let Some(load) = pool.load(index, is_panic, now) else { continue };
                 let Host::Address(address) = backend.config.target.host else { continue };
                 // Who asks goes there itself: the round trip from here is not theirs.
                 let tier = Tier::of(from, member.location, site.node);
@@ -253,16 +290,25 @@ impl NameServer {
         is_known.then(|| ranked.into_iter().map(|(.., record)| record).collect())
     }
 
-    /// Where this node listens, if it is in `region`.
+    /// Where the nodes in `region` listen, this one first; `None`: none is there.
     fn listeners_in(&self, region: &str) -> Option<Vec<Record>> {
-        let site = self.edge.site();
-        let own = site.node.and_then(|node| site.regions.name(node))?;
-        if **own != *region {
+        let own = self.edge.region().filter(|own| **own == *region).map(|_| addresses(&self.listeners));
+        let others = self.pops.in_region(region);
+        if own.is_none() && others.is_none() {
             return None;
         }
-        let addresses = self.listeners.iter().map(|listener| listener.address.ip());
-        Some(addresses.filter(|ip| !ip.is_unspecified()).map(Record::Address).collect())
+        let all = own.into_iter().chain(others).flatten();
+        Some(all.map(|address| Record::Address(address.to_canonical())).collect())
     }
+}
+
+/// Where clients reach `listeners`, as far as these say it: one that is on every address of its machine does not.
+#[must_use]
+pub fn addresses(listeners: &[Arc<EdgeListener>]) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = listeners.iter().map(|listener| listener.address.ip()).collect();
+    addresses.retain(|address| !address.is_unspecified());
+    addresses.dedup();
+    addresses
 }
 
 #[cfg(test)]
@@ -278,7 +324,7 @@ mod tests {
         let cores = Cores::start(NonZeroUsize::MIN).expect("threads");
         let edge = Arc::new(Edge::new(Clock::start(), &cores));
         let listed = vec!["10.0.0.0/8".parse().expect("a network")];
-        let server = NameServer::new(edge, Vec::new(), listed);
+        let server = NameServer::new(edge, Vec::new(), Pops::default(), listed);
         let hears = |asker: &str| server.hears(asker.parse().expect("an address"));
         for asker in ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1", "10.1.2.3", "::ffff:10.1.2.3"] {
             assert!(hears(asker), "{asker}");

@@ -1,20 +1,43 @@
-//! The edge's part of the configuration: what the file declares, and the backends that registered themselves.
+//! The edge's part of the configuration: backends and places, from the file and from the control store, and the
+//! backends that registered themselves.
 //!
-//! A registration is a stored document, so it is durable, in the audit log, and shared where nodes share their
-//! configuration. The backends of the file come first, and their names are theirs: a registration under such a name
-//! is set aside. Heartbeats and health are no documents: they are state with a lifetime. The node that hears a backend's
+//! ```text
+//!   file                  stored
+//!   [[edge.backend]] -->  documents of kind edge_backend       a stored one hides the file's of its name
+//!   [[edge.place]]   -->  documents of kind edge_place         before the file's, which have no names
+//!                         documents of kind edge_registration  never under the name of one of the others
+//! ```
+//!
+//! What is stored is durable, in the audit log, and shared where nodes share their configuration; what a file says is its
+//! node's own. What cannot be in force is set aside, and a change or a file that would set something aside is refused.
+//! A document whose revision did not change is not read again, and a change of other services' documents leaves the edge
+//! alone.
+//!
+//! Heartbeats and health are no documents: they are state with a lifetime. The node that hears a registered backend's
 //! heartbeats is named in its document, so that the others know whose absence is theirs to deal with.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+mod entry;
+mod layer;
 
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Change, Document, Kind, Origin, Parts, Revision, Service, SetAside, Snapshot};
+use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
-use crate::config::{BackendConfig, EdgeConfig, MAX_BACKENDS};
+use self::entry::{BACKENDS, Entry, PLACES, REGISTRATIONS};
+pub use self::layer::EdgeLayer;
+use crate::config::{BackendConfig, EdgeConfig, PlaceConfig};
 use crate::service::Edge;
+
+/// Documents that are backends, as `[[edge.backend]]` describes them.
+pub const BACKEND: Kind = Kind::new("edge_backend");
+
+/// Documents that are places, as `[[edge.place]]` describes them, with a name.
+pub const PLACE: Kind = Kind::new("edge_place");
 
 /// Documents that are registered backends; their names are the backends'.
 pub const REGISTRATION: Kind = Kind::new("edge_registration");
@@ -22,7 +45,10 @@ pub const REGISTRATION: Kind = Kind::new("edge_registration");
 /// The field of such a document that names the node where the backend registered, where nodes share documents.
 pub const REGISTRAR: &str = "node";
 
-/// The file's part and the registrations that are in force together.
+/// Most lines of the log about what one change sets aside; what is left is counted.
+const MAX_LINES: usize = 32;
+
+/// The file's part and the documents that are in force together.
 #[derive(Clone, Debug)]
 pub struct EdgeSet {
     documents: Snapshot,
@@ -31,16 +57,13 @@ pub struct EdgeSet {
 
 #[derive(Debug)]
 struct EdgeTable {
-    layer: Arc<EdgeConfig>,
-    registered: Vec<Registration>,
+    layer: Arc<EdgeLayer>,
+    backends: Vec<Entry<BackendConfig>>,
+    places: Vec<Entry<PlaceConfig>>,
+    registered: Vec<Entry<BackendConfig>>,
     set_aside: Vec<SetAside>,
-}
-
-#[derive(Clone, Debug)]
-struct Registration {
-    config: Arc<BackendConfig>,
-    document: Arc<Value>,
-    revision: Revision,
+    /// Where each backend, place and registration stands in its list, by name.
+    by_name: [HashMap<Arc<str>, usize>; 3],
 }
 
 /// The documents of an edge.
@@ -63,46 +86,75 @@ impl EdgeDocuments {
     }
 }
 
+impl EdgeSet {
+    /// The backends and places of a file with the stored ones on top.
+    #[must_use]
+    pub fn assemble(layer: Arc<EdgeLayer>, stored: &Snapshot) -> Self {
+        let table = Arc::new(EdgeTable::assemble(layer, stored, None));
+        Self { documents: stored.clone(), table }
+    }
+
+    /// What is not in force, and why.
+    #[must_use]
+    pub fn set_aside(&self) -> &[SetAside] {
+        &self.table.set_aside
+    }
+
+    /// What is set aside and was not, or for another reason, in the set before.
+    fn newly_aside<'a>(&'a self, last: Option<&'a Self>) -> impl Iterator<Item = &'a SetAside> {
+        let known = last.map(Self::set_aside).unwrap_or_default();
+        let known: HashMap<(Kind, &str), &SetAside> =
+            known.iter().map(|it| ((it.kind, &*it.name), it)).collect();
+        let is_new = move |it: &&SetAside| known.get(&(it.kind, &*it.name)).is_none_or(|old| **old != **it);
+        self.set_aside().iter().filter(is_new)
+    }
+}
+
 impl EdgeTable {
-    fn assemble(layer: Arc<EdgeConfig>, stored: &Snapshot, last: Option<&Self>) -> Self {
+    fn assemble(layer: Arc<EdgeLayer>, stored: &Snapshot, last: Option<&Self>) -> Self {
+        let mut set_aside = Vec::new();
+        let known = last.map(|last| &*last.backends).unwrap_or_default();
+        let backends = BACKENDS.merge(&layer.backends, stored, known, &mut set_aside);
+        let known = last.map(|last| &*last.places).unwrap_or_default();
+        let places = PLACES.merge(&layer.places, stored, known, &mut set_aside);
         let known = last.map(|last| &*last.registered).unwrap_or_default();
-        let known: HashMap<(&str, Revision), &Registration> =
-            known.iter().map(|it| ((&*it.config.name, it.revision), it)).collect();
-        let of_file: HashSet<&str> = layer.backends.iter().map(|backend| &*backend.name).collect();
-        let (mut registered, mut set_aside) = (Vec::new(), Vec::new());
-        for document in stored.documents(REGISTRATION) {
-            let same = known.get(&(&*document.name, document.revision)).copied();
-            let read = same.map_or_else(|| read(document), |same| Ok(same.clone()));
-            let pointer = || format!("/{REGISTRATION}/{}", document.name);
-            let mistakes = match read {
-                Err(mistakes) => mistakes,
-                Ok(_) if of_file.contains(&*document.name) => vec![Mistake {
-                    pointer: pointer(),
-                    problem: "has the name of a backend of the file".to_owned(),
-                    accepted: "a name of its own".to_owned(),
-                }],
-                Ok(_) if layer.backends.len() + registered.len() >= MAX_BACKENDS => vec![Mistake {
-                    pointer: pointer(),
-                    problem: "is one too many".to_owned(),
-                    accepted: format!("up to {MAX_BACKENDS} backends"),
-                }],
-                Ok(registration) => {
-                    registered.push(registration);
-                    continue;
-                }
-            };
-            let (name, revision) = (document.name.to_string(), Some(document.revision));
-            set_aside.push(SetAside { kind: REGISTRATION, name, revision, mistakes });
-        }
-        Self { layer, registered, set_aside }
+        let registered = REGISTRATIONS.beside(&backends, stored, known, &mut set_aside);
+        let by_name = [by_name(&backends), by_name(&places), by_name(&registered)];
+        Self { layer, backends, places, registered, set_aside, by_name }
     }
 
     /// What is served.
     fn config(&self) -> EdgeConfig {
-        let mut config = EdgeConfig::clone(&self.layer);
-        config.backends.extend(self.registered.iter().map(|it| Arc::clone(&it.config)));
-        config
+        let backends = self.backends.iter().chain(&self.registered);
+        // Of the same network the first counts, and what is stored comes before the file's.
+        let (stored, of_file): (Vec<_>, Vec<_>) =
+            self.places.iter().partition(|place| place.revision.is_some());
+        EdgeConfig {
+            backends: backends.map(|entry| Arc::clone(&entry.config)).collect(),
+            places: stored.into_iter().chain(of_file).map(|entry| Arc::clone(&entry.config)).collect(),
+            ..EdgeConfig::clone(&self.layer.config)
+        }
     }
+
+    fn document(&self, kind: Kind, name: &str) -> Option<(&Arc<Value>, Origin)> {
+        fn found<T>(entry: &Entry<T>) -> (&Arc<Value>, Origin) {
+            (&entry.document, entry.revision.map_or(Origin::File, Origin::Stored))
+        }
+        let [backends, places, registered] = &self.by_name;
+        match kind {
+            BACKEND => backends.get(name).map(|place| found(&self.backends[*place])),
+            PLACE => places.get(name).map(|place| found(&self.places[*place])),
+            _ => registered.get(name).map(|place| found(&self.registered[*place])),
+        }
+    }
+}
+
+fn by_name<T>(entries: &[Entry<T>]) -> HashMap<Arc<str>, usize> {
+    entries.iter().enumerate().map(|(place, entry)| (Arc::clone(&entry.name), place)).collect()
+}
+
+fn names<T>(entries: &[Entry<T>]) -> Vec<Arc<str>> {
+    entries.iter().map(|entry| Arc::clone(&entry.name)).collect()
 }
 
 /// The number of the node that a stored document says the backend registered at.
@@ -111,33 +163,25 @@ pub fn registrar(document: &Value) -> u32 {
     document[REGISTRAR].as_u64().and_then(|node| u32::try_from(node).ok()).unwrap_or(0)
 }
 
-/// Reads a stored document.
-fn read(document: &Document) -> Result<Registration, Vec<Mistake>> {
-    let pointer = format!("/{REGISTRATION}/{}", document.name);
-    let wrong = |problem: String, accepted: &str| {
-        vec![Mistake { pointer: pointer.clone(), problem, accepted: accepted.to_owned() }]
-    };
-    let value: Value =
-        serde_json::from_str(&document.body).map_err(|error| wrong(error.to_string(), "a JSON document"))?;
-    let mut backend = value.clone();
-    let registrar = registrar(&value);
-    backend.as_object_mut().and_then(|fields| fields.remove(REGISTRAR));
-    let config = BackendConfig::read(&backend, &pointer)?;
-    if *config.name != *document.name {
-        return Err(wrong(format!("calls itself {:?}", config.name), "the name that it is stored under"));
+/// What is wrong with a backend that is put, if with it a registration could not be in force any more.
+fn in_the_way(put: &Change, registration: &SetAside) -> Mistake {
+    if *put.name != *registration.name {
+        return BACKENDS.one_too_many(&put.name);
     }
-    let config = BackendConfig { registrar: Some(registrar), ..config };
-    Ok(Registration { config: Arc::new(config), document: Arc::new(value), revision: document.revision })
+    Mistake {
+        pointer: format!("/{BACKEND}/{}", put.name),
+        problem: "has the name of a backend that registered itself".to_owned(),
+        accepted: "a name of its own; or that one is removed first, by the registration API".to_owned(),
+    }
 }
 
 impl Service for EdgeDocuments {
-    const KINDS: &'static [Kind] = &[REGISTRATION];
-    type Layer = EdgeConfig;
+    const KINDS: &'static [Kind] = &[BACKEND, PLACE, REGISTRATION];
+    type Layer = EdgeLayer;
     type Set = EdgeSet;
 
-    fn assemble(&self, layer: Arc<EdgeConfig>, stored: &Snapshot) -> EdgeSet {
-        let table = Arc::new(EdgeTable::assemble(layer, stored, None));
-        EdgeSet { documents: stored.clone(), table }
+    fn assemble(&self, layer: Arc<EdgeLayer>, stored: &Snapshot) -> EdgeSet {
+        EdgeSet::assemble(layer, stored)
     }
 
     fn after(&self, last: &EdgeSet, stored: &Snapshot) -> EdgeSet {
@@ -154,24 +198,32 @@ impl Service for EdgeDocuments {
         EdgeSet { documents: stored.clone(), table }
     }
 
-    fn objections(&self, last: &EdgeSet, next: &EdgeSet, _change: Option<&Change>) -> Vec<Mistake> {
-        let known = &last.table.set_aside;
-        let new = next.table.set_aside.iter().filter(|it| !known.contains(it));
-        new.flat_map(|it| it.mistakes.iter().cloned()).collect()
+    fn objections(&self, last: &EdgeSet, next: &EdgeSet, change: Option<&Change>) -> Vec<Mistake> {
+        if Arc::ptr_eq(&last.table, &next.table) || change.is_some_and(|it| !Self::KINDS.contains(&it.kind)) {
+            return Vec::new();
+        }
+        let put = change.filter(|change| change.kind == BACKEND);
+        let objection = |it: &SetAside| match put {
+            Some(put) if it.kind == REGISTRATION => vec![in_the_way(put, it)],
+            _ => it.mistakes.clone(),
+        };
+        next.newly_aside(Some(last)).flat_map(objection).collect()
     }
 
-    fn document(&self, set: &EdgeSet, _kind: Kind, name: &str) -> Option<Value> {
-        let found = set.table.registered.iter().find(|it| &*it.config.name == name);
-        found.map(|it| Value::clone(&it.document))
+    fn document(&self, set: &EdgeSet, kind: Kind, name: &str) -> Option<Value> {
+        set.table.document(kind, name).map(|(document, _)| Value::clone(document))
     }
 
-    fn origin(&self, set: &EdgeSet, _kind: Kind, name: &str) -> Option<Origin> {
-        let found = set.table.registered.iter().find(|it| &*it.config.name == name);
-        found.map(|it| Origin::Stored(it.revision))
+    fn origin(&self, set: &EdgeSet, kind: Kind, name: &str) -> Option<Origin> {
+        set.table.document(kind, name).map(|(_, origin)| origin)
     }
 
-    fn names(&self, set: &EdgeSet, _kind: Kind) -> Vec<Arc<str>> {
-        set.table.registered.iter().map(|it| Arc::clone(&it.config.name)).collect()
+    fn names(&self, set: &EdgeSet, kind: Kind) -> Vec<Arc<str>> {
+        match kind {
+            BACKEND => names(&set.table.backends),
+            PLACE => names(&set.table.places),
+            _ => names(&set.table.registered),
+        }
     }
 
     fn set_aside(&self, set: &EdgeSet) -> Vec<SetAside> {
@@ -183,11 +235,23 @@ impl Service for EdgeDocuments {
     }
 
     fn announce(&self, last: Option<&EdgeSet>, next: &EdgeSet) {
-        let known = last.map(|last| &*last.table.set_aside).unwrap_or_default();
-        for it in next.table.set_aside.iter().filter(|it| !known.contains(it)).take(32) {
-            let mistakes: Vec<_> = it.mistakes.iter().map(ToString::to_string).collect();
-            let mistakes = mistakes.join("; ");
-            tracing::error!(name = ?it.name, mistakes, "set aside: this registration is not in force");
+        if last.is_some_and(|last| Arc::ptr_eq(&last.table, &next.table)) {
+            return;
+        }
+        let mut lines = 0_usize;
+        for it in next.newly_aside(last) {
+            lines += 1;
+            if lines <= MAX_LINES {
+                let mistakes: Vec<_> = it.mistakes.iter().map(ToString::to_string).collect();
+                let mistakes = mistakes.join("; ");
+                tracing::error!(
+                    kind = %it.kind, name = ?it.name, mistakes,
+                    "set aside: this document is not in force; mend it or delete it (GET /v1/set-aside)"
+                );
+            }
+        }
+        if lines > MAX_LINES {
+            tracing::error!(more = lines - MAX_LINES, "set aside: further documents of the edge");
         }
         if let Some(last) = last.filter(|last| !Arc::ptr_eq(&last.table.layer, &next.table.layer)) {
             let (before, after) = (last.table.layer.backends.len(), next.table.layer.backends.len());
@@ -196,7 +260,7 @@ impl Service for EdgeDocuments {
     }
 
     fn put_in_force(&self, set: Arc<EdgeSet>, _parts: &Parts) {
-        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_force = self.in_force.lock();
         if in_force.as_ref().is_none_or(|table| !Arc::ptr_eq(table, &set.table)) {
             self.edge.apply(&set.table.config());
             *in_force = Some(Arc::clone(&set.table));

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use thiserror::Error;
-use tidegate_algorithms::balance::region::{Member, Tier, Unplaced};
+use tidegate_algorithms::balance::region::{Layout, Member, Spill, Tier, Unplaced};
 use tidegate_algorithms::time::Tick;
 
 use crate::backend::EdgeBackend;
-use crate::config::Affinity;
 use crate::decisions::{named, rounded, tier_by};
 use crate::pool::{Origin, Pool};
 use crate::service::EdgeListener;
@@ -41,15 +40,12 @@ pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<V
     let listener = listeners.iter().find(asked).ok_or(NoListener)?;
     let (edge, name) = (&listener.edge, question.server_name.as_deref());
     let (site, now) = (edge.site(), edge.tick());
-    let app = listener.config.app_for(name);
+    let config = listener.config(&site);
+    let app = config.app_for(name);
     let (location, known_by) = site.locate(question.client, edge.database().as_deref());
-    let affine = match listener.config.affinity {
-        Affinity::Off => None,
-        Affinity::Address => Some(listener.affinity.client(question.client, None)),
-        Affinity::ServerName => Some(listener.affinity.client(question.client, name)),
-    };
+    let affine = listener.affinity.affine(config, question.client, app, name);
     let before = affine.and_then(|client| listener.affinity.peek(&client, now));
-    let spill = listener.config.spill;
+    let spill = config.spill;
     let (country, region) = named(location, &site.regions);
     let mut json = json!({
         "client": question.client,
@@ -71,11 +67,20 @@ pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<V
     let origin = Origin { location, node: site.node, before: before.as_deref(), spill };
     let is_panic = pool.is_panic(now);
     json["panic"] = json!(is_panic);
-    json["backends"] = scores(pool, origin, is_panic, now).into();
-    let (next, why) = match pool.preview(origin, now) {
+    let chosen = pool.preview(origin, now);
+    let affine = chosen.ok().filter(|(_, is_affine)| *is_affine).map(|(chosen, _)| chosen.index);
+    let (backends, are_some_left_out) = rows(pool, origin, is_panic, affine, now);
+    json["backends"] = backends.into();
+    let (next, why) = match chosen {
         Ok((chosen, true)) => (Some(chosen.index), "its client was there before, and it has room"),
+        Ok((chosen, false)) if are_some_left_out => {
+            (Some(chosen.index), "it has the lowest score of those that are not left out")
+        }
         Ok((chosen, false)) => (Some(chosen.index), "it has the lowest score"),
         Err(Unplaced::None) => (None, "no backend may be used"),
+        Err(Unplaced::Full) if are_some_left_out => {
+            (None, "the nearest backends are at their hard limits, and spill is \"never\"")
+        }
         Err(Unplaced::Full) => (None, "every backend that may be used is at its hard limit"),
     };
     json["next"] = json!(next.map(|index| &*pool.backends()[index].config.name));
@@ -83,32 +88,73 @@ pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<V
     Ok(json)
 }
 
-/// Every backend, those that may be chosen first, by priority and score.
-fn scores(pool: &Pool, origin: Origin<'_>, is_panic: bool, now: Tick) -> Vec<Value> {
-    let mut rows: Vec<(u16, Option<f64>, Value)> = Vec::new();
-    for (backend, member) in pool.backends().iter().zip(pool.layout(now).members()) {
-        let tier = member.tier(origin.location, origin.node);
-        let load = backend.load(is_panic, now).filter(|_| backend.is_open());
-        let score = load.and_then(|load| member.score(tier, load, origin.spill));
-        let mut row = row(backend, tier, member, now);
-        row["score"] = json!(score.map(rounded));
-        if score.is_none() {
-            row["excluded"] = json!(excluded(backend, now));
-        }
-        rows.push((member.priority, score, row));
-    }
-    rows.sort_by(|(one, one_score, _), (other, other_score, _)| {
-        let last = |score: &Option<f64>| score.unwrap_or(f64::INFINITY);
-        score_order(one_score, other_score)
-            .then(one.cmp(other))
-            .then(last(one_score).total_cmp(&last(other_score)))
-    });
-    rows.into_iter().map(|(_, _, row)| row).collect()
+/// A backend, as a connection would see it.
+struct Candidate {
+    index: usize,
+    priority: u16,
+    tier: Tier,
+    is_usable: bool,
+    /// `None`: it is not usable, or at its hard limit.
+    score: Option<f64>,
 }
 
-/// Those with a score first.
-fn score_order(one: &Option<f64>, other: &Option<f64>) -> std::cmp::Ordering {
-    one.is_none().cmp(&other.is_none())
+fn candidates(pool: &Pool, layout: &Layout, origin: Origin<'_>, is_panic: bool, now: Tick) -> Vec<Candidate> {
+    let members = layout.members().iter().enumerate();
+    let candidate = |(index, member): (usize, &Member)| {
+        let tier = member.tier(origin.location, origin.node);
+        let load = pool.load(index, is_panic, now);
+        let score = load.and_then(|load| member.score(tier, load, origin.spill));
+        Candidate { index, priority: member.priority, tier, is_usable: load.is_some(), score }
+    };
+    members.map(candidate).collect()
+}
+
+/// Why a candidate with room is not looked at: others come before it, whatever the scores are.
+fn left_out(candidate: &Candidate, all: &[Candidate], spill: Spill) -> Option<&'static str> {
+    // A tier that refuses when it is full decides also then.
+    let decides = |it: &&Candidate| if spill == Spill::Never { it.is_usable } else { it.score.is_some() };
+    let (priority, tier) = all.iter().filter(decides).map(|it| (it.priority, it.tier)).min()?;
+    if candidate.priority > priority {
+        Some("backends of a lower priority number come first")
+    } else if spill == Spill::Never && candidate.tier > tier {
+        Some("there are nearer ones, and spill is \"never\"")
+    } else {
+        None
+    }
+}
+
+/// Every backend, those that may be chosen first, by priority and score; and whether some that have room are left out.
+/// `affine` is where the client goes because it was there.
+fn rows(
+    pool: &Pool,
+    origin: Origin<'_>,
+    is_panic: bool,
+    affine: Option<usize>,
+    now: Tick,
+) -> (Vec<Value>, bool) {
+    let layout = pool.layout(now);
+    let mut all = candidates(pool, &layout, origin, is_panic, now);
+    let why_not = |candidate: &Candidate| match candidate.score {
+        _ if affine == Some(candidate.index) => None,
+        Some(_) => left_out(candidate, &all, origin.spill),
+        None => Some(excluded(&pool.backends()[candidate.index], now)),
+    };
+    let reasons: Vec<Option<&str>> = all.iter().map(why_not).collect();
+    let are_some_left_out = all.iter().any(|it| it.score.is_some() && reasons[it.index].is_some());
+    all.sort_by(|one, other| {
+        let key = |it: &Candidate| (reasons[it.index].is_some(), it.score.is_none(), it.priority);
+        let score = |it: &Candidate| it.score.unwrap_or(f64::INFINITY);
+        key(one).cmp(&key(other)).then(score(one).total_cmp(&score(other)))
+    });
+    let to_row = |it: &Candidate| {
+        let mut row = row(&pool.backends()[it.index], it.tier, &layout.members()[it.index], now);
+        row["score"] = json!(it.score.map(rounded));
+        if let Some(reason) = reasons[it.index] {
+            row["excluded"] = json!(reason);
+        }
+        row
+    };
+    (all.iter().map(to_row).collect(), are_some_left_out)
 }
 
 fn row(backend: &EdgeBackend, tier: Tier, member: &Member, now: Tick) -> Value {

@@ -86,9 +86,9 @@ impl KnownBy {
 }
 
 impl Geography {
-    /// The file's places, the first of those with the same network winning.
+    /// These places, the first of those with the same network winning.
     #[must_use]
-    pub fn new(places: &[PlaceConfig], names: &mut RegionNames) -> Self {
+    pub fn new(places: &[Arc<PlaceConfig>], names: &mut RegionNames) -> Self {
         let mut v4: BTreeMap<u8, HashMap<u32, Location>> = BTreeMap::new();
         let mut v6: BTreeMap<u8, HashMap<u128, Location>> = BTreeMap::new();
         let mut regions = HashMap::new();

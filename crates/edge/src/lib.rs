@@ -19,10 +19,12 @@ pub mod documents;
 pub mod explain;
 pub mod geo;
 pub mod limits;
+pub mod pops;
 pub mod registration;
 pub mod service;
 pub mod stats;
 
+mod affinity;
 mod arrival;
 mod backend;
 mod checks;

@@ -84,11 +84,11 @@ impl Denial {
     }
 }
 
-/// Bytes that a connection may pass.
+/// Units of bytes that a connection may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GrantedBytes {
+pub struct GrantedUnits {
     /// How many; 0: none yet, ask again.
-    pub bytes: u64,
+    pub units: u64,
     /// How long to wait before that.
     pub after: Duration,
 }
@@ -103,20 +103,20 @@ pub trait Limits: fmt::Debug + Send + Sync + 'static {
         connection: &'a LimitedConnection<'a>,
     ) -> Asked<'a, Result<Option<ConnectionPermit>, Denial>>;
 
-    /// Charges up to `most` bytes.
-    fn take_bytes<'a>(
+    /// Charges up to `most` units of bytes.
+    fn take_units<'a>(
         &'a self,
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
         most: u64,
-    ) -> Asked<'a, GrantedBytes>;
+    ) -> Asked<'a, GrantedUnits>;
 
-    /// Gives bytes back that were charged and did not come.
-    fn give_bytes_back<'a>(
+    /// Gives units back that were charged and did not come.
+    fn give_units_back<'a>(
         &'a self,
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
-        bytes: u64,
+        units: u64,
     ) -> Asked<'a, ()>;
 }
 
@@ -133,20 +133,20 @@ impl Limits for Unlimited {
         Box::pin(async { Ok(None) })
     }
 
-    fn take_bytes<'a>(
+    fn take_units<'a>(
         &'a self,
         _policies: &'a [Arc<str>],
         _connection: &'a LimitedConnection<'a>,
         most: u64,
-    ) -> Asked<'a, GrantedBytes> {
-        Box::pin(async move { GrantedBytes { bytes: most, after: Duration::ZERO } })
+    ) -> Asked<'a, GrantedUnits> {
+        Box::pin(async move { GrantedUnits { units: most, after: Duration::ZERO } })
     }
 
-    fn give_bytes_back<'a>(
+    fn give_units_back<'a>(
         &'a self,
         _policies: &'a [Arc<str>],
         _connection: &'a LimitedConnection<'a>,
-        _bytes: u64,
+        _units: u64,
     ) -> Asked<'a, ()> {
         Box::pin(async {})
     }

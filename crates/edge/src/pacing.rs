@@ -9,6 +9,9 @@
 //! Bytes are charged before they are read, so that no number of connections passes more than the policies say. The
 //! first chunk is small and each one after it is twice as large: a connection that says little takes little from the
 //! others of its client. While it waits nothing is read, so the peers' windows close and they wait, too.
+//!
+//! The limiter counts units of one byte, or of as many as the listener says: a policy has a most for its units in a second.
+//! Whole units are taken, and what is left of the last one at a connection's end is not given back.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -19,6 +22,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::config::ListenerConfig;
 use crate::limits::LimitedConnection;
 use crate::service::EdgeListener;
 
@@ -36,6 +40,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ConnectionFacts {
     pub(crate) listener: Arc<EdgeListener>,
+    /// What the listener does with it, to its end.
+    pub(crate) config: Arc<ListenerConfig>,
     pub(crate) app: Arc<str>,
     pub(crate) client: IpAddr,
     pub(crate) server_name: Option<Box<str>>,
@@ -59,6 +65,7 @@ impl ConnectionFacts {
 /// The limits of bytes of one connection.
 pub(crate) struct Pacer {
     facts: Arc<ConnectionFacts>,
+    /// Bytes that are asked for next.
     chunk: u64,
     asking: Option<Pin<Box<dyn Future<Output = u64> + Send>>>,
 }
@@ -83,21 +90,22 @@ impl Pacer {
 
     /// Gives back what a connection has not used at its end.
     pub(crate) async fn give_back(self, unused: u64) {
-        let listener = &self.facts.listener;
-        if unused > 0 {
-            let policies = &listener.config.byte_policies;
-            listener.limits.give_bytes_back(policies, &self.facts.limited(), unused).await;
+        let (listener, config) = (&self.facts.listener, &self.facts.config);
+        let units = unused / config.byte_unit;
+        if units > 0 {
+            listener.limits.give_units_back(&config.byte_policies, &self.facts.limited(), units).await;
         }
     }
 }
 
 /// How many bytes may be read, as soon as there are any.
 async fn granted(facts: Arc<ConnectionFacts>, most: u64) -> u64 {
-    let listener = &facts.listener;
+    let (listener, config) = (&facts.listener, &facts.config);
+    let most = most.div_ceil(config.byte_unit);
     loop {
         let limited = facts.limited();
-        let granted = listener.limits.take_bytes(&listener.config.byte_policies, &limited, most).await;
-        let wait = match granted.bytes {
+        let granted = listener.limits.take_units(&config.byte_policies, &limited, most).await;
+        let wait = match granted.units {
             0 => granted.after.clamp(SHORTEST_WAIT, LONGEST_WAIT),
             _ => granted.after,
         };
@@ -105,8 +113,8 @@ async fn granted(facts: Arc<ConnectionFacts>, most: u64) -> u64 {
             listener.stats().waits.fetch_add(1, Relaxed);
             sleep(wait).await;
         }
-        if granted.bytes > 0 {
-            return granted.bytes;
+        if granted.units > 0 {
+            return granted.units * config.byte_unit;
         }
     }
 }

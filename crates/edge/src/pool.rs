@@ -13,18 +13,26 @@
 //! Where round trips decide the tiers, whoever places a connection first in a second looks at all of them, and arranges
 //! the backends anew if a tier has changed. The others go on with the arrangement before.
 //!
-//! While fewer than half of the open backends are usable, all of them count (panic): the fault may be on this side.
+//! While fewer than half of the open backends are usable, all of them count (panic): the fault may be on this side. How
+//! many are usable is counted when a backend comes, goes, is found up or down, or is back, and not per connection.
+//!
+//! Failed connections take out at most half of the open backends. Whether one more may be taken out is asked and done under
+//! one lock, which is taken for failed connections only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use arc_swap::{ArcSwap, Guard};
-use tidegate_algorithms::balance::eligibility::is_panic;
-use tidegate_algorithms::balance::region::{Chosen, Layout, Location, Member, Region, Spill, Tier, Unplaced};
+use parking_lot::Mutex;
+use tidegate_algorithms::balance::eligibility::{is_panic, may_eject};
+use tidegate_algorithms::balance::region::{
+    Chosen, Layout, Load, Location, Member, Region, Spill, Tier, Unplaced,
+};
 use tidegate_algorithms::balance::round_trip::TierBounds;
 use tidegate_algorithms::time::{SECOND, Tick};
-use tidegate_upstream::backend::Place;
+use tidegate_upstream::backend::{Backend, Place};
 
 use crate::backend::EdgeBackend;
 
@@ -36,15 +44,36 @@ const ARRANGED_EVERY: u64 = SECOND;
 pub(crate) struct Pool {
     pub(crate) app: Arc<str>,
     backends: Vec<Arc<EdgeBackend>>,
+    /// What placing reads of each of them, side by side.
+    loads: Vec<LoadSource>,
     layout: ArcSwap<Layout>,
     /// Where round trips decide the tiers: their bounds, and when the tiers are looked at again.
     measured: Option<(TierBounds, AtomicU64)>,
     by_name: HashMap<Arc<str>, usize>,
     open: usize,
-    /// Counts, over all pools, that a backend was found to be down or was taken out.
+    /// Counts, over all pools, that a backend was found to be up or down, or was taken out.
     troubles: Arc<AtomicU64>,
-    /// How many of them there had been when all backends were found to be usable.
-    settled: AtomicU64,
+    usable: ArcSwap<Usable>,
+    /// Held from counting those that are out to taking out one more.
+    ejecting: Mutex<()>,
+}
+
+/// Where a backend's load is read.
+#[derive(Debug)]
+struct LoadSource {
+    backend: Arc<Backend>,
+    is_open: bool,
+    slow_start: u64,
+}
+
+/// How many of the open backends were usable.
+#[derive(Clone, Copy, Debug)]
+struct Usable {
+    count: usize,
+    /// How many troubles there had been.
+    troubles: u64,
+    /// When the first one is back that was out only for a time.
+    until: Tick,
 }
 
 /// Where a connection comes from.
@@ -95,7 +124,16 @@ impl Pool {
         let names = backends.iter().enumerate();
         let by_name = names.map(|(index, backend)| (Arc::clone(&backend.config.name), index)).collect();
         let open = backends.iter().filter(|backend| backend.is_open()).count();
-        Self { app, backends, layout, measured, by_name, open, troubles, settled: AtomicU64::new(u64::MAX) }
+        let source = |backend: &Arc<EdgeBackend>| LoadSource {
+            backend: Arc::clone(&backend.known.backend),
+            is_open: backend.is_open(),
+            slow_start: backend.config.slow_start,
+        };
+        let loads = backends.iter().map(source).collect();
+        // Of before the first look.
+        let usable = ArcSwap::from_pointee(Usable { count: open, troubles: 0, until: Tick(0) });
+        let ejecting = Mutex::default();
+        Self { app, backends, loads, layout, measured, by_name, open, troubles, usable, ejecting }
     }
 
     pub(crate) fn backends(&self) -> &[Arc<EdgeBackend>] {
@@ -132,22 +170,40 @@ impl Pool {
 
     /// Whether so few are usable that all count.
     pub(crate) fn is_panic(&self, now: Tick) -> bool {
-        let troubles = self.troubles.load(Relaxed);
-        if self.settled.load(Relaxed) == troubles {
-            return false;
-        }
-        let open = self.backends.iter().filter(|backend| backend.is_open());
-        let usable = open.filter(|backend| backend.known.backend.is_usable(now)).count();
-        if usable == self.open {
-            self.settled.store(troubles, Relaxed);
-        }
-        is_panic(usable, self.open)
+        is_panic(self.usable(now).count, self.open)
     }
 
-    /// Backends that are out for failed connections, and those that may be.
-    pub(crate) fn ejected(&self, now: Tick) -> (usize, usize) {
-        let open = self.backends.iter().filter(|backend| backend.is_open());
-        (open.filter(|backend| backend.known.backend.is_ejected(now)).count(), self.open)
+    /// How many are usable: counted anew only if that may have changed.
+    fn usable(&self, now: Tick) -> Usable {
+        let usable = **self.usable.load();
+        // Whoever counts one more has changed the backend before, and that is seen here.
+        let troubles = self.troubles.load(Acquire);
+        if usable.troubles == troubles && now < usable.until {
+            return usable;
+        }
+        let counted = self.count_usable(troubles, now);
+        self.usable.store(Arc::new(counted));
+        counted
+    }
+
+    fn count_usable(&self, troubles: u64, now: Tick) -> Usable {
+        let mut counted = Usable { count: 0, troubles, until: Tick(u64::MAX) };
+        for source in self.loads.iter().filter(|source| source.is_open) {
+            counted.count += usize::from(source.backend.is_usable(now));
+            let back = source.backend.ejected_until();
+            if now < back {
+                counted.until = counted.until.min(back);
+            }
+        }
+        counted
+    }
+
+    /// Takes note that a backend could not be reached. True if that has just taken it out.
+    pub(crate) fn failed(&self, backend: &EdgeBackend, now: Tick) -> bool {
+        let _one_at_a_time = self.ejecting.lock();
+        let open = self.loads.iter().filter(|source| source.is_open);
+        let ejected = open.filter(|source| source.backend.is_ejected(now)).count();
+        backend.known.failed(now, may_eject(ejected, self.open))
     }
 
     /// The place for a connection, at none of the backends at `tried`.
@@ -170,10 +226,11 @@ impl Pool {
         now: Tick,
         reserve: impl Fn(usize) -> Option<T>,
     ) -> Result<(Chosen, bool, T), Unplaced> {
-        let (is_panic, layout) = (self.is_panic(now), self.layout(now));
+        let (usable, layout) = (self.usable(now), self.layout(now));
+        // All of them: then there is no need to look at each, which is most of the work.
+        let all_count = usable.count == self.open || is_panic(usable.count, self.open);
         let load = |index: usize| {
-            let backend = &self.backends[index];
-            if tried.contains(&index) || !backend.is_open() { None } else { backend.load(is_panic, now) }
+            if tried.contains(&index) { None } else { self.loads[index].read(all_count, now) }
         };
         if let Some(index) = from.before.and_then(|name| self.by_name.get(name).copied())
             && let Some(reading) = load(index)
@@ -197,9 +254,28 @@ impl Pool {
         Err(Unplaced::Full)
     }
 
+    /// What a backend carries; `None`: it is not to be used.
+    pub(crate) fn load(&self, index: usize, is_panic: bool, now: Tick) -> Option<Load> {
+        self.loads[index].read(is_panic, now)
+    }
+
     fn reserve(&self, index: usize) -> Option<Place> {
         let backend = &self.backends[index];
         backend.known.backend.take_place_of(backend.config.hard_limit)
+    }
+}
+
+impl LoadSource {
+    /// `all_count`: whether it is usable is known, or does not matter.
+    fn read(&self, all_count: bool, now: Tick) -> Option<Load> {
+        if !self.is_open || !(all_count || self.backend.is_usable(now)) {
+            return None;
+        }
+        let factor = match self.slow_start {
+            0 => 1.0,
+            warm_up => 1.0 / self.backend.share(warm_up, now),
+        };
+        Some(Load { connections: self.backend.in_flight(), factor })
     }
 }
 

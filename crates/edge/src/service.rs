@@ -1,19 +1,22 @@
 //! The edge as a service: what is in force, how it is replaced, and its listeners.
 //!
-//! A connection takes the site that is in force when it comes and keeps its backend to its end, so that a change
-//! touches no running connection. Backends that stay keep their connections' count, health and counters.
+//! A connection takes the site that is in force when it comes, its listener's part included, and keeps its backend to its
+//! end, so that a change touches no running connection. Backends that stay keep their connections' count, health and
+//! counters.
 
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use tidegate_algorithms::balance::affinity::{AffinityTable, client_network};
+use parking_lot::Mutex;
+use tidegate_algorithms::balance::region::Unplaced;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::accept::{Gate, accept};
 use tidegate_net::clock::Clock;
@@ -21,9 +24,12 @@ use tidegate_net::listen::Listeners;
 use tidegate_net::proxied::Proxied;
 use tidegate_net::runtime::Cores;
 use tidegate_net::tls::Tls;
+use tidegate_upstream::backend::{Host, Place};
 use tidegate_upstream::connect::Resolver;
+use tidegate_upstream::verdicts::Verdicts;
 use tokio::runtime;
 
+use crate::affinity::AffinityShards;
 use crate::arrival;
 use crate::backend::EdgeBackend;
 use crate::checks;
@@ -31,17 +37,12 @@ use crate::config::{BackendConfig, EdgeConfig, ListenerConfig};
 use crate::decisions::DecisionRing;
 use crate::geo::Database;
 use crate::limits::Limits;
+use crate::pool::Origin;
 use crate::site::Site;
 use crate::stats::{AffinityStats, ListenerStats};
 
-/// How long a name's addresses are used before they are looked up again.
-const DNS_REFRESH: Duration = Duration::from_secs(5);
-
-/// Most clients that a listener remembers the backends of.
-pub const MAX_AFFINE_CLIENTS: usize = 131_072;
-
-/// Parts of the table of these clients, each behind a lock of its own.
-const AFFINITY_SHARDS: usize = 16;
+/// How long a name's addresses are used before they are looked up again, where DNS does not say it.
+pub const DNS_REFRESH: Duration = Duration::from_secs(5);
 
 /// An edge: its backends, and where clients are. Its listeners share it.
 pub struct Edge {
@@ -54,6 +55,7 @@ pub struct Edge {
     resolver: Resolver,
     /// The runtime of each core, where backends are checked.
     cores: Vec<runtime::Handle>,
+    verdicts: Verdicts,
     applying: Mutex<()>,
 }
 
@@ -75,18 +77,37 @@ impl Edge {
             clock,
             resolver: Resolver::new(DNS_REFRESH),
             cores: (0..cores.count()).map(|core| cores.handle(core).clone()).collect(),
+            verdicts: Verdicts::default(),
             applying: Mutex::default(),
         }
+    }
+
+    /// The same that tells other nodes what its checks find, and hears what theirs do.
+    #[must_use]
+    pub fn with_verdicts(self, verdicts: Verdicts) -> Self {
+        Self { verdicts, ..self }
+    }
+
+    /// The same that looks the addresses of a backend's name up again after `refresh`, where DNS does not say when.
+    #[must_use]
+    pub fn with_dns_refresh(self, refresh: Duration) -> Self {
+        Self { resolver: Resolver::new(refresh), ..self }
     }
 
     /// Puts `config` in force, and starts the checks of what is new in it.
     pub fn apply(&self, config: &EdgeConfig) {
         // One at a time: each builds on what the one before left.
-        let _applying = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _applying = self.applying.lock();
         let before = self.site.load_full();
         let (site, fresh) = Site::new(config, &before, &self.troubles, self.clock.tick());
         self.site.store(Arc::new(site));
-        self.troubles.fetch_add(1, Relaxed);
+        self.has_trouble();
+        let named = config.backends.iter().filter_map(|backend| match &backend.target.host {
+            Host::Name(name) => Some(&**name),
+            Host::Address(_) => None,
+        });
+        let named: HashSet<&str> = named.collect();
+        self.resolver.forget(|name| !named.contains(name));
         let seed = RandomState::new().hash_one(0);
         for ((backend, core), number) in fresh.iter().zip(self.cores.iter().cycle()).zip(0_u64..) {
             if backend.config.check.is_some() {
@@ -95,7 +116,7 @@ impl Edge {
                     self.resolver.clone(),
                     self.clock,
                     Arc::clone(&self.troubles),
-                    seed.wrapping_add(number),
+                    (self.verdicts.watch(backend.subject()), seed.wrapping_add(number)),
                 );
                 drop(core.spawn(watching));
             }
@@ -105,6 +126,13 @@ impl Edge {
     /// Has clients looked up in `database` from now on.
     pub fn use_database(&self, database: Option<Database>) {
         self.database.store(database.map(Arc::new));
+    }
+
+    /// The region that this node is in, if that is known.
+    #[must_use]
+    pub fn region(&self) -> Option<Arc<str>> {
+        let site = self.site();
+        site.node.and_then(|node| site.regions.name(node)).cloned()
     }
 
     /// Its source of time.
@@ -123,6 +151,11 @@ impl Edge {
         self.site.load()
     }
 
+    /// The same, to be kept for longer than a moment.
+    pub(crate) fn site_to_keep(&self) -> Arc<Site> {
+        self.site.load_full()
+    }
+
     pub(crate) fn database(&self) -> Guard<Option<Arc<Database>>> {
         self.database.load()
     }
@@ -135,9 +168,10 @@ impl Edge {
         &self.resolver
     }
 
-    /// Takes note that a backend was taken out.
+    /// Takes note that a backend was taken out, or may be used again.
     pub(crate) fn has_trouble(&self) {
-        self.troubles.fetch_add(1, Relaxed);
+        // After what it is about, which whoever sees it sees, too.
+        self.troubles.fetch_add(1, Release);
     }
 
     /// The backends that registered themselves, in the order of their names.
@@ -227,7 +261,8 @@ impl BackendReport {
 #[derive(Debug)]
 pub struct EdgeListener {
     pub(crate) edge: Arc<Edge>,
-    pub(crate) config: ListenerConfig,
+    /// As it was bound. What is in force of the rest is in the site.
+    bound: Arc<ListenerConfig>,
     /// What bounds its connections and counts them.
     pub(crate) gate: Gate,
     pub(crate) tls: Option<Tls>,
@@ -252,7 +287,6 @@ impl EdgeListener {
         limits: Arc<dyn Limits>,
     ) -> Arc<Self> {
         let address = listeners.address();
-        let idle = u64::try_from(config.affinity_idle.as_nanos()).unwrap_or(u64::MAX);
         Arc::new(Self {
             edge,
             gate,
@@ -260,11 +294,37 @@ impl EdgeListener {
             proxied: listeners.proxied().cloned(),
             address,
             label: address.to_string().into(),
-            affinity: AffinityShards::new(idle),
+            affinity: AffinityShards::new(),
             limits,
             stats: ListenerStats::default(),
-            config,
+            bound: Arc::new(config),
         })
+    }
+
+    /// What `site` says of it.
+    pub(crate) fn config<'a>(&'a self, site: &'a Site) -> &'a Arc<ListenerConfig> {
+        site.listener(self.bound.listen).unwrap_or(&self.bound)
+    }
+
+    /// A place for a connection of `client`, as one that comes is given it before its backend is connected to; it is held
+    /// until it is dropped. For whoever measures what placing costs.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn place(&self, client: IpAddr) -> Result<Place, Unplaced> {
+        let (site, now) = (self.edge.site(), self.edge.tick());
+        let config = self.config(&site);
+        let app = config.app_for(None);
+        let pool = site.pool(app).ok_or(Unplaced::None)?;
+        let (location, _) = site.locate(client, self.edge.database().as_deref());
+        let affine = self.affinity.affine(config, client, app, None);
+        let before = affine.and_then(|affine| self.affinity.find(&affine, now));
+        let origin = Origin { location, node: site.node, before: before.as_deref(), spill: config.spill };
+        let placed = pool.place(origin, &[], now)?;
+        if let Some(affine) = &affine {
+            self.affinity.enter(affine, &placed.backend.config.name, now);
+        }
+        Ok(placed.place)
     }
 
     /// Its address, as metrics name it.
@@ -298,58 +358,5 @@ impl EdgeListener {
                 }
             });
         }
-    }
-}
-
-/// A client, as it is known again: its network, and a hash of the server name that it asks for, if that counts.
-pub(crate) type Client = (IpAddr, u64);
-
-type ClientTable = AffinityTable<Client, Arc<str>>;
-
-/// Where clients were, in parts.
-#[derive(Debug)]
-pub(crate) struct AffinityShards {
-    shards: Box<[Mutex<ClientTable>]>,
-    hasher: RandomState,
-}
-
-impl AffinityShards {
-    fn new(idle: u64) -> Self {
-        let table = |_| Mutex::new(AffinityTable::new(MAX_AFFINE_CLIENTS / AFFINITY_SHARDS, idle));
-        Self { shards: (0..AFFINITY_SHARDS).map(table).collect(), hasher: RandomState::new() }
-    }
-
-    /// How a client is known again.
-    pub(crate) fn client(&self, address: IpAddr, server_name: Option<&str>) -> Client {
-        (client_network(address), server_name.map_or(0, |name| self.hasher.hash_one(name)))
-    }
-
-    pub(crate) fn find(&self, client: &Client, now: Tick) -> Option<Arc<str>> {
-        self.shard(client).find(client, now)
-    }
-
-    /// As [`AffinityShards::find`], without its counting as a visit.
-    pub(crate) fn peek(&self, client: &Client, now: Tick) -> Option<Arc<str>> {
-        self.shard(client).peek(client, now).cloned()
-    }
-
-    pub(crate) fn bind(&self, client: Client, backend: &Arc<str>, now: Tick) {
-        self.shard(&client).bind(client, Arc::clone(backend), now);
-    }
-
-    fn shard(&self, client: &Client) -> MutexGuard<'_, ClientTable> {
-        let index = self.hasher.hash_one(client) as usize % self.shards.len();
-        // Entries are whole: whatever a panicking holder left there is whole.
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn stats(&self) -> AffinityStats {
-        let mut stats = AffinityStats::default();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            stats.clients += shard.len() as u64;
-            stats.dropped += shard.dropped();
-        }
-        stats
     }
 }

@@ -14,26 +14,35 @@ use std::time::Instant;
 use tidegate_algorithms::balance::region::Tier;
 use tidegate_net::clock::monotonic;
 use tidegate_upstream::backend::Place;
+use tokio::sync::futures::OwnedNotified;
 
+use crate::affinity::Affine;
 use crate::backend::Known;
-use crate::config::OnUnhealthy;
 use crate::decisions::rounded;
 use crate::limits::ConnectionPermit;
 use crate::pacing::Pacer;
 use crate::pool::Placed;
 use crate::relay::{End, Relay, Side};
-use crate::service::{Client, EdgeListener};
+use crate::service::EdgeListener;
 
 /// Bytes after which the counters are told, for connections that live long.
 const REPORT_BYTES: u64 = 1 << 20;
+
+/// Over when checks find a backend to be down: once it is made, also if nobody polls it yet.
+pub(crate) type GoesDown = Pin<Box<OwnedNotified>>;
+
+/// See [`GoesDown`].
+pub(crate) fn goes_down(placed: &Placed) -> GoesDown {
+    Box::pin(Arc::clone(&placed.backend.known.down).notified_owned())
+}
 
 /// A connection and its backend.
 pub(crate) struct Session<C: Side> {
     relay: Relay<C>,
     known: Arc<Known>,
     _place: Place,
-    /// Over when the backend is found to be down, if that ends the session.
-    down: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// If that ends the session.
+    down: Option<GoesDown>,
     /// Its limits of bytes, if it has any.
     pacer: Option<Box<Pacer>>,
     /// Bytes that the counters were told of.
@@ -45,7 +54,7 @@ pub(crate) struct Session<C: Side> {
 pub(crate) struct About {
     pub(crate) listener: Arc<EdgeListener>,
     pub(crate) client: SocketAddr,
-    pub(crate) affine: Option<Client>,
+    pub(crate) affine: Option<Affine>,
     pub(crate) app: Arc<str>,
     pub(crate) backend: Arc<str>,
     pub(crate) tier: Tier,
@@ -58,7 +67,12 @@ pub(crate) struct About {
 }
 
 impl<C: Side> Session<C> {
-    pub(crate) fn new(mut relay: Relay<C>, placed: Placed, about: About, pacer: Option<Box<Pacer>>) -> Self {
+    pub(crate) fn new(
+        mut relay: Relay<C>,
+        (placed, down): (Placed, Option<GoesDown>),
+        about: About,
+        pacer: Option<Box<Pacer>>,
+    ) -> Self {
         if pacer.is_some() {
             // It asks first.
             *relay.allowance() = 0;
@@ -68,8 +82,6 @@ impl<C: Side> Session<C> {
         stats.open.fetch_add(1, Relaxed);
         stats.affine.fetch_add(u64::from(placed.is_affine), Relaxed);
         let known = Arc::clone(&placed.backend.known);
-        let closes = about.listener.config.on_unhealthy == OnUnhealthy::Close;
-        let down = closes.then(|| Box::pin(went_down(Arc::clone(&known))) as Pin<Box<_>>);
         let about = Box::new(about);
         Self { relay, known, _place: placed.place, down, pacer, reported: (0, 0), about }
     }
@@ -153,11 +165,8 @@ impl<C: Side> Drop for Session<C> {
         let About { listener, client, affine, app, backend, tier, score, attempts, arrived, end, .. } =
             &*self.about;
         listener.stats().open.fetch_sub(1, Relaxed);
-        if let Some(affine) = affine
-            && listener.affinity.find(affine, listener.edge.tick()).is_none()
-        {
-            // It was here for longer than clients are remembered: it was idle from now on.
-            listener.affinity.bind(*affine, backend, listener.edge.tick());
+        if let Some(affine) = affine {
+            listener.affinity.leave(affine, backend, listener.edge.tick());
         }
         let (to_backend, to_client) = self.relay.bytes();
         tracing::debug!(
@@ -165,9 +174,4 @@ impl<C: Side> Drop for Session<C> {
             attempts, to_backend, to_client, seconds = (monotonic() - *arrived).as_secs_f64(), end, "connection"
         );
     }
-}
-
-/// Over when checks find the backend to be down.
-async fn went_down(known: Arc<Known>) {
-    known.down.notified().await;
 }

@@ -1,15 +1,21 @@
-//! What is in force: the pools of all apps, and where clients are. It never changes after it was made.
+//! What is in force: the pools of all apps, what listeners do with connections, and where clients are. It never changes
+//! after it was made.
+//!
+//! A backend that goes may have connections that live on, and come back while they do: its heartbeats stopped for a while, or
+//! somebody deleted it by mistake. What is known of it is found again then, by its app, name and address, so that its
+//! hard limit holds for the old and the new ones together. It is kept by those connections, and remembered here weakly.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 use tidegate_algorithms::balance::region::{Location, Region};
 use tidegate_algorithms::time::Tick;
+use tidegate_upstream::backend::Target;
 
-use crate::backend::EdgeBackend;
-use crate::config::EdgeConfig;
+use crate::backend::{Beside, EdgeBackend, Known};
+use crate::config::{BackendConfig, EdgeConfig, ListenerConfig};
 use crate::geo::{Database, Geography, KnownBy, RegionNames};
 use crate::pool::Pool;
 
@@ -20,6 +26,18 @@ pub(crate) struct Site {
     pub(crate) node: Option<Region>,
     geography: Geography,
     pools: HashMap<Arc<str>, Arc<Pool>>,
+    /// By their addresses. One that has gone from the file is open until the next start, and stays as it was.
+    listeners: HashMap<SocketAddr, Arc<ListenerConfig>>,
+    /// Backends that were in force before this: those of the site before, and of earlier ones those that still have
+    /// connections.
+    gone: HashMap<Identity, Weak<Known>>,
+}
+
+/// What makes a backend the same one when it comes back: app, name and address.
+type Identity = (Arc<str>, Arc<str>, Target);
+
+fn identity(config: &BackendConfig) -> Identity {
+    (Arc::clone(&config.app), Arc::clone(&config.name), config.target.clone())
 }
 
 impl Site {
@@ -43,8 +61,8 @@ impl Site {
             let made = match known.filter(|known| known.config == *backend) {
                 Some(same) => Arc::clone(same),
                 None => {
-                    let made =
-                        Arc::new(EdgeBackend::new(Arc::clone(backend), now, known.map(|known| &**known)));
+                    let beside = before.beside(known.map(|known| &**known), backend);
+                    let made = Arc::new(EdgeBackend::new(Arc::clone(backend), now, beside));
                     fresh.push(Arc::clone(&made));
                     made
                 }
@@ -61,7 +79,44 @@ impl Site {
             let pool = Pool::new(app_name, backends, troubles, location, config.round_trip_tiers);
             pools.insert(app, Arc::new(pool));
         }
-        (Self { regions, node, geography, pools }, fresh)
+        let mut listeners = before.listeners.clone();
+        // One on port 0 is not found again by its address. One whose TLS or whose proxies in front would be others stays whole as
+        // it was: its new app may rely on them.
+        let is_kept =
+            |new: &ListenerConfig| listeners.get(&new.listen).is_none_or(|old| old.has_socket_of(new));
+        let named =
+            config.listeners.iter().filter(|listener| listener.listen.port() != 0 && is_kept(listener));
+        let named: Vec<_> = named.cloned().collect();
+        listeners.extend(named.into_iter().map(|listener| (listener.listen, listener)));
+        let mut site = Self { regions, node, geography, pools, listeners, gone: HashMap::new() };
+        site.gone = site.gone_since(before);
+        (site, fresh)
+    }
+
+    /// What a backend that changes or is new comes beside, where this was in force.
+    fn beside(&self, known: Option<&EdgeBackend>, config: &BackendConfig) -> Beside {
+        if let Some(known) = known.filter(|known| known.config.target == config.target) {
+            return Beside::Itself(Arc::clone(&known.known));
+        }
+        match self.gone.get(&identity(config)).and_then(Weak::upgrade) {
+            Some(remains) => Beside::Remains(remains),
+            None if known.is_some() || self.pools.contains_key(&config.app) => Beside::Others,
+            None => Beside::Nobody,
+        }
+    }
+
+    /// The backends that are in force no more. Of those of the site before, connections may still be on their way.
+    fn gone_since(&self, before: &Self) -> HashMap<Identity, Weak<Known>> {
+        let stays: HashSet<*const Known> = self.backends().map(|it| Arc::as_ptr(&it.known)).collect();
+        let earlier = before.gone.iter().filter(|(_, known)| known.strong_count() > 0);
+        let earlier = earlier.map(|(identity, known)| (identity.clone(), Weak::clone(known)));
+        let last = before.backends().map(|it| (identity(&it.config), Arc::downgrade(&it.known)));
+        earlier.chain(last).filter(|(_, known)| !stays.contains(&known.as_ptr())).collect()
+    }
+
+    /// What the listener that was bound by this address does with connections; `None`: nothing is said of it.
+    pub(crate) fn listener(&self, address: SocketAddr) -> Option<&Arc<ListenerConfig>> {
+        self.listeners.get(&address)
     }
 
     /// The backends of an app.

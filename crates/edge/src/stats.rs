@@ -72,7 +72,7 @@ pub struct ListenerStats {
     pub open: AtomicU64,
     /// Those that went where their client was before.
     pub affine: AtomicU64,
-    /// Further backends that were tried for a connection.
+    /// Attempts at backends that failed, the last one of a connection included.
     pub retries: AtomicU64,
     /// Times that a connection waited for its limits of bytes.
     pub waits: AtomicU64,

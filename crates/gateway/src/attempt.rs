@@ -3,10 +3,13 @@
 //! | what went wrong | may it be tried again |
 //! |---|---|
 //! | no connection, or it was closed before a byte of the request was written | always |
-//! | a kept connection that turned out to be closed, at the first byte of its reply | if the request is safe to repeat; on a new connection, and it counts for nothing |
+//! | a kept connection that was closed before the first byte of a reply | if the request is safe to repeat; once, on a new connection to the same server, which is not blamed |
 //! | the server took the request and gave no reply, or none in time | if the request is safe to repeat |
 //! | the client's body broke off, came too slowly or was too large | never; it is not the server's fault |
 //! | this machine has no port or descriptor left for a connection (fault 37) | always; it is not the server's fault |
+//!
+//! A server may close a kept connection while a request is on its way there: that says nothing of the server, so that it is
+//! asked once more before any other. Whether it read the request is not known, so that this is counted.
 
 use std::error::Error;
 use std::future::Future;
@@ -15,12 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, HeaderValue, TE, UPGRADE};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::BoxError;
 use tidegate_upstream::connect::Resolver;
+use tidegate_wire::trace_context::TraceContext;
 use tokio::time::timeout_at;
 
 use crate::body::{Progress, ReplySource, RequestPayload};
@@ -75,6 +79,25 @@ impl Message {
         is_idempotent && matches!(self.payload, Payload::Whole(_))
     }
 
+    /// The same once more, if it only asks (RFC 9110, 9.2.1), is at hand, and would not go on in another protocol.
+    pub(crate) fn copy_to_ask(&self) -> Option<Self> {
+        let asks = matches!(self.parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        match &self.payload {
+            Payload::Whole(bytes) if asks && self.upgrade.is_none() => {
+                let payload = Payload::Whole(bytes.clone());
+                Some(Self { parts: self.parts.clone(), payload, progress: None, upgrade: None })
+            }
+            _ => None,
+        }
+    }
+
+    /// The server is told this place in the trace, unless its route takes the field off.
+    pub(crate) fn tell_trace(&mut self, trace: TraceContext) {
+        if let Some(told) = self.parts.headers.get_mut(fields::TRACEPARENT) {
+            *told = fields::digits(&trace.field());
+        }
+    }
+
     fn is_to_head(&self) -> bool {
         self.parts.method == Method::HEAD
     }
@@ -104,9 +127,14 @@ impl Message {
         *request.method_mut() = self.parts.method.clone();
         *request.uri_mut() = self.parts.uri.clone();
         *request.headers_mut() = self.parts.headers.clone();
+        let fields = request.headers_mut();
+        // It speaks of this connection, and says so where connections have options (RFC 9110, 10.1.4).
+        if !is_http2 && fields.contains_key(TE) {
+            fields.append(CONNECTION, HeaderValue::from_static("te"));
+        }
         if let Some(protocol) = self.upgrade.as_ref().filter(|_| !is_http2) {
-            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            request.headers_mut().insert(UPGRADE, protocol.clone());
+            fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
+            fields.insert(UPGRADE, protocol.clone());
         }
         connection::addressed(request, server, is_http2)
     }
@@ -163,9 +191,9 @@ pub(crate) enum FaultOf {
 const LACKS: [i32; 4] = [99, 24, 23, 105];
 
 impl Failure {
-    /// Nothing was sent to anybody.
-    pub(crate) fn unsent(refusal: Refusal) -> Self {
-        Self { refusal, is_unsent: true, fault_of: FaultOf::Server }
+    /// Nothing was sent to anybody, and no server is to blame.
+    pub(crate) fn of_gateway(refusal: Refusal) -> Self {
+        Self { refusal, is_unsent: true, fault_of: FaultOf::Gateway }
     }
 
     /// Whether another upstream may be sent the request: this one gave no reply, and it is safe.
@@ -200,8 +228,9 @@ impl Attempt<'_> {
         // A second kept connection may have been closed as well: the next one is new.
         let mut may_be_kept = true;
         loop {
-            let kept = self.upstream.pools[self.server].take(self.core, monotonic());
-            let kept = kept.filter(|_| std::mem::take(&mut may_be_kept));
+            let pool = &self.upstream.pools[self.server];
+            let kept =
+                if std::mem::take(&mut may_be_kept) { pool.take(self.core, monotonic()) } else { None };
             let was_kept = kept.is_some();
             let sender = match kept {
                 Some(sender) => sender,
@@ -239,6 +268,7 @@ impl Attempt<'_> {
                 return Err(Failure { refusal, is_unsent: false, fault_of: FaultOf::Client });
             }
             if was_kept && message.is_repeatable() && error.how == How::Closed {
+                self.upstream.group.backends()[self.server].repeated();
                 continue;
             }
             let Unanswered { how, why } = error;
@@ -255,7 +285,8 @@ impl Attempt<'_> {
         server: &ServerConfig,
     ) -> Result<(HyperSender, Option<Result<Response<ReplySource>, Unanswered>>), BoxError> {
         let mut sender = sender.through_hyper().await?;
-        sender.ready().await?;
+        let Some(ready) = self.before_deadline(sender.ready()).await else { return Ok((sender, None)) };
+        ready?;
         let Some(request) = message.take(server, sender.is_http2()) else {
             let why = "it cannot be sent to this server".into();
             return Ok((sender, Some(Err(Unanswered { how: How::Broken, why }))));
@@ -273,21 +304,30 @@ impl Attempt<'_> {
         Ok((sender, sent))
     }
 
-    /// A new connection.
+    /// A new connection, before the deadline.
     async fn connect(&self, server: &ServerConfig) -> Result<Sender, Failure> {
         let config = &self.upstream.config;
-        let sender = connection::connect(self.resolver, config, server).await.map_err(|error| {
+        let connecting = connection::connect(self.resolver, config, server);
+        let Some(connected) = self.before_deadline(connecting).await else {
+            return Err(Failure::of_server(Refusal::TimedOut, true));
+        };
+        let sender = connected.map_err(|error| {
             let server = &server.backend.target;
             tracing::debug!(%error, upstream = %config.name, %server, "cannot connect");
             match error.raw_os_error() {
-                Some(code) if LACKS.contains(&code) => {
-                    Failure { refusal: Refusal::NoSocket, is_unsent: true, fault_of: FaultOf::Gateway }
-                }
+                Some(code) if LACKS.contains(&code) => Failure::of_gateway(Refusal::NoSocket),
                 _ => Failure::of_server(Refusal::Unreachable, true),
             }
         })?;
         self.upstream.pools[self.server].share(self.core, &sender, monotonic());
         Ok(sender)
+    }
+
+    async fn before_deadline<T>(&self, done: impl Future<Output = T>) -> Option<T> {
+        match self.deadline {
+            Some(deadline) => timeout_at(deadline.into(), done).await.ok(),
+            None => Some(done.await),
+        }
     }
 
     /// What `sent` gives, unless that takes too long: while the server takes the body it is waited for, and while

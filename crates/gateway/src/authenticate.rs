@@ -23,7 +23,7 @@ use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use tidegate_access::jwt::MAX_TOKEN_BYTES;
-use tidegate_access::keys::ApiKeys;
+use tidegate_access::keys::{ApiKeys, KeyDenial};
 use tidegate_access::tokens::bearer;
 use tidegate_net::clock::wall;
 
@@ -89,8 +89,10 @@ impl KeyAuth {
         let text = stated.0?;
         let text = text.as_deref();
         let found = if notes { keys.admit(text, wall()) } else { keys.look(text, wall()) };
-        let key =
-            found.map_err(|denial| Refusal::Unauthorized { denial, challenges: self.challenges.clone() });
+        let key = found.map_err(|denial| match denial {
+            KeyDenial::Stale => Refusal::StaleKeys,
+            denial => Refusal::Unauthorized { denial, challenges: self.challenges.clone() },
+        });
         key.map(Identity::Key)
     }
 }

@@ -6,15 +6,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::{BodyPace, BoxError, MinimumRate, RequestBody};
@@ -98,7 +99,7 @@ impl Progress {
 
     /// What the client did wrong, if that is why sending failed.
     pub(crate) fn fault(&self) -> Option<Refusal> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.fault.lock().take()
     }
 
     fn took_some(&self) {
@@ -122,7 +123,7 @@ impl Progress {
     }
 
     fn failed(&self, refusal: Refusal) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+        *self.fault.lock() = Some(refusal);
         Poll::Ready(Some(Err(PayloadError)))
     }
 }

@@ -1,7 +1,6 @@
 //! A breaker that all requests of an upstream or a route share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::breaker::{Breaker, Change, Outcome, Pass, Phase, Settings};
 use tidegate_algorithms::time::Tick;
 
@@ -9,6 +8,23 @@ use tidegate_algorithms::time::Tick;
 #[derive(Debug)]
 pub(crate) struct SharedBreaker {
     state: Mutex<Breaker>,
+}
+
+/// What a breaker judges by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// What it admits.
+    pub phase: Phase,
+    /// The calls that it judges: those in its window; open, those that opened it; half open, the trials that have ended.
+    pub calls: u32,
+    /// Those of them that failed.
+    pub failed: u32,
+    /// Those that were slow.
+    pub slow: u32,
+    /// Nanoseconds until it lets one through; 0: it would now.
+    pub wait: u64,
+    /// The rule.
+    pub settings: Settings,
 }
 
 /// Leave to make one call. Dropped without an outcome, it counts for nothing and gives its trial back.
@@ -41,9 +57,16 @@ impl SharedBreaker {
         self.state().phase()
     }
 
+    /// What it judges by now.
+    pub(crate) fn seen(&self, now: Tick) -> Judged {
+        let state = self.state();
+        let (calls, failed, slow) = state.recent(now);
+        let (phase, wait, settings) = (state.phase(), state.wait(now), *state.settings());
+        Judged { phase, calls, failed, slow, wait, settings }
+    }
+
     fn state(&self) -> MutexGuard<'_, Breaker> {
-        // Plain numbers: whatever a panicking holder left there is whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -5,11 +5,15 @@
 //! were there. The canary's name is part of the hash: routes to the same canary send it the same clients, and another
 //! canary has others.
 
+use std::net::IpAddr;
+
 use http::header::{COOKIE, HeaderMap};
 use http::request::Parts;
 use tidegate_upstream::group::hash;
 
+use crate::client_address::as_attribute;
 use crate::config::{CanaryConfig, StickyBy};
+use crate::identity::Identity;
 
 /// On which side of a split a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +32,16 @@ pub(crate) enum Why {
 }
 
 impl CanaryConfig {
+    /// Where a request goes, and why. Its client is who it has proved to be, or its address.
+    pub(crate) fn side_of(&self, request: &Parts, identity: Option<&Identity>, client: IpAddr) -> Side {
+        match identity.and_then(Identity::client) {
+            Some(client) => self.side(request, client),
+            None => self.side(request, &as_attribute(client)),
+        }
+    }
+
     /// Where the request of this client goes, and why.
-    pub(crate) fn side(&self, request: &Parts, client: &str) -> Side {
+    fn side(&self, request: &Parts, client: &str) -> Side {
         let has = |(name, value): &(http::HeaderName, http::HeaderValue)| {
             request.headers.get_all(name).iter().any(|given| given == value)
         };

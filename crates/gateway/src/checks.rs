@@ -1,13 +1,12 @@
-//! Active health checks: a task for each server, at jittered intervals, on connections of its own.
+//! What the gateway's health checks ask of a server, on connections of their own ([`tidegate_upstream::checks`] says when, and
+//! what follows).
 //!
 //! A check is a request for a path, a call of gRPC's health protocol, or only a connection; over TLS where the server's
-//! requests are. What it says goes through rise and fall
-//! ([`tidegate_algorithms::balance::eligibility`]); one that passes lets the upstream's breaker try again.
+//! requests are. One that passes lets the upstream's breaker try again, and those of the routes that send requests there.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, TE, USER_AGENT};
@@ -15,10 +14,11 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
-use tidegate_algorithms::random::Random;
 use tidegate_net::clock::Clock;
+use tidegate_upstream::checks::{self, Checked};
 use tidegate_upstream::connect::Resolver;
-use tokio::time::{sleep, timeout};
+use tidegate_upstream::verdicts::Watched;
+use tokio::time::timeout;
 
 use crate::body::RequestPayload;
 use crate::config::{CheckConfig, Probe};
@@ -27,49 +27,46 @@ use crate::upstream::Upstream;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// By how much an interval is shorter or longer, at random: checks of many nodes do not fall together.
-const JITTER: f64 = 0.2;
-
 /// Checks one server of `upstream` for as long as somebody uses that.
 pub(crate) async fn watch(
     upstream: Weak<Upstream>,
     server: usize,
     resolver: Resolver,
     clock: Clock,
-    seed: u64,
+    watched: (Watched, u64),
 ) {
-    let mut random = Random::seeded(seed);
-    loop {
-        // The strong reference goes before the pause, so that a replaced upstream is not kept alive by its checks.
-        let Some(interval) = check_once(&upstream, server, &resolver, &clock).await else { return };
-        sleep(interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * random.unit())).await;
-    }
+    let (upstream, resolver) = (&upstream, &resolver);
+    checks::watch(|| check_once(upstream, server, resolver, clock), || clock.tick(), watched).await;
 }
 
 async fn check_once(
     upstream: &Weak<Upstream>,
     server: usize,
     resolver: &Resolver,
-    clock: &Clock,
-) -> Option<Duration> {
+    clock: Clock,
+) -> Option<Checked<impl FnOnce(bool) + use<>>> {
     let upstream: Arc<Upstream> = upstream.upgrade()?;
     let check = upstream.config.check.clone()?;
     let backend = Arc::clone(upstream.group.backends().get(server)?);
     let passed = timeout(check.timeout, passes(&check, &upstream, server, resolver)).await.unwrap_or(false);
-    let now = clock.tick();
-    if backend.checked(passed, check.thresholds, now) {
-        let server = backend.target();
-        let name = &upstream.config.name;
-        if passed {
-            tracing::info!(upstream = %name, %server, "a server is up");
-        } else {
-            tracing::warn!(upstream = %name, %server, "a server is down: its health checks fail");
-        }
+    if passed {
+        upstream.end_pauses(clock.tick());
     }
-    if passed && let Some(breaker) = &upstream.breaker {
-        breaker.end_pause(now);
-    }
-    Some(check.interval)
+    let target = backend.target().clone();
+    Some(Checked {
+        backend,
+        passed,
+        thresholds: check.thresholds,
+        interval: check.interval,
+        changed: move |is_up| {
+            let name = &upstream.config.name;
+            if is_up {
+                tracing::info!(upstream = %name, server = %target, "a server is up");
+            } else {
+                tracing::warn!(upstream = %name, server = %target, "a server is down: its health checks fail");
+            }
+        },
+    })
 }
 
 async fn passes(check: &CheckConfig, upstream: &Upstream, server: usize, resolver: &Resolver) -> bool {

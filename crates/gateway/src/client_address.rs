@@ -17,7 +17,7 @@ pub(crate) fn client_address(fields: &HeaderMap, peer: IpAddr, trusted_hops: usi
 }
 
 /// An address as proxies write it: alone, in brackets, or with a port.
-fn address(entry: &[u8]) -> Option<IpAddr> {
+pub(crate) fn address(entry: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(entry).ok()?;
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))

@@ -186,7 +186,7 @@ pub(crate) async fn connect(
 ) -> io::Result<Sender> {
     let target: &Target = &server.backend.target;
     let connecting = async {
-        let stream = resolver.connect(target, upstream.connect_timeout).await?;
+        let stream = resolver.connect_from(&upstream.sources, target, upstream.connect_timeout).await?;
         let peer = stream.peer_addr()?.ip();
         match upstream.tls.as_ref().filter(|_| server.is_tls) {
             None if upstream.protocol == Protocol::Http2 => speak(stream, peer, true).await,

@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, HOST, TE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 use http_body::Frame;
@@ -270,6 +270,10 @@ pub(crate) fn request_bytes(parts: &Parts, body: &[u8], host: impl FnOnce() -> S
     }
     for (name, value) in parts.headers.iter().filter(|(name, _)| *name != CONTENT_LENGTH) {
         put_field(&mut bytes, name.as_str(), value.as_bytes());
+        // It speaks of this connection (RFC 9110, 10.1.4).
+        if *name == TE {
+            put_field(&mut bytes, "connection", b"te");
+        }
     }
     // Methods that have a body say so when theirs is empty (RFC 9110, 8.6).
     if !body.is_empty() || matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {

@@ -14,24 +14,31 @@
 //! An upstream that names an `app` has the backends as servers that registered for it: documents of the edge, which are
 //! read here as far as they say where a backend is (`documents/registered.rs`).
 //!
+//! Beside them there may be a candidate (`documents/candidate.rs`): what some of them would be.
+//!
 //! A document whose revision did not change is not read again, and a change of other services' documents
 //! leaves the gateway alone.
 
 mod announce;
+pub mod candidate;
 mod entry;
 mod registered;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
+use self::candidate::{CANDIDATE, StoredCandidate};
 use self::entry::{Documented, Entry, aside, merge};
 use self::registered::{REGISTRATION, with_registered};
-use crate::config::{Auth, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
+use crate::candidate::CandidateConfig;
+use crate::config::Auth;
+use crate::config::{GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
 use crate::limits::Limits;
 use crate::service::Gateway;
 use crate::table::unreachable;
@@ -57,6 +64,7 @@ pub struct GatewayLayer {
 pub struct Routing {
     documents: Snapshot,
     table: Arc<RoutingTable>,
+    candidate: Option<Arc<StoredCandidate>>,
 }
 
 #[derive(Debug)]
@@ -79,8 +87,8 @@ pub struct Routes {
     in_force: Mutex<Option<TableInForce>>,
 }
 
-/// A table, and the policies that its routes lack.
-type TableInForce = (Arc<RoutingTable>, HashSet<Arc<str>>);
+/// A table, the policies that its routes lack, and what is judged beside it.
+type TableInForce = (Arc<RoutingTable>, HashSet<Arc<str>>, Option<Arc<CandidateConfig>>);
 
 /// A gateway of whatever limiter.
 trait Apply: Send + Sync {
@@ -94,6 +102,21 @@ impl<L: Limits> Apply for Gateway<L> {
 }
 
 impl GatewayLayer {
+    /// Whether a route asks for API keys.
+    #[must_use]
+    pub fn asks_for_keys(&self) -> bool {
+        self.routes.iter().any(|route| matches!(route.config.auth, Some(Auth::Key(_))))
+    }
+
+    /// What it declares: kind, name and document.
+    #[must_use]
+    pub fn documents(&self) -> Vec<(Kind, String, Value)> {
+        let upstream =
+            |it: &Entry<UpstreamConfig>| (UPSTREAM, it.config.name.to_string(), (*it.document).clone());
+        let route = |it: &Entry<RouteConfig>| (ROUTE, it.config.name.to_string(), (*it.document).clone());
+        self.upstreams.iter().map(upstream).chain(self.routes.iter().map(route)).collect()
+    }
+
     /// Checks what a file has under `[[upstream]]` and `[[route]]`; `policies` are those that a route may list.
     ///
     /// # Errors
@@ -119,12 +142,6 @@ impl GatewayLayer {
         (self.upstreams.len(), self.routes.len())
     }
 
-    /// Whether some route asks for an API key.
-    #[must_use]
-    pub fn asks_for_keys(&self) -> bool {
-        self.routes.iter().any(|route| matches!(route.config.auth, Some(Auth::Key(_))))
-    }
-
     /// Whether some upstream has servers that register themselves.
     #[must_use]
     pub fn has_apps(&self) -> bool {
@@ -142,7 +159,7 @@ fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[Entry<RouteConfig>]) ->
     GatewayConfig {
         upstreams,
         routes: routes.iter().map(|entry| Arc::clone(&entry.config)).collect(),
-        missing_policies: HashSet::new(),
+        ..GatewayConfig::default()
     }
 }
 
@@ -151,23 +168,31 @@ impl Routing {
     #[must_use]
     pub fn assemble(layer: Arc<GatewayLayer>, stored: &Snapshot) -> Self {
         let table = RoutingTable::assemble(layer, stored, None);
-        Self { documents: stored.clone(), table: Arc::new(table) }
+        let candidate = StoredCandidate::read(&table, stored);
+        Self { documents: stored.clone(), table: Arc::new(table), candidate }
     }
 
     /// These, with other stored documents.
     fn after(&self, stored: &Snapshot) -> Self {
-        let changed = stored.changes_since(&self.documents);
-        let is_same_history = changed.is_some();
         let has_apps = self.table.upstreams.iter().any(|upstream| upstream.config.registered.is_some());
-        let is_ours = |kind| Routes::KINDS.contains(&kind) || (has_apps && kind == REGISTRATION);
-        let concerns_it = changed.is_none_or(|mut changes| changes.any(|(kind, _)| is_ours(kind)));
+        let is_ours = |kind| kind == UPSTREAM || kind == ROUTE || (has_apps && kind == REGISTRATION);
+        let (mut is_same_history, mut concerns_it, mut concerns_candidate) = (false, true, true);
+        if let Some(changes) = stored.changes_since(&self.documents) {
+            (is_same_history, concerns_it, concerns_candidate) = (true, false, false);
+            for (kind, _) in changes {
+                concerns_it |= is_ours(kind);
+                concerns_candidate |= is_ours(kind) || kind == CANDIDATE;
+            }
+        }
         let table = if concerns_it {
             let last = Some(&*self.table).filter(|_| is_same_history);
             Arc::new(RoutingTable::assemble(Arc::clone(&self.table.layer), stored, last))
         } else {
             Arc::clone(&self.table)
         };
-        Self { documents: stored.clone(), table }
+        let candidate =
+            if concerns_candidate { StoredCandidate::read(&table, stored) } else { self.candidate.clone() };
+        Self { documents: stored.clone(), table, candidate }
     }
 
     /// What is served.
@@ -180,6 +205,11 @@ impl Routing {
     #[must_use]
     pub fn set_aside(&self) -> &[SetAside] {
         &self.table.set_aside
+    }
+
+    /// The candidate, if it cannot be.
+    fn candidate_aside(&self) -> Option<SetAside> {
+        self.candidate.as_ref().and_then(|candidate| candidate.set_aside())
     }
 
     /// What is set aside and was not, or for another reason, in the set before.
@@ -273,7 +303,7 @@ impl fmt::Debug for Routes {
 }
 
 impl Service for Routes {
-    const KINDS: &'static [Kind] = &[UPSTREAM, ROUTE];
+    const KINDS: &'static [Kind] = &[UPSTREAM, ROUTE, CANDIDATE];
     type Layer = GatewayLayer;
     type Set = Routing;
 
@@ -302,29 +332,41 @@ impl Service for Routes {
     }
 
     fn document(&self, set: &Routing, kind: Kind, name: &str) -> Option<Value> {
+        if kind == CANDIDATE {
+            let document = set.documents.get(kind, name)?;
+            return serde_json::from_str(&document.body).ok();
+        }
         set.table.document(kind, name).map(|(document, _)| Value::clone(document))
     }
 
     fn origin(&self, set: &Routing, kind: Kind, name: &str) -> Option<Origin> {
+        if kind == CANDIDATE {
+            return set.documents.get(kind, name).map(|document| Origin::Stored(document.revision));
+        }
         set.table.document(kind, name).map(|(_, origin)| origin)
     }
 
     fn names(&self, set: &Routing, kind: Kind) -> Vec<Arc<str>> {
-        if kind == ROUTE {
-            return set.table.routes.iter().map(|route| Arc::clone(&route.config.name)).collect();
+        match kind {
+            ROUTE => set.table.routes.iter().map(|route| Arc::clone(&route.config.name)).collect(),
+            CANDIDATE => set.documents.documents(kind).map(|it| Arc::clone(&it.name)).collect(),
+            _ => set.table.upstreams.iter().map(|upstream| Arc::clone(&upstream.config.name)).collect(),
         }
-        set.table.upstreams.iter().map(|upstream| Arc::clone(&upstream.config.name)).collect()
     }
 
     fn set_aside(&self, set: &Routing) -> Vec<SetAside> {
-        set.table.set_aside.clone()
+        set.table.set_aside.iter().cloned().chain(set.candidate_aside()).collect()
     }
 
     fn set_aside_count(&self, set: &Routing) -> usize {
-        set.table.set_aside.len()
+        set.table.set_aside.len() + usize::from(set.candidate_aside().is_some())
     }
 
     fn announce(&self, last: Option<&Routing>, next: &Routing) {
+        let aside = next.candidate_aside();
+        if aside != last.and_then(Routing::candidate_aside) {
+            announce::set_aside(aside.iter());
+        }
         let Some(last) = last else {
             return announce::set_aside(next.newly_aside(None));
         };
@@ -342,13 +384,16 @@ impl Service for Routes {
     fn put_in_force(&self, set: Arc<Routing>, parts: &Parts) {
         let missing = set.table.listed.keys().filter(|policy| !parts.has(POLICY, policy));
         let missing_policies: HashSet<Arc<str>> = missing.cloned().collect();
-        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = in_force
-            .as_ref()
-            .is_some_and(|(table, missing)| Arc::ptr_eq(table, &set.table) && *missing == missing_policies);
+        let candidate = set.candidate.as_ref().and_then(|it| it.judged(&set.table, parts));
+        let mut in_force = self.in_force.lock();
+        let is_same = in_force.as_ref().is_some_and(|(table, missing, judged)| {
+            Arc::ptr_eq(table, &set.table) && *missing == missing_policies && *judged == candidate
+        });
         if !is_same {
-            self.gateway.apply(&GatewayConfig { missing_policies: missing_policies.clone(), ..set.config() });
-            *in_force = Some((Arc::clone(&set.table), missing_policies));
+            let missing = missing_policies.clone();
+            let config = GatewayConfig { missing_policies, candidate: candidate.clone(), ..set.config() };
+            self.gateway.apply(&config);
+            *in_force = Some((Arc::clone(&set.table), missing, candidate));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Why a request would go where it goes: which route and why not the others, under which limits, to which
-//! server. Nothing is charged, sent or moved on.
+//! server. Nothing is charged, sent or moved on. What the route does with it is in `explain/action.rs`.
+
+mod action;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,21 +11,18 @@ use http::{HeaderMap, Method, Request, Uri};
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_algorithms::time::Tick;
-use tidegate_upstream::group::{Balance, hash};
 use tidegate_wire::path::normal_form;
 
-use crate::canary::Why;
+use crate::authenticate::Stated;
 use crate::client_address::as_attribute;
-use crate::config::{Auth, BalanceKey, GatewayConfig};
+use crate::config::{Auth, GatewayConfig};
 use crate::identity::Identity;
 use crate::limits::{LimitedRequest, Limits};
-use crate::record::phase_word;
 use crate::refusal::Refusal;
-use crate::route::{Route, RouteAction};
+use crate::route::Route;
 use crate::service::Gateway;
 use crate::target::bare_host;
-use crate::upstream::Upstream;
+use action::{ExplainedAction, before_limits, explained_action};
 
 /// Most routes that an explanation names.
 const MAX_CONSIDERED: usize = 1_000;
@@ -69,12 +68,22 @@ pub struct Explanation {
     /// A policy that the route lists and that is not in force, for which it is not served.
     #[serde(skip_serializing_if = "Option::is_none")]
     lacks_policy: Option<String>,
+    /// How much the route's requests matter, where some are refused when this process cannot keep up, and how many of a
+    /// hundred are now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shedding: Option<ExplainedShedding>,
     /// What the route's limits would say.
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<Value>,
     /// What the route does with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     action: Option<ExplainedAction>,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedShedding {
+    priority: &'static str,
+    refused_percent: u64,
 }
 
 /// An API key or a token, or why there is none.
@@ -107,59 +116,6 @@ struct Considered {
     because_of: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum ExplainedAction {
-    /// The gateway answers itself.
-    Reply { status: u16 },
-    /// A server does.
-    Forward(Box<ExplainedUpstream>),
-}
-
-#[derive(Debug, Serialize)]
-struct ExplainedUpstream {
-    upstream: String,
-    /// The route's canary, and whether the request goes there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    canary: Option<ExplainedCanary>,
-    /// Where a copy goes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mirror: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    route_breaker: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upstream_breaker: Option<&'static str>,
-    balance: &'static str,
-    /// What is compared of the servers.
-    score_is: &'static str,
-    /// So few servers are up that all count.
-    panic: bool,
-    /// The server that would be next.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-    servers: Vec<ExplainedServer>,
-}
-
-#[derive(Debug, Serialize)]
-struct ExplainedCanary {
-    upstream: String,
-    taken: bool,
-    because: String,
-}
-
-#[derive(Debug, Serialize)]
-struct ExplainedServer {
-    server: String,
-    score: f64,
-    /// Its weight, less while it starts slowly; 0: it gets nothing now.
-    share: f64,
-    up: bool,
-    ejected: bool,
-    full: bool,
-    requests: u32,
-    latency_ms: f64,
-}
-
 impl<L: Limits> Gateway<L> {
     /// What would become of a request.
     ///
@@ -180,9 +136,12 @@ impl<L: Limits> Gateway<L> {
         let route = found.map(|position| Arc::clone(&site.routes[position]));
         let (considered, not_shown) = considered(&site.routes, &host, &path, &parts, route.as_deref());
         // As a request's: what comes after this phase does not see the key.
-        let proved = route.as_deref().and_then(|route| self.explained_key(route, &mut parts));
+        let stated = route.as_deref().and_then(|route| Some(route.config.auth.as_ref()?.take(&mut parts)));
+        let early = route.as_deref().and_then(|route| before_limits(&route.config, &parts, client));
+        let asked = route.as_deref().filter(|_| early.is_none());
+        let proved = asked.zip(stated).and_then(|(route, stated)| self.explained_key(route, stated));
         let (proved, key) = proved.unzip();
-        let limits = match &route {
+        let limits = match asked {
             Some(route) if !route.config.policies.is_empty() => {
                 let request = LimitedRequest {
                     route: &route.config.name,
@@ -202,9 +161,15 @@ impl<L: Limits> Gateway<L> {
         };
         let now = self.tick();
         let identity = proved.as_ref().and_then(Option::as_ref);
-        let action = route.as_deref().map(|route| explained_action(route, &parts, identity, client, now));
+        let later = asked.map(|route| explained_action(route, &parts, identity, client, now));
+        let action = early.or(later);
         let lacks = route.as_ref().and_then(|route| route.lacks.as_ref());
         let lacks_policy = lacks.map(ToString::to_string);
+        let shedding = self.shedder().zip(route.as_ref()).map(|(shedder, route)| {
+            let priority = route.config.priority;
+            let refused_percent = (priority.refused(shedder.stats().level) * 100.0).round() as u64;
+            ExplainedShedding { priority: priority.word(), refused_percent }
+        });
         let route = route.map(|route| route.config.name.to_string());
         let client = as_attribute(client);
         Ok(Explanation {
@@ -216,13 +181,14 @@ impl<L: Limits> Gateway<L> {
             not_shown,
             key,
             lacks_policy,
+            shedding,
             limits,
             action,
         })
     }
 
     /// Who a request's client proves to be on a route that asks for that, and what is said of it.
-    fn explained_key(&self, route: &Route, parts: &mut Parts) -> Option<(Option<Identity>, ExplainedKey)> {
+    fn explained_key(&self, route: &Route, stated: Stated) -> Option<(Option<Identity>, ExplainedKey)> {
         let auth = route.config.auth.as_ref()?;
         let by_others = match auth {
             Auth::Forward(_) => Some("another service is asked"),
@@ -232,7 +198,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(outcome) = by_others {
             return Some((None, ExplainedKey { outcome, ..ExplainedKey::default() }));
         }
-        let found = self.identify(auth, route, auth.take(parts), false);
+        let found = self.identify(auth, route, stated, false);
         let outcome = found.as_ref().map_or_else(Refusal::word, |_| "accepted");
         let identity = found.ok();
         let text = |read: fn(&Identity) -> Option<&str>| identity.as_ref().and_then(read).map(str::to_owned);
@@ -271,79 +237,4 @@ fn considered(
     let not_shown = all.len().saturating_sub(MAX_CONSIDERED);
     all.truncate(MAX_CONSIDERED);
     (all, not_shown)
-}
-
-fn explained_action(
-    route: &Route,
-    request: &Parts,
-    identity: Option<&Identity>,
-    client: IpAddr,
-    now: Tick,
-) -> ExplainedAction {
-    let main = match &route.action {
-        RouteAction::Reply(reply) => return ExplainedAction::Reply { status: reply.status.as_u16() },
-        RouteAction::Forward(main) => main,
-    };
-    let (upstream, side) = route.side(main, request, identity, client);
-    let mut explained = explained_upstream(route, upstream, request, client, now);
-    explained.canary = side.zip(route.config.canary.as_ref()).map(|(side, canary)| {
-        let because = match side.why {
-            Why::Fields => "its fields send it there".to_owned(),
-            Why::Share { place } => {
-                format!("its place is {place} of 100, and those below {} go there", canary.percent)
-            }
-        };
-        ExplainedCanary { upstream: canary.upstream.to_string(), taken: side.is_canary, because }
-    });
-    explained.mirror = route.mirror.as_ref().map(|mirror| mirror.upstream.config.name.to_string());
-    ExplainedAction::Forward(Box::new(explained))
-}
-
-fn explained_upstream(
-    route: &Route,
-    upstream: &Upstream,
-    request: &Parts,
-    client: IpAddr,
-    now: Tick,
-) -> ExplainedUpstream {
-    let key = match &upstream.config.key {
-        BalanceKey::Field(name) => request.headers.get(name).map(|value| hash(value.as_bytes())),
-        BalanceKey::Address => None,
-    };
-    let pick = upstream.group.explain(key.unwrap_or_else(|| hash(as_attribute(client).as_bytes())), now);
-    let (balance, score_is) = match upstream.group.settings().balance {
-        Balance::RoundRobin => ("round_robin", "credit: the highest is next"),
-        Balance::LeastRequests => {
-            ("least_requests", "(requests + 1) / share: the lowest is next, of several by turns")
-        }
-        Balance::PeakEwma => {
-            ("peak_ewma", "expected latency x (requests + 1): the lower of two that are drawn is next")
-        }
-        Balance::RingHash => {
-            ("ring_hash", "requests / weight: the first of the key's servers that is not overloaded is next")
-        }
-    };
-    let backends = upstream.group.backends();
-    let server = |(backend, it): (&Arc<_>, &tidegate_upstream::group::Candidate)| ExplainedServer {
-        server: tidegate_upstream::backend::Backend::target(backend).to_string(),
-        score: it.score,
-        share: it.share,
-        up: it.status.is_up,
-        ejected: it.status.is_ejected,
-        full: it.is_full,
-        requests: it.status.in_flight,
-        latency_ms: it.status.latency / 1_000_000.0,
-    };
-    ExplainedUpstream {
-        upstream: upstream.config.name.to_string(),
-        canary: None,
-        mirror: None,
-        route_breaker: route.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
-        upstream_breaker: upstream.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
-        balance,
-        score_is,
-        panic: pick.is_panic,
-        next: pick.next.map(|next| backends[next].target().to_string()),
-        servers: backends.iter().zip(&pick.candidates).map(server).collect(),
-    }
 }

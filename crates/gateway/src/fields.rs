@@ -5,20 +5,20 @@
 //! |---|---|
 //! | `Connection` and what it names, `Keep-Alive`, `Proxy-*`, `TE` but trailers, `Transfer-Encoding`, `Upgrade` | removed |
 //! | `Trailer` | stays where the body has no stated length, so that there can be trailers |
-//! | `Forwarded`, `X-Real-IP` | removed |
+//! | `Forwarded`, `X-Real-IP` | removed; the first made anew elsewhere, if that is asked for |
 //! | any other `X-Forwarded-` | removed, unless a proxy in front is trusted |
 //! | `X-Forwarded-For` | the client's chain if a proxy in front is trusted, then the peer's address |
 //! | `X-Forwarded-Proto`, `X-Forwarded-Host` | set, unless a trusted proxy in front has |
 //! | `X-Request-Id` | kept from a trusted proxy, or made |
-//! | `traceparent` | a child of what came, or a new trace |
-//! | `Via` | added |
+//! | `traceparent` | a child of what came, or a new trace; what came twice is none |
+//! | `tracestate` | stays with the trace that it came with, removed with a new one |
+//! | `Via` | added, with the protocol in which the request came |
 //! | the same names with underscores, which some servers take for them | removed |
 //! | `Cookie` in several lines, as HTTP/2 has it | joined (RFC 9113, 8.2.3) |
 
 use std::net::SocketAddr;
 
-use http::Response;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, Version, header};
 use tidegate_wire::trace_context::TraceContext;
 
 use crate::config::FieldEdits;
@@ -26,12 +26,13 @@ use crate::config::FieldEdits;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const FORWARDED_ANY: &str = "x-forwarded-";
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(crate) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(crate) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Most bytes of a reply's head.
 pub(crate) const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -117,9 +118,9 @@ pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
         let (_, lines) = entry.remove_entry_mult();
         let lines: Vec<HeaderValue> = lines.collect();
         for word in lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
-            // What frames or addresses the message is not the client's to have taken off.
+            // What frames or addresses the message is not the client's to have taken off. `TE` is looked at below.
             if let Ok(name) = HeaderName::from_bytes(word.trim_ascii())
-                && !matches!(name, header::CONTENT_LENGTH | header::HOST)
+                && !matches!(name, header::CONTENT_LENGTH | header::HOST | header::TE)
             {
                 fields.remove(name);
             }
@@ -171,11 +172,17 @@ pub(crate) struct Onward<'a> {
     /// A proxy in front is trusted: what it stated stays.
     pub(crate) is_trusted: bool,
     pub(crate) trace: TraceContext,
+    /// The protocol in which the request came.
+    pub(crate) received: Version,
     pub(crate) edits: &'a FieldEdits,
 }
 
 /// Makes a request's fields those that the upstream gets.
 pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
+    // It speaks of the caller's trace (W3C trace context, 3.3.1.3 and 4.3).
+    if caller(fields).is_none() {
+        fields.remove(TRACESTATE);
+    }
     strip_hop_by_hop(fields);
     strip_lookalikes(fields, about.edits);
     join_cookies(fields);
@@ -196,8 +203,17 @@ pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
     }
     fields.entry(REQUEST_ID).or_insert_with(|| digits(&about.trace.trace_id().digits()));
     fields.insert(TRACEPARENT, digits(&about.trace.field()));
-    fields.append(header::VIA, HeaderValue::from_static("1.1 tidegate"));
+    fields.append(header::VIA, HeaderValue::from_static(via(about.received)));
     edit(fields, about.edits);
+}
+
+/// This proxy and the protocol in which it got a message (RFC 9110, 7.6.3).
+fn via(received: Version) -> &'static str {
+    match received {
+        Version::HTTP_10 => "1.0 tidegate",
+        Version::HTTP_2 => "2.0 tidegate",
+        _ => "1.1 tidegate",
+    }
 }
 
 /// By which name the upstream knows the request.
@@ -205,11 +221,17 @@ pub(crate) fn request_id(fields: &HeaderMap) -> Option<HeaderValue> {
     fields.get(REQUEST_ID).cloned()
 }
 
+/// Where the caller stands in a trace, if it says so in one field that can be read.
+pub(crate) fn caller(fields: &HeaderMap) -> Option<TraceContext> {
+    let mut lines = fields.get_all(TRACEPARENT).iter();
+    let (only, None) = (lines.next()?, lines.next()) else { return None };
+    TraceContext::parse(only.as_bytes())
+}
+
 /// The trace that a request belongs to: a child of the caller's, or its own.
 pub(crate) fn trace(fields: &HeaderMap, random: [u64; 3]) -> TraceContext {
     let [high, low, span] = random;
-    let parent = fields.get(TRACEPARENT).and_then(|value| TraceContext::parse(value.as_bytes()));
-    match parent {
+    match caller(fields) {
         Some(parent) => parent.child(span),
         None => TraceContext::root((u128::from(high) << 64) | u128::from(low), span),
     }
@@ -247,7 +269,7 @@ fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-fn digits(text: &[u8]) -> HeaderValue {
+pub(crate) fn digits(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
@@ -264,13 +286,14 @@ mod tests {
 
     fn about(edits: &FieldEdits, is_trusted: bool) -> Onward<'_> {
         let peer = "[::ffff:10.0.0.1]:5".parse().expect("an address");
-        Onward { peer, is_tls: false, is_trusted, trace: TraceContext::root(1, 2), edits }
+        let (trace, received) = (TraceContext::root(1, 2), Version::HTTP_11);
+        Onward { peer, is_tls: false, is_trusted, trace, received, edits }
     }
 
     #[test]
     fn fields_of_the_connection_and_those_it_names_stay_there() {
         let mut sent = fields(&[
-            ("connection", "close, x-mine, content-length, host"),
+            ("connection", "close, x-mine, content-length, te, host"),
             ("x-mine", "1"),
             ("keep-alive", "5"),
             ("te", "gzip, Trailers"),
@@ -284,6 +307,32 @@ mod tests {
         strip_hop_by_hop(&mut sent);
         let left = fields(&[("te", "trailers"), ("content-length", "3"), ("host", "a"), ("x-yours", "2")]);
         assert_eq!(sent, left);
+    }
+
+    #[test]
+    fn the_state_of_another_trace_does_not_go_on_with_a_new_one() {
+        const PARENT: (&str, &str) =
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03");
+        const STATE: (&str, &str) = ("tracestate", "vendor=1");
+        let sent = |pairs: &[(&'static str, &'static str)]| {
+            let mut sent = fields(pairs);
+            let trace = trace(&sent, [5, 6, 7]);
+            onward(&mut sent, &Onward { trace, ..about(&FieldEdits::default(), false) });
+            assert_eq!(sent.get_all("traceparent").iter().count(), 1);
+            (sent["traceparent"].to_str().unwrap().to_owned(), sent.get_all("tracestate").iter().count())
+        };
+        let child = "00-0af7651916cd43dd8448eb211c80319c-0000000000000007-03".to_owned();
+        assert_eq!(sent(&[PARENT, STATE, ("tracestate", "other=2")]), (child, 2));
+        let root = ("00-00000000000000050000000000000006-0000000000000007-02".to_owned(), 0);
+        let other = ("traceparent", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        for new in [
+            &[STATE][..],
+            &[("traceparent", "garbage"), STATE],
+            &[PARENT, other, STATE],
+            &[PARENT, PARENT, STATE],
+        ] {
+            assert_eq!(sent(new), root, "{new:?}");
+        }
     }
 
     #[test]
@@ -326,6 +375,15 @@ mod tests {
             ["https", "mine", "/evil"]
         );
         assert_eq!(from_proxy["via"], "1.1 tidegate");
+    }
+
+    #[test]
+    fn via_names_the_protocol_in_which_the_request_came() {
+        for (received, said) in [(Version::HTTP_10, "1.0 tidegate"), (Version::HTTP_2, "2.0 tidegate")] {
+            let mut sent = fields(&[("via", "1.0 fred")]);
+            onward(&mut sent, &Onward { received, ..about(&FieldEdits::default(), false) });
+            assert_eq!(sent.get_all("via").iter().collect::<Vec<_>>(), ["1.0 fred", said]);
+        }
     }
 
     #[test]

@@ -7,12 +7,15 @@
 //!        `── or none of these gives a reply: the route's fallback upstream, once, in the same time
 //! ```
 //!
-//! An attempt is repeated when that is safe ([`crate::attempt`]), another server is left, the upstream's
-//! budget allows it, and time is left. Between two attempts that reached a server there is a pause that
-//! doubles and is drawn at random, so that clients who failed together do not come back together.
+//! An attempt is repeated when that is safe ([`crate::attempt`]), another server is left, the upstream's budget allows it, and
+//! time is left. Between two attempts that reached a server there is a pause that doubles and is drawn at random, so that clients
+//! who failed together do not come back together. Where no time is left for it, the client gets the last reply.
 //!
 //! The fallback upstream gets what may be repeated, or what no server has been sent. It has no fallback of its own, so
-//! that a request is at most at two upstreams.
+//! that a request is at most at two upstreams. Its first attempt is free, since a fallback that one request in ten reaches is
+//! none; further ones come out of the budget of the route's upstream, so that there is one for the request.
+//!
+//! A route's breaker judges what servers did. Refusals of an upstream's breaker or for lack of places say nothing to it.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -23,12 +26,13 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use tidegate_algorithms::breaker::Outcome;
+use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, RequestBody};
 use tidegate_upstream::backend::Place;
 use tidegate_upstream::group::{Balance, hash};
+use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
 use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
@@ -37,6 +41,8 @@ use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, Protocol, RouteConfig};
 use crate::fields::{self, Onward};
+use crate::forwarded;
+use crate::hedge::{Hedge, Placed};
 use crate::limits::Limits;
 use crate::mirror::Way;
 use crate::proxy::Normal;
@@ -45,7 +51,7 @@ use crate::record::{AttemptEnd, Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::{respond, switching};
 use crate::route::Route;
-use crate::service::Gateway;
+use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::forwarded_path;
 use crate::tunnel::Tunnel;
 use crate::upstream::Upstream;
@@ -54,11 +60,15 @@ use crate::upstream::Upstream;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
 /// What all attempts of one request at one upstream share.
-struct Sending<'a> {
+pub(crate) struct Sending<'a> {
     route: &'a Route,
-    upstream: &'a Arc<Upstream>,
+    pub(crate) upstream: &'a Arc<Upstream>,
+    /// Whether a second server is asked where the first is late.
+    pub(crate) hedge: Option<&'a Hedge>,
+    /// Out of whose budget further attempts come: the route's upstream's, at the fallback too.
+    pub(crate) budget: &'a Upstream,
     /// What a hash ring goes by.
-    key: u64,
+    pub(crate) key: u64,
     /// The core that serves the client.
     core: usize,
     /// When a reply's head must be there.
@@ -89,11 +99,14 @@ impl<L: Limits> Gateway<L> {
         let key = balance_key(upstream, &parts.headers, normal.client);
         let other = route.fallback.as_ref();
         let other = other.map(|other| (other, balance_key(other, &parts.headers, normal.client)));
-        onward(&mut parts, route, normal, self.settings().trusted_hops > 0)?;
+        onward(&mut parts, route, normal, (self.settings(), record.trace()))?;
         if let Some(identity) = &normal.identity {
             self.identity_fields().tell(identity, &mut parts.headers);
         }
-        record.note(|record| record.request_id = fields::request_id(&parts.headers));
+        record.note(|record| {
+            record.request_id = fields::request_id(&parts.headers);
+            record.sent = record.span.map(|_| parts.uri.clone());
+        });
         let mirror = route.mirror.as_ref().filter(|_| offered.is_none());
         let copy = mirror.and_then(|mirror| {
             let key = balance_key(&mirror.upstream, &parts.headers, normal.client);
@@ -103,7 +116,10 @@ impl<L: Limits> Gateway<L> {
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
         let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
         let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
-        let sending = Sending { route, upstream, key, core: normal.peer.core, deadline };
+        let hedge = route.hedge.as_ref();
+        let core = normal.peer.core;
+        let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline };
+        upstream.budget().request(self.tick());
         let mut answered_by = upstream;
         let mut sent = self.behind_breaker(&sending, &mut message, record).await;
         if let (Err(failure), Some((other, key))) = (&sent, other)
@@ -112,14 +128,13 @@ impl<L: Limits> Gateway<L> {
         {
             record.step(|| What::Fallback);
             answered_by = other;
-            let sending = Sending { upstream: other, key, ..sending };
+            let sending = Sending { upstream: other, hedge: None, key, ..sending };
             sent = self.try_servers(&sending, &mut message, record).await;
         }
         let (mut exchange, server, place) = sent.map_err(|failure| failure.refusal)?;
         if let Some(copy) = copy {
             let patience = route.config.timeout.unwrap_or(route.config.first_byte_timeout);
-            let (core, resolver) = (normal.peer.core, self.resolver().clone());
-            let way = Way { core, resolver, clock: self.clock(), patience };
+            let way = Way { core, resolver: self.resolver().clone(), clock: self.clock(), patience };
             copy.send(exchange.reply.status(), monotonic().duration_since(started), way);
         }
         if exchange.reply.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -130,7 +145,7 @@ impl<L: Limits> Gateway<L> {
             return Ok((switching(exchange.reply, route), Some(tunnel)));
         }
         let pool = Arc::clone(&answered_by.pools[server]);
-        let back = Return { sender: exchange.sender, pool, core: normal.peer.core };
+        let back = Return { sender: exchange.sender, pool, core };
         let last = route.config.reply_timeout.map(|allowed| started + allowed);
         Ok((respond(exchange.reply, route, back, place, is_head, last).await, None))
     }
@@ -146,7 +161,9 @@ impl<L: Limits> Gateway<L> {
     ) -> Result<(Response<ReplySource>, Return, Place), Failure> {
         let key = hash(as_attribute(normal.client).as_bytes());
         let core = normal.peer.core;
-        let sending = Sending { route, upstream, key, core, deadline: Some(deadline) };
+        let deadline = Some(deadline);
+        let sending = Sending { route, upstream, budget: upstream, hedge: None, key, core, deadline };
+        upstream.budget().request(self.tick());
         let (exchange, server, place) = self.try_servers(&sending, message, &mut Recorder::default()).await?;
         let back = Return { sender: exchange.sender, pool: Arc::clone(&upstream.pools[server]), core };
         Ok((exchange.reply, back, place))
@@ -159,7 +176,7 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
         record: &mut Recorder,
     ) -> Result<Sent, Failure> {
-        let admission = admit(sending.route.breaker.as_ref(), "route", self.tick(), record)?;
+        let admission = admit(sending.route.breaker.as_deref(), "route", self.tick(), record)?;
         let begun = monotonic();
         let sent = self.try_servers(sending, message, record).await;
         let failed = sent.as_ref().map_or(true, |(exchange, ..)| exchange.reply.status().is_server_error());
@@ -179,55 +196,75 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
         record: &mut Recorder,
     ) -> Result<Sent, Failure> {
-        let &Sending { route, upstream, key, core, deadline } = sending;
-        upstream.budget().request(self.tick());
+        let &Sending { upstream, budget, key, deadline, .. } = sending;
         let mut tried = Vec::new();
         let mut pause = FIRST_PAUSE;
         let mut picked = None;
         loop {
             let now = self.tick();
             let admission = admit(upstream.breaker.as_ref(), "upstream", now, record)?;
+            let permit = upstream.enter(now).map_err(Failure::of_gateway)?;
             let (server, place) = match picked.take() {
                 Some(picked) => picked,
-                None => upstream.group.pick(key, &tried, now).map_err(|none| Failure::unsent(none.into()))?,
+                None => {
+                    upstream.group.pick(key, &tried, now).map_err(|none| Failure::of_gateway(none.into()))?
+                }
             };
+            record.step(|| What::Pick);
             tried.push(server);
-            let patience = route.config.first_byte_timeout;
-            let attempt = Attempt { upstream, server, core, resolver: self.resolver(), patience, deadline };
-            record.attempt(upstream, server);
-            let begun = monotonic();
-            let sent = attempt.send(message).await;
+            if let Some(trace) = record.attempt(upstream, server) {
+                message.tell_trace(trace);
+            }
+            let mut placed = Placed { server, place, admission, permit, begun: monotonic() };
+            let sent = match sending.hedge {
+                None => self.attempt(sending, server).send(message).await,
+                // In a box: two attempts take twice the room, and few routes have them.
+                Some(_) => {
+                    let sent = self.hedged(sending, message, placed, &mut tried, record);
+                    let (sent, winner) = Box::pin(sent).await;
+                    placed = winner;
+                    sent
+                }
+            };
             record.attempt_ended(|| end_of(&sent));
-            let (now, took) = (self.tick(), servers_time(begun, message));
+            let (now, took) = (self.tick(), servers_time(placed.begun, message));
             let fault_of = sent.as_ref().err().map(|failure| failure.fault_of);
             if fault_of == Some(FaultOf::Client) {
-                return sent.map(|exchange| (exchange, server, place));
+                return sent.map(|exchange| (exchange, placed.server, placed.place));
             }
             let failed = sent.as_ref().map_or(true, |exchange| exchange.reply.status().is_server_error());
             if fault_of != Some(FaultOf::Gateway) {
-                if let Some(admission) = admission {
-                    admission.ended(Outcome { failed, took }, now);
-                }
-                judge(upstream, &place, failed, took, now);
+                placed.ended(upstream, failed, took, now);
             }
             let is_unsent = sent.as_ref().is_err_and(|failure| failure.is_unsent);
             let may_repeat = is_unsent || (message.is_repeatable() && is_worth_repeating(&sent));
+            let rest = if is_unsent { Duration::ZERO } else { pause.mul_f64(fraction()) };
             let may_try = failed
                 && may_repeat
                 && tried.len() < upstream.config.retries.attempts.min(count(upstream)) as usize
-                && deadline.is_none_or(|deadline| monotonic() < deadline);
-            // With no server left, what this one did is what the client is told.
+                && deadline.is_none_or(|deadline| monotonic() + rest < deadline)
+                && upstream.breaker.as_ref().is_none_or(|breaker| breaker.phase() != Phase::Open);
+            // With no server, no time or no leave of the breaker left, what this one did is what the client is told.
             picked = if may_try { upstream.group.pick(key, &tried, now).ok() } else { None };
-            if picked.is_none() || !upstream.budget().try_attempt(now) {
-                return sent.map(|exchange| (exchange, server, place));
+            if picked.is_none() || !budget.budget().try_attempt(now) {
+                return sent.map(|exchange| (exchange, placed.server, placed.place));
             }
-            drop((sent, place));
+            drop((sent, placed));
             if !is_unsent {
-                sleep(pause.mul_f64(fraction())).await;
+                sleep(rest).await;
                 record.step(|| What::Pause);
                 pause *= 2;
             }
         }
+    }
+}
+
+impl<L: Limits> Gateway<L> {
+    /// An attempt at a server of what is sent.
+    pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize) -> Attempt<'s> {
+        let &Sending { route, upstream, core, deadline, .. } = sending;
+        let patience = route.config.first_byte_timeout;
+        Attempt { upstream, server, core, resolver: self.resolver(), patience, deadline }
     }
 }
 
@@ -241,7 +278,7 @@ fn admit<'b>(
     let Some(breaker) = breaker else { return Ok(None) };
     let admitted = breaker.admit(now);
     record.step(|| What::Breaker { of, state: breaker.phase() });
-    admitted.map(Some).map_err(|wait| Failure::unsent(Refusal::Open { wait }))
+    admitted.map(Some).map_err(|wait| Failure::of_gateway(Refusal::Open { wait }))
 }
 
 /// What an attempt tells of its server.
@@ -316,11 +353,24 @@ fn payload(
 }
 
 /// Makes the head of a request the one that the upstream gets.
-fn onward(parts: &mut Parts, route: &Route, normal: &Normal<'_>, is_trusted: bool) -> Result<(), Refusal> {
-    let trace = fields::trace(&parts.headers, random());
+fn onward(
+    parts: &mut Parts,
+    route: &Route,
+    normal: &Normal<'_>,
+    (settings, trace): (GatewaySettings, Option<TraceContext>),
+) -> Result<(), Refusal> {
+    let trace = trace.unwrap_or_else(|| fields::trace(&parts.headers, random()));
     let edits = &route.config.request_fields;
-    let about = Onward { peer: normal.peer.address, is_tls: normal.peer.is_tls, is_trusted, trace, edits };
+    let (peer, is_tls, received) = (normal.peer.address, normal.peer.is_tls, parts.version);
+    let (is_trusted, peer_ip) = (settings.trusted_hops > 0, peer.ip().to_canonical());
+    if is_trusted && settings.client_from == ClientField::Forwarded {
+        forwarded::translate(&mut parts.headers, normal.client, peer_ip, settings.trusted_hops);
+    }
+    let about = Onward { peer, is_tls, is_trusted, trace, received, edits };
     fields::onward(&mut parts.headers, &about);
+    if settings.sends_forwarded {
+        forwarded::tell(&mut parts.headers, normal.client, peer_ip, edits);
+    }
     // The server in front has asked the client for its body already.
     parts.headers.remove(EXPECT);
     parts.version = Version::HTTP_11;

@@ -16,6 +16,8 @@ use crate::config::FieldEdits;
 
 pub(crate) const CONSUMER: &str = "consumer";
 pub(crate) const TIER: &str = "tier";
+/// The attributes of who has an API key.
+pub(crate) const OF_KEYS: [&str; 3] = ["api_key", CONSUMER, TIER];
 
 /// Who a request's client has proved to be.
 #[derive(Clone, Debug)]
@@ -86,7 +88,7 @@ impl Identity {
     pub fn attributes(&self) -> Vec<(&str, Option<&str>)> {
         match self {
             Self::Key(key) => {
-                vec![("api_key", Some(key.id())), (CONSUMER, Some(key.consumer())), (TIER, key.tier())]
+                OF_KEYS.into_iter().zip([Some(key.id()), Some(key.consumer()), key.tier()]).collect()
             }
             Self::Attested(attested) => {
                 attested.attributes.iter().map(|(name, value)| (&**name, value.as_deref())).collect()

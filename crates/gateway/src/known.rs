@@ -4,10 +4,11 @@
 //! ends first, which is counted: whoever comes without a place is asked again, and nobody is refused for it.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, OnceLock, PoisonError};
 
+use parking_lot::Mutex;
 use tidegate_algorithms::time::Tick;
 
 use crate::identity::Identity;
@@ -37,7 +38,7 @@ struct Entry {
 impl Known {
     /// Who it was, if that still holds.
     pub(crate) fn get(&self, digest: &[u8; 32], now: Tick) -> Option<Identity> {
-        let set = self.set(digest)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let set = self.set(digest)?.lock();
         let found = set.iter().flatten().find(|entry| entry.digest == *digest && now < entry.until);
         found.map(|entry| entry.identity.clone())
     }
@@ -46,7 +47,7 @@ impl Known {
     pub(crate) fn put(&self, digest: [u8; 32], identity: Identity, until: Tick, now: Tick) {
         self.sets.get_or_init(|| (0..SETS).map(|_| Set::default()).collect());
         let Some(set) = self.set(&digest) else { return };
-        let mut set = set.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut set = set.lock();
         let same = set.iter().position(|entry| entry.as_ref().is_some_and(|entry| entry.digest == digest));
         // An empty place, or else the one that ends first.
         let first_to_end = (0..WAYS).min_by_key(|way| set[*way].as_ref().map(|entry| entry.until));

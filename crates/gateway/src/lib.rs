@@ -3,10 +3,10 @@
 //! A request passes through these phases, and `proxy.rs` has one function that reads like the drawing:
 //!
 //! ```text
-//!   normalise ─> route ─> authenticate ─> limit ─> breaker ─> pick ─> forward ─> respond
-//!      400        404         401          429       503       503      502, 504
-//!                                                     ^                  |
-//!                                                     `── again, if it is safe and the budget allows it
+//!   normalise ─> route ─> shed ─> authenticate ─> limit ─> breaker ─> pick ─> forward ─> respond ─> record
+//!      400        404     503         401          429       503       503    502, 504
+//!                                                             ^                  |
+//!                                                             `── again, if it is safe and the budget allows it
 //! ```
 //!
 //! A reply of the gateway's own is a problem document (RFC 9457) and says which phase made it.
@@ -19,6 +19,7 @@
 
 pub mod access_log;
 pub mod analytics;
+pub mod candidate;
 pub mod config;
 pub mod documents;
 pub mod explain;
@@ -26,6 +27,7 @@ pub mod limits;
 pub mod service;
 pub mod traces;
 
+mod adaptive;
 mod attempt;
 mod authenticate;
 mod body;
@@ -40,6 +42,8 @@ mod direct;
 mod fields;
 mod forward;
 mod forward_auth;
+mod forwarded;
+mod hedge;
 mod identity;
 mod jwt;
 mod known;
@@ -52,6 +56,8 @@ mod record;
 mod refusal;
 mod replies;
 mod route;
+pub mod shed;
+pub mod spans;
 mod table;
 mod target;
 mod tunnel;

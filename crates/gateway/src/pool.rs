@@ -7,10 +7,11 @@
 //! Where the server has a name, a connection to an address that the name has no longer gets no further request.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::connection::{HyperSender, Sender, SharedSender};
 
@@ -122,6 +123,6 @@ impl Pool {
     }
 
     fn core(&self, core: usize) -> MutexGuard<'_, Kept> {
-        self.cores[core % self.cores.len()].lock().unwrap_or_else(PoisonError::into_inner)
+        self.cores[core % self.cores.len()].lock()
     }
 }

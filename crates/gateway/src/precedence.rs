@@ -105,14 +105,7 @@ impl fmt::Display for RankedRoute<'_> {
             Some(HostPattern::Suffix(suffix)) => write!(out, "*{suffix} ")?,
             None => write!(out, "* ")?,
         }
-        match path {
-            PathPattern::Exact(path) => write!(out, "{path}")?,
-            PathPattern::Prefix(path) => write!(out, "{path}/*")?,
-            PathPattern::Segments(segments) => segments.iter().try_for_each(|segment| match segment {
-                Segment::Literal(text) => write!(out, "/{text}"),
-                Segment::Parameter(name) => write!(out, "/{{{name}}}"),
-            })?,
-        }
+        write!(out, "{path}")?;
         let methods: Vec<&str> = methods.iter().map(http::Method::as_str).collect();
         if !methods.is_empty() {
             write!(out, " {}", methods.join("|"))?;

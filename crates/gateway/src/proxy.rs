@@ -1,12 +1,15 @@
 //! A request's way through the gateway.
 //!
 //! ```text
-//!   normalise ─> route ─> authenticate ─> limit ─> breaker ─> pick ─> forward ─> respond
-//!                                                     ^                  |
-//!                                                     `── again ─────────'
+//!   normalise ─> route ─> shed ─> authenticate ─> limit ─> breaker ─> pick ─> forward ─> respond ─> record
+//!                                                             ^                  |
+//!                                                             `── again ─────────'
 //! ```
 //!
-//! What is from `breaker` on is in `forward.rs`. Each step is noted in the request's record, if it has one.
+//! Any phase may answer the request itself; the reply then goes on at `respond`. `shed` refuses what matters least while a
+//! core is late, before anything is asked or charged. What is from `breaker` on is in `forward.rs`. Each step is noted in
+//! the request's record, if it has one; `record` passes that on to the access log, the counts and the traces when the
+//! reply's last byte is gone, which is after the client has most of it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,17 +21,20 @@ use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
 use tidegate_wire::path::normal_form;
 
 use crate::authenticate::Stated;
+use crate::candidate::Asking;
 use crate::client_address::client_address;
 use crate::compress::Asked;
-use crate::config::Auth;
+use crate::config::{Auth, StaticReply};
+use crate::fields;
+use crate::forwarded;
 use crate::identity::Identity;
 use crate::jwt::JwtCounts;
 use crate::limits::{Denial, Held, LimitedRequest, Limits, Ruling};
 use crate::record::{Readers, Recorder, What};
 use crate::refusal::Refusal;
-use crate::replies::{before_limits, static_reply};
+use crate::replies::{Early, early, static_reply};
 use crate::route::{Route, RouteAction};
-use crate::service::Gateway;
+use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::bare_host;
 use crate::tunnel::Tunnel;
 
@@ -48,14 +54,7 @@ pub(crate) struct Normal<'a> {
 impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route.
     pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> Answer {
-        let client = self.takes_trace(request.headers_mut());
-        let readers = Readers {
-            log: self.access_log(),
-            analytics: self.analytics(),
-            traces: Some(self.traces()).filter(|traces| traces.is_watched()),
-            client,
-        };
-        let mut record = Recorder::new(&request, peer, readers);
+        let mut record = self.recorder(&mut request, peer);
         let mut answer = self.answer(request, peer, &mut record).await;
         match &mut answer.upgrade {
             Some((_, tunnel)) => {
@@ -65,6 +64,19 @@ impl<L: Limits> Gateway<L> {
             None => answer.reply = record.replied(answer.reply, answer.held.take()),
         }
         answer
+    }
+
+    /// What takes down what becomes of a request.
+    pub(crate) fn recorder(&self, request: &mut Request<RequestBody>, peer: &Peer) -> Recorder {
+        let client = self.takes_trace(request.headers_mut());
+        let readers = Readers {
+            log: self.access_log(),
+            analytics: self.analytics(),
+            spans: self.spans().and_then(|spans| Some((spans, spans.begin(request.headers())?))),
+            traces: Some(self.traces()).filter(|traces| traces.is_watched()),
+            client,
+        };
+        Recorder::new(request, peer, readers)
     }
 
     /// The phases, one after the other.
@@ -77,21 +89,24 @@ impl<L: Limits> Gateway<L> {
         };
         record.note(|record| record.client = normal.client);
         record.step(|| What::Normalise);
-        let site = self.site();
-        let found =
-            site.table.find(&normal.host, &normal.path, |position| site.routes[position].accepts(&parts));
-        let Some(route) = found.map(|position| Arc::clone(&site.routes[position])) else {
+        let Some(route) = self.found(&normal, &parts) else {
             return Answer::without_route(Refusal::NoRoute, record);
         };
         record.note(|record| record.route = Some(Arc::clone(&route)));
         record.step(|| What::Route);
+        // Before anything else: what is refused is logged, too.
         let stated = take_key(&route, &mut parts, record);
-        if let Some(reply) = before_limits(&route.config, &parts, normal.client) {
+        let early = early(&route.config, &parts, normal.client).map(Early::reply);
+        if let Some(reply) = early {
             record.step(|| What::Answer);
             return Answer { route: Some(route), reply, upgrade: None, held: None };
         }
         let encoding = route.config.compress.then(|| Asked::of(&parts));
         let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
+        if let Some(mut reply) = self.shed(&route, peer.core, record).await {
+            mark(&route, &mut reply, origin);
+            return Answer { route: Some(route), reply, upgrade: None, held: None };
+        }
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
         let ruling = match authenticated {
             Ok(()) => self.charge(&route, &normal, &parts, record).await,
@@ -103,7 +118,7 @@ impl<L: Limits> Gateway<L> {
             (Err(refusal), _) => Err(refusal),
             (Ok(()), Some(denial)) => Err(Refusal::Denied(denial)),
             (Ok(()), None) => match &route.action {
-                RouteAction::Reply(reply) => Ok(static_reply(reply)),
+                RouteAction::Reply(reply) => Ok(own_reply(reply, &route)),
                 RouteAction::Forward(main) => {
                     let (upstream, _) = route.side(main, &parts, normal.identity.as_ref(), normal.client);
                     let request = Request::from_parts(parts, body);
@@ -119,13 +134,41 @@ impl<L: Limits> Gateway<L> {
         for (name, value) in &told {
             reply.headers_mut().append(name, value.clone());
         }
-        if let Some(cors) = &route.config.cors {
-            cors.mark(reply.headers_mut(), origin);
-        }
+        mark(&route, &mut reply, origin);
         if let Some(asked) = encoding {
             reply = self.compressor().apply(reply, asked);
         }
         Answer { route: Some(route), reply, upgrade, held: ruling.held }
+    }
+
+    /// The route that takes a request. If there is a candidate, it is counted what that would change.
+    fn found(&self, normal: &Normal<'_>, parts: &Parts) -> Option<Arc<Route>> {
+        let site = self.site();
+        let found =
+            site.table.find(&normal.host, &normal.path, |position| site.routes[position].accepts(parts));
+        if let Some(candidate) = &site.candidate {
+            let asking = Asking {
+                host: &normal.host,
+                path: &normal.path,
+                client: normal.client,
+                tls_name: normal.peer.tls_name.as_deref(),
+                parts,
+                keys: self.keys(),
+                serves_without_policies: self.settings().serves_without_policies,
+            };
+            candidate.compare(&asking, found.map(|position| (position, &*site.routes[position])));
+        }
+        found.map(|position| Arc::clone(&site.routes[position]))
+    }
+
+    /// What is answered to a request that matters less than what this core can do.
+    async fn shed(&self, route: &Route, core: usize, record: &mut Recorder) -> Option<Response<Body>> {
+        let shedder = self.shedder().filter(|shedder| shedder.refuses(core, route.config.priority))?;
+        record.note(|record| record.refusal = Some(Refusal::Shed.word()));
+        // In a box: a timer takes far more room than what most requests need here.
+        Box::pin(shedder.hold()).await;
+        record.step(|| What::Shed);
+        Some(Refusal::Shed.reply())
     }
 
     /// One form of host, path and client for everything that follows.
@@ -155,12 +198,21 @@ impl<L: Limits> Gateway<L> {
             return Err(Refusal::Malformed("the request names no host"));
         }
         let path = normal_form(parts.uri.path().as_bytes())?;
+        let (peer_ip, GatewaySettings { trusted_hops, client_from, .. }) =
+            (peer.address.ip(), self.settings());
+        let client = match client_from {
+            ClientField::XForwardedFor => client_address(&parts.headers, peer_ip, trusted_hops),
+            ClientField::Forwarded => {
+                let stated = forwarded::client_address(&parts.headers, trusted_hops)?;
+                stated.unwrap_or(peer_ip.to_canonical())
+            }
+        };
         Ok(Normal {
             peer,
             host: bare_host(&String::from_utf8_lossy(host)),
             path: String::from_utf8_lossy(&path).into_owned(),
             identity: None,
-            client: client_address(&parts.headers, peer.address.ip(), self.settings().trusted_hops),
+            client,
             may_upgrade,
         })
     }
@@ -258,6 +310,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     fn without_route(refusal: Refusal, record: &mut Recorder) -> Self {
+        record.leave_query_out();
         record.note(|record| record.refusal = Some(refusal.word()));
         Self { route: None, reply: refusal.reply(), upgrade: None, held: None }
     }
@@ -271,6 +324,20 @@ fn take_key(route: &Route, parts: &mut Parts, record: &mut Recorder) -> Option<S
         record.note(|record| record.asked.target = parts.uri.clone());
     }
     Some(stated)
+}
+
+/// Says whether scripts of `origin` may read the reply, if the route has rules about that.
+fn mark(route: &Route, reply: &mut Response<Body>, origin: Option<HeaderValue>) {
+    if let Some(cors) = &route.config.cors {
+        cors.mark(reply.headers_mut(), origin);
+    }
+}
+
+/// The reply that a route gives in place of a server, with the changes that it makes to replies.
+fn own_reply(reply: &StaticReply, route: &Route) -> Response<Body> {
+    let mut reply = static_reply(reply);
+    fields::edit(reply.headers_mut(), &route.config.response_fields);
+    reply
 }
 
 /// What the client is told when no server has answered: the route's fallback, if it has one for that.

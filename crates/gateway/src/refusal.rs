@@ -37,6 +37,9 @@ pub(crate) enum Refusal {
         /// Where a key is looked for.
         challenges: Vec<HeaderValue>,
     },
+    /// Nobody can say whether its key is still good.
+    #[error("{}", KeyDenial::Stale)]
+    StaleKeys,
     /// It has no token that is good on its route.
     #[error("{0}")]
     Jwt(JwtDenial),
@@ -85,6 +88,12 @@ pub(crate) enum Refusal {
         /// Nanoseconds until it is.
         wait: u64,
     },
+    /// The upstream has as many requests as it can take without a queue.
+    #[error("the upstream has as many requests as it can take now")]
+    AtLimit,
+    /// This process cannot keep up.
+    #[error("this gateway has more requests than it can serve: those of less priority are refused")]
+    Shed,
     /// There is no server for it.
     #[error("{0}")]
     NoBackend(#[from] NoBackend),
@@ -133,8 +142,11 @@ impl Refusal {
             Self::NoRoom
             | Self::NoSocket
             | Self::Open { .. }
+            | Self::AtLimit
+            | Self::Shed
             | Self::NoBackend(_)
             | Self::NoJwtKeys
+            | Self::StaleKeys
             | Self::NoAuthority => 503,
             Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => 503,
             Self::TimedOut => 504,
@@ -151,6 +163,7 @@ impl Refusal {
             Self::Unauthorized { denial: KeyDenial::Missing, .. } => "no_key",
             Self::Unauthorized { denial: KeyDenial::Unknown, .. } => "unknown_key",
             Self::Unauthorized { denial: KeyDenial::Expired, .. } => "expired_key",
+            Self::StaleKeys | Self::Unauthorized { denial: KeyDenial::Stale, .. } => "stale_keys",
             Self::Jwt(denial) => denial.word(),
             Self::NoJwtKeys => "no_jwt_keys",
             Self::ByAuthority(_) => "forward_auth",
@@ -168,6 +181,8 @@ impl Refusal {
             Self::BodyBroken => "body_broken",
             Self::NoRoom => "no_room",
             Self::Open { .. } => "breaker_open",
+            Self::AtLimit => "adaptive_limit",
+            Self::Shed => "shed",
             Self::NoBackend(NoBackend::None) => "no_server",
             Self::NoBackend(NoBackend::Full) => "servers_full",
             Self::NoSocket => "no_socket",
@@ -180,7 +195,15 @@ impl Refusal {
     /// Whether it is for want of a working upstream, for which a route may have a fallback.
     pub(crate) fn is_of_upstream(&self) -> bool {
         matches!(self.status(), 502..=504)
-            && !matches!(self, Self::NoRoom | Self::Denied(_) | Self::NoJwtKeys | Self::NoAuthority)
+            && !matches!(
+                self,
+                Self::NoRoom
+                    | Self::Shed
+                    | Self::Denied(_)
+                    | Self::NoJwtKeys
+                    | Self::StaleKeys
+                    | Self::NoAuthority
+            )
     }
 
     fn title(&self) -> &'static str {
@@ -209,9 +232,14 @@ impl Refusal {
         let wait = match &self {
             Self::Open { wait } => Some(*wait),
             // A place may be free, or a server back, in a moment.
-            Self::NoRoom | Self::NoSocket | Self::NoBackend(_) | Self::NoJwtKeys | Self::NoAuthority => {
-                Some(1)
-            }
+            Self::NoRoom
+            | Self::NoSocket
+            | Self::AtLimit
+            | Self::Shed
+            | Self::NoBackend(_)
+            | Self::NoJwtKeys
+            | Self::StaleKeys
+            | Self::NoAuthority => Some(1),
             Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => Some(1),
             _ => None,
         };

@@ -18,22 +18,51 @@ use crate::fields;
 use crate::refusal::Refusal;
 use crate::route::Route;
 
-/// The reply to a request that is neither charged nor forwarded: its route is out of service, its head is too
-/// large, or it only asks what a script may do.
-pub(crate) fn before_limits(route: &RouteConfig, request: &Parts, client: IpAddr) -> Option<Response<Body>> {
+/// Why a request is neither charged nor forwarded.
+pub(crate) enum Early<'r> {
+    /// Its route is out of service.
+    Maintenance(&'r StaticReply),
+    /// Its head is too large.
+    HeadTooLarge(Refusal),
+    /// It only asks what a script may do.
+    Preflight(Response<Body>),
+}
+
+impl Early<'_> {
+    /// The word for it in an explanation.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Maintenance(_) => "maintenance",
+            Self::HeadTooLarge(refusal) => refusal.word(),
+            Self::Preflight(_) => "preflight",
+        }
+    }
+
+    /// The reply.
+    pub(crate) fn reply(self) -> Response<Body> {
+        match self {
+            Self::Maintenance(reply) => static_reply(reply),
+            Self::HeadTooLarge(refusal) => refusal.reply(),
+            Self::Preflight(reply) => reply,
+        }
+    }
+}
+
+/// Whether there is a reply to a request before it is charged.
+pub(crate) fn early<'r>(route: &'r RouteConfig, request: &Parts, client: IpAddr) -> Option<Early<'r>> {
     if let Some(maintenance) = &route.maintenance
         && !maintenance.allow.iter().any(|network| network.contains(client))
     {
-        return Some(static_reply(&maintenance.reply));
+        return Some(Early::Maintenance(&maintenance.reply));
     }
     if let Some(limit) = route.max_header_bytes {
         let fields = request.headers.iter();
         let bytes: usize = fields.map(|(name, value)| name.as_str().len() + value.len()).sum();
         if bytes > limit {
-            return Some(Refusal::HeadTooLarge { limit }.reply());
+            return Some(Early::HeadTooLarge(Refusal::HeadTooLarge { limit }));
         }
     }
-    route.cors.as_ref()?.preflight(request)
+    route.cors.as_ref()?.preflight(request).map(Early::Preflight)
 }
 
 /// Passes a reply on, until `last`. One that is there in one piece goes as one, which spares its way out a stream.

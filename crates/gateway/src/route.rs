@@ -8,9 +8,9 @@ use http::{HeaderName, HeaderValue};
 
 use crate::breaker::SharedBreaker;
 use crate::canary::Side;
-use crate::client_address::as_attribute;
 use crate::config::{RouteConfig, StaticReply};
 use crate::forward_auth::Authority;
+use crate::hedge::Hedge;
 use crate::identity::Identity;
 use crate::jwt::JwtVerifier;
 use crate::mirror::Mirror;
@@ -29,7 +29,10 @@ pub(crate) struct Route {
     pub(crate) mirror: Option<Arc<Mirror>>,
     /// A policy that it lists and that is not in force, if there is one.
     pub(crate) lacks: Option<Arc<str>>,
-    pub(crate) breaker: Option<SharedBreaker>,
+    /// Shared with its upstreams, whose checks let trials through.
+    pub(crate) breaker: Option<Arc<SharedBreaker>>,
+    /// How long its replies take, if late requests are sent twice.
+    pub(crate) hedge: Option<Hedge>,
     /// Verifies its tokens, if it asks for some.
     pub(crate) jwt: Option<JwtVerifier>,
     /// The service that says whose its requests are, if one does.
@@ -44,6 +47,25 @@ pub(crate) enum RouteAction {
 }
 
 impl Route {
+    /// One that takes requests, and has nothing to do for them.
+    #[cfg(test)]
+    pub(crate) fn judged_only(config: Arc<RouteConfig>) -> Self {
+        let nothing =
+            StaticReply { status: http::StatusCode::OK, fields: Vec::new(), body: bytes::Bytes::new() };
+        Self {
+            config,
+            action: RouteAction::Reply(nothing),
+            fallback: None,
+            canary: None,
+            mirror: None,
+            lacks: None,
+            breaker: None,
+            hedge: None,
+            jwt: None,
+            authority: None,
+        }
+    }
+
     /// The upstreams that it uses.
     fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let action = match &self.action {
@@ -53,6 +75,15 @@ impl Route {
         let authority = self.authority.as_ref().map(|authority| &authority.upstream);
         let mirror = self.mirror.as_ref().map(|mirror| &mirror.upstream);
         [action, self.fallback.as_ref(), authority, self.canary.as_ref(), mirror].into_iter().flatten()
+    }
+
+    /// Those that its breaker judges: its own, and its canary's.
+    pub(crate) fn first_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let action = match &self.action {
+            RouteAction::Forward(upstream) => Some(upstream),
+            RouteAction::Reply(_) => None,
+        };
+        action.into_iter().chain(&self.canary)
     }
 
     /// Whether another one, made now, is this one, so that what it knows and counts can stay.
@@ -71,10 +102,7 @@ impl Route {
         client: IpAddr,
     ) -> (&'u Arc<Upstream>, Option<Side>) {
         let (Some(config), Some(canary)) = (&self.config.canary, &self.canary) else { return (main, None) };
-        let side = match identity.and_then(Identity::client) {
-            Some(client) => config.side(request, client),
-            None => config.side(request, &as_attribute(client)),
-        };
+        let side = config.side_of(request, identity, client);
         (if side.is_canary { canary } else { main }, Some(side))
     }
 
@@ -85,9 +113,14 @@ impl Route {
 
     /// Whether a request whose host and path are right has the rest.
     pub(crate) fn accepts(&self, request: &Parts) -> bool {
-        accepts_method(&self.config, request)
-            && self.config.fields.iter().all(|field| has_field(request, field))
-            && self.config.query.iter().all(|parameter| has_parameter(request, parameter))
+        Self::takes(&self.config, request)
+    }
+
+    /// The same of a route that need not be in force.
+    pub(crate) fn takes(config: &RouteConfig, request: &Parts) -> bool {
+        accepts_method(config, request)
+            && config.fields.iter().all(|field| has_field(request, field))
+            && config.query.iter().all(|parameter| has_parameter(request, parameter))
     }
 
     /// What a request whose host and path are right lacks, if it lacks something.

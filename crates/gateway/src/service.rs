@@ -1,36 +1,38 @@
-//! The gateway as a service: what is in force, how it is replaced, and its place behind a listener.
+//! The gateway as a service: what is in force, and how it is replaced. Its place behind a listener is
+//! `service/listener.rs`.
 //!
 //! A request takes the site (`service/site.rs`) that is in force when it comes and keeps it to its end, so that a change
 //! fails nobody.
 
 mod https;
+mod listener;
 mod site;
+mod status;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use http::Request;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, PROXY_AUTHORIZATION};
 use tidegate_access::keys::ApiKeys;
-use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::{Clock, monotonic};
-use tidegate_net::http::{Handle, Peer, Reply, RequestBody};
 use tidegate_net::runtime::Cores;
-use tidegate_net::stats::Route as CountedRoute;
-use tidegate_upstream::backend::{BackendStatus, Host};
+use tidegate_upstream::backend::Host;
 use tidegate_upstream::connect::Resolver;
+use tidegate_upstream::verdicts::Verdicts;
 use tokio::runtime;
 
 use crate::access_log::AccessLog;
+pub use crate::adaptive::AdaptiveStatus;
 use crate::analytics::Analytics;
+pub use crate::breaker::Judged;
 use crate::compress::Compressor;
 pub use crate::compress::{CompressionStats, MAX_AT_ONCE as MAX_COMPRESSED_AT_ONCE};
 use crate::forward_auth::ForwardAuthCounts;
 pub use crate::forward_auth::{ForwardAuthStats, MAX_BODY_BYTES as MAX_REFUSAL_BYTES};
+pub use crate::hedge::HedgeStats;
 pub use crate::identity::IdentityFields;
 use crate::jwt::JwtCounts;
 pub use crate::jwt::{JwtKeysStatus, JwtStats};
@@ -40,17 +42,20 @@ use crate::limits::Limits;
 pub use crate::mirror::{MAX_AT_ONCE as MAX_MIRRORED_AT_ONCE, MirrorStats};
 use crate::pool::Pool;
 use crate::record::TRACE;
+use crate::shed::Shedder;
+use crate::spans::Spans;
+pub use crate::traces::TraceGuard;
 use crate::traces::Traces;
-use crate::upstream::Upstream;
 pub use https::HttpsRules;
+pub use listener::{GatewayService, TEMPLATES};
 use site::Site;
+pub use status::{BreakerOf, BreakerStatus, UpstreamStatus};
+
+/// The longest pause between two looks for names whose addresses must be asked for again.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often idle connections are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
-
-/// What a listener's metrics call requests of the gateway.
-pub const TEMPLATES: &[&str] = &["other", "routed"];
-const ROUTED: u8 = 1;
 
 /// What holds for all routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +63,11 @@ pub struct GatewaySettings {
     /// How many proxies in front are trusted to append to `X-Forwarded-For` (fault 48). 0: the field is
     /// not believed.
     pub trusted_hops: usize,
-    /// How long the addresses of a server's name are used before they are looked up again.
+    /// The field that they state it in.
+    pub client_from: ClientField,
+    /// Whether servers are told in `Forwarded` what is believed of a request.
+    pub sends_forwarded: bool,
+    /// How long the addresses of a server's name are used before they are looked up again, where DNS does not say.
     pub dns_refresh: Duration,
     /// Whether a route that lists a policy which is not in force is served without it.
     pub serves_without_policies: bool,
@@ -66,26 +75,23 @@ pub struct GatewaySettings {
 
 impl Default for GatewaySettings {
     fn default() -> Self {
-        Self { trusted_hops: 0, dns_refresh: Duration::from_secs(5), serves_without_policies: false }
+        Self {
+            trusted_hops: 0,
+            client_from: ClientField::XForwardedFor,
+            sends_forwarded: false,
+            dns_refresh: Duration::from_secs(5),
+            serves_without_policies: false,
+        }
     }
 }
 
-/// Who may ask for traces: says so of the value of a field `Authorization`.
-pub struct TraceGuard(Box<Admits>);
-
-type Admits = dyn Fn(&[u8]) -> bool + Send + Sync;
-
-impl TraceGuard {
-    /// Those of whom `admits` says so.
-    pub fn new(admits: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        Self(Box::new(admits))
-    }
-}
-
-impl fmt::Debug for TraceGuard {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("TraceGuard")
-    }
+/// Where trusted proxies say whose request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientField {
+    /// In `X-Forwarded-For`.
+    XForwardedFor,
+    /// In `Forwarded` (RFC 7239).
+    Forwarded,
 }
 
 /// A gateway, with the limiter `L` in front of its routes.
@@ -107,19 +113,13 @@ pub struct Gateway<L> {
     forward_auth_counts: ForwardAuthCounts,
     /// `None`: nobody may ask for traces.
     trace_guard: Option<TraceGuard>,
+    verdicts: Verdicts,
+    /// `None`: no request is refused because this process cannot keep up.
+    shedder: Option<Arc<Shedder>>,
+    /// `None`: no spans are exported.
+    spans: Option<Arc<Spans>>,
     /// The runtime of each core, where servers are checked.
     cores: Vec<runtime::Handle>,
-}
-
-/// What is known of an upstream.
-#[derive(Clone, Debug)]
-pub struct UpstreamStatus {
-    /// Its name.
-    pub name: Arc<str>,
-    /// What its breaker admits; `None`: it has none.
-    pub breaker: Option<Phase>,
-    /// Its servers, by address.
-    pub servers: Vec<(String, BackendStatus)>,
 }
 
 impl<L: Limits> Gateway<L> {
@@ -144,8 +144,29 @@ impl<L: Limits> Gateway<L> {
             jwt_counts: JwtCounts::default(),
             forward_auth_counts: ForwardAuthCounts::default(),
             trace_guard: None,
+            verdicts: Verdicts::default(),
+            shedder: None,
+            spans: None,
             cores,
         }
+    }
+
+    /// The same that tells other nodes what its checks find, and hears what theirs do.
+    #[must_use]
+    pub fn with_verdicts(self, verdicts: Verdicts) -> Self {
+        Self { verdicts, ..self }
+    }
+
+    /// The same that refuses requests as `shedder` says.
+    #[must_use]
+    pub fn with_shedder(self, shedder: Option<Arc<Shedder>>) -> Self {
+        Self { shedder, ..self }
+    }
+
+    /// The same whose requests have spans.
+    #[must_use]
+    pub fn with_spans(self, spans: Option<Arc<Spans>>) -> Self {
+        Self { spans, ..self }
     }
 
     /// The same with an access log.
@@ -174,6 +195,11 @@ impl<L: Limits> Gateway<L> {
 
     /// Closes idle connections in time, and follows the names of servers, for as long as it is polled.
     pub async fn maintain(&self) {
+        if let Some(shedder) = &self.shedder {
+            for (index, core) in self.cores.iter().enumerate() {
+                drop(core.spawn(Arc::clone(shedder).watch(index, self.clock)));
+            }
+        }
         tokio::join!(self.sweep(), self.follow_names());
     }
 
@@ -181,7 +207,7 @@ impl<L: Limits> Gateway<L> {
     /// ever.
     async fn follow_names(&self) {
         loop {
-            tokio::time::sleep(self.settings.dns_refresh).await;
+            tokio::time::sleep(self.settings.dns_refresh.min(FOLLOW_INTERVAL)).await;
             let site = self.site.load_full();
             let servers = || {
                 site.upstreams
@@ -213,23 +239,6 @@ impl<L: Limits> Gateway<L> {
         }
     }
 
-    /// What is known of each upstream.
-    #[must_use]
-    pub fn upstreams(&self) -> Vec<UpstreamStatus> {
-        let now = self.clock.tick();
-        let status = |upstream: &Arc<Upstream>| UpstreamStatus {
-            name: Arc::clone(&upstream.config.name),
-            breaker: upstream.breaker.as_ref().map(|breaker| breaker.phase()),
-            servers: upstream
-                .group
-                .backends()
-                .iter()
-                .map(|backend| (backend.target().to_string(), backend.status(now)))
-                .collect(),
-        };
-        self.site.load().upstreams.iter().map(status).collect()
-    }
-
     /// As [`Gateway::site`], to hold on to.
     pub(crate) fn site_in_force(&self) -> Arc<Site> {
         self.site.load_full()
@@ -253,25 +262,6 @@ impl<L: Limits> Gateway<L> {
     #[must_use]
     pub fn jwt(&self) -> (JwtStats, u64) {
         (self.jwt_counts.read(), self.known.evicted())
-    }
-
-    /// How the keys of each issuer fare that routes name by a URL.
-    #[must_use]
-    pub fn jwt_keys(&self) -> Vec<JwtKeysStatus> {
-        let site = self.site.load();
-        let mut all: Vec<JwtKeysStatus> = site.issuers().map(|issuer| issuer.status()).collect();
-        all.sort_unstable_by(|one, other| one.url.cmp(&other.url));
-        all.dedup_by(|one, other| one.url == other.url);
-        all
-    }
-
-    /// What became of the copies of each route's requests, of routes that have copies.
-    #[must_use]
-    pub fn mirrors(&self) -> Vec<MirrorStats> {
-        let site = self.site.load();
-        let stats =
-            site.routes.iter().filter_map(|route| Some(route.mirror.as_ref()?.stats(&route.config.name)));
-        stats.collect()
     }
 
     /// What became of replies that could be compressed.
@@ -334,6 +324,18 @@ impl<L: Limits> Gateway<L> {
         self.analytics.as_ref()
     }
 
+    /// What it refuses because this process cannot keep up, if it does.
+    #[must_use]
+    pub fn shedder(&self) -> Option<&Arc<Shedder>> {
+        self.shedder.as_ref()
+    }
+
+    /// The spans of its requests, if they have some.
+    #[must_use]
+    pub fn spans(&self) -> Option<&Arc<Spans>> {
+        self.spans.as_ref()
+    }
+
     /// The last requests, for who looks at them.
     #[must_use]
     pub fn traces(&self) -> &Arc<Traces> {
@@ -344,54 +346,11 @@ impl<L: Limits> Gateway<L> {
     /// that was good for it.
     pub(crate) fn takes_trace(&self, fields: &mut HeaderMap) -> bool {
         let (Some(asked), Some(guard)) = (fields.remove(TRACE), &self.trace_guard) else { return false };
-        let admits = |value: &HeaderValue| (guard.0)(value.as_bytes());
+        let admits = |value: &HeaderValue| guard.admits(value.as_bytes());
         let token = [PROXY_AUTHORIZATION, AUTHORIZATION];
         let token = token.into_iter().find(|name| fields.get(name).is_some_and(admits));
         let Some(name) = token else { return false };
         fields.remove(name);
         asked == "1"
-    }
-}
-
-/// A gateway behind a listener; several listeners may share one.
-#[derive(Debug)]
-pub struct GatewayService<L> {
-    gateway: Arc<Gateway<L>>,
-    https: HttpsRules,
-}
-
-impl<L> GatewayService<L> {
-    /// The gateway behind a listener that does nothing itself.
-    #[must_use]
-    pub fn new(gateway: Arc<Gateway<L>>) -> Self {
-        Self { gateway, https: HttpsRules::default() }
-    }
-
-    /// The same behind a listener that does this about plain HTTP.
-    #[must_use]
-    pub fn with_https(self, https: HttpsRules) -> Self {
-        Self { https, ..self }
-    }
-}
-
-impl<L: Limits> Handle for GatewayService<L> {
-    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
-        if let Some(redirect) = self.https.redirect(&request) {
-            return Reply::new(CountedRoute::OTHER, redirect);
-        }
-        let mut answer = self.gateway.proxy(request, peer).await;
-        self.https.mark(answer.reply.headers_mut());
-        let counted = if answer.route.is_some() { CountedRoute::new(ROUTED) } else { CountedRoute::OTHER };
-        match answer.upgrade {
-            None => Reply::new(counted, answer.reply),
-            Some((offer, tunnel)) => {
-                let head = answer.reply.map(drop);
-                Reply::upgrade(counted, offer, head, |client| tunnel.run(client))
-            }
-        }
-    }
-
-    fn may_upgrade(&self) -> bool {
-        true
     }
 }

@@ -1,6 +1,7 @@
 //! Host and path of a request: one form to route by, and what the upstream is asked for.
 
 use std::borrow::Cow;
+use std::net::Ipv6Addr;
 
 /// The path that the upstream is asked for: as the client wrote it, unless that could be read in another
 /// way than the route was found by. Then it is the normal form.
@@ -24,13 +25,18 @@ pub(crate) fn forwarded_path<'p>(raw: &'p str, normal: &'p str, strip: &str, add
     }
 }
 
-/// A host in lower case and without its port.
+/// A host in lower case, without its port and without a final dot; an address of version 6 as RFC 5952 writes it.
 pub(crate) fn bare_host(host: &str) -> String {
     let end = match host.rfind(':') {
         Some(colon) if !host[colon..].contains(']') => colon,
         _ => host.len(),
     };
-    host[..end].trim_end_matches('.').to_ascii_lowercase()
+    let host = &host[..end];
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')?.parse::<Ipv6Addr>().ok());
+    match address {
+        Some(address) => format!("[{address}]"),
+        None => host.trim_end_matches('.').to_ascii_lowercase(),
+    }
 }
 
 #[cfg(test)]
@@ -40,11 +46,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_lose_port_case_and_final_dot() {
+    fn hosts_lose_port_case_and_final_dot_and_addresses_have_one_form() {
         for (host, bare) in [
             ("A.Example:80", "a.example"),
             ("[::1]:8080", "[::1]"),
             ("[::1]", "[::1]"),
+            ("[0:0::0001]:80", "[::1]"),
+            ("[2001:DB8::1]", "[2001:db8::1]"),
+            ("[::ffff:192.0.2.1]", "[::ffff:192.0.2.1]"),
+            ("[v1.x]", "[v1.x]"),
             ("a.", "a"),
             ("", ""),
         ] {

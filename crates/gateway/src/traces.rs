@@ -15,12 +15,14 @@
 //! Bounds: [`MAX_KEPT`] of each kind, and of each trace the texts that `Record` bounds, about 6 KiB.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tidegate_net::clock::{monotonic, wall};
 
@@ -37,6 +39,28 @@ pub const WATCHED: Duration = Duration::from_secs(60);
 /// Most bytes that are kept of a path, and of each other text of a client.
 const MAX_PATH_BYTES: usize = 512;
 const MAX_TEXT_BYTES: usize = 128;
+
+/// Who may ask for traces: says so of the value of a field `Authorization`.
+pub struct TraceGuard(Box<Admits>);
+
+type Admits = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+impl TraceGuard {
+    /// Those of whom `admits` says so.
+    pub fn new(admits: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        Self(Box::new(admits))
+    }
+
+    pub(crate) fn admits(&self, authorization: &[u8]) -> bool {
+        (self.0)(authorization)
+    }
+}
+
+impl fmt::Debug for TraceGuard {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("TraceGuard")
+    }
+}
 
 /// What became of one request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -213,8 +237,7 @@ impl Traces {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Whole traces and numbers: whatever a panicking holder left there is whole.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

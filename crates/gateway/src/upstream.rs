@@ -1,15 +1,19 @@
 //! An upstream in force: its servers, their connections, and what its requests share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::balance::budget::Budget;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::backend::Backend;
 use tidegate_upstream::group::Group;
 
+use crate::adaptive::{AdaptiveLimit, Permit};
 use crate::breaker::SharedBreaker;
 use crate::config::UpstreamConfig;
 use crate::pool::Pool;
+use crate::refusal::Refusal;
 
 /// An upstream in force.
 #[derive(Debug)]
@@ -19,10 +23,20 @@ pub(crate) struct Upstream {
     /// Connections of each backend of the group, by its position.
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) breaker: Option<SharedBreaker>,
+    /// Those of the routes that send requests here.
+    route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
+    /// How many attempts may wait for its servers.
+    pub(crate) adaptive: Option<Arc<AdaptiveLimit>>,
     budget: Mutex<Budget>,
 }
 
 impl Upstream {
+    /// What nodes call one of its servers among themselves.
+    pub(crate) fn subject(&self, server: usize) -> String {
+        let target = self.group.backends().get(server).map(|backend| backend.target());
+        format!("gateway {} {}", self.config.name, target.map(ToString::to_string).unwrap_or_default())
+    }
+
     /// An upstream for `cores`. What `before` knew of the same servers is kept, their connections too.
     pub(crate) fn new(
         config: Arc<UpstreamConfig>,
@@ -45,19 +59,93 @@ impl Upstream {
             });
             let (backend, pool) = known.unwrap_or_else(|| {
                 let pool = Pool::new(cores, config.idle_connections, config.idle_timeout);
-                (Arc::new(Backend::new(server.backend.clone(), now)), Arc::new(pool))
+                let backend = Backend::new(server.backend.clone(), now);
+                let others = before.map(|before| before.group.backends()).unwrap_or_default();
+                // Beside servers that serve, a new one starts slowly. At a process's start none is warmer than others.
+                let is_known = others.is_empty() || others.iter().any(|it| it.target() == backend.target());
+                (Arc::new(if is_known { backend } else { backend.coming_up(now) }), Arc::new(pool))
             });
+            backend.set_checked(config.check.is_some(), now);
             backends.push(backend);
             pools.push(pool);
         }
         let group = Group::new(backends, config.group, seed);
         let breaker = config.breaker.map(SharedBreaker::new);
         let budget = Mutex::new(Budget::new(config.retries.budget));
-        Self { config, group, pools, breaker, budget }
+        let adaptive = config.adaptive.map(|settings| {
+            let known = before.and_then(|before| before.adaptive.clone());
+            known
+                .filter(|known| known.settings() == settings)
+                .unwrap_or_else(|| Arc::new(AdaptiveLimit::new(settings)))
+        });
+        let route_breakers = ArcSwap::default();
+        Self { config, group, pools, breaker, route_breakers, adaptive, budget }
+    }
+
+    /// Whose breakers a check that passes half-opens beside its own, from now on.
+    pub(crate) fn is_used_by(&self, breakers: Vec<Arc<SharedBreaker>>) {
+        self.route_breakers.store(Arc::new(breakers));
+    }
+
+    /// Lets trials through, since a server is well: its own breaker's, and those of its routes.
+    pub(crate) fn end_pauses(&self, now: Tick) {
+        let of_routes = self.route_breakers.load();
+        for breaker in self.breaker.iter().chain(of_routes.iter().map(|breaker| &**breaker)) {
+            breaker.end_pause(now);
+        }
+    }
+
+    /// Room for an attempt under the adaptive limit; `None`: there is no such limit.
+    pub(crate) fn enter(&self, now: Tick) -> Result<Option<Permit<'_>>, Refusal> {
+        self.adaptive.as_ref().map(|limit| limit.enter(now).ok_or(Refusal::AtLimit)).transpose()
     }
 
     /// What further attempts of all requests come out of.
     pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+        self.budget.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tidegate_algorithms::balance::eligibility::Thresholds;
+
+    use super::*;
+    use crate::config::{Source, read_upstream};
+
+    fn upstream(document: &Value, now: Tick, before: Option<&Upstream>) -> Upstream {
+        let config = read_upstream(document, "", Source::File).expect("an upstream");
+        Upstream::new(Arc::new(config), 1, 1, now, before)
+    }
+
+    fn up_since(upstream: &Upstream) -> Vec<Option<Tick>> {
+        upstream.group.backends().iter().map(|backend| backend.up_since()).collect()
+    }
+
+    #[test]
+    fn a_server_that_comes_when_others_serve_starts_slowly_and_no_other_does() {
+        let one = json!({"name": "a", "servers": ["http://127.0.0.1:1"]});
+        let two = json!({"name": "a", "servers": ["http://127.0.0.1:1", "http://127.0.0.1:2"]});
+        let heavy = json!({"name": "a", "servers": ["http://127.0.0.1:1", {"url": "http://127.0.0.1:2", "weight": 3}]});
+        let first = upstream(&two, Tick(5), None);
+        assert_eq!(up_since(&first), [None, None], "at the start");
+        let alone = upstream(&one, Tick(6), Some(&first));
+        let beside = upstream(&two, Tick(7), Some(&alone));
+        assert_eq!(up_since(&beside), [None, Some(Tick(7))]);
+        let changed = upstream(&heavy, Tick(8), Some(&first));
+        assert_eq!(up_since(&changed), [None, None], "it was there, at another weight");
+    }
+
+    #[test]
+    fn a_server_that_is_down_is_up_when_its_checks_are_turned_off() {
+        let checked = json!({"name": "a", "servers": ["http://127.0.0.1:1"], "check": {"path": "/healthz"}});
+        let unchecked = json!({"name": "a", "servers": ["http://127.0.0.1:1"]});
+        let first = upstream(&checked, Tick(0), None);
+        let backend = Arc::clone(&first.group.backends()[0]);
+        assert!(backend.checked(false, Thresholds { rise: 1, fall: 1 }, Tick(1)));
+        let next = upstream(&unchecked, Tick(2), Some(&first));
+        assert!(Arc::ptr_eq(&backend, &next.group.backends()[0]), "it is the same");
+        assert!(backend.is_usable(Tick(2)));
     }
 }

@@ -85,7 +85,7 @@ fn each_request_has_a_line_that_says_what_was_done_for_it_and_how_it_ended() {
         "GET /cut HTTP/1.1" => Reaction::Last(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc".to_vec()),
         _ => reply(201, &[], "hello"),
     });
-    let dead = { std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap() };
+    let dead = std::net::SocketAddr::from(([127, 0, 0, 1], tidegate_testkit::free_port()));
     let servers = [format!("http://{dead}"), good.url()];
     let config =
         in_front_of(&servers, json!({"path": "/*", "host": "shop.example", "policies": ["per-client"]}));
@@ -129,8 +129,10 @@ fn each_request_has_a_line_that_says_what_was_done_for_it_and_how_it_ended() {
         "limit".to_owned(),
         "verdict;policy=\"per-client\";says=allowed;remaining=7".to_owned(),
         "breaker;of=upstream;state=closed".to_owned(),
+        "pick".to_owned(),
         format!("attempt;upstream=\"app\";server=\"{dead}\";end=unreachable"),
         "breaker;of=upstream;state=closed".to_owned(),
+        "pick".to_owned(),
         format!("attempt;upstream=\"app\";server=\"{}\";end=201;connection=new", good.address),
         "respond;status=201".to_owned(),
     ];

@@ -5,12 +5,14 @@
 mod support;
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
 use serde_json::{Value, json};
-use support::{PATIENCE, TestGateway, config, status, text};
+use support::{Backend, PATIENCE, TestGateway, config, reply, status, text};
 use tempfile::TempDir;
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
@@ -205,6 +207,53 @@ fn grpc_passes_with_its_streams_its_metadata_and_its_errors() {
     );
 }
 
+/// Waits until an upstream's only server is up, or is not.
+fn wait_for(gateway: &TestGateway<Unlimited>, wanted: bool) {
+    let started = monotonic();
+    while gateway.gateway.upstreams()[0].servers[0].1.is_up != wanted {
+        assert!(started.elapsed() < PATIENCE, "the server stays {}", !wanted);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_check_is_a_connection_a_handshake_or_a_request_whose_reply_has_its_status() {
+    let often = |more: Value| {
+        let mut check = json!({"interval_seconds": 0.02, "rise": 1, "fall": 1, "timeout_seconds": 60});
+        check.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        check
+    };
+    // Who takes connections and says nothing is up where nothing is asked.
+    let port = free_port();
+    let silent = gateway(json!({"servers": [format!("http://127.0.0.1:{port}")], "check": often(json!({}))}));
+    wait_for(&silent, false);
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    wait_for(&silent, true);
+    drop(listener);
+    wait_for(&silent, false);
+
+    let answer = Arc::new(AtomicU16::new(200));
+    let backend = {
+        let answer = Arc::clone(&answer);
+        Backend::start(move |_| reply(answer.load(SeqCst), &[], ""))
+    };
+    let check = often(json!({"path": "/health", "status": 401}));
+    let locked = gateway(json!({"servers": [backend.url()], "check": check}));
+    for (said, is_up) in [(200, false), (401, true), (503, false)] {
+        answer.store(said, SeqCst);
+        wait_for(&locked, is_up);
+    }
+
+    // A connection to a server with TLS is one when the server has proved its name.
+    let certificates = Certificates::make();
+    let (_nginx, [both, clear, _]) = nginx(&certificates);
+    for (port, server_name) in [(both, "other.example"), (clear, "localhost")] {
+        let tls = json!({"ca_file": certificates.authority(), "server_name": server_name});
+        let url = format!("https://127.0.0.1:{port}");
+        wait_for(&gateway(json!({"servers": [url], "tls": tls, "check": often(json!({}))})), false);
+    }
+}
+
 #[test]
 fn the_health_of_a_grpc_service_decides_whether_its_server_is_used() {
     let mut server = grpc();
@@ -213,19 +262,11 @@ fn the_health_of_a_grpc_service_decides_whether_its_server_is_used() {
         "check": {"grpc": "test.Service", "interval_seconds": 0.02, "rise": 1, "fall": 1}
     });
     let gateway = gateway(upstream);
-    let is_up = || gateway.gateway.upstreams()[0].servers[0].1.is_up;
-    let wait_for = |wanted: bool| {
-        let started = monotonic();
-        while is_up() != wanted {
-            assert!(started.elapsed() < PATIENCE, "the server stays {}", !wanted);
-            std::thread::yield_now();
-        }
-    };
     let mut say = |word: &str| server.child.stdin.as_mut().unwrap().write_all(format!("{word}\n").as_bytes());
     say("NOT_SERVING").unwrap();
-    wait_for(false);
+    wait_for(&gateway, false);
     say("SERVING").unwrap();
-    wait_for(true);
+    wait_for(&gateway, true);
     say("SERVICE_UNKNOWN").unwrap();
-    wait_for(false);
+    wait_for(&gateway, false);
 }

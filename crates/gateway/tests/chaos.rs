@@ -77,7 +77,9 @@ fn a_server_that_takes_two_seconds_is_waited_for_until_its_breaker_calls_that_sl
     let strict = gateway(&format!("http://{}", late()), breaker);
     assert!(at_once(&strict, 10).iter().all(|status| *status == 200));
     let refused = strict.get("/");
-    assert_eq!((status(&refused), refused.field("retry-after")), (503, Some("3600")), "{refused:?}");
+    // A second less for each in which the machine stood still.
+    let seconds: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+    assert!(status(&refused) == 503 && (3_500..=3_600).contains(&seconds), "{refused:?}");
 }
 
 #[test]

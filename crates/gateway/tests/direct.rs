@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::sync_channel;
 
 use serde_json::json;
-use support::{PATIENCE, TestGateway, config, head, server, status, text};
+use support::{Backend, PATIENCE, TestGateway, config, head, load, server, status, text};
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 
@@ -105,4 +105,14 @@ fn fault_62_what_a_server_says_unasked_is_no_reply() {
         }
         assert_eq!(connections.load(SeqCst), 2, "{unasked:?}: the second connection is kept");
     }
+}
+
+#[test]
+fn of_four_thousand_requests_fewer_than_one_in_a_hundred_opens_a_connection() {
+    let backend = Backend::named("kept");
+    let gateway = in_front_of(backend.address);
+    assert!(load(&gateway, 500).iter().all(|status| *status == 200));
+    assert_eq!(backend.got().len(), 4_000);
+    println!("{} connections for 4,000 requests of 8 clients", backend.connections());
+    assert!(backend.connections() <= 40, "{} connections", backend.connections());
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, mpsc};
 
 use serde_json::json;
+use socket2::SockRef;
 use support::{Backend, PATIENCE, Reaction, TestGateway, config, head, reply, server, status, text};
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
@@ -42,6 +43,41 @@ fn two_requests(gateway: &TestGateway<Unlimited>, method: &str) -> String {
 
 fn statuses(received: &str) -> Vec<&str> {
     received.split("HTTP/1.1 ").skip(1).map(|reply| &reply[..3]).collect()
+}
+
+#[test]
+fn fault_62_a_server_that_resets_its_connection_in_mid_reply_cuts_that_reply_alone() {
+    let posts = Arc::new(AtomicUsize::new(0));
+    let address = {
+        let posts = Arc::clone(&posts);
+        server(move |mut reader| {
+            loop {
+                let asked = head(&mut reader);
+                posts.fetch_add(usize::from(asked.starts_with("POST")), SeqCst);
+                let mut stream = reader.get_ref();
+                if asked.contains("/odd") {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc").unwrap();
+                    // Closed like this, a connection ends by a reset.
+                    return SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ngood").unwrap();
+            }
+        })
+    };
+    let app = json!({"name": "app", "servers": [format!("http://{address}")], "eject_after": 0, "breaker": {"enabled": false}});
+    let config = config(json!([app]), json!([{"name": "all", "upstream": "app"}]));
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
+    for method in ["GET", "POST"] {
+        for _ in 0..20 {
+            let received = two_requests(&gateway, method);
+            // What had come before the reset, or that there is no reply; and never the next reply in place of the rest.
+            let (statuses, is_cut) = (statuses(&received), received.ends_with("abc"));
+            assert!(matches!((&statuses[..], is_cut), (["200"], _) | (["502", "200"], false)), "{received}");
+            assert_eq!(received.contains("good"), statuses[0] == "502", "{received}");
+        }
+    }
+    assert_eq!(posts.load(SeqCst), 20, "what is unsafe is sent once");
+    assert_eq!(text(&gateway.get("/good")), "good");
 }
 
 #[test]

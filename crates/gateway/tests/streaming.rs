@@ -69,13 +69,14 @@ fn a_body_may_take_longer_than_the_reply_to_it_may() {
         reader.read_exact(&mut vec![0; 8 << 20]).unwrap();
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
     });
-    let gateway = gateway(address, json!({"first_byte_timeout_seconds": 1}));
+    // Longer than a server is late that stands still for a moment.
+    let gateway = gateway(address, json!({"first_byte_timeout_seconds": 3}));
     let mut client = gateway.connect();
     client
         .write_all(format!("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", 8 << 20).as_bytes())
         .unwrap();
     // Twice the time in which the head of a reply must come, in which no reply comes.
-    client.set_read_timeout(Some(Duration::from_millis(250))).unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(900))).unwrap();
     for _ in 0..7 {
         client.write_all(&[b'x'; 1 << 20]).unwrap();
         client.read(&mut [0]).unwrap_err();

@@ -8,6 +8,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -21,6 +23,8 @@ use tidegate_testkit::Server;
 
 const OFFER: &str =
     "GET /socket HTTP/1.1\r\nhost: a\r\nconnection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\r\n";
+
+const PLAIN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nplain";
 
 fn python() -> Command {
     Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python"))
@@ -43,12 +47,18 @@ fn echo() -> SocketAddr {
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
-                let request = head(&mut stream);
-                let offered = request.lines().find_map(|line| line.strip_prefix("upgrade: "));
-                let Some(protocol) = offered else {
-                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nplain").unwrap();
-                    return;
+                let request = loop {
+                    // Whoever needs no more requests goes.
+                    if stream.peek(&mut [0]).unwrap_or(0) == 0 {
+                        return;
+                    }
+                    let request = head(&mut stream);
+                    if request.contains("\r\nupgrade: ") {
+                        break request;
+                    }
+                    stream.write_all(PLAIN).unwrap();
                 };
+                let protocol = request.lines().find_map(|line| line.strip_prefix("upgrade: ")).unwrap();
                 let reply = format!(
                     "HTTP/1.1 101 Go\r\nupgrade: {protocol}\r\nconnection: upgrade\r\nx-mine: 1\r\n\r\nhello"
                 );
@@ -151,22 +161,55 @@ fn a_connection_on_which_nobody_speaks_ends() {
     assert!(rest.is_empty() && last.elapsed() >= BOUND);
 }
 
+/// Ends the clients, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
-fn fault_64_upgraded_connections_outlive_a_hundred_reloads() {
+fn fault_64_a_hundred_reloads_under_load_close_no_connection_and_fail_no_request() {
     let (gateway, server) = gateway(json!({}));
     let mut streams: Vec<TcpStream> = (0..1_000).map(|_| upgraded(&gateway, "")).collect();
-    for number in 0..100_usize {
-        // Another route beside it, and in every second round other bounds of this one.
-        let other = json!({"name": format!("other-{number}"), "path": "/other", "respond": {}});
-        let all = json!({"name": "all", "upstream": "app", "idle_timeout_seconds": 60 + number % 2});
-        let upstream = json!([{"name": "app", "servers": [format!("http://{server}")]}]);
-        gateway.apply(&config(upstream, json!([all, other])));
-        if number % 10 == 0 {
-            let stream = streams.get_mut(number).unwrap();
-            stream.write_all(b"still").unwrap();
-            expect(stream, "still");
+    let (replies, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let ask_on = |mut stream: TcpStream| {
+        while !is_over.load(Relaxed) {
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+            let reply = head(&mut stream);
+            assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+            expect(&mut stream, "plain");
+            replies.fetch_add(1, Relaxed);
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        let _over = Over(&is_over);
+        let ask = |stream| {
+            let ask_on = &ask_on;
+            scope.spawn(move || ask_on(stream))
+        };
+        let clients: Vec<_> = (0..4).map(|_| ask(gateway.connect())).collect();
+        for number in 0..100_usize {
+            // Another route beside it, and in every second round other bounds of this one, which nobody comes to.
+            let other = json!({"name": format!("other-{number}"), "path": "/other", "respond": {}});
+            let all = json!({"name": "all", "upstream": "app", "idle_timeout_seconds": 3600 + number % 2});
+            let upstream = json!([{"name": "app", "servers": [format!("http://{server}")]}]);
+            gateway.apply(&config(upstream, json!([all, other])));
+            if number % 10 == 0 {
+                let stream = streams.get_mut(number).unwrap();
+                stream.write_all(b"still").unwrap();
+                expect(stream, "still");
+            }
+            // Each is met by requests.
+            let so_far = replies.load(Relaxed);
+            while replies.load(Relaxed) < so_far + 2 * clients.len() {
+                assert!(!clients.iter().any(ScopedJoinHandle::is_finished), "a request failed");
+                std::thread::yield_now();
+            }
+        }
+    });
     for stream in &mut streams {
         stream.write_all(b"here").unwrap();
         expect(stream, "here");

@@ -53,8 +53,8 @@ pub struct Parts<L> {
     pub clock: Clock,
     /// What its alert rules have found, if it has any.
     pub alerts: Option<Arc<Alerts>>,
-    /// The limit on the series of each client, if there is one.
-    pub series: Option<Arc<ClientSeries>>,
+    /// The series of each client.
+    pub series: Arc<ClientSeries>,
 }
 
 /// An intake; every protocol stands on it.
@@ -77,6 +77,8 @@ pub(crate) struct Kept {
     pub(crate) lines: usize,
     /// How safe they are.
     pub(crate) durability: Durability,
+    /// [`Log::losses`] before they were kept.
+    pub(crate) losses: u64,
 }
 
 impl<L: Limits> Intake<L> {
@@ -93,22 +95,16 @@ impl<L: Limits> Intake<L> {
         &self.parts.counters
     }
 
-    /// Its limiter.
-    #[must_use]
-    pub fn limits(&self) -> &L {
-        &self.parts.limits
-    }
-
     /// What its alert rules have found, if it has any.
     #[must_use]
     pub fn alerts(&self) -> Option<&Arc<Alerts>> {
         self.parts.alerts.as_ref()
     }
 
-    /// The limit on the series of each client, if there is one.
+    /// The series of each client.
     #[must_use]
-    pub fn series(&self) -> Option<&Arc<ClientSeries>> {
-        self.parts.series.as_ref()
+    pub fn series(&self) -> &Arc<ClientSeries> {
+        &self.parts.series
     }
 
     /// The process's timeline.
@@ -149,7 +145,7 @@ impl<L: Limits> Intake<L> {
     ) -> Result<(Bytes, Option<Repeatable>), Refusal> {
         let limit = self.parts.settings.body_bytes;
         let encoding = Encoding::of(&head.headers)?;
-        let key = head.headers.get(KEY).map(HeaderValue::as_bytes);
+        let key = only(head.headers.get_all(KEY).iter(), "idempotency-key")?.map(HeaderValue::as_bytes);
         if key.is_some_and(|key| !(1..=MAX_KEY_BYTES).contains(&key.len())) {
             return Err(Refusal::Malformed(format!("idempotency-key must have 1 to {MAX_KEY_BYTES} bytes")));
         }
@@ -162,25 +158,20 @@ impl<L: Limits> Intake<L> {
 
     /// How safe a request wants its lines: `?ack=`, the field `tidegate-ack`, or as it is configured.
     pub(crate) fn wanted(&self, head: &Head) -> Result<Durability, Refusal> {
-        let query = form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
-        let mut stated = query.filter(|(name, _)| name == "ack").map(|(_, value)| value.into_owned());
-        let field =
-            || head.headers.get(ACK).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        let Some(word) = stated.next().or_else(field) else { return Ok(self.parts.settings.acknowledge) };
-        let unknown = || Refusal::Malformed("ack must be memory, written or fsync".to_owned());
-        durability_of_word(&word).ok_or_else(unknown)
+        Ok(stated(head)?.unwrap_or(self.parts.settings.acknowledge))
     }
 
     /// A writer for the lines of `client`, whose request has just come.
     pub(crate) fn writer(&self, client: &Client) -> LineWriter {
-        let series = self.parts.series.as_ref().map(|series| series.of(&client.name));
+        let series = self.parts.series.of(&client.name);
         let settings = &self.parts.settings;
         LineWriter::new(&client.name, millis(), LINES_PER_BODY * settings.body_bytes)
             .limited(series)
             .with_series(settings.partition_by == PartitionBy::Series)
     }
 
-    /// Charges the client for `lines` and keeps them. A batch that was kept already is neither charged nor kept.
+    /// Charges the client for `lines` and keeps them. A batch that was kept already is neither charged nor kept; one
+    /// that was kept less safely than it is wanted now is made safer.
     pub(crate) async fn keep(
         self: &Arc<Self>,
         protocol: Protocol,
@@ -190,20 +181,42 @@ impl<L: Limits> Intake<L> {
         repeatable: Option<Repeatable>,
     ) -> Result<Kept, Refusal> {
         let Some(batch) = repeatable else { return self.keep_once(protocol, &client, lines, wanted).await };
-        match self.repeats.begin(batch, monotonic()) {
+        let before = match self.repeats.begin(batch, wanted, monotonic()) {
             Begun::Done(kept) => return Ok(kept),
             Begun::UnderWay => return Err(Refusal::UnderWay),
             Begun::OtherBody => return Err(Refusal::OtherBody),
-            Begun::New => {}
-        }
+            Begun::Weaker(kept) => Some(kept),
+            Begun::New => None,
+        };
         // A task of its own, which ends also if the client leaves: then the table knows what became of the batch.
         let intake = Arc::clone(self);
         let kept = tokio::spawn(async move {
-            let kept = intake.keep_once(protocol, &client, lines, wanted).await;
-            intake.repeats.end(batch, kept.as_ref().ok().copied());
+            let kept = match before {
+                Some(before) => intake.keep_safer(protocol, &client, lines, wanted, before).await,
+                None => intake.keep_once(protocol, &client, lines, wanted).await,
+            };
+            intake.repeats.end(batch, kept.as_ref().ok().copied().or(before));
             kept
         });
         kept.await.unwrap_or(Err(Refusal::NoReader))
+    }
+
+    /// Makes a batch as safe as can be that was kept `before`. It is kept again if the disk may have lost it after it was
+    /// acknowledged.
+    async fn keep_safer(
+        &self,
+        protocol: Protocol,
+        client: &Client,
+        lines: Lines,
+        wanted: Durability,
+        before: Kept,
+    ) -> Result<Kept, Refusal> {
+        let log = &self.parts.log;
+        log.sync(client.key()).await?;
+        if log.losses() == before.losses {
+            return Ok(Kept { durability: Durability::Fsync, ..before });
+        }
+        self.keep_once(protocol, client, lines, wanted).await
     }
 
     async fn keep_once(
@@ -217,7 +230,7 @@ impl<L: Limits> Intake<L> {
         let count = lines.facts.len();
         if count == 0 {
             counters.count_batch(protocol, 0);
-            return Ok(Kept { lines: 0, durability: wanted });
+            return Ok(Kept { lines: 0, durability: wanted, losses: log.losses() });
         }
         let batch = LimitedBatch { client: &client.name, address: client.address, metrics: count as u64 };
         let ruling = limits.charge(&batch).await;
@@ -226,12 +239,20 @@ impl<L: Limits> Intake<L> {
         }
         let observed = alerts.as_ref().map(|alerts| alerts.observations(&lines, millis()));
         let parts = parts(lines, settings.partition_by, client.key(), log.partitions());
-        let durability = log.append_parts(parts, wanted).await?;
+        let losses = log.losses();
+        let durability = match log.append_parts(parts, wanted).await {
+            Ok(durability) => durability,
+            Err(error) => {
+                // It is charged when it is sent again, and kept.
+                limits.refund(&batch).await;
+                return Err(error.into());
+            }
+        };
         counters.count_batch(protocol, count);
         if let (Some(alerts), Some(observed)) = (alerts, observed) {
             alerts.observe(observed, clock.tick());
         }
-        Ok(Kept { lines: count, durability })
+        Ok(Kept { lines: count, durability, losses })
     }
 }
 
@@ -249,6 +270,25 @@ fn is_from_a_page(head: &Head, peer: &Peer, right: Right) -> bool {
         })
     };
     head.headers.contains_key(header::ORIGIN) || (right == Right::Read && !peer.is_tls && !is_address())
+}
+
+/// How safe a request says that it wants its lines.
+fn stated(head: &Head) -> Result<Option<Durability>, Refusal> {
+    let query = form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
+    let of_query = only(query.filter(|(name, _)| name == "ack"), "ack")?.map(|(_, word)| word);
+    let of_field = only(head.headers.get_all(ACK).iter(), "tidegate-ack")?;
+    let of_field = of_field.map(|word| String::from_utf8_lossy(word.as_bytes()));
+    let Some(word) = of_query.or(of_field) else { return Ok(None) };
+    let unknown = || Refusal::Malformed("ack must be memory, written or fsync".to_owned());
+    durability_of_word(&word).map(Some).ok_or_else(unknown)
+}
+
+/// The only one of `stated`, if there is one. Of two, which one is meant cannot be known.
+fn only<T>(mut stated: impl Iterator<Item = T>, name: &str) -> Result<Option<T>, Refusal> {
+    match (stated.next(), stated.next()) {
+        (only, None) => Ok(only),
+        _ => Err(Refusal::Malformed(format!("{name} must be there once"))),
+    }
 }
 
 /// How a batch that is sent again is known.
@@ -284,5 +324,48 @@ impl log::Describe for MetricLines {
     fn describe<'line>(&self, line: &'line [u8]) -> Option<log::Description<'line>> {
         let described = tidegate_wire::metrics::describe(line)?;
         Some(log::Description { name: described.name, ms: described.millis })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, StatusCode};
+
+    use super::*;
+
+    fn head(target: &str, fields: &[(&str, &str)]) -> Head {
+        let request = Request::post(target);
+        let request = fields.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn how_safe_is_said_once_by_the_query_or_else_by_a_field() {
+        let field = ("tidegate-ack", "written");
+        for (target, fields, wanted) in [
+            ("/v1/metrics", &[][..], None),
+            ("/v1/metrics?a=b", &[field], Some(Durability::Written)),
+            ("/v1/metrics?ack=memory", &[field], Some(Durability::Memory)),
+        ] {
+            assert_eq!(stated(&head(target, fields)).unwrap(), wanted, "{target}");
+        }
+        for (target, fields) in [
+            ("/v1/metrics?ack=memory&ack=fsync", &[][..]),
+            ("/v1/metrics?ack=fsync&ack=fsync", &[]),
+            ("/v1/metrics?ack=never", &[]),
+            ("/v1/metrics", &[field, field]),
+        ] {
+            let refusal = stated(&head(target, fields)).unwrap_err();
+            assert_eq!(refusal.status(), StatusCode::BAD_REQUEST, "{target}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn of_two_keys_none_is_taken() {
+        assert_eq!(only(["a"].iter(), "key").unwrap(), Some(&"a"));
+        assert_eq!(only([""; 0].iter(), "key").unwrap(), None);
+        let refusal = only(["a", "a"].iter(), "idempotency-key").unwrap_err();
+        assert_eq!(refusal.status(), StatusCode::BAD_REQUEST);
+        assert!(refusal.to_string().contains("idempotency-key must be there once"), "{refusal}");
     }
 }

@@ -17,7 +17,6 @@ mod batch;
 mod body;
 mod client;
 pub mod counters;
-mod endpoint;
 pub mod forward;
 mod influx;
 mod intake;
@@ -34,8 +33,8 @@ mod service;
 pub mod settings;
 pub mod statsd;
 
-pub use endpoint::EndpointUrl;
 pub use intake::{Intake, MetricLines, Page, Parts};
 pub use partitioning::PartitionBy;
 pub use series::ClientSeries;
 pub use service::{IntakeService, TEMPLATES};
+pub use tidegate_upstream::endpoint::EndpointUrl;

@@ -44,6 +44,9 @@ pub enum Denial {
 pub trait Limits: Send + Sync + 'static {
     /// Charges a batch: under all limits, or under none.
     fn charge(&self, batch: &LimitedBatch<'_>) -> impl Future<Output = Ruling> + Send;
+
+    /// Gives back what a batch was charged that could not be kept.
+    fn refund(&self, batch: &LimitedBatch<'_>) -> impl Future<Output = ()> + Send;
 }
 
 /// No limits at all.
@@ -54,4 +57,6 @@ impl Limits for Unlimited {
     async fn charge(&self, _batch: &LimitedBatch<'_>) -> Ruling {
         Ruling::default()
     }
+
+    async fn refund(&self, _batch: &LimitedBatch<'_>) {}
 }

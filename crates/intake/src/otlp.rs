@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts as Head;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use tidegate_net::http::{Body, Peer, RequestBody};
 use tidegate_wire::metrics::otlp::{self, Counts, from_json, read_request};
 
@@ -152,7 +152,11 @@ pub(crate) fn refused(head: &Head, refusal: &Refusal) -> Response<Body> {
         _ => (PROTOBUF, otlp::refused(code(refusal), &message)),
     };
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = refusal.status();
+    // Exporters send again after 429, 502, 503 and 504 only, and throw away what is answered 507.
+    *response.status_mut() = match refusal.status() {
+        StatusCode::INSUFFICIENT_STORAGE => StatusCode::SERVICE_UNAVAILABLE,
+        status => status,
+    };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().extend(refusal.fields());
     response

@@ -15,7 +15,9 @@
 //! | lines of a reply | `max`, up to 10,000 | the next request goes on |
 //! | bytes of a reply | 4 MiB | the same |
 //! | wait for lines | `wait`, up to 60 seconds | an empty reply |
-//! | requests that read a file at once | 8 | the others wait for one of them |
+//! | readers and commits at the files at once | 8 | the others wait for one of them |
+//! | queries | 4 | the same: they take up to five seconds, and hold up nobody but each other |
+//! | forwards | 8 | the same |
 //! | streams | 64 | 503 |
 
 use std::convert::Infallible;
@@ -48,8 +50,12 @@ const DEFAULT_LINES: u64 = 1_000;
 const MAX_BYTES: usize = 4 << 20;
 /// Longest wait for lines, in seconds.
 const MAX_WAIT: u64 = 60;
-/// Most requests that read a file at once.
+/// Most readers and commits that are at the files at once.
 const FILE_READERS: usize = 8;
+/// Most queries that are.
+const QUERIES: usize = 4;
+/// Most forwards that are.
+const FORWARDS: usize = 8;
 /// Most streams of events.
 const STREAMS: usize = 64;
 /// Events that wait for their reader, each with some lines.
@@ -61,6 +67,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 
 const FIRST_OFFSET: HeaderName = HeaderName::from_static("tidegate-first-offset");
 const NEXT_OFFSET: HeaderName = HeaderName::from_static("tidegate-next-offset");
+const PARTITIONS: HeaderName = HeaderName::from_static("tidegate-partitions");
 const MISSING: HeaderName = HeaderName::from_static("tidegate-missing");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -68,12 +75,30 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 #[derive(Debug)]
 pub(crate) struct Readers {
     files: Semaphore,
+    queries: Semaphore,
+    forwards: Semaphore,
     streams: Arc<Semaphore>,
+}
+
+/// Who wants to be at the files. Each waits for its own kind only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A reader, or its commit.
+    Read,
+    /// A query.
+    Query,
+    /// A forward, or its commit.
+    Forward,
 }
 
 impl Default for Readers {
     fn default() -> Self {
-        Self { files: Semaphore::new(FILE_READERS), streams: Arc::new(Semaphore::new(STREAMS)) }
+        Self {
+            files: Semaphore::new(FILE_READERS),
+            queries: Semaphore::new(QUERIES),
+            forwards: Semaphore::new(FORWARDS),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+        }
     }
 }
 
@@ -96,8 +121,14 @@ struct Asked {
     wait: Duration,
 }
 
+/// The parameters of a read.
+const READ_PARAMETERS: &[&str] = &["group", "partition", "from", "max", "wait"];
+/// Those of a commit.
+const COMMIT_PARAMETERS: &[&str] = &["group", "partition", "offset"];
+
 impl Asked {
-    fn parse(head: &Head) -> Result<Self, Refusal> {
+    /// Reads the parameters of a request that has those in `known`.
+    fn parse(head: &Head, known: &[&str]) -> Result<Self, Refusal> {
         let mut asked = Self {
             group: None,
             partition: 0,
@@ -109,6 +140,10 @@ impl Asked {
         let query = head.uri.query().unwrap_or_default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let wrong = || Refusal::Malformed(format!("the parameter {name} is not acceptable"));
+            if !known.contains(&&*name) {
+                let known = known.join(", ");
+                return Err(Refusal::Malformed(format!("there is no parameter {name} here, only {known}")));
+            }
             match &*name {
                 "group" if !is_group_name(&value) => return Err(GroupError::Name.into()),
                 "group" => asked.group = Some(value.into_owned()),
@@ -123,7 +158,7 @@ impl Asked {
                     let wait = value.parse().ok().filter(|wait| *wait <= MAX_WAIT);
                     asked.wait = Duration::from_secs(wait.ok_or_else(wrong)?);
                 }
-                _ => return Err(Refusal::Malformed(format!("there is no parameter {name}"))),
+                _ => return Err(wrong()),
             }
         }
         Ok(asked)
@@ -142,7 +177,8 @@ impl<L: Limits> Intake<L> {
     /// Answers with lines, or with a stream of them.
     pub(crate) async fn read(self: &Arc<Self>, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;
-        let asked = Asked::parse(head)?;
+        let asked = Asked::parse(head, READ_PARAMETERS)?;
+        let reply = |read: &ReadLines| reply(read, self.log().partitions());
         let mut at = self.start(&asked)?;
         if wants_events(&head.headers) {
             if let Some(id) = head.headers.get(LAST_EVENT_ID) {
@@ -161,7 +197,8 @@ impl<L: Limits> Intake<L> {
             return lines.map(|lines| reply(&ReadLines { missing: Some(at..oldest), ..lines }));
         }
         let lines = lines?;
-        if lines.count > 0 || asked.wait.is_zero() {
+        // What is missing is told at once, for the next lines say no more of it.
+        if lines.count > 0 || lines.missing.is_some() || asked.wait.is_zero() {
             return Ok(reply(&lines));
         }
         tokio::select! {
@@ -179,7 +216,9 @@ impl<L: Limits> Intake<L> {
         peer: &Peer,
     ) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;
-        let Asked { group: Some(group), partition, offset: Some(offset), .. } = Asked::parse(head)? else {
+        let Asked { group: Some(group), partition, offset: Some(offset), .. } =
+            Asked::parse(head, COMMIT_PARAMETERS)?
+        else {
             return Err(Refusal::Malformed("group and offset must be given".to_owned()));
         };
         if group.starts_with(GROUP_PREFIX) {
@@ -188,7 +227,7 @@ impl<L: Limits> Intake<L> {
             )));
         }
         let log = Arc::clone(self.log());
-        self.on_a_thread(move || log.commit(&group, partition, offset)).await??;
+        self.on_a_thread(Turn::Read, move || log.commit(&group, partition, offset)).await??;
         let mut response = Response::new(Body::Empty);
         *response.status_mut() = StatusCode::NO_CONTENT;
         Ok(response)
@@ -210,16 +249,23 @@ impl<L: Limits> Intake<L> {
 
     async fn lines(self: &Arc<Self>, partition: u16, at: u64, max: u64) -> Result<ReadLines, Refusal> {
         let log = Arc::clone(self.log());
-        Ok(self.on_a_thread(move || log.read(partition, at, max, MAX_BYTES)).await??)
+        Ok(self.on_a_thread(Turn::Read, move || log.read(partition, at, max, MAX_BYTES)).await??)
     }
 
     /// Runs what blocks on the disk where it holds nobody up.
     pub(crate) async fn on_a_thread<T: Send + 'static>(
         &self,
+        turn: Turn,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        // Invariant: the semaphore is never closed.
-        let _turn = self.readers.files.acquire().await.map_err(|_| Refusal::NoReader)?;
+        let Readers { files, queries, forwards, .. } = &self.readers;
+        let turns = match turn {
+            Turn::Read => files,
+            Turn::Query => queries,
+            Turn::Forward => forwards,
+        };
+        // Invariant: no semaphore is ever closed.
+        let _turn = turns.acquire().await.map_err(|_| Refusal::NoReader)?;
         tokio::task::spawn_blocking(work).await.map_err(|_| Refusal::NoReader)
     }
 
@@ -251,12 +297,10 @@ impl<L: Limits> Intake<L> {
                     at = lines.next_offset;
                     events(&lines)
                 }
+                // Their files were lost or damaged: waiting would not bring them.
+                Ok(ReadLines { next_offset, .. }) if next_offset > at => missing(&mut at, next_offset),
                 Ok(_) => Bytes::new(),
-                Err(Refusal::Read(ReadError::Gone { oldest })) => {
-                    let event = format!("event: missing\ndata: {at}-{oldest}\n\n");
-                    at = oldest;
-                    event.into()
-                }
+                Err(Refusal::Read(ReadError::Gone { oldest })) => missing(&mut at, oldest),
                 Err(refusal) => {
                     // It is the last one; the client comes back with the id that it saw.
                     drop(sender.send(format!("event: error\ndata: {refusal}\n\n").into()).await);
@@ -288,18 +332,26 @@ fn wants_events(fields: &HeaderMap) -> bool {
     accepted.split(',').any(|range| range.trim().starts_with("text/event-stream"))
 }
 
-fn reply(read: &ReadLines) -> Response<Body> {
+fn reply(read: &ReadLines, partitions: u16) -> Response<Body> {
     let mut response = Response::new(Body::Full(read.lines.clone()));
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     fields.insert(FIRST_OFFSET, read.first_offset.into());
     fields.insert(NEXT_OFFSET, read.next_offset.into());
+    fields.insert(PARTITIONS, partitions.into());
     if let Some(missing) = &read.missing
         && let Ok(range) = HeaderValue::try_from(format!("{}-{}", missing.start, missing.end))
     {
         fields.insert(MISSING, range);
     }
     response
+}
+
+/// Says that the lines from `at` on are not there, and goes on behind them.
+fn missing(at: &mut u64, next: u64) -> Bytes {
+    let event = format!("event: missing\ndata: {at}-{next}\n\n");
+    *at = next;
+    event.into()
 }
 
 /// A line each, under the offset to go on from.

@@ -5,6 +5,7 @@
 //!                                                      │          └ refused ──> forgotten
 //!                                                      ├> under way: 503, come back
 //!                                                      ├> done: answered as the first time
+//!                                                      ├> done, less safely than it is wanted now: made safer first
 //!                                                      └> done, with another body: 422
 //! ```
 //!
@@ -17,8 +18,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use tidegate_log::Durability;
 
 use crate::counters::Counters;
 use crate::intake::Kept;
@@ -44,8 +48,10 @@ pub(crate) enum Begun {
     New,
     /// It is under way.
     UnderWay,
-    /// It was kept.
+    /// It was kept, as safely as it is wanted or more.
     Done(Kept),
+    /// It was kept, less safely, and is under way again from now on.
+    Weaker(Kept),
     /// Another one had the same key.
     OtherBody,
 }
@@ -102,11 +108,11 @@ impl Repeats {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
-    /// Looks a batch up, and notes it if it is new.
-    pub(crate) fn begin(&self, batch: Repeatable, now: Instant) -> Begun {
+    /// Looks a batch up that is `wanted` so safely, and notes it if it is new.
+    pub(crate) fn begin(&self, batch: Repeatable, wanted: Durability, now: Instant) -> Begun {
         let mut table = self.table();
         let is_old = |since: Instant| now.duration_since(since) >= self.window;
         while let Some((name, since)) = table.order.front().copied() {
@@ -122,13 +128,16 @@ impl Repeats {
                 }
             }
         }
-        match table.entries.get(&batch.name) {
+        match table.entries.get_mut(&batch.name) {
             Some(entry) if entry.body != batch.body => Begun::OtherBody,
-            Some(Entry { kept: Some(kept), .. }) => {
+            Some(Entry { kept: Some(kept), .. }) if kept.durability >= wanted => {
                 self.counters.count_repeated();
                 Begun::Done(*kept)
             }
-            Some(_) => Begun::UnderWay,
+            Some(entry) => entry.kept.take().map_or(Begun::UnderWay, |kept| {
+                self.counters.count_repeated();
+                Begun::Weaker(kept)
+            }),
             None => {
                 table.entries.insert(batch.name, Entry { body: batch.body, since: now, kept: None });
                 table.order.push_back((batch.name, now));
@@ -153,16 +162,19 @@ impl Repeats {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_log::Durability;
     use tidegate_net::clock::monotonic;
 
     use super::*;
 
-    const KEPT: Kept = Kept { lines: 3, durability: Durability::Fsync };
+    const KEPT: Kept = Kept { lines: 3, durability: Durability::Fsync, losses: 0 };
     const WINDOW: Duration = Duration::from_secs(60);
 
     fn repeats() -> Repeats {
         Repeats::new(WINDOW, Arc::default())
+    }
+
+    fn begin(repeats: &Repeats, batch: Repeatable, now: Instant) -> Begun {
+        repeats.begin(batch, Durability::Fsync, now)
     }
 
     fn named(repeats: &Repeats, key: &str, body: &str) -> Repeatable {
@@ -173,13 +185,29 @@ mod tests {
     fn fault_28_a_batch_is_new_once_within_the_window() {
         let (repeats, now) = (repeats(), monotonic());
         let batch = named(&repeats, "a", "body");
-        assert_eq!(repeats.begin(batch, now), Begun::New);
-        assert_eq!(repeats.begin(batch, now), Begun::UnderWay);
+        assert_eq!(begin(&repeats, batch, now), Begun::New);
+        assert_eq!(begin(&repeats, batch, now), Begun::UnderWay);
         repeats.end(batch, Some(KEPT));
-        assert_eq!(repeats.begin(batch, now), Begun::Done(KEPT));
-        assert_eq!(repeats.begin(named(&repeats, "a", "other"), now), Begun::OtherBody);
-        assert_eq!(repeats.begin(named(&repeats, "b", "body"), now), Begun::New);
-        assert_eq!(repeats.begin(batch, now + WINDOW), Begun::New);
+        assert_eq!(begin(&repeats, batch, now), Begun::Done(KEPT));
+        assert_eq!(begin(&repeats, named(&repeats, "a", "other"), now), Begun::OtherBody);
+        assert_eq!(begin(&repeats, named(&repeats, "b", "body"), now), Begun::New);
+        assert_eq!(begin(&repeats, batch, now + WINDOW), Begun::New);
+    }
+
+    #[test]
+    fn a_repeat_is_never_answered_with_less_than_it_asks_for() {
+        let (repeats, now) = (repeats(), monotonic());
+        let batch = named(&repeats, "a", "body");
+        let weak = Kept { durability: Durability::Memory, ..KEPT };
+        assert_eq!(repeats.begin(batch, Durability::Memory, now), Begun::New);
+        repeats.end(batch, Some(weak));
+        assert_eq!(repeats.begin(batch, Durability::Memory, now), Begun::Done(weak));
+        assert_eq!(repeats.begin(batch, Durability::Written, now), Begun::Weaker(weak));
+        assert_eq!(repeats.begin(batch, Durability::Memory, now), Begun::UnderWay);
+        repeats.end(batch, Some(KEPT));
+        for wanted in [Durability::Memory, Durability::Written, Durability::Fsync] {
+            assert_eq!(repeats.begin(batch, wanted, now), Begun::Done(KEPT));
+        }
     }
 
     #[test]
@@ -187,7 +215,7 @@ mod tests {
         let (repeats, now) = (repeats(), monotonic());
         let batch = named(&repeats, "a", "body");
         for _ in 0..3 {
-            assert_eq!(repeats.begin(batch, now), Begun::New);
+            assert_eq!(begin(&repeats, batch, now), Begun::New);
             repeats.end(batch, None);
         }
     }
@@ -204,9 +232,9 @@ mod tests {
             repeats.name("a", "/x", None, b"2"),
         ];
         for batch in batches {
-            assert_eq!(repeats.begin(batch, now), Begun::New, "{batch:?}");
+            assert_eq!(begin(&repeats, batch, now), Begun::New, "{batch:?}");
         }
-        assert_eq!(repeats.begin(repeats.name("a", "/x", None, b"2"), now), Begun::UnderWay);
+        assert_eq!(begin(&repeats, repeats.name("a", "/x", None, b"2"), now), Begun::UnderWay);
     }
 
     #[test]
@@ -215,7 +243,7 @@ mod tests {
         let repeats = Repeats { limit: 10, ..repeats() };
         for number in 0..100 {
             let batch = named(&repeats, &number.to_string(), "body");
-            assert_eq!(repeats.begin(batch, now), Begun::New);
+            assert_eq!(begin(&repeats, batch, now), Begun::New);
             if number % 2 == 0 {
                 repeats.end(batch, None);
             }
@@ -224,7 +252,7 @@ mod tests {
         assert!(table.entries.len() <= 10 && table.order.len() <= 10);
         drop(table);
         assert_eq!(repeats.counters.forgotten(), 45);
-        assert_eq!(repeats.begin(named(&repeats, "99", "body"), now), Begun::UnderWay);
-        assert_eq!(repeats.begin(named(&repeats, "1", "body"), now), Begun::New);
+        assert_eq!(begin(&repeats, named(&repeats, "99", "body"), now), Begun::UnderWay);
+        assert_eq!(begin(&repeats, named(&repeats, "1", "body"), now), Begun::New);
     }
 }

@@ -1,22 +1,27 @@
-//! How many series each client may have: new ones beyond the limit are refused by name, known ones go on (fault 73).
+//! How many series each client has, and may have: new ones beyond the limit are refused by name, known ones go on
+//! (fault 73).
 //!
 //! A series is a name with its tags. It is forgotten one to two hours after its last line, and makes room for another.
-//! What is known of a client is a filter of fixed size ([`tidegate_algorithms::cardinality`]), so an explosion takes no
-//! memory. All filters together take 64 MiB at most: where there are more clients, the one of which nothing came for
-//! the longest time is forgotten, and counted.
+//! With a limit, what is known of a client is a filter of fixed size ([`tidegate_algorithms::cardinality`]), so an
+//! explosion takes no memory. Without one its series are only estimated ([`tidegate_algorithms::distinct`]), from the first
+//! batches and one of eight after these, chosen at random: that costs next to nothing, and a series that comes again and
+//! again is found soon. All of it takes 64 MiB at most: where there are more clients, the one of which nothing came for the
+//! longest time is forgotten, and counted.
 //!
 //! Each protocol tells a refusal as it tells of any metric that is not acceptable; a JSON batch that may not be kept in
 //! part is answered 429.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Response;
 use http::request::Parts as Head;
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::cardinality::{Cardinality, Seen};
+use tidegate_algorithms::distinct::Distinct;
 use tidegate_algorithms::time::{SECOND, Tick};
 use tidegate_net::clock::Clock;
 use tidegate_net::http::{Body, Peer};
@@ -37,6 +42,10 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_CLIENTS: u64 = 10_000;
 /// Most clients that a reply lists.
 const MAX_LISTED: usize = 100;
+/// Without a limit, one batch of this many is looked at.
+const LOOKED_AT: u64 = 8;
+/// Without a limit, this many of a client's first batches are all looked at.
+const FIRST_BATCHES: u64 = 8;
 
 /// The series of all clients.
 #[derive(Debug)]
@@ -58,17 +67,40 @@ struct Known {
 /// The series of one client.
 #[derive(Debug)]
 struct OneClient {
-    seen: Mutex<Cardinality>,
+    seen: Mutex<KnownSeries>,
     /// Keyed, so that nobody can find series that are taken for one another.
     hasher: RandomState,
     clock: Clock,
+    batches: AtomicU64,
     refused: AtomicU64,
     refused_of_all: Arc<AtomicU64>,
 }
 
+/// What is known of a client's series.
+#[derive(Debug)]
+enum KnownSeries {
+    /// Which they are, so that a new one can be refused.
+    Limited(Cardinality),
+    /// About how many.
+    Estimated(Distinct),
+}
+
 impl OneClient {
-    fn seen(&self) -> MutexGuard<'_, Cardinality> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> MutexGuard<'_, KnownSeries> {
+        self.seen.lock()
+    }
+
+    fn count(&self) -> u64 {
+        match &mut *self.seen() {
+            KnownSeries::Limited(seen) => seen.count(),
+            KnownSeries::Estimated(seen) => seen.count(self.clock.tick()),
+        }
+    }
+
+    /// Whether the next batch is looked at where there is no limit.
+    fn is_looked_at(&self) -> bool {
+        let number = self.batches.fetch_add(1, Relaxed);
+        number < FIRST_BATCHES || self.hasher.hash_one(number).is_multiple_of(LOOKED_AT)
     }
 }
 
@@ -77,7 +109,14 @@ impl SeriesLimit for OneClient {
         // The sum is the same for any order of the tags.
         let tags = tags.fold(0_u64, |sum, tag| sum.wrapping_add(self.hasher.hash_one(tag)));
         let series = self.hasher.hash_one((name, tags));
-        let is_refused = self.seen().see(series, self.clock.tick()) == Seen::Refused;
+        let now = self.clock.tick();
+        let is_refused = match &mut *self.seen() {
+            KnownSeries::Limited(seen) => seen.see(series, now) == Seen::Refused,
+            KnownSeries::Estimated(seen) => {
+                seen.see(series, now);
+                false
+            }
+        };
         if is_refused {
             self.refused.fetch_add(1, Relaxed);
             self.refused_of_all.fetch_add(1, Relaxed);
@@ -87,10 +126,11 @@ impl SeriesLimit for OneClient {
 }
 
 impl ClientSeries {
-    /// At most `limit` series for each client.
+    /// At most `limit` series for each client; 0: as many as it sends.
     #[must_use]
     pub fn new(limit: u64, clock: Clock) -> Self {
-        let most_clients = (MAX_BYTES / Cardinality::bytes(limit)).clamp(1, MAX_CLIENTS);
+        let bytes = if limit == 0 { Distinct::BYTES } else { Cardinality::bytes(limit) };
+        let most_clients = (MAX_BYTES / bytes).clamp(1, MAX_CLIENTS);
         Self {
             limit,
             most_clients: usize::try_from(most_clients).unwrap_or(1),
@@ -102,28 +142,33 @@ impl ClientSeries {
     }
 
     fn clients(&self) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 
-    /// The limit for a client.
-    pub(crate) fn of(&self, client: &Arc<str>) -> Arc<dyn SeriesLimit> {
+    /// What looks at the series of a client's next batch, if anything does.
+    pub(crate) fn of(&self, client: &Arc<str>) -> Option<Arc<dyn SeriesLimit>> {
+        let series = self.series_of(client);
+        (self.limit > 0 || series.is_looked_at()).then_some(series as Arc<dyn SeriesLimit>)
+    }
+
+    fn series_of(&self, client: &Arc<str>) -> Arc<OneClient> {
         let now = self.clock.tick();
         let mut clients = self.clients();
         if let Some(known) = clients.get_mut(client) {
             known.used = now;
-            return Arc::clone(&known.series) as Arc<dyn SeriesLimit>;
+            return Arc::clone(&known.series);
         }
         if clients.len() >= self.most_clients {
-            let longest =
-                clients.iter().min_by_key(|(_, known)| known.used).map(|(name, _)| Arc::clone(name));
-            if longest.is_some_and(|name| clients.remove(&name).is_some()) {
-                self.forgotten.fetch_add(1, Relaxed);
-            }
+            self.forgotten.fetch_add(forget_longest_unused(&mut clients), Relaxed);
         }
         let series = Arc::new(OneClient {
-            seen: Mutex::new(Cardinality::new(self.limit, WINDOW_NANOS, now)),
+            seen: Mutex::new(match self.limit {
+                0 => KnownSeries::Estimated(Distinct::new(WINDOW_NANOS, now)),
+                limit => KnownSeries::Limited(Cardinality::new(limit, WINDOW_NANOS, now)),
+            }),
             hasher: RandomState::new(),
             clock: self.clock,
+            batches: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             refused_of_all: Arc::clone(&self.refused),
         });
@@ -137,10 +182,15 @@ impl ClientSeries {
         self.clients().len()
     }
 
+    /// Each client with its series. To count them takes long, and no batch waits for it.
+    fn all(&self) -> Vec<(Arc<str>, Arc<OneClient>)> {
+        self.clients().iter().map(|(name, known)| (Arc::clone(name), Arc::clone(&known.series))).collect()
+    }
+
     /// The most series that a client has.
     #[must_use]
     pub fn most(&self) -> u64 {
-        self.clients().values().map(|known| known.series.seen().count()).max().unwrap_or(0)
+        self.all().iter().map(|(_, series)| series.count()).max().unwrap_or(0)
     }
 
     /// Metrics that were refused because their series is new and there was no room for it.
@@ -156,12 +206,10 @@ impl ClientSeries {
     }
 
     fn to_json(&self) -> serde_json::Value {
-        let clients = self.clients();
-        let figures = |(name, known): (&Arc<str>, &Known)| {
-            (known.series.seen().count(), name.to_string(), known.series.refused.load(Relaxed))
+        let figures = |(name, series): (Arc<str>, Arc<OneClient>)| {
+            (series.count(), name.to_string(), series.refused.load(Relaxed))
         };
-        let mut found: Vec<(u64, String, u64)> = clients.iter().map(figures).collect();
-        drop(clients);
+        let mut found: Vec<(u64, String, u64)> = self.all().into_iter().map(figures).collect();
         found.sort_unstable_by(|one, other| other.cmp(one));
         found.truncate(MAX_LISTED);
         let listed = found.into_iter();
@@ -174,13 +222,28 @@ impl ClientSeries {
     }
 }
 
+/// Forgets a hundredth of the clients, those of which nothing came for longest, at least one: a look through all makes room for
+/// many, since senders may state a new name with each batch. How many.
+fn forget_longest_unused(clients: &mut HashMap<Arc<str>, Known>) -> u64 {
+    let mut used: Vec<Tick> = clients.values().map(|known| known.used).collect();
+    let count = (used.len() / 100).max(1);
+    let Some(last) = count.checked_sub(1).filter(|last| *last < used.len()) else { return 0 };
+    let bound = *used.select_nth_unstable(last).1;
+    let before = clients.len();
+    let mut left = count;
+    clients.retain(|_, known| {
+        let goes = left > 0 && known.used <= bound;
+        left -= usize::from(goes);
+        !goes
+    });
+    (before - clients.len()) as u64
+}
+
 impl<L: Limits> Intake<L> {
     /// How many series the clients have that have the most.
     pub(crate) fn show_series(&self, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;
-        let off = || serde_json::json!({ "limit": 0, "clients": [] });
-        let found = self.parts.series.as_ref().map_or_else(off, |series| series.to_json());
-        Ok(batch::json(found.to_string().into_bytes()))
+        Ok(batch::json(self.parts.series.to_json().to_string().into_bytes()))
     }
 }
 
@@ -191,7 +254,7 @@ mod tests {
     #[test]
     fn fault_73_each_client_has_its_own_room_and_tags_have_no_order() {
         let all = ClientSeries::new(2, Clock::start());
-        let [one, other] = ["one", "other"].map(|name| all.of(&name.into()));
+        let [one, other] = ["one", "other"].map(|name| all.of(&name.into()).unwrap());
         let admits = |client: &Arc<dyn SeriesLimit>, name: &str, tags: &[(&str, &str)]| {
             client.admits(name, &mut tags.iter().copied())
         };
@@ -200,8 +263,26 @@ mod tests {
         let refused = (0..50).filter(|number| !admits(&one, &number.to_string(), &[])).count();
         assert!(refused > 25, "a small filter takes some new ones for known: {refused}");
         assert_eq!(all.refused(), refused as u64);
-        assert!(admits(&all.of(&"one".into()), "a", &[("x", "1"), ("y", "2")]));
+        assert!(admits(&all.of(&"one".into()).unwrap(), "a", &[("x", "1"), ("y", "2")]));
         assert_eq!((all.client_count(), all.most(), all.forgotten()), (2, 2, 0));
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_refused_and_series_are_estimated_from_some_batches() {
+        let all = ClientSeries::new(0, Clock::start());
+        let client: Arc<str> = "one".into();
+        let mut looked_at = 0;
+        for _ in 0..1_000 {
+            let Some(series) = all.of(&client) else { continue };
+            looked_at += 1;
+            for number in 0..50 {
+                assert!(series.admits(&number.to_string(), &mut std::iter::empty()));
+            }
+        }
+        assert!((60..300).contains(&looked_at), "{looked_at}");
+        assert!(all.most().abs_diff(50) <= 4, "{}", all.most());
+        assert_eq!((all.refused(), all.client_count()), (0, 1));
+        assert!(all.most_clients as u64 * Distinct::BYTES <= MAX_BYTES);
     }
 
     #[test]

@@ -3,12 +3,15 @@
 
 mod support;
 
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use support::receiver::Receiver;
-use support::{Setup, TestIntake, eventually};
+use support::{Setup, TestIntake, agent, eventually};
+use tidegate_intake::EndpointUrl;
 use tidegate_intake::alerts::AlertRule;
+use tidegate_testkit::{Server, free_port};
 
 fn rule(value: &Value) -> AlertRule {
     AlertRule::read(value, "/intake/alert/0").unwrap()
@@ -62,6 +65,45 @@ fn a_receiver_that_is_away_is_told_when_it_is_back_that_cpu_is_high_and_then_tha
 }
 
 #[test]
+fn alertmanager_is_told_that_cpu_is_high_and_then_that_it_is_not() {
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    let file = folder.path().join("alertmanager.yml");
+    std::fs::write(&file, "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n").unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec prometheus-alertmanager \"$@\" 2>&1", "sh", "--cluster.listen-address="]);
+    command.arg(format!("--config.file={}", file.display()));
+    command.arg(format!("--storage.path={}", folder.path().join("data").display()));
+    command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    let _alertmanager = Server::start(&mut command, "Listening on");
+    let url = format!("http://127.0.0.1:{port}/api/v2/alerts");
+    let listed = || agent().get(&url).call().unwrap().body_mut().read_json::<Value>().unwrap();
+    let cpu = json!({"name": "cpu-high", "metric": "cpu.usage", "above": 80, "for_seconds": 1, "labels": {"severity": "page"}});
+    let webhook = EndpointUrl::parse(&url).unwrap();
+    let setup = Setup { alerts: vec![rule(&cpu)], webhook: Some(webhook), ..Setup::default() };
+    let intake = TestIntake::start(setup);
+    send(&intake, 85.0);
+    let fired = eventually("it is told", || listed().as_array().unwrap().first().cloned());
+    assert_eq!(
+        fired["labels"],
+        json!({"alertname": "cpu-high", "metric": "cpu.usage", "client": "127.0.0.1", "host": "a", "severity": "page"})
+    );
+    assert_eq!(fired["status"]["state"], "active");
+    send(&intake, 70.0);
+    // It lists those that are not resolved.
+    eventually("it is told that it ends", || (listed() == json!([])).then_some(()));
+    let shown = intake.get("/v1/intake/alerts", &[]).json();
+    let resolved = &shown["resolved"][0];
+    assert_eq!(
+        (&shown["alerts"], &resolved["name"], &resolved["state"]),
+        (&json!([]), &json!("cpu-high"), &json!("resolved"))
+    );
+    assert!(
+        resolved["fired"].is_string() && resolved["resolved"].as_str() > resolved["fired"].as_str(),
+        "{shown}"
+    );
+}
+
+#[test]
 fn what_the_receiver_will_never_take_is_counted_and_does_not_hold_up_the_next() {
     let receiver = Receiver::start(|request| {
         let text = String::from_utf8_lossy(&request.body).into_owned();
@@ -81,7 +123,10 @@ fn what_the_receiver_will_never_take_is_counted_and_does_not_hold_up_the_next() 
 #[test]
 fn alerts_are_shown_to_readers_only() {
     let intake = support::start();
-    assert_eq!(intake.get("/v1/intake/alerts", &[]).json(), json!({"rules": [], "alerts": []}));
+    assert_eq!(
+        intake.get("/v1/intake/alerts", &[]).json(),
+        json!({"rules": [], "alerts": [], "resolved": []})
+    );
     assert_eq!(intake.get("/v1/intake/alerts", &[("origin", "https://evil.example")]).status, 403);
     assert_eq!(intake.post("/v1/intake/alerts", b"").status, 405);
 }

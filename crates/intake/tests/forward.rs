@@ -4,37 +4,21 @@
 mod support;
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+use support::disk::FailingDisk;
+use support::forwarding::{count, forward};
 use support::receiver::Receiver;
-use support::{Setup, TestIntake, agent, batch, eventually};
+use support::{Setup, TestIntake, batch, eventually};
 use tidegate_intake::EndpointUrl;
-use tidegate_intake::forward::{
-    self, Destination, ForwardConfig, ForwardState, HttpDestination, HttpProtocol,
-};
-use tidegate_intake::limits::Unlimited;
-use tidegate_testkit::{Server, free_port};
+use tidegate_intake::forward::HttpProtocol;
 use tidegate_wire::metrics::remote_write::{Version, read_request};
 use tidegate_wire::metrics::{LineWriter, read_line};
-
-type Sending = TestIntake<Unlimited>;
-
-fn forward(intake: &Sending, protocol: HttpProtocol, url: EndpointUrl) -> Arc<ForwardState> {
-    let to = Destination::Http(HttpDestination { protocol, url, token_file: None });
-    let config = ForwardConfig { name: "test".to_owned(), to };
-    let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
-    forward::start(&intake.intake, &[(config, Arc::clone(&state))], intake.cores());
-    state
-}
-
-fn count(state: &ForwardState, what: &str) -> u64 {
-    state.counts().into_iter().find(|(name, _)| *name == what).unwrap().1
-}
 
 fn url(text: &str) -> EndpointUrl {
     EndpointUrl::parse(text).unwrap()
@@ -54,53 +38,6 @@ fn names(body: &[u8]) -> Vec<String> {
 
 fn named(name: &str) -> Vec<u8> {
     json!({"metrics": [{"name": name, "value": 1, "tags": {"host": "a"}}]}).to_string().into_bytes()
-}
-
-/// Asks a server that has Prometheus' API for the newest value of `forwarded`.
-fn asked(port: u16, query: &str) -> Option<Value> {
-    let url = format!("http://127.0.0.1:{port}/api/v1/query?nocache=1&query={query}");
-    let mut reply = agent().get(url).call().ok()?;
-    let answer: Value = reply.body_mut().read_json().ok()?;
-    answer["data"]["result"].get(0).cloned()
-}
-
-fn check_real(port: u16) {
-    let intake = support::start();
-    assert_eq!(intake.post("/metrics", &named("cpu.usage")).status, 200);
-    let state =
-        forward(&intake, HttpProtocol::RemoteWrite, url(&format!("http://127.0.0.1:{port}/api/v1/write")));
-    let found = eventually("the line is there", || asked(port, "cpu_usage"));
-    assert_eq!(found["metric"], json!({"__name__": "cpu_usage", "host": "a", "client": "127.0.0.1"}));
-    assert_eq!(found["value"][1], "1");
-    eventually("it is counted", || (count(&state, "delivered") == 1).then_some(()));
-    eventually("nothing waits", || (state.waiting() == 0 && state.oldest_age_ms() == 0).then_some(()));
-}
-
-#[test]
-fn prometheus_has_what_was_forwarded() {
-    let folder = tempfile::tempdir().unwrap();
-    let port = free_port();
-    let file = folder.path().join("prometheus.yml");
-    std::fs::write(&file, "global: {}\n").unwrap();
-    let mut command = Command::new("sh");
-    command.args(["-c", "exec prometheus \"$@\" 2>&1", "sh", "--web.enable-remote-write-receiver"]);
-    command.arg(format!("--config.file={}", file.display()));
-    command.arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()));
-    command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
-    let _server = Server::start(&mut command, "Server is ready");
-    check_real(port);
-}
-
-#[test]
-fn victoria_metrics_has_what_was_forwarded() {
-    let folder = tempfile::tempdir().unwrap();
-    let port = free_port();
-    let mut command = Command::new("sh");
-    command.args(["-c", "exec victoria-metrics \"$@\" 2>&1", "sh", "-search.latencyOffset=0s"]);
-    command.arg(format!("-storageDataPath={}", folder.path().join("data").display()));
-    command.arg(format!("-httpListenAddr=127.0.0.1:{port}"));
-    let _server = Server::start(&mut command, "starting http server at");
-    check_real(port);
 }
 
 #[test]
@@ -233,6 +170,84 @@ fn fault_71_a_line_that_is_refused_for_good_is_skipped_alone() {
     eventually("it is skipped", || (count(&state, "skipped") == 1).then_some(()));
     assert_eq!(intake.post("/metrics", &batch(3)).status, 200);
     eventually("it goes on", || (count(&state, "delivered") == 12).then_some(()));
+}
+
+#[test]
+fn fault_71_lines_that_are_all_refused_cost_a_try_each_and_are_set_aside() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count_tries = Arc::clone(&tries);
+    let receiver = Receiver::start(move |request| {
+        count_tries.fetch_add(1, Ordering::Relaxed);
+        if names(&request.body).iter().any(|name| name.starts_with("metric_")) { 400 } else { 200 }
+    });
+    let intake = support::start();
+    assert_eq!(intake.post("/metrics", &named("first")).status, 200);
+    assert_eq!(intake.post("/metrics", &batch(500)).status, 200);
+    assert_eq!(intake.post("/metrics", &named("last")).status, 200);
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
+    eventually("the others are delivered", || (count(&state, "delivered") == 2).then_some(()));
+    assert_eq!(count(&state, "skipped"), 500);
+    let tries = tries.load(Ordering::Relaxed);
+    assert!(tries < 530, "{tries} tries for 500 lines that are refused");
+    let refused = std::fs::read_to_string(intake.folder.path().join("refused/test.jsonl")).unwrap();
+    let expected = intake.kept();
+    let refused: Vec<Value> = refused.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(refused, expected[1..501]);
+}
+
+#[test]
+fn queries_that_the_disk_holds_up_hold_up_no_forward() {
+    let disk = FailingDisk::default();
+    let setup = || Setup {
+        files: Arc::new(disk.clone()),
+        log: Box::new(|settings| settings.compress = false),
+        ..Setup::default()
+    };
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let first = TestIntake::start_in(Arc::clone(&folder), setup());
+    assert_eq!(first.post("/metrics", &named("queried")).status, 200);
+    drop(first);
+    let receiver = Receiver::start(|_| 200);
+    let intake = TestIntake::start_in(folder, setup());
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
+    eventually("the first line is delivered", || (count(&state, "delivered") == 1).then_some(()));
+    let held = disk.hold("00000000000000000000.");
+    let queries: Vec<_> = (0..16)
+        .map(|_| {
+            let mut stream = intake.connect();
+            let head =
+                "GET /v1/intake/query?name=queried HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    eventually("some queries wait for the disk", || (disk.waiting() >= 4).then_some(()));
+    assert_eq!(intake.post("/metrics", &named("later")).status, 200);
+    eventually("the next line is delivered", || (count(&state, "delivered") == 2).then_some(()));
+    let read = intake.get("/v1/intake/read?from=1", &[]);
+    assert!(read.text().contains("later"), "readers go on, too: {}", read.text());
+    drop(held);
+    for mut query in queries {
+        let mut reply = String::new();
+        query.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("\"lines\":1"), "{reply}");
+    }
+}
+
+#[test]
+fn the_age_of_what_waits_is_counted_from_when_it_came() {
+    let receiver = Receiver::start(|_| 503);
+    let intake = support::start();
+    for timestamp in ["2001-01-01T00:00:00Z", "2099-01-01T00:00:00Z"] {
+        let line = json!({"name": "a", "value": 1, "timestamp": timestamp});
+        assert_eq!(intake.post("/metrics", json!({"metrics": [line]}).to_string().as_bytes()).status, 200);
+    }
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
+    let begun = tidegate_net::clock::monotonic();
+    eventually("it is tried", || (count(&state, "failed_tries") > 1).then_some(()));
+    let age = state.oldest_age();
+    assert!(!age.is_zero() && age <= begun.elapsed() + support::PATIENCE, "{age:?}");
+    assert_eq!(state.waiting(), 2);
 }
 
 #[test]

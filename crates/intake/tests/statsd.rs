@@ -132,6 +132,8 @@ impl Limits for Closed {
     async fn charge(&self, _batch: &LimitedBatch<'_>) -> Ruling {
         Ruling { denial: Some(Denial::Quota), ..Ruling::default() }
     }
+
+    async fn refund(&self, _batch: &LimitedBatch<'_>) {}
 }
 
 #[test]

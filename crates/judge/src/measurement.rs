@@ -156,6 +156,34 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// Of a step in which nothing has happened, in `seconds`; a bucket of its timeline is `bucket_ms` long.
+    #[must_use]
+    pub fn empty(plan: &StepPlan, seconds: f64, bucket_ms: u64) -> Self {
+        Self {
+            plan: plan.clone(),
+            opening_seconds: 0.0,
+            seconds,
+            established: 0,
+            sent: 0,
+            good: 0,
+            denied: 0,
+            errors: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            response: latency(),
+            service: latency(),
+            connect: latency(),
+            handshake: latency(),
+            first_byte: latency(),
+            denied_response: latency(),
+            mean_in_flight: 0.0,
+            bytes_read: 0,
+            bytes_written: 0,
+            bucket_ms,
+            timeline: Vec::new(),
+            generator: GeneratorLoad::default(),
+        }
+    }
+
     /// Good replies per second.
     #[must_use]
     pub fn throughput(&self) -> f64 {

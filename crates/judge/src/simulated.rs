@@ -11,7 +11,7 @@
 //! simulation writes the kernel's and the server's evidence as a real machine would show it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::convert::Infallible;
 
 use tidegate_algorithms::random::Random;
@@ -250,29 +250,8 @@ impl Service {
 impl Tally {
     fn new(plan: &StepPlan, from: f64, to: f64, established: u32) -> Self {
         let buckets = ((to - from) / BUCKET_US as f64).ceil() as usize;
-        let m = Measurement {
-            plan: plan.clone(),
-            opening_seconds: 0.0,
-            seconds: (to - from) / 1e6,
-            established,
-            sent: 0,
-            good: 0,
-            denied: 0,
-            errors: BTreeMap::new(),
-            statuses: BTreeMap::new(),
-            response: latency(),
-            service: latency(),
-            connect: latency(),
-            handshake: latency(),
-            first_byte: latency(),
-            denied_response: latency(),
-            mean_in_flight: 0.0,
-            bytes_read: 0,
-            bytes_written: 0,
-            bucket_ms: BUCKET_US / 1_000,
-            timeline: vec![Bucket::default(); buckets],
-            generator: GeneratorLoad::default(),
-        };
+        let empty = Measurement::empty(plan, (to - from) / 1e6, BUCKET_US / 1_000);
+        let m = Measurement { established, timeline: vec![Bucket::default(); buckets], ..empty };
         Self { from, to, m, lags: latency(), in_flight_us: 0.0 }
     }
 

@@ -90,7 +90,7 @@ fn among_overrides(
 ) -> Result<(Duration, Duration, Duration), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let control = Control::open(folder.path(), Limits::default())?;
-    let author = Author { actor: "bench".to_owned(), at: Wall(1) };
+    let author = Author { actor: "bench".to_owned(), at: Wall(1), from: None };
     let put = |number: usize, limit: usize| {
         let numbers = json!({"default": {"limit": limit % 4_000}});
         Change::put(OVERRIDE, format!("c{number}"), numbers.to_string())

@@ -11,6 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use thiserror::Error;
 use tidegate_algorithms::limit::{Bucket, Limit, PermitId, Verdict};
 use tidegate_algorithms::policy::{
@@ -48,6 +49,9 @@ pub struct Spend {
 const ON_FAILURE: OnStoreFailure = OnStoreFailure::Local;
 /// These limits hand out no permits.
 const INTENT: Intent = Intent::Spend(PermitId(0));
+
+/// Of spends that are decided together, as many need no allocation.
+const ON_STACK: usize = 8;
 
 /// Numbers of a bucket that are out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -133,33 +137,39 @@ impl AdHoc {
         self.engine.counters().decide(now, &[spend.charge(keys)], INTENT, &mut answer).await?;
         let verdict = answer.verdicts[0];
         if spend.cost > 0 {
-            self.tally.count(verdict.allowed, true, answer.degraded.is_some());
+            let is_degraded = answer.degraded.is_some();
+            self.tally.count(verdict.allowed, true, is_degraded);
+            self.engine.decisions().count(verdict.allowed, true, is_degraded);
         }
         Ok(verdict)
     }
 
-    /// Decides `spends` one after another without waiting; a verdict for each. `None` if the store has to be
-    /// waited for: nothing was charged then.
+    /// Decides `spends` one after another without waiting, and appends a verdict for each. False if the store has
+    /// to be waited for: nothing was charged then.
+    #[must_use]
     pub fn decide_each_now<'s>(
         &self,
         spends: impl Iterator<Item = &'s Spend>,
         keys: &[u8],
-    ) -> Option<Vec<Verdict>> {
+        verdicts: &mut Vec<Verdict>,
+    ) -> bool {
         let counters = self.engine.counters();
         if !counters.is_at_hand() {
-            return None;
+            return false;
         }
-        let charges: Vec<_> = spends.map(|spend| spend.charge(keys)).collect();
-        let mut verdicts = Vec::with_capacity(charges.len());
-        if !counters.decide_each_now(self.engine.clock().now(), &charges, INTENT, &mut verdicts) {
-            return None;
+        let charges: SmallVec<[_; ON_STACK]> = spends.map(|spend| spend.charge(keys)).collect();
+        let before = verdicts.len();
+        if !counters.decide_each_now(self.engine.clock().now(), &charges, INTENT, verdicts) {
+            return false;
         }
         let (mut allowed, mut denied) = (0, 0);
-        for (_, verdict) in charges.iter().zip(&verdicts).filter(|(charge, _)| charge.cost > 0) {
+        let decided = charges.iter().zip(&verdicts[before..]);
+        for (_, verdict) in decided.filter(|(charge, _)| charge.cost > 0) {
             *if verdict.allowed { &mut allowed } else { &mut denied } += 1;
         }
         self.tally.count_together(allowed, denied);
-        Some(verdicts)
+        self.engine.decisions().count_together(allowed, denied);
+        true
     }
 
     /// The guard before a store that nodes share, if it is one.

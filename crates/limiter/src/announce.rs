@@ -1,12 +1,12 @@
-//! What the log says of policies: what a new file changes, what is set aside, and what a stored policy
-//! hides.
+//! What the log says of policies: what a new file changes, what is set aside, what a stored policy hides, and where
+//! concurrency limits apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_algorithms::policy::Policy;
 use tidegate_control::{Origin, Revision, difference};
 
-use crate::policy_set::{FileLayer, PolicySet};
+use crate::policy_set::{FileLayer, InForce, PolicySet};
 
 /// Most lines about one change of the configuration; what is left is counted.
 const MAX_LINES: usize = 32;
@@ -51,6 +51,7 @@ pub(crate) fn file(before: &PolicySet, next: &PolicySet) {
             continue;
         }
         tracing::info!(policy = name, change = what, "changed by the file");
+        next.policy(name).into_iter().for_each(permits_only);
         if let Some(Origin::Stored(revision)) = next.policy(name).map(|in_force| in_force.origin) {
             hidden(name, revision);
         }
@@ -61,6 +62,22 @@ pub(crate) fn file(before: &PolicySet, next: &PolicySet) {
     let (old, new) = (&before.file().overrides, &next.file().overrides);
     if old != new {
         tracing::info!(before = old.len(), after = new.len(), "changed by the file: overrides");
+    }
+}
+
+/// Where concurrency limits apply.
+pub(crate) fn all_concurrent(set: &PolicySet) {
+    set.policies().iter().filter(|in_force| in_force.is_concurrent()).take(MAX_LINES).for_each(permits_only);
+}
+
+/// That a concurrency limit does not apply at every door (decision 0050).
+fn permits_only(in_force: &InForce) {
+    if in_force.is_concurrent() {
+        tracing::info!(
+            policy = %in_force.policy.name,
+            "a concurrency limit applies where a permit can be given back: to POST /v1/permits and /v1/decisions, and \
+             to routes and listeners that list it; not to /v1/check, /api/v1/ratelimit, gRPC, RESP and the intake"
+        );
     }
 }
 

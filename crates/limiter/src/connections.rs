@@ -25,6 +25,9 @@ use crate::policy_set::CLIENT_ID;
 use crate::routed_permits::{RoutedHold, RoutedPermit};
 use crate::sources;
 
+/// The attributes of a connection; `server_name`, `country` and `region` where they are known.
+pub const ATTRIBUTES: [&str; 7] = ["listener", "app", "ip", CLIENT_ID, "server_name", "country", "region"];
+
 /// How long to wait before asking again where no limit says how long.
 const NO_ANSWER: Duration = Duration::from_secs(1);
 
@@ -56,11 +59,11 @@ pub enum ConnectionError {
     Ask(#[from] AskError),
 }
 
-/// Bytes that a connection may pass.
+/// Units of bytes that a connection may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ByteGrant {
+pub struct UnitGrant {
     /// How many; 0: none yet, ask again.
-    pub bytes: u64,
+    pub units: u64,
     /// How long to wait before that.
     pub after: Duration,
 }
@@ -86,16 +89,16 @@ impl Engine {
         Ok((decision, permit.map(|permit| permit.hold(Arc::clone(self)))))
     }
 
-    /// Takes up to `most` bytes under those of `policies` that apply: at once, or none. What may not pass waits, also
+    /// Takes up to `most` units under those of `policies` that apply: at once, or none. What may not pass waits, also
     /// where nobody knows for how long.
-    pub async fn take_bytes(
+    pub async fn take_units(
         &self,
         policies: &[Arc<str>],
         needs_all: bool,
         connection: &ServedConnection<'_>,
         most: u64,
-    ) -> ByteGrant {
-        let later = |after| ByteGrant { bytes: 0, after };
+    ) -> UnitGrant {
+        let later = |after| UnitGrant { units: 0, after };
         if self.expect_all(policies, needs_all).is_err() {
             return later(NO_ANSWER);
         }
@@ -103,10 +106,10 @@ impl Engine {
         let pairs = connection.attributes(&address);
         let ask = Ask { attributes: Attributes::new(&pairs), cost: most, peek: false, can_release: false };
         match self.decide_up_to(policies, &ask).await {
-            Ok((decision, bytes)) if decision.allowed => {
+            Ok((decision, units)) if decision.allowed => {
                 let enforced = decision.parts.iter().filter(|part| part.mode == Mode::Enforce);
                 let delay = enforced.map(|part| delay(&part.verdict)).max();
-                ByteGrant { bytes, after: delay.unwrap_or_default() }
+                UnitGrant { units, after: delay.unwrap_or_default() }
             }
             Ok((decision, _)) => {
                 let wait = decision.deciding().and_then(Part::wait);
@@ -119,19 +122,19 @@ impl Engine {
         }
     }
 
-    /// Gives back bytes that were taken and did not come.
+    /// Gives back units that were taken and did not come.
     ///
     /// # Errors
     /// As [`Engine::decide`].
-    pub async fn give_bytes_back(
+    pub async fn give_units_back(
         &self,
         policies: &[Arc<str>],
         connection: &ServedConnection<'_>,
-        bytes: u64,
+        units: u64,
     ) -> Result<(), AskError> {
         let address = sources::address_text(connection.client);
         let pairs = connection.attributes(&address);
-        let ask = Ask { attributes: Attributes::new(&pairs), cost: bytes, peek: false, can_release: false };
+        let ask = Ask { attributes: Attributes::new(&pairs), cost: units, peek: false, can_release: false };
         self.refund_under(policies, &ask).await
     }
 
@@ -146,10 +149,13 @@ impl Engine {
 
 impl<'a> ServedConnection<'a> {
     fn attributes(&self, address: &'a str) -> Vec<(&'a str, &'a [u8])> {
-        let always = [("listener", self.listener), ("app", self.app), ("ip", address), (CLIENT_ID, address)];
-        let known = [("server_name", self.server_name), ("country", self.country), ("region", self.region)];
-        let known = known.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        always.into_iter().chain(known).map(|(name, value)| (name, value.as_bytes())).collect()
+        let always = [self.listener, self.app, address, address].map(Some);
+        let values = always.into_iter().chain([self.server_name, self.country, self.region]);
+        ATTRIBUTES
+            .into_iter()
+            .zip(values)
+            .filter_map(|(name, value)| Some((name, value?.as_bytes())))
+            .collect()
     }
 }
 

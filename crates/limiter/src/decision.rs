@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tidegate_algorithms::limit::{PermitId, Verdict, Wait};
 use tidegate_algorithms::policy::{Algorithm, Mode, Quota};
 use tidegate_store::Degraded;
@@ -27,13 +28,16 @@ pub struct Part {
     pub verdict: Verdict,
 }
 
+/// The parts of a decision: up to two, as nearly always, need no allocation.
+pub type Parts = SmallVec<[Part; 2]>;
+
 /// The answer to one request.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// Whether the request may go ahead.
     pub allowed: bool,
     /// Every policy that applied, in order; empty if none did.
-    pub parts: Vec<Part>,
+    pub parts: Parts,
     /// Set if the store could not be asked.
     pub degraded: Option<Degraded>,
     /// The permit that was handed out, if a concurrency limit applied and the request was allowed.

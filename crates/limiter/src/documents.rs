@@ -11,7 +11,7 @@ use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot}
 
 use crate::announce;
 use crate::engine::Engine;
-use crate::policy_set::{FileLayer, OVERRIDE, POLICY, PolicySet};
+use crate::policy_set::{FileLayer, InForce, OVERRIDE, POLICY, PolicySet};
 
 /// The policies of an engine.
 #[derive(Debug)]
@@ -62,6 +62,10 @@ impl Service for Policies {
         set.documents().get(kind, name).map(|document| Origin::Stored(document.revision))
     }
 
+    fn is_used(&self, set: &PolicySet, kind: Kind, name: &str) -> Option<bool> {
+        if kind == POLICY { set.policy(name).map(InForce::is_asked) } else { None }
+    }
+
     fn names(&self, set: &PolicySet, kind: Kind) -> Vec<Arc<str>> {
         if kind == POLICY {
             return set.policies().iter().map(|in_force| in_force.policy.name.clone()).collect();
@@ -85,7 +89,10 @@ impl Service for Policies {
 
     fn announce(&self, last: Option<&PolicySet>, next: &PolicySet) {
         match last {
-            None => announce::all_hidden(next),
+            None => {
+                announce::all_hidden(next);
+                announce::all_concurrent(next);
+            }
             Some(last) if !Arc::ptr_eq(last.file(), next.file()) => announce::file(last, next),
             Some(_) => {}
         }

@@ -13,6 +13,7 @@
 //! [`Decision`] into its bytes), and changing the configuration (`config`).
 
 mod applying;
+mod keys;
 mod listed;
 mod permit_ids;
 mod reset;
@@ -25,18 +26,22 @@ use tidegate_algorithms::limit::{Limit, PermitId};
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
 use tidegate_algorithms::time::Now;
 use tidegate_net::clock::Clock;
-use tidegate_store::{Answer, Charge, Counters, Intent};
+use tidegate_store::{Answer, Counters, Intent};
 
-use crate::decision::{Decision, Part};
+use crate::decision::{Decision, Part, Parts};
 use crate::error::AskError;
 use crate::nearest::NearestClients;
 use crate::no_match::{NoMatch, OnNoMatch};
 use crate::policy_set::{CLIENT_ID, PolicySet};
-use crate::tally::{DeniedClients, Tallies, TallyCount};
-use applying::{Applying, applying, charges, counter, granting, matching};
+use crate::tally::{DeniedClients, Tallies, Tally, TallyCount};
+use applying::{AllApplying, Applying, Charges, applying, barred, charges, counter, granting, matching};
+use keys::Keys;
 use permit_ids::PermitIds;
 pub use reset::Reset;
 pub use together::{Demand, OwnLimit};
+
+/// Most policies of a decision that is made at once.
+const MOST_AT_ONCE: usize = 16;
 
 /// A request for a decision.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +75,7 @@ pub struct Engine {
     counters: Counters,
     clock: Clock,
     tallies: Tallies,
+    decided: Tally,
     permits: PermitIds,
     denied_clients: DeniedClients,
     no_match: NoMatch,
@@ -80,14 +86,16 @@ pub struct Engine {
 struct Asked<'a> {
     ask: &'a Ask<'a>,
     set: &'a PolicySet,
-    applying: Vec<Applying<'a>>,
+    applying: AllApplying<'a>,
+    /// The policies that are asked; `None`: all.
+    listed: Option<&'a [Arc<str>]>,
     permit: PermitId,
     /// Read last, right before the store is asked.
     now: Now,
 }
 
 impl Asked<'_> {
-    fn charges<'c>(&'c self, keys: &'c [u8]) -> Vec<Charge<'c>> {
+    fn charges<'c>(&'c self, keys: &'c [u8]) -> Charges<'c> {
         charges(self.set, &self.applying, keys, self.ask.cost)
     }
 
@@ -106,6 +114,7 @@ impl Engine {
             counters,
             clock,
             tallies,
+            decided: Tally::default(),
             permits: PermitIds::default(),
             denied_clients: DeniedClients::default(),
             no_match: NoMatch::default(),
@@ -142,14 +151,27 @@ impl Engine {
     pub(crate) fn replace(&self, set: Arc<PolicySet>) {
         const PATIENCE: usize = 1_000;
         set.count_in(&self.tallies);
-        let old = self.set.swap(set);
+        set.take_over_asked(&self.set.load());
+        let old = self.set.swap(set.clone());
         (0..PATIENCE).take_while(|_| Arc::strong_count(&old) > 1).for_each(|_| std::thread::yield_now());
+        // Once more, for who asked in between.
+        set.take_over_asked(&old);
     }
 
     /// What each policy has decided.
     #[must_use]
     pub fn tallies(&self) -> &Tallies {
         &self.tallies
+    }
+
+    /// How many decisions there were, each counted once however many policies it is of.
+    #[must_use]
+    pub fn decided(&self) -> TallyCount {
+        self.decided.read()
+    }
+
+    pub(crate) fn decisions(&self) -> &Tally {
+        &self.decided
     }
 
     /// The clients that were denied most, by `client_id`.
@@ -181,7 +203,7 @@ impl Engine {
     /// # Errors
     /// When the request is out of bounds (nothing is charged) or the store gave no answer.
     pub async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, AskError> {
-        let (set, mut keys) = (self.set.load(), Vec::with_capacity(64));
+        let (set, mut keys) = (self.set.load(), Keys::new());
         let asked = self.prepare(ask, &set, &mut keys)?;
         self.settle(&asked, &keys).await
     }
@@ -197,11 +219,15 @@ impl Engine {
         Ok(self.conclude(asked, &answer))
     }
 
-    /// As [`Engine::decide`], if the store need not be waited for and nothing is wrong; `None`: nothing was
-    /// charged, and `decide` is to be asked.
+    /// As [`Engine::decide`], if the store need not be waited for, nothing is wrong, and few policies apply: a reply
+    /// about many is long, and is charged to its connection. `None`: nothing was charged, and `decide` is to be
+    /// asked.
     pub(crate) fn decide_now(&self, ask: &Ask<'_>) -> Option<Decision> {
-        let (set, mut keys) = (self.set.load(), Vec::with_capacity(64));
+        let (set, mut keys) = (self.set.load(), Keys::new());
         let asked = self.prepare(ask, &set, &mut keys).ok()?;
+        if asked.applying.len() > MOST_AT_ONCE {
+            return None;
+        }
         let (charges, mut answer) = (asked.charges(&keys), Answer { allowed: true, ..Answer::default() });
         if charges.is_empty() {
             answer.allowed = self.allows_unmatched(&asked);
@@ -213,8 +239,10 @@ impl Engine {
 
     /// What a request is answered that no policy applies to.
     fn allows_unmatched(&self, asked: &Asked<'_>) -> bool {
-        if !asked.ask.peek {
-            self.no_match.see(asked.now.tick, [asked.ask.attributes].into_iter());
+        let Asked { ask, set, listed, now, .. } = asked;
+        if !ask.peek {
+            let barred = || if ask.can_release { Vec::new() } else { barred(set, &ask.attributes, *listed) };
+            self.no_match.see(now.tick, [ask.attributes].into_iter(), barred);
         }
         self.no_match.allows()
     }
@@ -231,20 +259,20 @@ impl Engine {
         Ok(self.asked(ask, set, applying))
     }
 
-    fn asked<'a>(&self, ask: &'a Ask<'a>, set: &'a PolicySet, applying: Vec<Applying<'a>>) -> Asked<'a> {
-        Asked { ask, set, applying, permit: self.permits.next(), now: self.clock.now() }
+    fn asked<'a>(&self, ask: &'a Ask<'a>, set: &'a PolicySet, applying: AllApplying<'a>) -> Asked<'a> {
+        Asked { ask, set, applying, listed: None, permit: self.permits.next(), now: self.clock.now() }
     }
 
     /// Counts what the store said, and says it.
     fn conclude(&self, asked: &Asked<'_>, answer: &Answer) -> Decision {
-        let Asked { ask, set, applying, permit, now } = asked;
+        let Asked { ask, set, applying, permit, now, .. } = asked;
         let parts = parts(set, applying, &ask.attributes, answer);
         let spends = !ask.peek && ask.cost > 0;
         if spends {
+            let is_degraded = answer.degraded.is_some();
+            self.decided.count(answer.allowed, true, is_degraded);
             for (applies, verdict) in applying.iter().zip(&answer.verdicts) {
-                let in_force = &set.policies()[applies.index];
-                let binding = in_force.policy.mode == Mode::Enforce;
-                in_force.tally.count(verdict.allowed, binding, answer.degraded.is_some());
+                set.policies()[applies.index].count(verdict.allowed, is_degraded);
             }
             if let Some(client) = ask.attributes.value(CLIENT_ID) {
                 if !answer.allowed {
@@ -266,7 +294,7 @@ impl Engine {
     pub async fn refund(&self, ask: &Ask<'_>) -> Result<Vec<Arc<str>>, AskError> {
         check(&ask.attributes, ask.cost)?;
         let set = self.set.load_full();
-        let mut keys = Vec::new();
+        let mut keys = Keys::new();
         let mut applying = applying(&set, &ask.attributes, true, &mut keys);
         applying.retain(|applies| !matches!(applies.limit, Limit::Concurrency(_)));
         let charges = charges(&set, &applying, &keys, ask.cost);
@@ -282,7 +310,7 @@ impl Engine {
     pub async fn renew(&self, permit: &HeldPermit<'_>) -> Result<Option<u64>, AskError> {
         let mut lease = None;
         let set = self.set.load_full();
-        let mut keys = Vec::new();
+        let mut keys = Keys::new();
         for applies in granting(&set, permit, &mut keys) {
             let Limit::Concurrency(slots) = applies.limit else { continue };
             let key = &keys[applies.key];
@@ -302,7 +330,7 @@ impl Engine {
     pub async fn release(&self, permit: &HeldPermit<'_>) -> Result<bool, AskError> {
         let mut held = Ok(false);
         let set = self.set.load_full();
-        let mut keys = Vec::new();
+        let mut keys = Keys::new();
         for applies in granting(&set, permit, &mut keys) {
             let key = &keys[applies.key];
             let released = self.counters.release(self.clock.now(), applies.limit, key, permit.id).await;
@@ -327,15 +355,34 @@ fn check(attributes: &Attributes<'_>, cost: u64) -> Result<(), AskError> {
     }
 }
 
-fn parts(
-    set: &PolicySet,
-    applying: &[Applying<'_>],
-    attributes: &Attributes<'_>,
-    answer: &Answer,
-) -> Vec<Part> {
+fn parts(set: &PolicySet, applying: &[Applying<'_>], attributes: &Attributes<'_>, answer: &Answer) -> Parts {
     let part = |(applies, verdict): (&Applying<'_>, _)| {
         let policy = &set.policies()[applies.index].policy;
         Part::new(policy.name.clone(), policy.mode, set.quota(applies.index, attributes).0, verdict)
     };
     applying.iter().zip(answer.verdicts.iter().copied()).map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_algorithms::policy::Policy;
+    use tidegate_store::memory::Memory;
+
+    use super::*;
+    use crate::policy_set::FileLayer;
+
+    #[test]
+    fn fault_60_what_many_policies_say_is_not_written_at_once() {
+        for (number, at_once) in [(MOST_AT_ONCE, true), (MOST_AT_ONCE + 1, false)] {
+            let named = |number| Policy { name: format!("p{number}").into(), ..Policy::default_per_client() };
+            let file = FileLayer { policies: (0..number).map(named).collect(), ..FileLayer::default() };
+            let tallies = Tallies::default();
+            let set = PolicySet::assemble(Arc::new(file), tidegate_control::Snapshot::default(), &tallies);
+            let engine = Engine::new(set, tallies, Counters::Memory(Memory::new(1 << 20)), Clock::start());
+            let pairs = [(CLIENT_ID, &b"c"[..])];
+            let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: false };
+            assert_eq!(engine.decide_now(&ask).is_some(), at_once);
+            assert_eq!(engine.decided().allowed, u64::from(at_once), "nothing is counted otherwise");
+        }
+    }
 }

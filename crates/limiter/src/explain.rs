@@ -33,8 +33,11 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     degraded: Option<&'static str>,
-    /// Every policy in force.
+    /// Every policy in force, but for those that are only counted in `not_listed`.
     policies: Vec<PolicyExplanation>,
+    /// How many policies that do not apply are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_listed: Option<usize>,
 }
 
 /// One policy's part in an explanation.
@@ -80,15 +83,27 @@ struct LeaseExplanation {
 }
 
 impl Engine {
-    /// What would become of a request of `cost` units. Charges nothing.
+    /// What would become of a request of `cost` units. Of the policies that do not apply at most `listed` are
+    /// explained. Charges nothing.
     ///
     /// # Errors
     /// As [`Engine::decide`].
-    pub async fn explain(&self, attributes: Attributes<'_>, cost: u64) -> Result<Explanation, AskError> {
+    pub async fn explain(
+        &self,
+        attributes: Attributes<'_>,
+        cost: u64,
+        listed: usize,
+    ) -> Result<Explanation, AskError> {
         let set = self.set();
         let decision = self.decide(&Ask { attributes, cost, peek: true, can_release: true }).await?;
-        let indices = 0..set.policies().len();
-        Ok(explanation(self, &set, &attributes, &decision, indices))
+        let mut others = 0;
+        let indices = (0..set.policies().len()).filter(|index| {
+            let other = set.policies()[*index].policy.first_mismatch(&attributes).is_some();
+            others += usize::from(other);
+            !other || others <= listed
+        });
+        let explanation = explanation(self, &set, &attributes, &decision, indices);
+        Ok(Explanation { not_listed: others.checked_sub(listed).filter(|more| *more > 0), ..explanation })
     }
 }
 
@@ -134,6 +149,7 @@ fn explanation(
         revision: set.revision().0,
         degraded: decision.degraded.map(Degraded::word),
         policies: policies.collect(),
+        not_listed: None,
     }
 }
 

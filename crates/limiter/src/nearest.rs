@@ -4,9 +4,11 @@
 //! a newcomer takes the place of one whose quota has come back since, or of the one with the most left, if that
 //! has more left than the newcomer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
+use tidegate_algorithms::policy::Mode;
 use tidegate_algorithms::time::Tick;
 
 use crate::decision::Part;
@@ -25,6 +27,8 @@ pub struct Near {
     pub client: Box<[u8]>,
     /// The policy.
     pub policy: Arc<str>,
+    /// Whether it is enforced.
+    pub mode: Mode,
     /// The most that can be spent at once.
     pub limit: u64,
     /// What was left.
@@ -44,6 +48,19 @@ pub struct NearestClients {
 }
 
 impl Near {
+    fn new(client: Box<[u8]>, part: &Part, now: Tick) -> Self {
+        let verdict = &part.verdict;
+        Self {
+            client,
+            policy: part.policy.clone(),
+            mode: part.mode,
+            limit: verdict.limit,
+            remaining: verdict.remaining,
+            seen: now,
+            until: now.plus(verdict.reset),
+        }
+    }
+
     /// How much is used, in parts of a thousand.
     fn used(&self) -> u64 {
         used(self.limit, self.remaining)
@@ -68,31 +85,24 @@ impl NearestClients {
             if used < LEAST_USED || used < self.floor.load(Ordering::Relaxed) {
                 continue;
             }
-            let near = Near {
-                client: client.into(),
-                policy: part.policy.clone(),
-                limit: verdict.limit,
-                remaining: verdict.remaining,
-                seen: now,
-                until: now.plus(verdict.reset),
-            };
-            if let Ok(mut table) = self.table.try_lock() {
-                self.put(&mut table, near);
+            if let Some(mut table) = self.table.try_lock() {
+                self.put(&mut table, client, part, now);
             }
         }
     }
 
-    fn put(&self, table: &mut Vec<Near>, near: Near) {
-        let now = near.seen;
-        let same = |other: &Near| other.client == near.client && other.policy == near.policy;
+    fn put(&self, table: &mut Vec<Near>, client: &[u8], part: &Part, now: Tick) {
+        let same = |other: &Near| *other.client == *client && other.policy == part.policy;
+        let used = used(part.verdict.limit, part.verdict.remaining);
         if let Some(known) = table.iter_mut().find(|other| same(other)) {
-            *known = near;
+            let client = std::mem::take(&mut known.client);
+            *known = Near::new(client, part, now);
         } else if table.len() < MOST {
-            table.push(near);
+            table.push(Near::new(client.into(), part, now));
         } else if let Some(least) = table.iter_mut().min_by_key(|other| (other.until > now, other.used()))
-            && (least.until <= now || least.used() < near.used())
+            && (least.until <= now || least.used() < used)
         {
-            *least = near;
+            *least = Near::new(client.into(), part, now);
         }
         let full = table.len() == MOST && table.iter().all(|other| other.until > now);
         let floor = if full { table.iter().map(Near::used).min().unwrap_or(0) } else { 0 };
@@ -101,7 +111,7 @@ impl NearestClients {
 
     /// Forgets a client, whose use was reset.
     pub(crate) fn forget(&self, client: &[u8]) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         table.retain(|near| *near.client != *client);
         self.floor.store(0, Ordering::Relaxed);
     }
@@ -110,7 +120,7 @@ impl NearestClients {
     #[must_use]
     pub fn list(&self, now: Tick) -> Vec<Near> {
         // Every step that can panic leaves the table whole.
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         table.retain(|near| near.until > now);
         if table.len() < MOST {
             self.floor.store(0, Ordering::Relaxed);
@@ -124,7 +134,6 @@ impl NearestClients {
 #[cfg(test)]
 mod tests {
     use tidegate_algorithms::limit::{Verdict, Wait};
-    use tidegate_algorithms::policy::Mode;
 
     use super::*;
 

@@ -2,8 +2,11 @@
 //!
 //! Such a request is mostly a mistake: an attribute that is misspelt, or that the proxy in front does not
 //! pass on. So it is never silent: the reply says so, a metric counts it, and a warning names the
-//! attributes that came. Never their values: those are the clients' own.
+//! attributes that came. Never their values: those are the clients' own. Where a concurrency limit matches and does not
+//! apply, since who asks cannot give a permit back (decision 0050), the warning names it: nothing is misspelt then.
 
+use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_algorithms::policy::Attributes;
@@ -47,8 +50,14 @@ impl NoMatch {
         self.tally.read()
     }
 
-    /// Counts one, and warns of it unless that was done a moment ago.
-    pub(crate) fn see<'a>(&self, now: Tick, requests: impl Iterator<Item = Attributes<'a>>) {
+    /// Counts one, and warns of it unless that was done a moment ago. `barred`: the concurrency limits that match and do
+    /// not apply.
+    pub(crate) fn see<'a>(
+        &self,
+        now: Tick,
+        requests: impl Iterator<Item = Attributes<'a>>,
+        barred: impl FnOnce() -> Vec<Arc<str>>,
+    ) {
         self.tally.count(self.allows(), true, false);
         let due = self.next_warning.load(Ordering::Relaxed);
         let next = now.plus(WARNING_INTERVAL).0;
@@ -61,9 +70,21 @@ impl NoMatch {
             attributes = names(requests),
             answer = if self.allows() { "allowed" } else { "denied" },
             requests = count.allowed + count.denied,
-            "no policy applies to a request with these attributes: on_no_match decides it"
+            "no policy applies to a request with these attributes: on_no_match decides it{}",
+            why(&barred())
         );
     }
+}
+
+/// That concurrency limits would apply elsewhere.
+fn why(barred: &[Arc<str>]) -> String {
+    let Some((first, rest)) = barred.split_first() else { return String::new() };
+    let mut text = format!("; the concurrency limit {first:?}");
+    if !rest.is_empty() {
+        let _infallible = write!(text, " (and {} more)", rest.len());
+    }
+    text + " matches, and applies only where a permit can be given back: to POST /v1/permits and /v1/decisions, and to routes \
+            and listeners that list it"
 }
 
 /// The names of all attributes, each once, in a form that a log can hold.
@@ -104,11 +125,11 @@ mod tests {
     fn every_request_is_counted_and_few_are_warned_of() {
         let seen = NoMatch::default();
         let due = |seen: &NoMatch| seen.next_warning.load(Ordering::Relaxed);
-        seen.see(Tick(7), std::iter::empty());
+        seen.see(Tick(7), std::iter::empty(), Vec::new);
         assert_eq!(due(&seen), 7 + WARNING_INTERVAL);
-        seen.see(Tick(8), std::iter::empty());
+        seen.see(Tick(8), std::iter::empty(), || panic!("nothing is written"));
         assert_eq!((due(&seen), seen.count().allowed), (7 + WARNING_INTERVAL, 2));
-        seen.see(Tick(7 + WARNING_INTERVAL), std::iter::empty());
+        seen.see(Tick(7 + WARNING_INTERVAL), std::iter::empty(), Vec::new);
         assert_eq!(due(&seen), 7 + 2 * WARNING_INTERVAL);
     }
 }

@@ -28,6 +28,9 @@ pub use crate::routed_permits::RoutedHold;
 use crate::routed_permits::RoutedPermit;
 use crate::sources::{self, SourceError};
 
+/// The attributes of a routed request that no source names: all but the last are the request's own.
+pub const ATTRIBUTES: [&str; 6] = ["route", "method", "host", "path", "ip", CLIENT_ID];
+
 /// An attribute's name and value.
 type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
 
@@ -129,14 +132,8 @@ impl<'a> RoutedRequest<'a> {
         let is_proved = |name: &str| self.proved.attributes.iter().any(|(other, _)| *other == name);
         configured.retain(|(name, _)| !is_proved(name));
         let has_client = configured.iter().any(|(name, _)| *name == CLIENT_ID) || is_proved(CLIENT_ID);
-        let built_in = [
-            ("route", self.route),
-            ("method", self.method),
-            ("host", self.host),
-            ("path", self.path),
-            ("ip", address),
-        ];
-        let built_in = built_in.into_iter().filter(|(name, _)| sources.of(name).is_none());
+        let built_in = [self.route, self.method, self.host, self.path, address];
+        let built_in = ATTRIBUTES.into_iter().zip(built_in).filter(|(name, _)| sources.of(name).is_none());
         let client = self.proved.client.unwrap_or(address);
         let client = Some((CLIENT_ID, client)).filter(|_| !has_client);
         let proved = self.proved.attributes.iter().filter_map(|(name, value)| Some((*name, (*value)?)));

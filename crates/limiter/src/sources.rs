@@ -4,10 +4,13 @@
 //! behind the proxy may take the other one. Such a request is refused, like a path that can be read in
 //! two ways (fault 59).
 
+use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Deref;
 
 use http::{HeaderMap, HeaderValue};
 use thiserror::Error;
+use tidegate_net::http::Plain;
 
 /// Why there is no one value to believe.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -26,16 +29,36 @@ pub enum SourceError {
     #[error("the parameter {0:?} is no attribute's source: see [attributes.check] in the configuration")]
     UnknownParameter(String),
     /// The headers of two kinds of proxies at once: one pair is the client's.
-    #[error("the request has both X-Original-* and X-Forwarded-Uri or -Method, of which a client wrote one")]
+    #[error(
+        "the request has both X-Original-* and X-Forwarded-Uri or -Method; only one pair can be the proxy's, so the other is forged"
+    )]
     TwoFamilies,
     /// The entry of `X-Forwarded-For` that is believed is no address.
     #[error("the believed entry of X-Forwarded-For is not an address")]
     NotAnAddress,
 }
 
+/// The header fields of a request, as whoever read it has them.
+pub(crate) trait Fields {
+    /// The values of all fields of that name, in their order.
+    fn values<'f>(&'f self, name: &str) -> impl DoubleEndedIterator<Item = &'f [u8]>;
+}
+
+impl Fields for HeaderMap {
+    fn values<'f>(&'f self, name: &str) -> impl DoubleEndedIterator<Item = &'f [u8]> {
+        self.get_all(name).iter().map(HeaderValue::as_bytes)
+    }
+}
+
+impl Fields for Plain<'_> {
+    fn values<'f>(&'f self, name: &str) -> impl DoubleEndedIterator<Item = &'f [u8]> {
+        Plain::values(self, name)
+    }
+}
+
 /// The value of the header field `name`, if it is there.
-pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, SourceError> {
-    let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+pub(crate) fn header<'h>(headers: &'h impl Fields, name: &str) -> Result<Option<&'h [u8]>, SourceError> {
+    let mut values = headers.values(name);
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(SourceError::RepeatedHeader(name.to_owned())),
         (value, None) => Ok(value.map(<[u8]>::trim_ascii)),
@@ -43,8 +66,8 @@ pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'
 }
 
 /// The value of the cookie `name`, if it is there. HTTP/2 may send one field for each cookie.
-pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, SourceError> {
-    let fields = headers.get_all(http::header::COOKIE).iter().map(HeaderValue::as_bytes);
+pub(crate) fn cookie<'h>(headers: &'h impl Fields, name: &str) -> Result<Option<&'h [u8]>, SourceError> {
+    let fields = headers.values(http::header::COOKIE.as_str());
     let pairs = fields.flat_map(|field| field.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
     let mut values = pairs.filter_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
     match (values.next(), values.next()) {
@@ -54,13 +77,41 @@ pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'
 }
 
 /// An address as an attribute: an IPv6 one as its /64, since that is what one customer has.
-pub(crate) fn address_text(address: IpAddr) -> String {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_string(),
+pub(crate) fn address_text(address: IpAddr) -> AddressText {
+    let mut text = AddressText { bytes: [0; 48], length: 0 };
+    // Invariant: none is longer than an IPv6 address, 39 bytes, and its suffix.
+    let _fits = match address.to_canonical() {
+        IpAddr::V4(address) => write!(text, "{address}"),
         IpAddr::V6(address) => {
             let network = Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX));
-            format!("{network}/64")
+            write!(text, "{network}/64")
         }
+    };
+    text
+}
+
+/// An address as text, without an allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AddressText {
+    bytes: [u8; 48],
+    length: usize,
+}
+
+impl Write for AddressText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+impl Deref for AddressText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // Invariant: texts were put here whole.
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
     }
 }
 
@@ -100,8 +151,9 @@ mod tests {
             ("10.0.0.1", "10.0.0.1"),
             ("::ffff:10.0.0.1", "10.0.0.1"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("1111:2222:3333:4444:5555:6666:7777:8888", "1111:2222:3333:4444::/64"),
         ] {
-            assert_eq!(address_text(address.parse().unwrap()), text);
+            assert_eq!(&*address_text(address.parse().unwrap()), text);
         }
     }
 }

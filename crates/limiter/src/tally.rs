@@ -8,9 +8,10 @@
 //! are never a label (fault 53).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::sketch::{Counter, TopKeys};
 
 /// Most policy names that are counted apart.
@@ -70,7 +71,7 @@ impl DeniedClients {
     /// Counts a denial, unless another core is counting one at this moment: a sketch that is a few
     /// short is worth more than denials that wait for each other.
     pub(crate) fn see(&self, client: &[u8]) {
-        if let Ok(mut sketch) = self.sketch.try_lock() {
+        if let Some(mut sketch) = self.sketch.try_lock() {
             sketch.see(client);
         }
     }
@@ -79,7 +80,7 @@ impl DeniedClients {
     #[must_use]
     pub fn heaviest(&self) -> Vec<Counter> {
         // Counting leaves the sketch whole at every step that can panic.
-        self.sketch.lock().unwrap_or_else(PoisonError::into_inner).heaviest()
+        self.sketch.lock().heaviest()
     }
 }
 
@@ -189,7 +190,7 @@ impl Tallies {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Tally>>> {
         // A panic while holding the lock leaves a whole map: inserting is all that happens there.
-        self.by_policy.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_policy.lock()
     }
 }
 

@@ -23,7 +23,7 @@ use tidegate_store::Counters;
 use tidegate_store::memory::Memory;
 
 fn author() -> Author {
-    Author { actor: "test".to_owned(), at: Wall(1) }
+    Author { actor: "test".to_owned(), at: Wall(1), from: None }
 }
 
 /// An engine with its configuration, without a server.

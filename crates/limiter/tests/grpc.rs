@@ -16,6 +16,7 @@ use tidegate_access::tokens::{Credential, Scope, TokensInForce};
 use tidegate_algorithms::policy::{parse, parse_sources};
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::grpc::{Service, TEMPLATES};
+use tidegate_limiter::no_match::OnNoMatch;
 use tidegate_limiter::policy_set::{AttributeSources, FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::accept::Gate;
@@ -73,6 +74,17 @@ async fn start_over(
     tokens: TokensInForce,
     layer: FileLayer,
 ) -> Running {
+    start_answering(OnNoMatch::Allow, counters, config, tokens, layer).await
+}
+
+/// As [`start_over`], with this answer to requests that no policy applies to.
+async fn start_answering(
+    on_no_match: OnNoMatch,
+    counters: Counters,
+    config: HttpConfig,
+    tokens: TokensInForce,
+    layer: FileLayer,
+) -> Running {
     let policies = [
         json!({"name": "per-client", "algorithm": "token_bucket", "limit": 3, "window_seconds": 3600,
                "match": {"domain": "shop"}, "key": ["client"]}),
@@ -82,7 +94,7 @@ async fn start_over(
         FileLayer { policies: policies.iter().map(|policy| parse(policy, "").unwrap()).collect(), ..layer };
     let tallies = Tallies::default();
     let set = PolicySet::assemble(Arc::new(file), tidegate_control::Snapshot::default(), &tallies);
-    let engine = Engine::new(set, tallies, counters, Clock::start());
+    let engine = Engine::new(set, tallies, counters, Clock::start()).on_no_match(on_no_match);
     let cores = Cores::start(NonZeroUsize::MIN).unwrap();
     let drain = Drain::new();
     let gate = Gate {
@@ -176,8 +188,10 @@ async fn limits_need_a_token_of_their_scope_where_one_is_demanded_and_probes_non
 
 #[tokio::test]
 async fn an_answer_without_the_store_is_marked() {
-    // A port at which nobody listens any more.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A port that is taken, and where nobody listens.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = nobody.local_addr().unwrap().port();
     let config = RedisConfig::from_url(&format!("redis://127.0.0.1:{port}")).unwrap();
     let guard = Guard::new(Shared::Redis(Redis::start(config)), GuardConfig::default());
     let (config, layer) = (HttpConfig::default(), FileLayer::default());
@@ -186,7 +200,31 @@ async fn an_answer_without_the_store_is_marked() {
     let mark = rls::Metadata::of("degraded", "local");
     assert_eq!(service.limit(&ask).await.unwrap().dynamic_metadata, Some(mark));
     let unlimited = request(vec![descriptor("nobody", "x")]);
-    assert_eq!(service.limit(&unlimited).await.unwrap().dynamic_metadata, None, "the store was not asked");
+    let mark = rls::Metadata::of("no_match", "allowed");
+    assert_eq!(
+        service.limit(&unlimited).await.unwrap().dynamic_metadata,
+        Some(mark),
+        "the store was not asked"
+    );
+}
+
+#[tokio::test]
+async fn fault_58_an_answer_without_a_policy_is_marked_and_on_no_match_gives_it() {
+    for (on_no_match, answer, code) in
+        [(OnNoMatch::Allow, "allowed", Code::Ok), (OnNoMatch::Deny, "denied", Code::OverLimit)]
+    {
+        let (config, layer) = (HttpConfig::default(), FileLayer::default());
+        let counters = Counters::Memory(Memory::new(16 << 20));
+        let mut service =
+            start_answering(on_no_match, counters, config, TokensInForce::default(), layer).await;
+        let unmatched = request(vec![descriptor("clint", "a"), descriptor("nobody", "x")]);
+        let told_so = service.limit(&unmatched).await.unwrap();
+        assert_eq!(told_so.dynamic_metadata, Some(rls::Metadata::of("no_match", answer)));
+        assert_eq!((told_so.overall_code(), told(&told_so)), (code, vec![(code, 0, 0); 2]));
+        let one_matches = request(vec![descriptor("client", "a"), descriptor("nobody", "x")]);
+        let told_so = service.limit(&one_matches).await.unwrap();
+        assert_eq!((told_so.overall_code(), told_so.dynamic_metadata), (Code::Ok, None));
+    }
 }
 
 #[tokio::test]

@@ -7,13 +7,18 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::GroupError;
 use crate::files::{Files, UNFINISHED, read_small, replace};
 use crate::inspect::LAST_FIRST_OFFSET;
 use crate::recovery::Finding;
+use crate::settings::Settings;
 
+/// The folder of the groups, beside the partitions.
+pub(crate) const GROUPS: &str = "groups";
 const ENDING: &str = ".json";
 const MAX_NAME: usize = 64;
 /// A longer file is damaged: 65,536 partitions in 30 bytes each.
@@ -25,6 +30,7 @@ pub(crate) struct Groups {
     folder: PathBuf,
     files: Arc<dyn Files>,
     limit: usize,
+    own: Option<&'static str>,
     offsets: Mutex<BTreeMap<String, Offsets>>,
 }
 
@@ -33,10 +39,11 @@ impl Groups {
     pub(crate) fn open(
         folder: PathBuf,
         files: Arc<dyn Files>,
-        limit: usize,
+        settings: &Settings,
         findings: &mut Vec<Finding>,
     ) -> io::Result<Self> {
         files.create_folder(&folder)?;
+        let (limit, own) = (settings.max_groups, settings.own_groups);
         let mut offsets = BTreeMap::new();
         for entry in files.list(&folder)? {
             let path = folder.join(&entry.name);
@@ -44,19 +51,18 @@ impl Groups {
                 drop(files.remove(&path));
                 continue;
             }
-            let name = entry.name.strip_suffix(ENDING).filter(|name| is_group_name(name));
-            match (name, load(&*files, &path)) {
-                (Some(name), Some(group)) if offsets.len() < limit => {
+            match (group_of(&entry.name), load(&*files, &path)) {
+                (Some(name), Some(group)) if has_room(&offsets, name, own, limit) => {
                     offsets.insert(name.to_owned(), group);
                 }
                 _ => findings.push(Finding::Group { file: path }),
             }
         }
-        Ok(Self { folder, files, limit, offsets: Mutex::new(offsets) })
+        Ok(Self { folder, files, limit, own, offsets: Mutex::new(offsets) })
     }
 
     fn offsets(&self) -> MutexGuard<'_, BTreeMap<String, Offsets>> {
-        self.offsets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.offsets.lock()
     }
 
     pub(crate) fn committed(&self, group: &str, partition: u16) -> Option<u64> {
@@ -78,7 +84,7 @@ impl Groups {
             return Err(GroupError::Name);
         }
         let mut offsets = self.offsets();
-        if !offsets.contains_key(group) && offsets.len() >= self.limit {
+        if !offsets.contains_key(group) && !has_room(&offsets, group, self.own, self.limit) {
             return Err(GroupError::TooMany(self.limit));
         }
         let mut changed = offsets.get(group).cloned().unwrap_or_default();
@@ -90,13 +96,13 @@ impl Groups {
         Ok(())
     }
 
-    /// Forgets a group; whether there was one.
-    pub(crate) fn remove(&self, group: &str) -> Result<bool, GroupError> {
+    /// Forgets a group that has come `so_far`; whether there was one.
+    pub(crate) fn remove(&self, group: &str, so_far: &Offsets) -> Result<bool, GroupError> {
         if !is_group_name(group) {
             return Err(GroupError::Name);
         }
         let mut offsets = self.offsets();
-        if !offsets.contains_key(group) {
+        if offsets.get(group) != Some(so_far) {
             return Ok(false);
         }
         self.files.remove(&self.path(group))?;
@@ -110,12 +116,34 @@ impl Groups {
     }
 }
 
+/// Whether there may be one more group, of this name. Those of the log's owner and those of readers are counted apart.
+fn has_room(groups: &BTreeMap<String, Offsets>, name: &str, own: Option<&str>, limit: usize) -> bool {
+    let is_own = |name: &str| own.is_some_and(|prefix| name.starts_with(prefix));
+    groups.keys().filter(|other| is_own(other) == is_own(name)).count() < limit
+}
+
 /// Whether a group of readers can have this name: it is a name of a file, too.
 #[must_use]
 pub fn is_group_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len())
         && !name.starts_with('.')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+/// What in the folder of a log's groups is no group's offsets; nothing if there is no such folder.
+pub(crate) fn examine(files: &dyn Files, folder: &Path) -> io::Result<Vec<Finding>> {
+    let entries = match files.list(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let names = entries.into_iter().map(|entry| entry.name).filter(|name| !name.ends_with(UNFINISHED));
+    let damaged = names.filter(|name| group_of(name).is_none() || load(files, &folder.join(name)).is_none());
+    Ok(damaged.map(|name| Finding::Group { file: folder.join(name) }).collect())
+}
+
+/// The group that a file of this name is of.
+fn group_of(file: &str) -> Option<&str> {
+    file.strip_suffix(ENDING).filter(|name| is_group_name(name))
 }
 
 fn text(offsets: &Offsets) -> String {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::error::OpenError;
 use crate::files::{Files, read_small, replace};
+use crate::groups::{self, GROUPS};
 use crate::inspect::{Inspection, Look, inspect};
 use crate::recovery::{Finding, Recovery};
 use crate::settings::{Describe, Settings};
@@ -82,7 +83,7 @@ pub struct VerifiedPartition {
     pub offsets: Range<u64>,
 }
 
-/// Reads every line of a log and says what is wrong with it, without changing anything. Of a log that is
+/// Reads every line of a log and the offsets of its groups, and says what is wrong with it, without changing anything. Of a log that is
 /// being written, the newest line may seem torn.
 ///
 /// # Errors
@@ -112,5 +113,6 @@ pub fn verify(folder: &Path, describe: &dyn Describe, files: &dyn Files) -> io::
         });
         verification.findings.extend(findings);
     }
+    verification.findings.extend(groups::examine(files, &folder.join(GROUPS))?);
     Ok(verification)
 }

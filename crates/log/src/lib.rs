@@ -29,6 +29,7 @@
 //! Deliberately absent: a runtime (writers and the sealer are plain threads), a clock (see [`Clock`]), and
 //! checksums in the segments, which stay lines of text; compressed ones have a checksum for each frame.
 
+mod arrivals;
 mod error;
 mod files;
 mod groups;

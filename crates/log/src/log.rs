@@ -5,33 +5,33 @@ use std::future::Future;
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
+use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::error::{AppendError, GroupError, OpenError, ReadError};
 use crate::files::Files;
-use crate::groups::Groups;
+use crate::groups::{GROUPS, Groups};
 use crate::inspect::{Look, inspect};
 use crate::layout::check_partitions;
-use crate::partition::{Bounds, LEAST_DISK_BYTES, PARTS_OF_DISK, Partition};
+use crate::partition::{Bounds, PARTS_OF_DISK, Partition};
 use crate::queue::{Appended, Lines};
 use crate::reader::{ReadLines, Scan, Scanned, read, scan};
 use crate::recovery::{Finding, Mending, Recovery, bound_quarantine};
 use crate::sealer;
 use crate::segment::Seals;
-use crate::settings::{Clock, Describe, Description, Durability, MAX_LINE_BYTES, Settings};
+use crate::settings::{Clock, Describe, Description, Durability, Settings};
 use crate::statistics::{Statistics, count};
 use crate::writer::Writer;
 
 const LOCK: &str = "lock";
-const GROUPS: &str = "groups";
 const QUARANTINE: &str = "quarantine";
 /// What the quarantine holds where nothing bounds the log.
 const QUARANTINE_BYTES: u64 = 1 << 30;
-/// A smaller queue holds hardly a batch.
-const LEAST_QUEUE_BYTES: usize = 64 << 10;
 
 /// An open log. Dropping it closes it.
 pub struct Log {
@@ -61,7 +61,7 @@ impl Log {
         files: Arc<dyn Files>,
         clock: Clock,
     ) -> Result<(Self, Recovery), OpenError> {
-        check(&settings)?;
+        settings.check()?;
         let folder = settings.folder.clone();
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -75,9 +75,8 @@ impl Log {
         let mut recovery = Recovery::default();
         check_partitions(&*files, &settings, &mut recovery).map_err(at(&folder))??;
         let groups = folder.join(GROUPS);
-        let groups =
-            Groups::open(groups.clone(), Arc::clone(&files), settings.max_groups, &mut recovery.findings)
-                .map_err(at(&groups))?;
+        let groups = Groups::open(groups.clone(), Arc::clone(&files), &settings, &mut recovery.findings)
+            .map_err(at(&groups))?;
         let bounds = Bounds::new(&settings);
         let quarantine = folder.join(QUARANTINE);
         let mut partitions = Vec::new();
@@ -91,6 +90,7 @@ impl Log {
                 folder: &folder,
                 quarantine: &quarantine,
                 number,
+                clock,
                 recovery: &mut recovery,
             };
             let shelf = mending.mend(inspection, groups.furthest(number));
@@ -135,14 +135,21 @@ impl Log {
             let writer = Writer::new(Arc::clone(partition), Arc::clone(&seals));
             let thread =
                 thread::Builder::new().name(format!("log-writer-{number}")).spawn(|| writer.run())?;
-            log.writers.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            log.writers.lock().push(thread);
         }
         let partitions = log.partitions.clone();
         seals.raise();
         let sealer = thread::Builder::new().name("log-sealer".to_owned());
         let sealer = sealer.spawn(move || sealer::run(&partitions, &seals))?;
-        *log.sealer.lock().unwrap_or_else(PoisonError::into_inner) = Some(sealer);
+        *log.sealer.lock() = Some(sealer);
         Ok(log)
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        // Invariant: a log has a partition.
+        self.partitions.first().map_or(Path::new(""), |partition| &partition.bounds.settings.folder)
     }
 
     /// How many partitions there are.
@@ -192,6 +199,31 @@ impl Log {
         }
     }
 
+    /// Makes durable what was appended before, in every partition; `client` is who waits for it. What the disk has
+    /// refused of it, or lost, stays lost: [`Self::losses`] says whether there was any.
+    pub fn sync(&self, client: u64) -> impl Future<Output = Result<(), AppendError>> + Send + use<> {
+        let nothing = || Lines { bytes: Bytes::new(), facts: Vec::new(), client };
+        let queue = |partition: &Arc<Partition>| {
+            let room = partition.queue.admit(&nothing())?;
+            Ok(room.push(nothing(), Durability::Fsync))
+        };
+        let queued: Result<Vec<_>, AppendError> = self.partitions.iter().map(queue).collect();
+        async move {
+            for waiting in queued? {
+                outcome(waiting).await?;
+            }
+            Ok(())
+        }
+    }
+
+    /// How often lines that were acknowledged as less than `fsync` may have been lost, since the log was opened. If
+    /// this is the same before they were appended and after a [`Self::sync`], they are on the disk.
+    #[must_use]
+    pub fn losses(&self) -> u64 {
+        let losses = |partition: &Arc<Partition>| partition.counters.losses();
+        self.partitions.iter().map(losses).sum()
+    }
+
     /// Queues all parts or none.
     fn offer(
         &self,
@@ -206,7 +238,7 @@ impl Log {
         let mut rooms = Vec::with_capacity(parts.len());
         for (number, lines) in &parts {
             let partition = self.partition(*number).ok_or(AppendError::NoPartition(*number))?;
-            fit(lines, partition.bounds.batch_bytes)?;
+            lines.check(partition.bounds.batch_bytes)?;
             let counters = &partition.counters;
             rooms.push(partition.queue.admit(lines).inspect_err(|error| match error {
                 AppendError::Full { .. } => count(&counters.refused_full, 1),
@@ -238,6 +270,17 @@ impl Log {
     #[must_use]
     pub fn offsets(&self, partition: u16) -> Option<Range<u64>> {
         Some(self.partition(partition)?.shelf().range())
+    }
+
+    /// How long ago the line at `offset` came; `None` if it is not kept, or has not come. It may be a second less, of a line
+    /// that has waited for hours some minutes more, and of one from an earlier process up to
+    /// [`Settings::segment_age`] less.
+    #[must_use]
+    pub fn age(&self, partition: u16, offset: u64) -> Option<Duration> {
+        let partition = self.partition(partition)?;
+        let shelf = partition.shelf();
+        let came = shelf.arrivals.of(offset).filter(|_| shelf.range().contains(&offset))?;
+        Some((partition.clock.monotonic)().saturating_duration_since(came))
     }
 
     /// Returns when the partition has a line at `offset`; at once for a partition that is not there.
@@ -277,12 +320,13 @@ impl Log {
         self.groups.all()
     }
 
-    /// Forgets a group; whether there was one.
+    /// Forgets a group whose offsets are `so_far`; whether there was one. Who says elsewhere how far it had come, before
+    /// it is forgotten, is right then.
     ///
     /// # Errors
     /// When its file cannot be removed.
-    pub fn remove_group(&self, group: &str) -> Result<bool, GroupError> {
-        self.groups.remove(group)
+    pub fn remove_group(&self, group: &str, so_far: &BTreeMap<u16, u64>) -> Result<bool, GroupError> {
+        self.groups.remove(group, so_far)
     }
 
     /// Hands out the lines that have a name and a time, partition by partition, in the order of their
@@ -316,12 +360,12 @@ impl Log {
         for partition in &self.partitions {
             partition.queue.close();
         }
-        for writer in self.writers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for writer in self.writers.lock().drain(..) {
             // A writer that panicked has said so.
             drop(writer.join());
         }
         self.seals.close();
-        if let Some(sealer) = self.sealer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(sealer) = self.sealer.lock().take() {
             drop(sealer.join());
         }
     }
@@ -341,39 +385,4 @@ async fn outcome(waiting: Option<Waiting>) -> Result<Appended, AppendError> {
         None => Ok(Appended { first_offset: None, durability: Durability::Memory }),
         Some(outcome) => outcome.await.unwrap_or(Err(AppendError::Closing)),
     }
-}
-
-/// Whether lines are as their facts say, and not too many.
-fn fit(lines: &Lines, limit: usize) -> Result<(), AppendError> {
-    let bytes = lines.bytes.len();
-    if bytes > limit {
-        return Err(AppendError::TooLarge { bytes, limit });
-    }
-    let longest = lines.facts.iter().map(|fact| fact.bytes as usize).max().unwrap_or(0);
-    if longest > MAX_LINE_BYTES {
-        return Err(AppendError::TooLarge { bytes: longest, limit: MAX_LINE_BYTES });
-    }
-    let described: u64 = lines.facts.iter().map(|fact| u64::from(fact.bytes)).sum();
-    let shortest = lines.facts.iter().map(|fact| fact.bytes).min();
-    if described != bytes as u64
-        || shortest.is_none_or(|bytes| bytes == 0)
-        || lines.bytes.last() != Some(&b'\n')
-    {
-        return Err(AppendError::Misdescribed);
-    }
-    Ok(())
-}
-
-fn check(settings: &Settings) -> Result<(), OpenError> {
-    if settings.partitions == 0 {
-        return Err(OpenError::Settings("a log has at least one partition"));
-    }
-    if settings.queue_bytes < LEAST_QUEUE_BYTES {
-        return Err(OpenError::Settings("a partition's queue has at least 64 KiB"));
-    }
-    let least = LEAST_DISK_BYTES * u64::from(settings.partitions);
-    if settings.retain_bytes.is_some_and(|bytes| bytes < least) {
-        return Err(OpenError::Settings("retention leaves each partition at least 1 MiB"));
-    }
-    Ok(())
 }

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
 use crate::files::{Files, read_small};
@@ -93,11 +94,11 @@ impl Partition {
     }
 
     pub(crate) fn shelf(&self) -> RwLockReadGuard<'_, Shelf> {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.read()
     }
 
     pub(crate) fn change_shelf(&self) -> RwLockWriteGuard<'_, Shelf> {
-        self.shelf.write().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.write()
     }
 
     /// The index of a sealed segment. If its file is gone or damaged, all of the segment is read, and the sealer
@@ -110,7 +111,7 @@ impl Partition {
         if let Some(index) = &segment.index {
             return Ok(Arc::clone(index));
         }
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         let fits = |index: &Index| index.packed == segment.packed && index.bytes() == segment.bytes;
         let cached = cache.iter().find(|(first, index)| *first == segment.first && fits(index));
         if let Some((_, index)) = cached {
@@ -123,7 +124,7 @@ impl Partition {
             return self.index_again(segment);
         };
         let index = Arc::new(index);
-        cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache = self.cache.lock();
         if cache.len() == CACHED_INDEXES {
             cache.pop_front();
         }
@@ -180,9 +181,11 @@ impl Partition {
 
     /// Removes the oldest segments until the partition has room for `more` bytes, and those that are too old.
     pub(crate) fn retain(&self, more: u64) {
-        let oldest_allowed = self.bounds.settings.retain_age.map(|age| {
-            (self.clock.wall_ms)().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
-        });
+        let now = (self.clock.monotonic)();
+        let is_old = |segment: &Segment| {
+            let age = now.saturating_duration_since(segment.written);
+            self.bounds.settings.retain_age.is_some_and(|longest| age > longest)
+        };
         loop {
             let oldest = {
                 let shelf = self.shelf();
@@ -192,8 +195,7 @@ impl Partition {
                     return;
                 }
                 let full = shelf.disk_bytes().saturating_add(more) > self.bounds.disk_bytes;
-                let old = oldest_allowed.is_some_and(|allowed| oldest.modified_ms < allowed);
-                if !full && !old {
+                if !full && !is_old(oldest) {
                     return;
                 }
                 Arc::clone(oldest)

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use memchr::{memchr, memchr_iter, memmem};
+use memchr::{memchr, memchr_iter, memmem, memrchr};
+use zstd::bulk::Decompressor;
 
 use crate::error::ReadError;
 use crate::files::{Readable, read_full};
@@ -99,14 +100,14 @@ impl Source {
     }
 
     /// The lines of a block; `None` if it does not have the lines that the index says.
-    fn load(&self, block: &Block) -> io::Result<Option<Vec<u8>>> {
+    fn load(&self, block: &Block, unpacker: &mut Decompressor<'_>) -> io::Result<Option<Vec<u8>>> {
         let mut content = vec![0; block.bytes as usize];
         let read = read_full(&*self.file, &mut content, block.start)?;
         if !block.is_of(&content[..read]) {
             return Ok(None);
         }
         if self.packed {
-            match zstd::bulk::decompress(&content, (block.plain_bytes as usize).min(MAX_BLOCK_BYTES)) {
+            match unpacker.decompress(&content, (block.plain_bytes as usize).min(MAX_BLOCK_BYTES)) {
                 Ok(plain) => content = plain,
                 Err(_) => return Ok(None),
             }
@@ -162,10 +163,11 @@ pub(crate) fn read(
     if source.first > from {
         return Ok(nothing(source.first, Some(from..source.first)));
     }
+    let mut unpacker = Decompressor::new()?;
     let mut lines = Vec::new();
     let mut next = from;
     for block in &source.blocks {
-        let Some(content) = source.load(block)? else {
+        let Some(content) = source.load(block, &mut unpacker)? else {
             if next == from {
                 count(&partition.counters.damaged_blocks, 1);
                 next = (source.first + block.first + u64::from(block.lines)).min(source.end);
@@ -215,7 +217,8 @@ pub(crate) fn scan(
     each: &mut dyn FnMut(&[u8], &Description<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, ReadError> {
     let digest = NameDigest::of(scan.name);
-    let finder = memmem::Finder::new(scan.name);
+    let finder = plain(scan.name).then(|| memmem::Finder::new(scan.name));
+    let mut unpacker = Decompressor::new()?;
     let mut offset = partition.shelf().range().start;
     loop {
         offset = after_hopeless(partition, offset, scan);
@@ -231,31 +234,44 @@ pub(crate) fn scan(
             }
             so_far.blocks_read += 1;
             so_far.bytes += u64::from(block.plain_bytes);
-            let Some(content) = source.load(block)? else {
+            let Some(content) = source.load(block, &mut unpacker)? else {
                 so_far.blocks_damaged += 1;
                 count(&partition.counters.damaged_blocks, 1);
                 continue;
             };
-            let mut rest = &*content;
             let ours = source.end.saturating_sub(source.first + block.first);
-            for _ in 0..ours.min(u64::from(block.lines)) {
-                let Some(end) = memchr(b'\n', rest) else { break };
-                let (line, others) = (&rest[..end], &rest[end + 1..]);
-                rest = others;
-                if !plain(scan.name) || finder.find(line).is_some() {
-                    let Some(description) = partition.describe.describe(line) else { continue };
-                    let in_time = (scan.start_ms..scan.end_ms).contains(&description.ms);
-                    if in_time && description.name == scan.name {
-                        so_far.lines += 1;
-                        if each(line, &description).is_break() {
-                            return Ok(ControlFlow::Break(()));
-                        }
+            let mut rest =
+                if ours < u64::from(block.lines) { first_lines(&content, ours) } else { &content[..] };
+            while let Some(line) = next_with(finder.as_ref(), &mut rest) {
+                let Some(description) = partition.describe.describe(line) else { continue };
+                let in_time = (scan.start_ms..scan.end_ms).contains(&description.ms);
+                if in_time && description.name == scan.name {
+                    so_far.lines += 1;
+                    if each(line, &description).is_break() {
+                        return Ok(ControlFlow::Break(()));
                     }
                 }
             }
         }
         offset = source.end.max(offset + 1);
     }
+}
+
+/// The lines before the line with this number, counted from 0.
+fn first_lines(content: &[u8], lines: u64) -> &[u8] {
+    let rest = after_lines(content, lines);
+    &content[..content.len() - rest.len()]
+}
+
+/// Takes the next line that has what `finder` looks for, of whole lines; the next one without it. One search goes over
+/// all lines: a search in each of a thousand short lines costs several times as much.
+fn next_with<'a>(finder: Option<&memmem::Finder<'_>>, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let hit = finder.map_or(Some(0), |finder| finder.find(rest))?;
+    let start = memrchr(b'\n', &rest[..hit]).map_or(0, |at| at + 1);
+    let end = hit + memchr(b'\n', &rest[hit..])?;
+    let line = &rest[start..end];
+    *rest = &rest[end + 1..];
+    Some(line)
 }
 
 /// Whether a name stands in a line as it is, with nothing that might be escaped.

@@ -9,10 +9,13 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use crate::arrivals::Arrivals;
 use crate::files::{Files, read_full, unfinished, write_all};
 use crate::inspect::{Inspected, Inspection};
 use crate::segment::{Segment, Shelf, file_name};
+use crate::settings::Clock;
 
 /// What was found in the folder of a log that is worth a person's look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +171,7 @@ pub(crate) struct Mending<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) quarantine: &'a Path,
     pub(crate) number: u16,
+    pub(crate) clock: Clock,
     pub(crate) recovery: &'a mut Recovery,
 }
 
@@ -202,7 +206,11 @@ impl Mending<'_> {
         next = next.max(sealed.last().map_or(0, Segment::end));
         self.recovery.lines += sealed.iter().map(|segment| segment.lines).sum::<u64>();
         self.recovery.segments += sealed.len() as u64;
-        Shelf { sealed: sealed.into_iter().map(Arc::new).collect(), active: None, next }
+        let mut arrivals = Arrivals::default();
+        for segment in &sealed {
+            arrivals.note(segment.first, segment.written, 0);
+        }
+        Shelf { sealed: sealed.into_iter().map(Arc::new).collect(), active: None, next, arrivals }
     }
 
     fn segment(&mut self, found: Inspected) -> Segment {
@@ -228,10 +236,17 @@ impl Mending<'_> {
             bytes: whole,
             index_bytes: found.index_bytes,
             times: found.times,
-            modified_ms: found.modified_ms,
+            written: self.written(found.modified_ms),
             index: found.index.map(Arc::new),
             suspect,
         }
+    }
+
+    /// When a file was last written to that says so by the civil clock. What is said to come is now.
+    fn written(&self, modified_ms: i64) -> Instant {
+        let (now, wall_ms) = ((self.clock.monotonic)(), (self.clock.wall_ms)());
+        let age = u64::try_from(wall_ms.saturating_sub(modified_ms)).unwrap_or(0);
+        now.checked_sub(Duration::from_millis(age)).unwrap_or(now)
     }
 
     fn note(&mut self, file: &Path, set_aside: io::Result<PathBuf>) {
@@ -261,10 +276,16 @@ impl Mending<'_> {
             return self.move_whole(&found.path, &name, found.bytes);
         }
         let kept = self.place(&name)?;
-        let bytes = self.copy(&found.path, whole..u64::MAX, &kept)?;
-        self.files.sync_folder(self.quarantine)?;
-        let mut file = self.files.reopen(&found.path)?;
-        file.cut(whole)?;
+        let cut_off = || {
+            let bytes = self.copy(&found.path, whole..u64::MAX, &kept)?;
+            self.files.sync_folder(self.quarantine)?;
+            let mut file = self.files.reopen(&found.path)?;
+            file.cut(whole)?;
+            Ok((bytes, file))
+        };
+        // What was not cut off is where it was, and the next start tries again: a copy would be one more each time.
+        let cut_off: io::Result<_> = cut_off();
+        let (bytes, mut file) = cut_off.inspect_err(|_| drop(self.files.remove(&kept)))?;
         file.sync()?;
         self.count(bytes);
         Ok(kept)

@@ -10,7 +10,9 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use crate::arrivals::Arrivals;
 use crate::index::{Block, Index, Times};
 
 /// The name of a plain segment ends so, that of a compressed one, and that of an index.
@@ -41,7 +43,8 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
     pub(crate) index_bytes: u64,
     pub(crate) times: Times,
-    pub(crate) modified_ms: i64,
+    /// When it was last written to, on the clock that never goes back: retention by age goes by it.
+    pub(crate) written: Instant,
     /// The index until it has its file; afterwards it is read when it is needed.
     pub(crate) index: Option<Arc<Index>>,
     /// The disk failed under it or damaged it, so it stays as it is. One that could not be synced gets no index
@@ -87,6 +90,8 @@ pub(crate) struct Shelf {
     pub(crate) active: Option<Active>,
     /// The offset of the next line.
     pub(crate) next: u64,
+    /// When lines came.
+    pub(crate) arrivals: Arrivals,
 }
 
 /// Where a reader finds some lines.
@@ -144,19 +149,19 @@ impl Shelf {
 /// Work for the sealer: a condition that the writer raises and the sealer awaits.
 #[derive(Debug, Default)]
 pub(crate) struct Seals {
-    state: std::sync::Mutex<(bool, bool)>,
-    changed: std::sync::Condvar,
+    state: parking_lot::Mutex<(bool, bool)>,
+    changed: parking_lot::Condvar,
     closing: OnceLock<()>,
 }
 
 impl Seals {
     pub(crate) fn raise(&self) {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0 = true;
+        self.state.lock().0 = true;
         self.changed.notify_all();
     }
 
     pub(crate) fn close(&self) {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).1 = true;
+        self.state.lock().1 = true;
         self.closing.get_or_init(|| ());
         self.changed.notify_all();
     }
@@ -167,9 +172,8 @@ impl Seals {
 
     /// Waits for work, for the end, or for `wait`; whether to go on.
     pub(crate) fn wait(&self, wait: std::time::Duration) -> bool {
-        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(state, wait, |state| !state.0 && !state.1);
-        let mut state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| !state.0 && !state.1, wait);
         state.0 = false;
         !state.1
     }

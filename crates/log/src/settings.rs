@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use siphasher::sip::SipHasher13;
 
+use crate::error::OpenError;
+use crate::partition::LEAST_DISK_BYTES;
+
 /// How a log keeps its lines. Every number is a bound.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -21,7 +24,8 @@ pub struct Settings {
     /// Everything in the folder takes at most this many bytes; the oldest segments go first. Each partition
     /// has an equal share.
     pub retain_bytes: Option<u64>,
-    /// Sealed segments that were last written to this long ago are removed. Decided by the civil clock.
+    /// Sealed segments that were last written to this long ago are removed. A civil clock that jumps while the
+    /// process runs removes nothing; at a start, how old a segment is is told by the civil clock.
     pub retain_age: Option<Duration>,
     /// What may wait for the disk, in each partition, with what is being written.
     pub queue_bytes: usize,
@@ -35,6 +39,8 @@ pub struct Settings {
     pub compress: bool,
     /// How many groups of readers may keep their offsets.
     pub max_groups: usize,
+    /// Groups whose names begin so are counted by themselves, up to the same number: readers cannot use it up.
+    pub own_groups: Option<&'static str>,
 }
 
 impl Settings {
@@ -48,22 +54,41 @@ impl Settings {
             segment_age: Duration::from_secs(3_600),
             retain_bytes: None,
             retain_age: None,
-            queue_bytes: 32 << 20,
+            queue_bytes: 64 << 20,
             flush_gap: Duration::from_millis(1),
             sync_gap: Duration::from_secs(1),
             retry_gap: Duration::from_millis(100),
             compress: true,
             max_groups: 100,
+            own_groups: None,
         }
     }
+
+    /// Whether a log can keep within these bounds.
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        if self.partitions == 0 {
+            return Err(OpenError::Settings("a log has at least one partition"));
+        }
+        if self.queue_bytes < LEAST_QUEUE_BYTES {
+            return Err(OpenError::Settings("a partition's queue has at least 64 KiB"));
+        }
+        let least = LEAST_DISK_BYTES * u64::from(self.partitions);
+        if self.retain_bytes.is_some_and(|bytes| bytes < least) {
+            return Err(OpenError::Settings("retention leaves each partition at least 1 MiB"));
+        }
+        Ok(())
+    }
 }
+
+/// A smaller queue holds hardly a batch.
+const LEAST_QUEUE_BYTES: usize = 64 << 10;
 
 /// Where the log reads the time. The caller brings it, so that one file of the workspace reads clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// For waits and measurements.
     pub monotonic: fn() -> Instant,
-    /// The civil time in Unix milliseconds, for retention by age only.
+    /// The civil time in Unix milliseconds, for the age of what an earlier process left.
     pub wall_ms: fn() -> i64,
 }
 

@@ -88,6 +88,11 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
 }
 
 impl Counters {
+    /// How often lines that were acknowledged before they were synced may have been lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.lost_lines.load(Relaxed) + self.suspect_files.load(Relaxed)
+    }
+
     pub(crate) fn flushed(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = FLUSH_BOUNDS_US.partition_point(|bound| *bound < us);

@@ -100,7 +100,9 @@ impl Writer {
         let counters = &self.partition.counters;
         counters.flushed(self.now().saturating_duration_since(began));
         self.last_flush = Some(began);
-        if self.troubled != outcome.is_err() {
+        // Where there was nothing to write, nobody knows whether the disk takes lines again.
+        let is_tried = outcome.is_err() || batches.iter().any(|batch| !batch.lines.facts.is_empty());
+        if is_tried && self.troubled != outcome.is_err() {
             self.troubled = outcome.is_err();
             match &outcome {
                 Err(error) => {
@@ -144,6 +146,9 @@ impl Writer {
     /// Writes these lines, syncs them if somebody waits for that, and shows them to readers.
     fn keep(&mut self, batches: &[Batch]) -> Result<(u64, Durability), AppendError> {
         let bytes: u64 = batches.iter().map(|batch| batch.lines.bytes.len() as u64).sum();
+        if bytes == 0 {
+            return self.sync();
+        }
         let limit = self.partition.bounds.segment_bytes;
         if self.open.as_ref().is_some_and(|open| open.lines > 0 && open.bytes + bytes > limit) {
             self.seal();
@@ -173,7 +178,21 @@ impl Writer {
             open.dirty_since = Some(now);
         }
         let durability = if synced { Durability::Fsync } else { Durability::Written };
-        Ok((self.show(batches, bytes), durability))
+        Ok((self.show(batches, bytes, now), durability))
+    }
+
+    /// Makes durable what was written before.
+    fn sync(&mut self) -> Result<(u64, Durability), AppendError> {
+        if let Some(open) = &mut self.open
+            && open.dirty_since.is_some()
+        {
+            if let Err(error) = open.file.sync() {
+                self.give_up();
+                return Err(refusal(&error));
+            }
+            open.dirty_since = None;
+        }
+        Ok((self.partition.shelf().next, Durability::Fsync))
     }
 
     /// Creates the next segment's file.
@@ -201,7 +220,7 @@ impl Writer {
     }
 
     /// Puts written lines into the index and before the readers; answers with the offset of the first.
-    fn show(&mut self, batches: &[Batch], bytes: u64) -> u64 {
+    fn show(&mut self, batches: &[Batch], bytes: u64, now: Instant) -> u64 {
         // Invariant: called with a segment open.
         let Some(open) = &mut self.open else { return self.partition.shelf().next };
         let facts = batches.iter().flat_map(|batch| &batch.lines.facts);
@@ -215,6 +234,8 @@ impl Writer {
         open.bytes += bytes;
         let mut shelf = self.partition.change_shelf();
         let first = shelf.next;
+        let oldest = shelf.range().start;
+        shelf.arrivals.note(first, now, oldest);
         shelf.next += lines;
         if let Some(active) = &mut shelf.active {
             active.open = open.indexer.open();
@@ -308,7 +329,7 @@ impl Writer {
             bytes: open.bytes,
             index_bytes: index.encoded_len(),
             times: active.times,
-            modified_ms: (partition.clock.wall_ms)(),
+            written: (partition.clock.monotonic)(),
             index: Some(Arc::new(index)),
             suspect,
         }));

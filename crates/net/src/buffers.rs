@@ -10,8 +10,10 @@
 //! keep the others from being answered, and so that cores do not write one counter at every request.
 //! What does not fit is refused at once: to wait would be to hold more.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Bytes that each connection may hold, whatever the others do.
 pub const FREE_BYTES: usize = 64 << 10;
@@ -123,7 +125,7 @@ impl Account {
 
     /// Nothing panics while it is held.
     fn state(&self) -> MutexGuard<'_, AccountState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

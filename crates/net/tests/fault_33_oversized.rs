@@ -7,6 +7,7 @@ mod common;
 use std::io::Write;
 
 use common::{BODY_LIMIT, Options, PATIENCE, TestServer, exchange, read_reply, read_to_end};
+use http::{Request, Response};
 use tidegate_net::http::HttpConfig;
 
 fn server() -> TestServer {
@@ -15,17 +16,28 @@ fn server() -> TestServer {
     TestServer::start(Options { http, ..Options::default() })
 }
 
+/// That a reply is this refusal, as a problem document.
+fn refused(reply: &str, status: u16) {
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
+    is_problem(head.contains("\r\ncontent-type: application/problem+json\r\n"), body, status);
+}
+
+fn is_problem(is_stated: bool, body: &str, status: u16) {
+    assert!(is_stated && body.contains(&format!("\"status\":{status}")), "no problem document: {body}");
+}
+
 #[test]
 fn fault_33_a_large_head_is_431() {
     let server = server();
     let one = format!("GET / HTTP/1.1\r\nhost: t\r\nx-large: {}\r\n\r\n", "x".repeat(70_000));
-    assert!(exchange(server.address, one.as_bytes()).starts_with("HTTP/1.1 431"));
+    refused(&exchange(server.address, one.as_bytes()), 431);
 
     let endless = format!("GET / HTTP/1.1\r\nhost: t\r\nx-large: {}", "x".repeat(200_000));
-    assert!(exchange(server.address, endless.as_bytes()).starts_with("HTTP/1.1 431"));
+    refused(&exchange(server.address, endless.as_bytes()), 431);
 
     let many = format!("GET / HTTP/1.1\r\nhost: t\r\n{}\r\n", "a: b\r\n".repeat(101));
-    assert!(exchange(server.address, many.as_bytes()).starts_with("HTTP/1.1 431"));
+    refused(&exchange(server.address, many.as_bytes()), 431);
 
     let allowed = "x".repeat(60_000);
     let fits = format!("GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\nx-large: {allowed}\r\n\r\n");
@@ -36,11 +48,41 @@ fn fault_33_a_large_head_is_431() {
 fn fault_33_a_long_target_is_414() {
     let server = server();
     for target in [format!("/{}", "x".repeat(8192)), format!("/?{}", "x".repeat(66_000))] {
-        let reply = exchange(server.address, format!("GET {target} HTTP/1.1\r\nhost: t\r\n\r\n").as_bytes());
-        assert!(reply.starts_with("HTTP/1.1 414") || reply.starts_with("HTTP/1.1 431"), "{reply}");
+        refused(
+            &exchange(server.address, format!("GET {target} HTTP/1.1\r\nhost: t\r\n\r\n").as_bytes()),
+            414,
+        );
     }
     let exact = format!("GET /{} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n", "x".repeat(8191));
     assert!(exchange(server.address, exact.as_bytes()).starts_with("HTTP/1.1 200"));
+}
+
+/// On HTTP/2 the library itself answers a header list that is too large, without a body.
+#[tokio::test]
+async fn fault_33_a_long_target_is_414_on_http_2_too_and_a_large_head_431() {
+    let server = server();
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let get = async |request: Request<()>| -> Response<h2::RecvStream> {
+        let mut client = client.clone().ready().await.unwrap();
+        client.send_request(request, true).unwrap().0.await.unwrap()
+    };
+    let target = format!("http://t/{}", "x".repeat(8192));
+    let (head, mut body) = get(Request::get(target).body(()).unwrap()).await.into_parts();
+    let mut text = Vec::new();
+    while let Some(data) = body.data().await {
+        text.extend_from_slice(&data.unwrap());
+    }
+    assert_eq!(head.status, 414);
+    is_problem(
+        head.headers["content-type"] == "application/problem+json",
+        &String::from_utf8_lossy(&text),
+        414,
+    );
+
+    let large = Request::get("http://t/").header("x-large", "x".repeat(17_000)).body(()).unwrap();
+    assert_eq!(get(large).await.status(), 431);
 }
 
 #[test]

@@ -131,43 +131,60 @@ fn fault_42_clients_that_refuse_or_leave_are_told_apart() {
     eventually("both are freed", || server.drain.connections() == 0);
 }
 
-/// The beginning of a ClientHello: a record of 512 bytes, of which little comes.
-const HALF_A_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+/// What a client says first.
+fn hello(certificates: &Certificates) -> Vec<u8> {
+    let name = "localhost".try_into().unwrap();
+    let mut connection = rustls::ClientConnection::new(client(certificates, None, &[]), name).unwrap();
+    let mut hello = Vec::new();
+    connection.write_tls(&mut hello).unwrap();
+    hello
+}
 
-fn stalled(server: &TestServer) -> TcpStream {
+/// A client that says these bytes, and no more.
+fn stalled(server: &TestServer, said: &[u8]) -> TcpStream {
     let mut stream = server.connect();
-    stream.write_all(HALF_A_HELLO).unwrap();
+    stream.write_all(said).unwrap();
     stream
 }
 
 #[test]
 fn fault_42_a_handshake_that_takes_too_long_ends() {
     const TIMEOUT: Duration = Duration::from_secs(3);
-    let server = start(TlsConfig { handshake_timeout: TIMEOUT, ..plain(&Certificates::make()) });
-    let start = monotonic();
-    let clients = [server.connect(), stalled(&server)];
-    for mut stream in clients {
+    let ours = Certificates::make();
+    let server = start(TlsConfig { handshake_timeout: TIMEOUT, ..plain(&ours) });
+    let (start, hello) = (monotonic(), hello(&ours));
+    let clients = [&[][..], &hello[..20], &hello].map(|said| stalled(&server, said));
+    for (mut stream, is_answered) in clients.into_iter().zip([false, false, true]) {
         let mut rest = Vec::new();
-        stream.read_to_end(&mut rest).unwrap();
-        assert!(rest.is_empty());
+        // Of bytes that the kernel has and nobody takes any more, a reset tells.
+        let ended = stream.read_to_end(&mut rest);
+        assert!(ended.is_ok() || !is_answered, "{ended:?}");
+        assert_eq!(!rest.is_empty(), is_answered);
     }
     assert!(start.elapsed() >= TIMEOUT);
     // They are hung up on first, counted then, and freed last.
     eventually("they are freed", || server.drain.connections() == 0);
-    assert_eq!(failed(&server.stats.totals(), HandshakeFailure::Timeout), 2);
+    assert_eq!(failed(&server.stats.totals(), HandshakeFailure::Timeout), 3);
 }
 
 #[test]
-fn fault_42_handshakes_beyond_the_bound_wait_and_silence_takes_no_slot() {
+fn fault_42_handshakes_beyond_the_bound_wait_and_no_slot_is_taken_before_the_hello_is_whole() {
     let ours = Certificates::make();
     let config = TlsConfig { max_handshakes: 2, handshake_timeout: PATIENCE * 3, ..plain(&ours) };
     let tls = Tls::load(config).unwrap();
     let server = TestServer::start(Options { tls: Some(tls.clone()), ..Options::default() });
-    let config = client(&ours, None, &[]);
-    let silent: Vec<_> = (0..50).map(|_| server.connect()).collect();
+    let (config, hello) = (client(&ours, None, &[]), hello(&ours));
+    // Nothing, a byte, all but one; and what is none, of which TLS would wait for the rest.
+    let none = [22, 3, 1, 0x3f, 0xff, 2];
+    let beginnings = [&none[..], &[], &hello[..1], &hello[..hello.len() - 1]];
+    let mut slow: Vec<_> = beginnings
+        .iter()
+        .flat_map(|said| (0..20).map(|_| stalled(&server, said)).collect::<Vec<_>>())
+        .collect();
     assert!(request(&mut connect(server.address, &config), "/").is_ok());
+    assert_eq!(tls.status().handshaking, 0);
 
-    let stalled: Vec<_> = (0..2).map(|_| stalled(&server)).collect();
+    let stalled: Vec<_> = (0..2).map(|_| stalled(&server, &hello)).collect();
     eventually("both slots are taken", || tls.status().handshaking == 2);
     let mut waiting = connect(server.address, &config);
     waiting.sock.set_read_timeout(Some(SHORT)).unwrap();
@@ -178,7 +195,16 @@ fn fault_42_handshakes_beyond_the_bound_wait_and_silence_takes_no_slot() {
     assert!(request(&mut waiting, "/").unwrap().starts_with("HTTP/1.1 200"));
     // The first of the two to leave frees the slot; the other may be counted a moment later.
     eventually("both that left are counted", || failed(&server.stats.totals(), HandshakeFailure::Gone) == 2);
-    drop(silent);
+    // By the byte, a hello is one nevertheless.
+    let mut last = slow.pop().unwrap();
+    last.set_read_timeout(Some(PATIENCE)).unwrap();
+    last.write_all(&hello[hello.len() - 1..]).unwrap();
+    let mut answer = [0; 6];
+    last.read_exact(&mut answer).unwrap();
+    assert_eq!((answer[0], answer[5]), (22, 2), "a ServerHello");
+    // Those that leave in the middle are seen to.
+    drop((slow, last, waiting));
+    eventually("all are freed", || server.drain.connections() == 0);
 }
 
 #[test]

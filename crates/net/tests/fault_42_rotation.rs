@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use common::tls::{client, connect, first, server, shown};
 use common::{Options, TestServer, request};
-use tidegate_net::tls::{Tls, TlsFault, TlsFile};
+use rustls::{ClientConnection, StreamOwned};
+use tidegate_net::tls::{
+    NamedCertificates, NamedPair, NamedPairError, PairFiles, Tls, TlsConfig, TlsFault, TlsFile, TlsFiles,
+};
 use tidegate_testkit::certificates::{Certificates, Pair};
 
 /// A running server whose pair is a copy that the test may replace.
@@ -248,10 +251,115 @@ fn fault_42_a_bad_pair_is_refused_and_the_old_one_serves_on() {
 fn fault_42_the_days_that_are_left_follow_the_certificate() {
     const DAY: u64 = 86_400;
     let rotating = Rotating::start();
-    let left = || rotating.tls.status().seconds_left();
+    let left = || rotating.tls.status().seconds_left().unwrap();
     assert!((DAY - 600..=DAY).contains(&left()), "{}", left());
     rotating.certificates.issue_for("longer", 90).replace(&rotating.pair);
     assert!(left() <= DAY, "nothing was loaded yet");
     rotating.tls.reload().unwrap();
     assert!((90 * DAY - 600..=90 * DAY).contains(&left()), "{}", left());
+}
+
+#[test]
+fn fault_42_a_client_is_shown_the_certificate_of_the_name_that_it_asks_for() {
+    let certificates = Certificates::make();
+    let [files, old, new] =
+        [("files", "DNS:files.example"), ("old", "DNS:a.example"), ("new", "DNS:a.example")]
+            .map(|(file, name)| certificates.issue_named(file, name));
+    let named = NamedCertificates::default();
+    let put = |pair: &Pair| {
+        let text = |path| fs::read_to_string(path).unwrap();
+        let pair = NamedPair::from_pem(&text(&pair.certificate), &text(&pair.key)).unwrap();
+        named.replace([("a.example".into(), pair)].into());
+    };
+    let with_files = TlsConfig { named: Some(named.clone()), ..server(&files, None) };
+    let no_files = TlsFiles { pair: None, ..with_files.files.clone() };
+    let without = TlsConfig { files: no_files, ..with_files.clone() };
+    let [with_files, without] = [with_files, without].map(|config| {
+        TestServer::start(Options { tls: Some(Tls::load(config).unwrap()), ..Options::default() })
+    });
+    let config = client(&certificates, None, &[]);
+    let ask = |server: &TestServer, name: &'static str| {
+        let session = ClientConnection::new(config.clone(), name.try_into().unwrap()).unwrap();
+        let mut stream = StreamOwned::new(session, common::connect(server.address).unwrap());
+        request(&mut stream, "/").is_ok_and(|it| it.starts_with("HTTP/1.1 200")).then(|| shown(&stream))
+    };
+    assert_eq!(ask(&without, "a.example"), None, "there is no certificate yet");
+    put(&old);
+    for server in [&with_files, &without] {
+        assert_eq!(ask(server, "a.example"), Some(first(&old.certificate)));
+        assert_eq!(ask(server, "A.Example"), Some(first(&old.certificate)));
+    }
+    put(&new);
+    assert_eq!(ask(&with_files, "a.example"), Some(first(&new.certificate)), "in force at once");
+    assert_eq!(ask(&with_files, "files.example"), Some(first(&files.certificate)));
+    assert_eq!(ask(&without, "files.example"), None, "of a name that nobody ordered");
+    let mismatched = NamedPair::from_pem(
+        &fs::read_to_string(&old.certificate).unwrap(),
+        &fs::read_to_string(&new.key).unwrap(),
+    );
+    assert!(matches!(mismatched, Err(NamedPairError::Library(_))), "{mismatched:?}");
+}
+
+#[test]
+fn fault_42_a_client_is_shown_the_files_of_the_name_that_it_asks_for() {
+    let certificates = Certificates::make();
+    let [other, exact, wild, renewed, ordered] = [
+        ("other", "DNS:other.example"),
+        ("exact", "DNS:a.shop.example,DNS:shop.example"),
+        ("wild", "DNS:*.shop.example"),
+        ("renewed", "DNS:b.shop.example,DNS:shop.example"),
+        ("ordered", "DNS:shop.example"),
+    ]
+    .map(|(file, names)| certificates.issue_named(file, names));
+    let files = |pair: &Pair| PairFiles { certificate: pair.certificate.clone(), key: pair.key.clone() };
+    let named = NamedCertificates::default();
+    let text = |path| fs::read_to_string(path).unwrap();
+    let pair = NamedPair::from_pem(&text(&ordered.certificate), &text(&ordered.key)).unwrap();
+    named.replace([("shop.example".into(), pair.clone()), ("c.example".into(), pair)].into());
+    let mut config = TlsConfig { named: Some(named), ..server(&other, None) };
+    config.files.named = vec![files(&exact), files(&wild)];
+    let tls = Tls::load(config.clone()).unwrap();
+    let running = TestServer::start(Options { tls: Some(tls.clone()), ..Options::default() });
+    let client = client(&certificates, None, &[]);
+    let ask = |name: &'static str| {
+        let session = ClientConnection::new(client.clone(), name.try_into().unwrap()).unwrap();
+        let mut stream = StreamOwned::new(session, common::connect(running.address).unwrap());
+        request(&mut stream, "/").is_ok_and(|it| it.starts_with("HTTP/1.1 200")).then(|| shown(&stream))
+    };
+    let is =
+        |name: &'static str, pair: &Pair| assert_eq!(ask(name), Some(first(&pair.certificate)), "{name}");
+    is("shop.example", &exact);
+    is("a.shop.example", &exact);
+    is("A.Shop.Example", &exact);
+    is("b.shop.example", &wild);
+    is("other.example", &other);
+    assert_eq!(ask("a.b.shop.example"), None, "`*` is one label: it is shown the pair for all others");
+    assert_eq!(ask("c.example"), None, "it is shown what was ordered, which is not of this name");
+
+    // A certificate is found under the names that it has now.
+    renewed.clone().replace(&exact);
+    assert_eq!(tls.certificates().len(), 3);
+    tls.reload().unwrap();
+    is("b.shop.example", &exact);
+    is("a.shop.example", &wild);
+
+    // Two of one name, one without names, one that is not there: each is refused with its place, and all stay as they were.
+    let refused = |pairs: [&PairFiles; 2]| {
+        let mut wrong = config.clone();
+        wrong.files.named = pairs.into_iter().cloned().collect();
+        Tls::load(wrong).unwrap_err()
+    };
+    let taken = refused([&files(&ordered), &files(&exact)]);
+    assert!(matches!(&taken.fault, TlsFault::NameTaken(name) if &**name == "shop.example"), "{taken}");
+    assert_eq!((taken.place, taken.file), (Some(1), TlsFile::Certificate));
+    let nameless = refused([&files(&certificates.issue_named("nameless", "IP:127.0.0.1")), &files(&exact)]);
+    assert!(matches!(nameless.fault, TlsFault::NoName) && nameless.place == Some(0), "{nameless}");
+    let absent = PairFiles { certificate: exact.certificate.clone(), key: "/absent".into() };
+    let absent = refused([&files(&wild), &absent]);
+    assert!(matches!(absent.fault, TlsFault::Unreadable(_)), "{absent}");
+    assert_eq!((absent.place, absent.file), (Some(1), TlsFile::Key));
+    fs::write(&wild.certificate, "nothing").unwrap();
+    assert_eq!(tls.reload().unwrap_err().place, Some(1));
+    is("b.shop.example", &exact);
+    assert!(!tls.status().is_reload_good);
 }

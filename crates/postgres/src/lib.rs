@@ -20,7 +20,7 @@ pub use place::Place;
 pub use session::Session;
 pub use tokio_postgres::error::SqlState;
 pub use tokio_postgres::types;
-pub use tokio_postgres::{Client, Error, Row, Statement, Transaction};
+pub use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement, Transaction};
 pub use url::UrlError;
 
 /// What went wrong, in the server's own words, which [`Error`] leaves to its sources. None of them

@@ -26,6 +26,10 @@ const CONNECT: Duration = Duration::from_millis(750);
 /// How long data may stay without an acknowledgement.
 const UNACKNOWLEDGED: Duration = Duration::from_millis(1_500);
 
+/// What sessions are called where the URL names nothing else: `pg_stat_activity` then shows the versions that are
+/// at work.
+const APPLICATION: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
+
 /// Where PostgreSQL is, who asks, and how the way there is kept secret.
 #[derive(Clone)]
 pub struct Place {
@@ -45,6 +49,9 @@ impl Place {
         let connect = config.get_connect_timeout().copied().unwrap_or(CONNECT);
         let unacknowledged = config.get_tcp_user_timeout().copied().unwrap_or(UNACKNOWLEDGED);
         config.connect_timeout(connect).tcp_user_timeout(unacknowledged);
+        if config.get_application_name().is_none() {
+            config.application_name(APPLICATION);
+        }
         let spoken = match options.mode.as_deref() {
             None => options.root.is_some() || options.certificate.is_some(),
             Some("disable" | "allow" | "prefer") => false,
@@ -76,11 +83,11 @@ impl Place {
     }
 
     /// Opens a connection. A task of the calling runtime drives it until the session is dropped or
-    /// the connection is lost; `heard` is called for each notification.
+    /// the connection is lost; `heard` is called with the channel and the payload of each notification.
     ///
     /// # Errors
     /// When there is no connection to be had.
-    pub async fn connect(&self, heard: impl Fn() + Send + 'static) -> Result<Session, Error> {
+    pub async fn connect(&self, heard: impl Fn(&str, &str) + Send + 'static) -> Result<Session, Error> {
         match &self.tls {
             None => {
                 let (client, connection) = self.config.connect(NoTls).await?;
@@ -124,7 +131,7 @@ mod tests {
         let _waiting = TcpStream::connect(address).unwrap();
         let place = Place::parse(&format!("postgres://u@{address}/d")).unwrap();
         // The kernel alone would go on for more than two minutes.
-        let connecting = tokio::time::timeout(Duration::from_secs(60), place.connect(|| {}));
+        let connecting = tokio::time::timeout(Duration::from_secs(60), place.connect(|_, _| {}));
         assert!(connecting.await.expect("it is given up").is_err());
     }
 

@@ -32,11 +32,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Has a task of the calling runtime drive `connection`; `heard` is called for each notification.
+    /// Has a task of the calling runtime drive `connection`; `heard` is called with the channel and
+    /// the payload of each notification.
     pub(crate) fn start<S, T>(
         client: Client,
         connection: Connection<S, T>,
-        heard: impl Fn() + Send + 'static,
+        heard: impl Fn(&str, &str) + Send + 'static,
     ) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -81,14 +82,14 @@ impl DerefMut for Session {
 }
 
 /// Ends with the client, or with the connection, whose error every later call reports.
-async fn drive<S, T>(mut connection: Connection<S, T>, heard: impl Fn())
+async fn drive<S, T>(mut connection: Connection<S, T>, heard: impl Fn(&str, &str))
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if let AsyncMessage::Notification(_) = message {
-            heard();
+        if let AsyncMessage::Notification(notification) = message {
+            heard(notification.channel(), notification.payload());
         }
     }
 }

@@ -13,6 +13,7 @@
 //!   that have room had been made;
 //! - a charge is never repeated blindly: an operation whose outcome is unknown is an error.
 
+use smallvec::SmallVec;
 use thiserror::Error;
 use tidegate_algorithms::limit::{Limit, PermitId, Verdict};
 use tidegate_algorithms::policy::OnStoreFailure;
@@ -65,13 +66,17 @@ impl Degraded {
     }
 }
 
+/// One verdict per charge, in the order asked. Those of a request of one or two limits, as nearly all are, need no
+/// allocation.
+pub type Verdicts = SmallVec<[Verdict; 2]>;
+
 /// A store's answer: whether the request is allowed, and each limit's verdict in the order asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Every binding limit had room.
     pub allowed: bool,
     /// One per charge.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Verdicts,
     /// Set if the answer did not come from the configured store.
     pub degraded: Option<Degraded>,
 }

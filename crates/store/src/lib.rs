@@ -12,6 +12,7 @@
 
 mod batch;
 mod contract;
+pub mod examine;
 pub mod guard;
 pub mod lease;
 pub mod memory;
@@ -19,4 +20,4 @@ pub mod postgres;
 pub mod redis;
 pub mod shared;
 
-pub use contract::{Answer, Charge, Counters, Degraded, Intent, StoreError};
+pub use contract::{Answer, Charge, Counters, Degraded, Intent, StoreError, Verdicts};

@@ -45,7 +45,7 @@ impl Shared {
         answer: &mut Answer,
     ) -> Result<(), StoreError> {
         let reply = self.call(intent.into(), now, charges).await?;
-        *answer = Answer { allowed: reply.yes, verdicts: reply.verdicts, degraded: None };
+        *answer = Answer { allowed: reply.yes, verdicts: reply.verdicts.into(), degraded: None };
         Ok(())
     }
 

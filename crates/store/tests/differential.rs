@@ -94,6 +94,19 @@ fn limit() -> impl Strategy<Value = Limit> + Clone {
     ]
 }
 
+/// A bucket that was changed in its burst alone.
+fn with_burst(limit: &Limit, burst: u64) -> Option<Limit> {
+    let changed = |bucket: &Bucket| {
+        let fits = burst.saturating_mul(bucket.interval) <= MAX_SPAN && bucket.burst > 0;
+        fits.then_some(Bucket { burst, ..*bucket })
+    };
+    match limit {
+        Limit::TokenBucket(bucket) => changed(bucket).map(Limit::TokenBucket),
+        Limit::LeakyBucket(bucket) => changed(bucket).map(Limit::LeakyBucket),
+        _ => None,
+    }
+}
+
 /// Mostly each limit has its own keys; sometimes a key changes its limit.
 fn spend(limits: Vec<Limit>) -> impl Strategy<Value = Spend> {
     let cost = prop_oneof![8 => 0_u64..4, 2 => 0_u64..15, 1 => Just(600_000_000), 1 => Just(u64::MAX)];
@@ -107,7 +120,12 @@ fn spend(limits: Vec<Limit>) -> impl Strategy<Value = Spend> {
 }
 
 fn history() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec(limit(), 1..5).prop_flat_map(|limits| {
+    let limits = (prop::collection::vec(limit(), 1..5), prop::option::of(1_u64..30));
+    let limits = limits.prop_map(|(mut limits, burst)| {
+        limits.extend(burst.and_then(|burst| limits.iter().find_map(|limit| with_burst(limit, burst))));
+        limits
+    });
+    limits.prop_flat_map(|limits| {
         let charges = prop::collection::vec(spend(limits.clone()), 1..4);
         let permit = || 0_u64..6;
         let operation = prop_oneof![

@@ -206,6 +206,17 @@ fn a_file_is_replaced_whole_and_private() {
     assert!(matches!(torn, Err(SnapshotError::Truncated { .. })), "{torn:?}");
 }
 
+/// The disk may be full, and what is left beside would take its last room.
+#[test]
+fn a_file_that_cannot_be_replaced_leaves_nothing_beside() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (memory, _) = filled(3);
+    let taken = folder.path().join("counters.snapshot");
+    fs::create_dir_all(taken.join("in-the-way")).expect("writable");
+    assert!(matches!(snapshot::save(&memory, &taken, Now::at(NOW)), Err(SnapshotError::Io(_))));
+    assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1);
+}
+
 #[test]
 fn a_folder_that_is_gone_is_an_error_and_not_a_panic() {
     let (memory, _) = filled(1);

@@ -8,12 +8,9 @@
 #[path = "support/reference.rs"]
 mod reference;
 
-use std::{
-    process::Command,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{process::Command, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use reference::quantile;
 use tidegate_judge::measurement::{Bench as _, ErrorClass, Loop, Measurement, StepPlan};
 use tidegate_tester::{
@@ -24,7 +21,7 @@ use tidegate_tester::{
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.lock()
 }
 
 fn stub(change: impl FnOnce(&mut stub::Options)) -> Stub {

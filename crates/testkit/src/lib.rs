@@ -5,7 +5,9 @@
 //! without Redis.
 
 pub mod certificates;
+pub mod countries;
 pub mod kafka;
+pub mod pebble;
 pub mod postgres;
 mod process;
 mod proxy;

@@ -2,6 +2,7 @@
 
 pub mod commands;
 pub mod config;
+pub mod doctor;
 pub mod logging;
 pub mod serve;
 pub mod service_manager;

@@ -27,6 +27,9 @@ pub fn start(settings: &Log) {
     };
     let terminal = io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(terminal);
+    // A line that cannot be written, as on a full disk, is lost. Otherwise it would be complained of to standard error,
+    // too, by a macro that panics where that fails (fault 77).
+    let lines = lines.log_internal_errors(false);
     let started = match settings.format {
         LogFormat::Json => {
             lines.json().with_writer(io::stderr).finish().with(KeepsWarnings(&WARNINGS)).try_init()

@@ -1,8 +1,10 @@
 //! The `tidegate` binary: flags, configuration, wiring, exit codes.
 
 use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use tidegate::commands::{
@@ -11,17 +13,22 @@ use tidegate::commands::{
     compare::Compare,
     config::Config,
     decide::Decide,
+    doctor::Doctor,
     edge::EdgeCommand,
     explain::Explain,
     gateway::GatewayCommand,
+    health::Health,
     import::Import,
     intake::IntakeCommand,
     keys::Keys,
     load::{self, Load},
     plan::Plan,
+    reference,
+    revert::Revert,
     saturate::Saturate,
     serve::Serve,
     stub::StubCommand,
+    token::Token,
     top::Top,
 };
 use tidegate::config::Environment;
@@ -46,15 +53,19 @@ enum Command {
     #[command(subcommand)]
     Config(Config),
     Decide(Decide),
+    Doctor(Doctor),
     Edge(EdgeCommand),
     #[command(subcommand)]
     Explain(Explain),
     Gateway(GatewayCommand),
+    Health(Health),
     #[command(subcommand)]
     Import(Import),
     #[command(subcommand)]
     Intake(IntakeCommand),
     Keys(Keys),
+    Revert(Revert),
+    Token(Token),
     Top(Top),
     Saturate(Box<Saturate>),
     Load(Box<Load>),
@@ -70,6 +81,15 @@ enum Command {
         /// Which shell.
         shell: Shell,
     },
+    /// Writes the manual pages of all commands into a folder; packages are made with it.
+    #[command(hide = true)]
+    ManPages {
+        /// The folder, which must be there.
+        folder: PathBuf,
+    },
+    /// Prints the reference of all commands, as Markdown; `docs/commands.md` is made with it.
+    #[command(name = "command-reference", hide = true)]
+    ReferencePage,
     /// Prints the version.
     Version,
 }
@@ -91,12 +111,16 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),
         Command::Decide(decide) => decide.run(&mut out),
+        Command::Doctor(doctor) => doctor.run(environment, &mut out),
         Command::Edge(edge) => edge.run(environment, &mut out),
         Command::Explain(explain) => explain.run(&mut out),
         Command::Gateway(gateway) => gateway.run(&mut out),
-        Command::Import(import) => import.run(&mut out),
+        Command::Health(health) => health.run(environment, &mut out),
+        Command::Import(import) => import.run(&mut out, &mut std::io::stderr().lock()),
         Command::Intake(intake) => intake.run(&mut out),
         Command::Keys(keys) => keys.run(&mut out),
+        Command::Revert(revert) => revert.run(&mut out),
+        Command::Token(token) => token.run(environment, &mut out),
         Command::Top(top) => top.run(&mut out),
         Command::Saturate(saturate) => return saturate.run(&mut out),
         Command::Load(load) => return load.run(&mut out),
@@ -108,6 +132,14 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut out);
             Ok(ExitCode::SUCCESS)
+        }
+        Command::ManPages { folder } => {
+            clap_mangen::generate_to(Cli::command(), &folder)
+                .with_context(|| format!("manual pages cannot be written to {}", folder.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::ReferencePage => {
+            out.write_all(reference::reference(Cli::command()).as_bytes()).map(|()| ExitCode::SUCCESS)
         }
         Command::Version => {
             writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION")).map(|()| ExitCode::SUCCESS)

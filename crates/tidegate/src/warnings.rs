@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tidegate_net::clock::wall;
 use tracing::field::{Field, Visit};
@@ -78,8 +78,7 @@ impl Warnings {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Whole texts and numbers: whatever a panicking holder left there is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -140,6 +140,28 @@ fn fault_77_a_full_disk_costs_lines_and_no_request_and_its_end_is_noticed() {
     assert!(ended.output.contains("the access log is written again"), "{}", ended.output);
 }
 
+/// Whoever logged panicked where the line could not be written: nothing was answered any more.
+#[test]
+fn fault_77_standard_error_on_a_full_disk_costs_lines_and_no_request() {
+    let (server, _server) = backend();
+    for format in ["text", "json"] {
+        let folder = folder_with(&format!("log.format = \"{format}\"\n{}", file(server, "to = \"off\"")));
+        let script = "exec \"$0\" serve --config tidegate.toml 2>/dev/full";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_tidegate")]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let service = Tidegate::spawn(folder, command, &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
+        for limit in 1..4 {
+            // Each change is a line.
+            let request = agent().put(service.url("/v1/clients/c/limits"));
+            let reply = request.send_json(serde_json::json!({ "few": { "limit": limit } })).unwrap();
+            assert_eq!((reply.status().as_u16(), get(&service, "/open/x")), (200, 200));
+        }
+        service.signal("TERM");
+        assert!(service.wait().status.success(), "it drains all the same");
+    }
+}
+
 #[test]
 fn a_trace_needs_the_operators_token() {
     let (server, _server) = backend();

@@ -4,10 +4,14 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use support::edge::until;
+use support::edge::{metric, until};
 use support::{Tidegate, agent, binary};
+use tidegate_control::{Batch, Control, Counted, Limits, Span, Sums};
+use tidegate_net::clock::wall;
 use tidegate_testkit::free_port;
 
 fn start(file: &str) -> Tidegate {
@@ -73,12 +77,83 @@ fn requests_are_counted_by_whose_they_are_where_they_went_and_what_became_of_the
     let of_key = rows(&service, &format!("key={id}&by=upstream,server"));
     assert_eq!(of_key.len(), 2, "those that were sent, and those that were denied: {of_key:?}");
     assert_eq!((&of_key[1]["server"], &of_key[1]["requests"]), (&json!(up.to_string()), &json!(3)));
+    is_one_request_for_the_report(&service, &days[0]["begin"].as_str().unwrap()[..10]);
     let (status, kind, csv) = get(&service, "/v1/analytics?by=route&route=gone&format=csv");
     assert_eq!((status, kind.as_str()), (200, "text/csv; charset=utf-8"));
     assert!(csv.contains("\r\ngone,2,0,0,0,2,"), "{csv}");
     let (status, _, said) = get(&service, "/v1/analytics?by=client");
     assert!((400..500).contains(&status) && said.contains("/by"), "{status} {said}");
     assert!(get(&service, "/metrics").2.contains("tidegate_analytics_series_max 1000\n"));
+}
+
+/// What the report's source promises, of these eight requests.
+fn is_one_request_for_the_report(service: &Tidegate, today: &str) {
+    // What is denied counts for the service that it was for.
+    let by_service = rows(service, "by=upstream&from=2020-01-01");
+    let brief = |row: &Value| {
+        ["requests", "succeeded", "rate_limited", "failed"].map(|name| row[name].as_u64().unwrap())
+    };
+    let of = |name: &str| by_service.iter().find(|row| row["upstream"] == name).map(brief);
+    assert_eq!(
+        (of("up"), of("down"), by_service.len()),
+        (Some([6, 3, 2, 0]), Some([2, 0, 0, 2]), 2),
+        "{by_service:?}"
+    );
+    // One request has what the report's source has: all together, and by service, between two dates.
+    let (_, _, report) = get(service, &format!("/v1/analytics?by=upstream&from={today}&to=2100-01-01"));
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(
+        (brief(&report["total"]), report["rows"].as_array().unwrap().len()),
+        ([8, 3, 2, 2], 2),
+        "{report}"
+    );
+    assert!(report["total"]["mean_ms"].as_f64().unwrap() > 0.0, "{report}");
+    let (_, _, before) = get(service, "/v1/analytics?by=upstream&from=2020-01-01&to=2020-01-02");
+    let before: Value = serde_json::from_str(&before).unwrap();
+    assert_eq!((&before["total"]["requests"], &before["rows"]), (&json!(0), &json!([])));
+}
+
+const HELLO: &str = "gateway.listener = [{ listen = \"127.0.0.1:0\" }]\ngateway.analytics = true\n\
+                     route = [{ name = \"hello\", respond = { body = \"hello\" } }]\n";
+
+fn greet(service: &Tidegate, times: usize) {
+    for _ in 0..times {
+        assert_eq!(agent().get(format!("http://{}/", service.gateway[0])).call().unwrap().status(), 200);
+    }
+}
+
+/// All requests since 1970, of which there must be some.
+fn counted(service: &Tidegate) -> u64 {
+    rows(service, "from=1970-01-01").first().map_or(0, |row| row["requests"].as_u64().unwrap())
+}
+
+fn restarted(service: Tidegate) -> Tidegate {
+    let (folder, ended) = service.wait_keeping_data();
+    assert!(!ended.output.contains("are lost"), "{}", ended.output);
+    Tidegate::start_in(folder, &["--config", "tidegate.toml"], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")])
+}
+
+#[test]
+fn a_process_that_is_told_to_end_forgets_no_request_and_one_that_is_killed_only_those_not_yet_written() {
+    let service = start(HELLO);
+    greet(&service, 3);
+    // A request is counted when its reply has ended, which its client may know a moment earlier.
+    until("all are counted", || counted(&service) == 3);
+    service.signal("TERM");
+    let service = restarted(service);
+    assert_eq!(counted(&service), 3, "what was not written yet was written at the end");
+    greet(&service, 4);
+    until("they are written", || {
+        counted(&service) == 7 && metric(&service, "tidegate_analytics_waiting_requests") == 0
+    });
+    greet(&service, 5);
+    service.signal("KILL");
+    let service = restarted(service);
+    assert!((7..=12).contains(&counted(&service)), "{}", counted(&service));
+    let before = counted(&service);
+    greet(&service, 1);
+    until("it is counted", || counted(&service) == before + 1);
+    assert_eq!(metric(&service, "tidegate_analytics_lost_requests_total"), 0);
 }
 
 #[test]
@@ -90,10 +165,7 @@ fn nothing_is_counted_unless_it_is_asked_for() {
 
 #[test]
 fn top_shows_the_routes_of_the_minute_under_way() {
-    let service = start(
-        "gateway.listener = [{ listen = \"127.0.0.1:0\" }]\ngateway.analytics = true\n\
-         route = [{ name = \"hello\", respond = { body = \"hello\" } }]\n",
-    );
+    let service = start(HELLO);
     let top = |by: &str| {
         let mut command = binary();
         command.args(["top", "--times", "1", "--by", by, "--server", &service.url("")]);
@@ -107,4 +179,77 @@ fn top_shows_the_routes_of_the_minute_under_way() {
         said.lines().any(|line| line.starts_with("hello 200 ")) && said.starts_with("since ")
     });
     assert!(!top("client").0);
+}
+
+/// An hour of many combinations has more rows than an answer: those of the minute under way are the last of them.
+#[test]
+fn top_shows_the_minute_under_way_beside_an_hour_of_more_rows_than_an_answer_has() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), HELLO).unwrap();
+    plant_an_hour(&folder.path().join("tidegate-data"));
+    let listen = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &listen);
+    let hour: Value = serde_json::from_str(&get(&service, "/v1/analytics?step=minute&by=route").2).unwrap();
+    assert!(hour["series_left_out"].as_u64().unwrap() > 0, "the question that an hour is asked for by");
+    until("the route is shown", || {
+        greet(&service, 1);
+        let mut command = binary();
+        command.args(["top", "--times", "1", "--by", "route", "--server", &service.url("")]);
+        let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        said.lines().any(|line| line.starts_with("hello "))
+    });
+}
+
+/// Stores requests of the last hour but for its last two minutes, by 300 routes in each minute.
+fn plant_an_hour(data: &Path) {
+    let control = Control::open(data, Limits::default()).unwrap();
+    let now = wall().0 / 1_000_000_000;
+    let sums = Sums { requests: 1, bytes: 1, micros: 1, classes: vec![(0, 1)] };
+    for back in (2..50).rev() {
+        let minute = Span::Minute.begin(now) - back * 60;
+        let row = |route: u64| {
+            let labels = format!("[\"r{route}\",null,null,null,200,false]");
+            Counted { labels, otherwise: "[null,null,null,null,200,true]".to_owned(), sums: sums.clone() }
+        };
+        let batch = Batch { writer: 1, number: 50 - back, minute, rows: (0..300).map(row).collect() };
+        control.add_counts(&batch, now).unwrap();
+    }
+}
+
+#[test]
+fn top_draws_routes_keys_denials_and_backends_on_a_terminal_again_and_again() {
+    let up = support::heads::listening().0;
+    let service = start(&format!(
+        "gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\ngateway.analytics = true\n\
+         upstream = [{{ name = \"up\", servers = [\"{up}\"] }}]\n\
+         route = [{{ name = \"app\", upstream = \"up\", auth = \"key\" }}]\n"
+    ));
+    let issued = agent().post(service.url("/v1/keys")).send_json(json!({"consumer": "acme"}));
+    let issued: Value = issued.unwrap().body_mut().read_json().unwrap();
+    let (id, key) = (issued["id"].as_str().unwrap(), issued["key"].as_str().unwrap());
+    let ask = |key: &str| {
+        let request = agent().get(format!("http://{}/", service.gateway[0])).header("x-api-key", key);
+        request.call().unwrap().body_mut().read_to_string().unwrap();
+    };
+    until("a screen has all of it", || {
+        ask(key);
+        ask("nobody's");
+        let command = format!(
+            "stty cols 90 rows 24; exec '{}' top --every 1 --times 2 --server '{}'",
+            env!("CARGO_BIN_EXE_tidegate"),
+            service.url("")
+        );
+        let mut terminal = Command::new("script");
+        terminal.args(["--quiet", "--return", "--command", &command, "/dev/null"]).stdin(Stdio::null());
+        let output = terminal.output().unwrap();
+        let drawn = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{drawn}");
+        let screens: Vec<&str> = drawn.split("\u{1b}[H\u{1b}[J").skip(1).collect();
+        assert_eq!(screens.len(), 2, "{drawn}");
+        let lines: Vec<&str> = screens[1].lines().collect();
+        assert!(lines.len() < 24 && lines.iter().all(|line| line.chars().count() <= 90), "{drawn}");
+        let has = |start: &str| lines.iter().any(|line| line.starts_with(start));
+        let [with_key, denied, backend] = [format!("{id} "), "app - 401 ".to_owned(), format!("up {up} ")];
+        lines[0].starts_with("since ") && ["app ", &with_key, &denied, &backend].into_iter().all(has)
+    });
 }

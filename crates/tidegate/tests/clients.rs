@@ -162,6 +162,23 @@ fn a_typescript_client_that_is_generated_works_against_the_server() {
     );
 }
 
+/// The simple API's clients, permits and policies of each algorithm among them.
+#[test]
+fn a_body_without_a_field_is_refused_exactly_where_the_openapi_document_requires_the_field() {
+    let service = Tidegate::start(&[], &[]);
+    document(&service);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/examples/required_fields.py");
+    let told = said(
+        Command::new(python_tool("python"))
+            .arg(script)
+            .current_dir(service.path())
+            .env("TIDEGATE_URL", service.url("")),
+    );
+    let told = told.trim_end().strip_suffix(" bodies are answered as the document says");
+    let asked: u32 = told.and_then(|it| it.parse().ok()).expect("the script says how many");
+    assert!(asked > 50, "{asked} bodies asked");
+}
+
 #[test]
 fn schemathesis_finds_no_server_error_and_no_reply_that_the_document_does_not_describe() {
     let data = tempfile::tempdir().unwrap();

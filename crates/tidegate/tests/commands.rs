@@ -121,6 +121,87 @@ fn fault_58_check_warns_of_an_attribute_that_nothing_supplies() {
     }
 }
 
+/// What a route or a listener of the edge knows of its requests is known to the policies that it lists, and to no others.
+#[test]
+fn fault_58_check_knows_what_routes_and_listeners_supply() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    let name = path.to_str().unwrap();
+    let looked_at = |file: &str| -> Vec<String> {
+        fs::write(&path, file).unwrap();
+        let checked = tidegate(&["check", name], &[]);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+        let warnings =
+            text(&checked.stdout).lines().filter_map(|line| line.split_once("looks at the attribute "));
+        warnings.map(|(_, rest)| rest.split('"').nth(1).unwrap().to_owned()).collect()
+    };
+    let policy = |key: &str| {
+        format!(
+            "[[policy]]\nname = 'p'\nkey = [{key}]\nlimit = 1\nwindow_seconds = 60\n\
+                 [[policy]]\nname = 'q'\nlimit = 1\nwindow_seconds = 60\n"
+        )
+    };
+    let route = |listed: &str, more: &str| {
+        format!(
+            "[[gateway.listener]]\nlisten = '127.0.0.1:0'\n[[upstream]]\nname = 'u'\nservers = ['127.0.0.1:9']\n\
+                 [[route]]\nname = 'r'\nupstream = 'u'\npolicies = ['{listed}']\n{more}"
+        )
+    };
+    let key = "auth = 'key'\n";
+    let jwt = "auth = 'jwt'\njwt.keys_url = 'https://id.example/keys'\njwt.issuer = 'i'\njwt.attributes = { plan = 'plan' }\n";
+    let forward = "auth = 'forward'\nforward_auth.upstream = 'u'\n\
+                   forward_auth.attributes = { plan = 'x-plan' }\n";
+    let edge =
+        |lists: &str| format!("[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n{lists} = ['p']\n");
+    let own = "'route', 'method', 'host', 'path', 'ip', 'client_id'";
+    for (file, missing) in [
+        (policy(own) + &route("p", ""), &[][..]),
+        (policy(own) + &route("q", ""), &["host", "method", "path", "route"]),
+        (
+            policy("'tenant'") + &route("p", "") + "[attributes.gateway]\ntenant = { header = 'x-tenant' }\n",
+            &[],
+        ),
+        (policy("'api_key', 'consumer', 'tier'") + &route("p", key), &[]),
+        (policy("'api_key', 'consumer', 'plan'") + &route("p", jwt), &["api_key", "consumer"]),
+        (policy("'plan'") + &route("p", forward), &[]),
+        (policy("'plan'") + &route("p", ""), &["plan"]),
+        (
+            policy("'listener', 'app', 'server_name', 'country', 'region', 'client_id'") + &edge("policies"),
+            &[],
+        ),
+        (policy("'app', 'host'") + &edge("byte_policies"), &["host"]),
+    ] {
+        assert_eq!(looked_at(&file), missing, "{file}");
+    }
+}
+
+#[test]
+fn check_says_where_a_concurrency_limit_applies() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    let name = path.to_str().unwrap();
+    let policy = "[[policy]]\nname = 'jobs'\nalgorithm = 'concurrency'\nlimit = 1\nlease_seconds = 60\n";
+    let route = "[[gateway.listener]]\nlisten = '127.0.0.1:0'\n[[upstream]]\nname = 'u'\nservers = ['127.0.0.1:9']\n\
+                 [[route]]\nname = 'r'\nupstream = 'u'\npolicies = ['jobs']\n";
+    let edge = "[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n";
+    let note = "note: policy \"jobs\" limits what is held at one time, and no route";
+    let wrong = "lists \"jobs\", a concurrency limit: it limits nothing there";
+    for (file, said) in [
+        (policy.to_owned(), &[note][..]),
+        (format!("{policy}{route}"), &[]),
+        (format!("{policy}{edge}policies = ['jobs']\n"), &[]),
+        (format!("{policy}{edge}byte_policies = ['jobs']\n"), &[wrong, note]),
+        (format!("[intake]\npolicies = ['jobs']\n{policy}"), &[wrong, note]),
+    ] {
+        fs::write(&path, &file).unwrap();
+        let checked = tidegate(&["check", name], &[]);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+        let lines: Vec<_> = text(&checked.stdout).lines().filter(|line| line.contains("\"jobs\"")).collect();
+        assert_eq!(lines.len(), said.len(), "{file}{lines:?}");
+        assert!(lines.iter().zip(said).all(|(line, said)| line.contains(said)), "{file}{lines:?}");
+    }
+}
+
 #[test]
 fn explain_follows_flag_environment_and_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,12 +222,29 @@ fn explain_follows_flag_environment_and_file() {
 #[test]
 fn the_committed_reference_is_what_the_binary_prints() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for (file, word) in [("configuration.md", "reference"), ("tidegate.schema.json", "schema")] {
-        let printed = tidegate(&["config", word], &[]).stdout;
+    for (file, words) in [
+        ("configuration.md", &["config", "reference"][..]),
+        ("tidegate.schema.json", &["config", "schema"]),
+        ("commands.md", &["command-reference"]),
+    ] {
+        let printed = tidegate(words, &[]).stdout;
         let committed = fs::read(docs.join(file)).unwrap_or_default();
         assert!(
             committed == printed,
-            "docs/{file} is out of date: cargo run -p tidegate -- config {word} > docs/{file}"
+            "docs/{file} is out of date: cargo run -p tidegate -- {} > docs/{file}",
+            words.join(" ")
         );
+    }
+}
+
+/// A flag that one command of the tester has is called so in the other.
+#[test]
+fn load_and_saturate_call_the_same_things_alike() {
+    let helps = ["load", "saturate"].map(|command| tidegate(&[command, "--help"], &[]).stdout);
+    for help in helps.each_ref().map(|help| text(help)) {
+        for flag in ["--step-seconds", "--warmup-seconds", "--timeout-seconds", "--connection-per-request"] {
+            assert!(help.contains(flag), "{flag} is not in\n{help}");
+        }
+        assert!(!help.contains("--duration-s ") && !help.contains("timeout-ms"), "{help}");
     }
 }

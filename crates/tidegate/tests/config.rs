@@ -133,11 +133,11 @@ policy = "nope"
     assert_snapshot!(mistakes(text), @r#"
     t.toml:2:9: store: is not acceptable (13 characters) (accepted: "memory" or a URL: redis://, redis-sentinel://, redis-cluster:// (rediss... for TLS), postgres://)
     t.toml:3:12: data_dir: is a number (accepted: a path of 1 to 4096 bytes)
-    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, access_log, edge, intake, admin, memory, shared, limits, log, runtime, policy, override, token, upstream, route, attributes)
+    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, acme, access_log, edge, intake, admin, memory, shared, limits, log, telemetry, runtime, policy, override, attributes, token, upstream, route)
     t.toml:7:15: invalid float, expected nothing (accepted: TOML 1.1, with texts in quotes)
     t.toml:8:22: http.trusted_proxy_hops: is "99" (accepted: a whole number from 0 to 16)
     t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, proxy_headers, legacy_headers, allowed_hosts, cors_origins, tls_certificate, tls_key, tls_client_ca)
-    t.toml:12:10: grpc.listen: is a list (accepted: an IP address and a port, as in "127.0.0.1:4000" or "[::1]:4000")
+    t.toml:12:10: grpc.listen: is a list (accepted: an IP address and a port, as in "127.0.0.1:4000" or "[::1]:4000", or "off")
     t.toml:15:9: admin.token: is not acceptable (5 characters) (accepted: 16 to 4096 printable ASCII characters without spaces)
     t.toml:18:15: limits.connections: is "0" (accepted: a whole number from 1 to 1000000)
     t.toml:19:14: limits.body_bytes: is "1 mb" (accepted: bytes from "1 KiB" to "1 GiB" in B, KiB, MiB, GiB or TiB)
@@ -173,7 +173,7 @@ fn syntax_is_reported_with_its_place() {
     t.toml:3:1: duplicate key (accepted: TOML 1.1, with texts in quotes)
     t.toml:4:6: unclosed table, expected `]` (accepted: TOML 1.1, with texts in quotes)
     t.toml:6:1: unquoted keys cannot be empty, expected letters, numbers, `-`, `_` (accepted: TOML 1.1, with texts in quotes)
-    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, access_log, edge, intake, admin, memory, shared, limits, log, runtime, policy, override, token, upstream, route, attributes)
+    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, acme, access_log, edge, intake, admin, memory, shared, limits, log, telemetry, runtime, policy, override, attributes, token, upstream, route)
     "#);
 }
 
@@ -278,6 +278,15 @@ fn fault_45_a_public_bind_without_a_token_is_refused() {
         assert!(short.starts_with("t.toml:2:15: admin.token") && !short.contains('\n'), "{short}");
     }
     load_file("http.listen = '[::1]:4000'").expect("loopback needs no token");
+    for (listen, secret) in [
+        ("http.listen", "admin.token"),
+        ("grpc.listen", "grpc.token"),
+        ("resp.listen", "resp.password"),
+        ("edge.api_listen", "edge.api_token"),
+    ] {
+        let refused = mistakes(&format!("{listen} = '0.0.0.0:1'\n{secret} = ''"));
+        assert!(refused.contains("there is no") && !refused.contains('\n'), "{secret}: {refused}");
+    }
 }
 
 #[test]

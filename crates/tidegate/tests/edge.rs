@@ -4,11 +4,12 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::edge::connect_from;
 use support::{Tidegate, agent, binary};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -129,6 +130,7 @@ fn what_registers_is_routed_to_at_once_is_audited_and_survives_a_restart() {
     let (_, audit) = get(&service.url("/v1/audit"));
     let text = audit.to_string();
     assert!(text.matches("edge_registration").count() == 2 && text.contains("\"actor\":\"local\""), "{text}");
+    assert_eq!(text.matches("\"from\":\"127.0.0.1\"").count(), 2, "{text}");
 }
 
 #[test]
@@ -184,6 +186,15 @@ fn fault_47_who_may_not_register_does_not() {
     let request = agent().post(&url).header("content-type", "text/plain");
     assert_eq!(answered(request.send(registration(backend).to_string())).0, 415);
     drop(service);
+    // Only addresses of these networks may register.
+    let allowed = [("TIDEGATE_EDGE_API_ALLOWED", "10.1.0.0/16,127.0.0.1/32")];
+    let service = serve(tempfile::tempdir().unwrap(), edge, api, &allowed);
+    for (ip, status) in [("10.2.0.1", 422), ("127.0.0.2", 422), ("10.1.0.1", 201), ("127.0.0.1", 201)] {
+        let mut body = registration(backend);
+        (body["id"], body["ip"]) = (json!(format!("at-{ip}")), json!(ip));
+        assert_eq!(answered(agent().post(&url).send_json(body)).0, status, "{ip}");
+    }
+    drop(service);
     let open = [("TIDEGATE_EDGE_API_LISTEN", "0.0.0.0:0")];
     let ended = binary().arg("serve").envs(open).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
@@ -204,12 +215,16 @@ struct EdgeProcess {
 impl EdgeProcess {
     /// An edge without a file that may have so many descriptors.
     fn start(descriptors: usize) -> Self {
+        Self::start_with(descriptors, "", Stdio::null())
+    }
+
+    /// The same with further arguments, and its log.
+    fn start_with(descriptors: usize, more: &str, log: Stdio) -> Self {
         let program = env!("CARGO_BIN_EXE_tidegate");
         let arguments = "edge --listen 127.0.0.1:0 --region sa --api 127.0.0.1:0 --http-listen 127.0.0.1:0";
-        let script = format!("ulimit -n {descriptors}; exec {program} {arguments}");
+        let script = format!("ulimit -n {descriptors}; exec {program} {arguments} {more}");
         let mut command = Command::new("sh");
-        let mut child =
-            command.args(["-c", &script]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.args(["-c", &script]).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().skip(1).take(3);
         let addresses: Vec<SocketAddr> = lines
             .map(|line| {
@@ -273,4 +288,77 @@ fn fault_36_an_edge_without_descriptors_goes_on_when_it_has_some() {
     assert!(count > 0, "it ran out");
     let ejected = "tidegate_edge_backend_ejected{app=\"default\",region=\"sa\",backend=\"rio-1\"} 0";
     assert!(metrics.lines().any(|line| line == ejected), "a lack here is not the backend's fault\n{metrics}");
+}
+
+#[test]
+fn every_connection_has_a_line_with_what_became_of_it_and_no_client_is_a_label() {
+    let mut process = EdgeProcess::start_with(1_000, "--log-level debug --log-format json", Stdio::piped());
+    let log = BufReader::new(process.child.stderr.take().unwrap());
+    let visit = || connect_from("127.7.7.7", process.edge);
+    // Refused, for there is no backend yet; then served.
+    assert!(matches!(visit().read(&mut [0]), Ok(0) | Err(_)));
+    process.register(rio(), 100);
+    let mut held = visit();
+    held.write_all(b"hello").unwrap();
+    held.shutdown(Shutdown::Write).unwrap();
+    let mut all = String::new();
+    held.read_to_string(&mut all).unwrap();
+    assert_eq!(all, "riohello");
+    let (edge, client) = (process.edge.to_string(), held.local_addr().unwrap().to_string());
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let mut fields = lines.map(|line| line["fields"].clone());
+    let refused = fields.find(|fields| fields["message"] == "connection refused").unwrap();
+    assert_eq!((&refused["listener"], &refused["app"]), (&json!(edge), &json!("default")), "{refused}");
+    assert_eq!((&refused["reason"], &refused["attempts"]), (&json!("no_backend"), &json!(0)), "{refused}");
+    let served = fields.find(|fields| fields["message"] == "connection").unwrap();
+    let expected = [
+        ("listener", json!(edge)),
+        ("app", json!("default")),
+        ("client", json!(client)),
+        ("backend", json!("rio-1")),
+        ("tier", json!("node")),
+        ("score", json!(200.0)),
+        ("attempts", json!(1)),
+        ("to_backend", json!(5)),
+        ("to_client", json!(8)),
+        ("end", json!("closed")),
+    ];
+    for (name, value) in &expected {
+        assert_eq!(served[*name], *value, "{name} in {served}");
+    }
+    assert!(served["seconds"].as_f64().unwrap() > 0.0, "{served}");
+    // Beside these, the time and the message.
+    assert_eq!(served.as_object().unwrap().len(), expected.len() + 2, "{served}");
+    let metrics = process.metrics();
+    assert!(metrics.contains("rio-1") && !metrics.contains("127.7.7.7"), "a client is a label\n{metrics}");
+}
+
+#[test]
+fn fault_22_a_drain_is_told_to_balancers_and_cuts_what_is_left_at_its_deadline() {
+    let (backend, edge, api) = (rio(), free(), free());
+    let times = [("TIDEGATE_LIMITS_DRAIN_DEADLINE", "8s"), ("TIDEGATE_LIMITS_HEADER_DEADLINE", "60s")];
+    let service = serve(tempfile::tempdir().unwrap(), edge, api, &times);
+    let url = format!("http://{api}/api/v1/register");
+    assert_eq!(answered(agent().post(url).send_json(registration(backend))).0, 201);
+    let (mut held, name) = visit(edge);
+    assert_eq!(name, "rio");
+    assert_eq!(get(&service.url("/readyz")).0, 200);
+    // A question that is being sent when the drain begins is answered, however late the rest of it comes.
+    let mut balancer = TcpStream::connect(service.http).unwrap();
+    balancer.write_all(b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n").unwrap();
+    service.signal("TERM");
+    until("new ones are refused", || TcpStream::connect(edge).is_err());
+    balancer.write_all(b"connection: close\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    balancer.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+    held.write_all(b"abc").unwrap();
+    let mut back = [0; 3];
+    held.read_exact(&mut back).unwrap();
+    assert_eq!(&back, b"abc", "it is served until the deadline");
+    // This client never ends it.
+    assert!(matches!(held.read(&mut [0]), Ok(0) | Err(_)), "it is cut");
+    let ended = service.wait();
+    assert!(!ended.status.success(), "it says that something was cut: {}", ended.output);
+    assert!(ended.output.contains("stopped with connections still open"), "{}", ended.output);
 }

@@ -118,7 +118,8 @@ fn fault_41_connections_follow_a_backends_name_and_keep_its_last_addresses_when_
     name_is_at("127.0.0.1");
     let resolv = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n";
     fs::write(folder.path().join("resolv.conf"), resolv).unwrap();
-    fs::write(folder.path().join("edge.toml"), file(edge, &format!("moving.test:{port}"), "")).unwrap();
+    let text = format!("edge.dns_refresh = \"200ms\"\n{}", file(edge, &format!("moving.test:{port}"), ""));
+    fs::write(folder.path().join("edge.toml"), text).unwrap();
     let script = "mount --bind hosts /etc/hosts && mount --bind resolv.conf /etc/resolv.conf && \
                   exec \"$0\" serve --config edge.toml";
     let mut command = Command::new("unshare");
@@ -140,11 +141,78 @@ fn fault_41_connections_follow_a_backends_name_and_keep_its_last_addresses_when_
     fs::write(&hosts, "").unwrap();
     let (lost, before) = (monotonic(), first.load(Ordering::Relaxed));
     // For longer than an answer is used.
-    while lost.elapsed() < Duration::from_secs(7) {
+    while lost.elapsed() < Duration::from_secs(2) {
         visit();
         std::thread::park_timeout(Duration::from_millis(20));
     }
     assert_eq!(first.load(Ordering::Relaxed), before, "the last good address is that of the second");
+}
+
+/// In a network of its own, where a server of names says where `moving.test` is for a second, and then that there is no such name.
+#[test]
+fn fault_41_a_name_that_is_no_more_keeps_its_last_addresses() {
+    const NAMES: &str = r#"
+import os, socket
+asked = os.open("asked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+while True:
+    question, peer = server.recvfrom(1500)
+    end = question.index(b"\0", 12) + 5
+    address = open("name").read().strip()
+    is_asked_for = address != "none" and question[end - 4:end - 2] == b"\0\1"
+    answer = b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4" + socket.inet_aton(address) if is_asked_for else b""
+    flags = b"\x81\x83" if address == "none" else b"\x81\x80"
+    counts = b"\0\1" + (b"\0\1" if answer else b"\0\0") + b"\0\0\0\0"
+    server.sendto(question[:2] + flags + counts + question[12:end] + answer, peer)
+    if address == "none":
+        os.write(asked, b".")
+"#;
+    const SCRIPT: &str = r#"
+        set -e
+        ip link set lo up
+        echo 'nameserver 127.0.0.1' > resolv.conf
+        mount --bind resolv.conf /etc/resolv.conf
+        at() { echo "$1" > next && mv next name; }
+        at 127.0.0.1
+        "$PYTHON" names.py & started=$!
+        for address in 127.0.0.1 127.0.0.2; do
+            "$0" stub $address:3000 --body $address > stub.log & started="$started $!"
+        done
+        "$0" serve --config edge.toml --http-listen 127.0.0.1:4000 > edge.log 2>&1 & started="$started $!"
+        ask() { curl --silent --max-time 60 http://127.0.0.1:8080/ || true; }
+        until [ "$(ask)" = 127.0.0.1 ]; do :; done
+        at 127.0.0.2
+        until [ "$(ask)" = 127.0.0.2 ]; do :; done
+        echo followed
+        at none
+        # It is told three times that there is no such name, and each time the connections before and after are served.
+        for told in 1 2 3; do
+            before=$(cat asked 2> /dev/null | wc -c)
+            until [ "$(cat asked 2> /dev/null | wc -c)" -gt "$before" ]; do
+                [ "$(ask)" = 127.0.0.2 ]
+            done
+            [ "$(ask)" = 127.0.0.2 ]
+        done
+        echo kept
+        at 127.0.0.1
+        until [ "$(ask)" = 127.0.0.1 ]; do :; done
+        echo back
+        kill $started
+        wait
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let text = file("127.0.0.1:8080".parse().unwrap(), "moving.test:3000", "");
+    let text = format!("edge.dns_refresh = \"500ms\"\nedge.api_listen = \"off\"\n{text}");
+    fs::write(folder.path().join("edge.toml"), text).unwrap();
+    fs::write(folder.path().join("names.py"), NAMES).unwrap();
+    let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
+    let mut command = Command::new("timeout");
+    command.args(["120", "unshare", "--map-root-user", "--net", "--mount", "sh", "-c", SCRIPT]);
+    command.arg(env!("CARGO_BIN_EXE_tidegate")).env("PYTHON", python);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    let log = fs::read_to_string(folder.path().join("edge.log")).unwrap_or_default();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "followed\nkept\nback\n", "{output:?} {log}");
 }
 
 /// `tidegate serve` with `socket` as descriptor 3, as a service manager passes it on.

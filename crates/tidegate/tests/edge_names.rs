@@ -125,3 +125,70 @@ fn messages_that_are_no_questions_do_no_harm() {
     assert_eq!(dig(names, &["+short", "default.internal"]), "10.0.0.1\n");
     assert_eq!(dig(names, &["+short", "+tcp", "+keepopen", "default.internal"]), "10.0.0.1\n");
 }
+
+#[test]
+fn all_answers_of_a_connection_arrive_also_where_more_was_asked() {
+    let names = free();
+    let _service = start(names, &[backend("rio", "10.0.0.1", "sa", "")]);
+    let name = b"\x07default\x08internal\0";
+    // The number 7, recursion wanted, one question: A, IN.
+    let question = [&[0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], name, &[0, 1, 0, 1]].concat();
+    let message = [&u16::try_from(question.len()).unwrap().to_be_bytes()[..], &question].concat();
+    let mut stream = TcpStream::connect(names).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&message.repeat(1_500)).unwrap();
+    let mut arrived = Vec::new();
+    stream.read_to_end(&mut arrived).unwrap();
+    let mut rest = &arrived[..];
+    let mut answers = 0;
+    while let Some((length, behind)) = rest.split_first_chunk::<2>() {
+        let (answer, next) = behind.split_at(usize::from(u16::from_be_bytes(*length)));
+        assert_eq!(answer[..2], [0, 7]);
+        (answers, rest) = (answers + 1, next);
+    }
+    assert_eq!(answers, 1_000, "as many as a connection may ask");
+}
+
+/// In a network of its own, where askers have addresses that are not this machine's own.
+#[test]
+fn askers_that_are_not_listed_get_no_reply_by_udp_or_tcp() {
+    const SCRIPT: &str = r#"
+        set -e
+        ip link set lo up
+        ip address add 10.9.0.1/32 dev lo
+        ip address add 10.9.0.2/32 dev lo
+        "$0" serve --config edge.toml --http-listen 127.0.0.1:4000 > edge.log 2>&1 & edge=$!
+        ask() { dig @10.9.0.1 -p 5353 +short +tries=1 +time="$1" -b "$2" $3 default.internal A || echo none; }
+        until [ "$(ask 5 10.9.0.2)" = 10.0.0.1 ]; do :; done
+        for way in +notcp +tcp; do
+            ask 20 10.9.0.2 $way
+            ask 1 10.9.0.1 $way | grep -v '^;' || true
+        done
+        curl --silent http://127.0.0.1:4000/metrics | grep '^tidegate_edge_names_total.*unlisted'
+        kill $edge
+        wait
+    "#;
+    const FILE: &str = r#"
+        edge.api_listen = "off"
+        edge.dns_listen = "10.9.0.1:5353"
+        edge.dns_allowed = ["10.9.0.2/32"]
+        edge.listener = [{ listen = "127.0.0.1:8080" }]
+        edge.backend = [{ name = "rio", address = "10.0.0.1:80", check = { kind = "off" } }]
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("edge.toml"), FILE).unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after", "1", "120", "unshare", "--map-root-user", "--net", "--mount", "--pid"]);
+    command.args(["--fork", "--kill-child", "--mount-proc", "sh", "-c", SCRIPT]);
+    let output = command.arg(env!("CARGO_BIN_EXE_tidegate")).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let log = std::fs::read_to_string(folder.path().join("edge.log")).unwrap_or_default();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        lines.get(..4).unwrap_or_default(),
+        ["10.0.0.1", "none", "10.0.0.1", "none"],
+        "{said} {output:?} {log}"
+    );
+    let (series, count) = lines[4].rsplit_once(' ').unwrap();
+    assert!(series.ends_with("{result=\"unlisted\"}") && count.parse::<u64>().unwrap() >= 2, "{said}");
+}

@@ -3,13 +3,14 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use support::Tidegate;
-use support::edge::{free, metric, until};
-use tidegate_testkit::certificates::Certificates;
+use support::edge::{connect_from, echo, free, metric, until};
+use tidegate_testkit::certificates::{Certificates, Pair};
 
 /// A process that is ended with the test.
 struct Running(Child);
@@ -54,8 +55,153 @@ fn said(output: &Output) -> String {
 fn start(file: &str) -> Tidegate {
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("edge.toml"), file).unwrap();
-    let own = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"), ("TIDEGATE_EDGE_API_LISTEN", "off")];
+    let own = [
+        ("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"),
+        ("TIDEGATE_EDGE_API_LISTEN", "off"),
+        ("TIDEGATE_LOG_LEVEL", "debug"),
+    ];
     Tidegate::start_in(data, &["--config", "edge.toml"], &own)
+}
+
+/// The serial number of the certificate that an edge shows.
+fn serial(edge: SocketAddr) -> String {
+    let connect = format!("openssl s_client -connect {edge} </dev/null | openssl x509 -noout -serial");
+    said(&Command::new("sh").args(["-c", &connect]).output().unwrap())
+}
+
+fn serial_of(pair: &Pair) -> String {
+    let mut command = Command::new("openssl");
+    said(&command.args(["x509", "-noout", "-serial", "-in"]).arg(&pair.certificate).output().unwrap())
+}
+
+/// A client of openssl's that says a word each time it is told to, and hears what comes back.
+struct Talking {
+    process: Running,
+    heard: BufReader<ChildStdout>,
+}
+
+impl Talking {
+    fn start(edge: SocketAddr) -> Self {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-quiet", "-connect", &edge.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = Running(command.spawn().unwrap());
+        let heard = BufReader::new(process.0.stdout.take().unwrap());
+        Self { process, heard }
+    }
+
+    fn is_answered(&mut self, word: &str) -> bool {
+        writeln!(self.process.0.stdin.as_mut().unwrap(), "{word}").unwrap();
+        let mut line = String::new();
+        self.heard.read_line(&mut line).unwrap();
+        line.trim_end() == word
+    }
+}
+
+#[test]
+fn fault_42_an_edges_certificate_is_replaced_while_connections_live_and_a_bad_one_refused() {
+    let certificates = Certificates::make();
+    let (edge, pair) = (free(), certificates.issue_for("edge", 30));
+    let file = format!(
+        "edge.listener = [{{ listen = \"{edge}\", tls_certificate = {:?}, tls_key = {:?} }}]\n\
+         edge.backend = [{{ name = \"echo\", address = \"{}\", check = {{ kind = \"off\" }} }}]\n",
+        pair.certificate,
+        pair.key,
+        echo()
+    );
+    let service = start(&file);
+    let first = serial_of(&pair);
+    assert_eq!(serial(edge), first);
+    let left = || metric(&service, "tidegate_tls_certificate_seconds_left{server=\"edge[0]\"}");
+    assert!((30 * 86_400 - 600..=30 * 86_400).contains(&left()), "{}", left());
+    let mut client = Talking::start(edge);
+    assert!(client.is_answered("before"));
+
+    certificates.issue_for("next", 60).replace(&pair);
+    let reloads = |result| format!("tidegate_tls_reloads_total{{server=\"edge[0]\",result=\"{result}\"}}");
+    until("the new pair is in force", || metric(&service, &reloads("applied")) == 1);
+    assert_ne!(serial_of(&pair), first);
+    assert_eq!(serial(edge), serial_of(&pair));
+    assert!(left() > 30 * 86_400, "{}", left());
+    assert!(client.is_answered("after"), "a running connection goes on with what it began with");
+
+    std::fs::rename(certificates.issue("stranger").key, &pair.key).unwrap();
+    until("a key of another certificate is refused", || metric(&service, &reloads("refused")) >= 1);
+    assert_eq!(serial(edge), serial_of(&pair));
+    assert!(client.is_answered("still"));
+}
+
+/// The certificate that an edge shows who asks for a name; empty: none.
+fn serial_for(edge: SocketAddr, name: &str) -> String {
+    let client = format!("openssl s_client -connect {edge} -servername {name} </dev/null 2>/dev/null");
+    said(
+        &Command::new("sh")
+            .args(["-c", &format!("{client} | openssl x509 -noout -serial")])
+            .output()
+            .unwrap(),
+    )
+}
+
+#[test]
+fn fault_42_each_server_name_has_its_own_certificate_and_one_pair_is_replaced_alone() {
+    let certificates = Certificates::make();
+    let issue = |file: &str, name: &str| certificates.issue_named(file, &format!("DNS:{name}.example"));
+    let (shop, pay, edge) = (issue("shop", "shop"), issue("pay", "pay"), free());
+    let pairs = [&shop, &pay]
+        .map(|it| format!("{{ certificate = {:?}, key = {:?} }}", it.certificate, it.key))
+        .join(", ");
+    let file = format!(
+        "edge.listener = [{{ listen = \"{edge}\", tls_pairs = [{pairs}] }}]\n\
+         edge.backend = [{{ name = \"echo\", address = \"{}\", check = {{ kind = \"off\" }} }}]\n",
+        echo()
+    );
+    let service = start(&file);
+    let (of_shop, of_pay) = (serial_of(&shop), serial_of(&pay));
+    let shown = || ["shop", "pay", "other"].map(|name| serial_for(edge, &format!("{name}.example")));
+    assert_eq!(shown(), [of_shop.clone(), of_pay.clone(), String::new()]);
+
+    issue("next", "pay").replace(&pay);
+    let reloads = |result| format!("tidegate_tls_reloads_total{{server=\"edge[0]\",result=\"{result}\"}}");
+    until("the new pair is in force", || metric(&service, &reloads("applied")) == 1);
+    assert_ne!(serial_of(&pay), of_pay);
+    assert_eq!(shown(), [of_shop.clone(), serial_of(&pay), String::new()]);
+
+    // A pair for the other one's name is none for this place: both stay as they are.
+    let (before, refused) = (serial_of(&pay), metric(&service, &reloads("refused")));
+    issue("twice", "shop").replace(&pay);
+    until("two certificates of one name are refused", || metric(&service, &reloads("refused")) > refused);
+    assert_eq!(shown(), [of_shop, before, String::new()]);
+}
+
+#[test]
+fn a_connection_that_is_refused_before_its_app_is_known_has_a_line_that_says_why() {
+    let certificates = Certificates::make();
+    let [tls, named, proxied] = [free(), free(), free()];
+    let file = format!(
+        "[[edge.listener]]\nlisten = \"{tls}\"\ntls_certificate = {:?}\ntls_key = {:?}\n\
+         [[edge.listener]]\nlisten = \"{named}\"\nserver_names = [{{ names = [\"a.example\"], app = \"a\" }}]\n\
+         [[edge.listener]]\nlisten = \"{proxied}\"\nproxy_protocol_from = [\"127.0.0.1\"]\n",
+        certificates.certificate(),
+        certificates.key()
+    );
+    let service = start(&file);
+    let refusals = [(tls, "handshake"), (named, "no_server_name"), (proxied, "unproxied")];
+    for (listener, reason) in refusals {
+        let mut client = connect_from("127.0.0.1", listener);
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert!(!matches!(client.read_to_end(&mut Vec::new()), Ok(length) if length > 7), "an alert at most");
+        let series = format!("tidegate_edge_refused_total{{listener=\"{listener}\",reason=\"{reason}\"}}");
+        until("it is counted", || metric(&service, &series) == 1);
+    }
+    service.signal("TERM");
+    let output = service.wait().output;
+    for (listener, reason) in refusals {
+        let is_said = |line: &str| {
+            let parts = ["connection refused", &listener.to_string(), "127.0.0.1:", reason, "why"];
+            parts.iter().all(|part| line.contains(part))
+        };
+        assert_eq!(output.lines().filter(|line| is_said(line)).count(), 1, "{reason}: {output}");
+    }
 }
 
 #[test]

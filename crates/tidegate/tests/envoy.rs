@@ -4,12 +4,12 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use support::envoy::Envoy;
 use support::{Tidegate, agent};
 
 /// Rules of the reference service, for descriptors that the routes of `envoy.yaml` make.
@@ -53,42 +53,25 @@ key = ["watched"]
 mode = "shadow"
 "#;
 
-/// A running Envoy; dropping it kills it.
-struct Envoy {
+/// A running Envoy that asks Tidegate.
+struct Limited {
     address: SocketAddr,
-    child: Child,
+    _envoy: Envoy,
 }
 
-impl Envoy {
+impl Limited {
     fn start(folder: &Path, tidegate: SocketAddr, stub: SocketAddr) -> Self {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = manifest.join("../../.venv/bin/envoy");
-        assert!(program.exists(), "{} is missing: run `make setup`", program.display());
         let text = fs::read_to_string(manifest.join("tests/envoy/envoy.yaml")).unwrap();
         let text = text.replace("PORT_OF_TIDEGATE", &tidegate.port().to_string());
         let config = folder.join("envoy.yaml");
         fs::write(&config, text.replace("PORT_OF_STUB", &stub.port().to_string())).unwrap();
         let admin = folder.join("admin-address");
-        let mut child = Command::new(program)
-            .args(["--concurrency", "1", "--use-dynamic-base-id", "--log-level", "info", "-c"])
-            .arg(&config)
-            .arg("--admin-address-path")
-            .arg(&admin)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("starting workers") {
-            assert_ne!(lines.read_line(&mut said).unwrap(), 0, "Envoy did not start: {said}");
-        }
-        thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        let envoy = Envoy::start(&config, &["--admin-address-path", admin.to_str().unwrap()]);
         let url = format!("http://{}/listeners", fs::read_to_string(admin).unwrap());
         let listeners = agent().get(&url).call().unwrap().body_mut().read_to_string().unwrap();
         let address = listeners.trim().rsplit_once("::").unwrap().1.parse().unwrap();
-        Self { address, child }
+        Self { address, _envoy: envoy }
     }
 
     /// The status of a request and one of its headers; an order may follow the client.
@@ -102,14 +85,6 @@ impl Envoy {
 
     fn statuses<const N: usize>(&self, path: &str, client: &str) -> [u16; N] {
         std::array::from_fn(|_| self.get(path, client, "").0)
-    }
-}
-
-impl Drop for Envoy {
-    fn drop(&mut self) {
-        // Both fail if it has ended already, which is as good.
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 
@@ -145,7 +120,7 @@ fn envoy_is_limited_and_goes_on_when_tidegate_is_stopped() {
     let file = folder.path().join("tidegate.toml");
     fs::write(&file, POLICIES).unwrap();
     let tidegate = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
-    let envoy = Envoy::start(folder.path(), tidegate.grpc, stub());
+    let envoy = Limited::start(folder.path(), tidegate.grpc, stub());
 
     // One limit over everything that has the header, told in headers that Envoy makes.
     let stated = "3, 3;w=3600;name=\"per-client\"";
@@ -178,7 +153,7 @@ fn envoy_is_limited_by_imported_rules_as_the_reference_service_would() {
         support::binary().args(["import", "envoy"]).arg(&rules).arg("--output").arg(&file).output();
     assert!(imported.unwrap().status.success());
     let tidegate = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
-    let envoy = Envoy::start(folder.path(), tidegate.grpc, stub());
+    let envoy = Limited::start(folder.path(), tidegate.grpc, stub());
 
     // Each client has a counter of its own; the header has the limit of the rule that was asked.
     assert_eq!(envoy.get("/imported", "a", "x-ratelimit-remaining"), (200, "1".into()));

@@ -1,83 +1,132 @@
 //! The service of CONTRIBUTING.md, whole: it says greetings, which are documents, on a listener of its own.
 //!
-//! It has what a service has: a group of settings, a kind of documents, a listener, and a page of the admin API.
+//! It comes into the process as every service does, by its value in the list of services, which is `GREETER`. The tests
+//! start the program's own [`App`] with that list. In a crate of its own, the parts 2 and 3 would be that crate.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use axum::Router;
 use axum::routing::get;
+use axum::{Json, Router};
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
-use tidegate_access::guard::Guard;
-use tidegate_access::routes::{Api, ApiRoutes};
-use tidegate_access::tokens::{Credential, Scope, TokensInForce};
-use tidegate_admin::api::documents::{Resource, routes_of};
-use tidegate_algorithms::document::{DocumentReader, Mistake};
-use tidegate_control::{
-    Change, Configuration, Control, Kind, Layers, Limits, Origin, Parts, Service, Services, SetAside,
-    Snapshot,
+use tidegate::config::{
+    Checker, Config, Environment, File, Flags, Listener, Loaded, Mistakes, SERVICES, ServiceConfig,
+    ServiceListener, Table, load, load_for,
 };
-use tidegate_net::accept::Gate;
-use tidegate_net::buffers::Buffers;
-use tidegate_net::drain::{Drain, Stage};
-use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
-use tidegate_net::listen::{ListenConfig, Listeners};
-use tidegate_net::permits::Permits;
-use tidegate_net::runtime::Cores;
-use tidegate_net::stats::{Route, Stats};
+use tidegate::serve::{App, BoundService, Door, Standalone, StartError, apply};
+use tidegate_access::guard::Guard;
+use tidegate_access::routes::ApiRoutes;
+use tidegate_admin::api::documents::{self, Resource, routes_of};
+use tidegate_algorithms::document::{DocumentReader, Mistake};
+use tidegate_control::{Change, Configuration, Kind, Origin, Parts, Service, Services, SetAside, Snapshot};
+use tidegate_net::drain::Stage;
+use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::stats::Route;
 
-// 1. Its kind of documents, and what it makes of them.
+// 1. What it brings to the configuration: its tables of the file, its listener, and what serves it.
+
+const LISTENER: Listener = Listener::of_settings("greeter", "greeter");
+
+const GREETER: ServiceConfig = ServiceConfig {
+    tables: &[
+        Table { path: "greeter", schema: || json!({ "type": "object" }) },
+        Table { path: "greeting", schema: || json!({ "type": "array" }) },
+    ],
+    check,
+    listeners: |config| vec![ServiceListener::plain(LISTENER, "listen", declared(config).listen)],
+    warnings: |_| Vec::new(),
+    serve: Some(|config| Box::new(Greeter { listen: declared(config).listen, state: Arc::default() })),
+};
+
+fn declared(config: &Config) -> Arc<Declared> {
+    config.others.of::<GreetingDocuments>()
+}
+
+fn check(checker: &mut Checker<'_>, config: &mut Config) {
+    let mut declared = Declared::default();
+    let read = declared.read_settings(&checker.table("greeter"));
+    read.unwrap_or_else(|mistakes| checker.adopt(mistakes));
+    if let Some(address) = declared.listen {
+        checker.add_listener(LISTENER, address, "/greeter");
+    }
+    for (index, entry) in checker.entries("greeting", 100).iter().enumerate() {
+        match greeting(entry, &format!("/greeting/{index}")) {
+            Ok((name, text)) => drop(declared.greetings.insert(name, text)),
+            Err(mistakes) => checker.adopt(mistakes),
+        }
+    }
+    config.others = config.others.clone().with::<GreetingDocuments>(declared);
+}
+
+// 2. Its settings and its kind of documents, and what it makes of them.
 
 const GREETING: Kind = Kind::new("greeting");
 
-/// What the file declares: greetings by name.
-type Greetings = BTreeMap<Arc<str>, Arc<str>>;
+/// What the file declares.
+#[derive(Debug, Default)]
+struct Declared {
+    listen: Option<SocketAddr>,
+    /// Exclamation marks behind each greeting.
+    marks: usize,
+    greetings: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+impl Declared {
+    fn read_settings(&mut self, group: &Value) -> Result<(), Vec<Mistake>> {
+        let mut reader = DocumentReader::new(group, "/greeter", &["listen", "marks"])?;
+        if let Some(text) = reader.text("listen", 1, 64) {
+            match text.parse() {
+                Ok(address) => self.listen = Some(address),
+                Err(_) => reader.mistake("listen", format!("is {text:?}"), "an IP address and a port"),
+            }
+        }
+        self.marks = reader.number("marks", 0, 3).map_or(0, |marks| marks.try_into().unwrap());
+        if reader.mistakes.is_empty() { Ok(()) } else { Err(reader.mistakes) }
+    }
+}
+
+/// Reads a document: `{"name": "hello", "text": "Hello"}`.
+fn greeting(document: &Value, pointer: &str) -> Result<(Arc<str>, Arc<str>), Vec<Mistake>> {
+    let mut reader = DocumentReader::new(document, pointer, &["name", "text"])?;
+    let (name, text) = (reader.name("name"), reader.text("text", 1, 64));
+    if reader.field("text").is_none() {
+        reader.mistake("text", "is missing", "a text of 1 to 64 bytes");
+    }
+    match (name, text) {
+        (Some(name), Some(text)) if reader.mistakes.is_empty() => Ok((name.into(), text.into())),
+        _ => Err(reader.mistakes),
+    }
+}
 
 /// What is in force. A greeting that is none is set aside.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct GreetingSet {
-    layer: Arc<Greetings>,
+    layer: Arc<Declared>,
     in_force: BTreeMap<Arc<str>, (Arc<str>, Origin)>,
     set_aside: Vec<SetAside>,
 }
 
-/// The service.
-#[derive(Default)]
-struct Greeter {
-    in_force: Mutex<Arc<GreetingSet>>,
-    said: AtomicU64,
-}
-
-fn text_of(document: &Value, pointer: &str) -> Result<Arc<str>, Vec<Mistake>> {
-    let mut reader = DocumentReader::new(document, pointer, &["name", "text"])?;
-    let text = reader.text("text", 1, 64);
-    if text.is_none() && reader.mistakes.is_empty() {
-        reader.mistake("text", "is missing", "a text of 1 to 64 bytes");
-    }
-    text.filter(|_| reader.mistakes.is_empty()).map(Arc::from).ok_or(reader.mistakes)
-}
-
 /// The service as the configuration knows it.
-struct GreetingDocuments(Arc<Greeter>);
+struct GreetingDocuments(Arc<State>);
 
 impl Service for GreetingDocuments {
     const KINDS: &'static [Kind] = &[GREETING];
-    type Layer = Greetings;
+    type Layer = Declared;
     type Set = GreetingSet;
 
-    fn assemble(&self, layer: Arc<Greetings>, stored: &Snapshot) -> GreetingSet {
-        let declared = layer.iter().map(|(name, text)| (name.clone(), (text.clone(), Origin::File)));
+    fn assemble(&self, layer: Arc<Declared>, stored: &Snapshot) -> GreetingSet {
+        let declared =
+            layer.greetings.iter().map(|(name, text)| (name.clone(), (text.clone(), Origin::File)));
         let mut set = GreetingSet { in_force: declared.collect(), ..GreetingSet::default() };
         for document in stored.documents(GREETING) {
             let (name, revision) = (document.name.clone(), document.revision);
             let body = serde_json::from_str(&document.body).unwrap_or_default();
-            match text_of(&body, &format!("/greeting/{name}")) {
-                Ok(text) => drop(set.in_force.insert(name, (text, Origin::Stored(revision)))),
+            match greeting(&body, &format!("/greeting/{name}")) {
+                Ok((_, text)) => drop(set.in_force.insert(name, (text, Origin::Stored(revision)))),
                 Err(mistakes) => set.set_aside.push(SetAside {
                     kind: GREETING,
                     name: name.to_string(),
@@ -125,9 +174,17 @@ impl Service for GreetingDocuments {
     }
 }
 
-// 2. Its listener.
+// 3. Its listener, and its page of the admin API. Its documents are a resource there already.
 
-struct GreetingHandle(Arc<Greeter>);
+#[derive(Debug, Default)]
+struct State {
+    in_force: Mutex<Arc<GreetingSet>>,
+    said: AtomicU64,
+    address: OnceLock<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct GreetingHandle(Arc<State>);
 
 impl Handle for GreetingHandle {
     async fn handle(&self, request: Request<RequestBody>, _: &Peer) -> Reply {
@@ -136,65 +193,54 @@ impl Handle for GreetingHandle {
             return Reply::refusal(StatusCode::NOT_FOUND, "there is no such greeting");
         };
         self.0.said.fetch_add(1, Relaxed);
-        Reply::new(Route::new(1), Response::new(Body::from(text.to_string())))
+        let marks = "!".repeat(set.layer.marks);
+        Reply::new(Route::new(1), Response::new(Body::from(format!("{text}{marks}"))))
     }
 }
-
-// 3. Its settings: a group of the file, checked whole.
-
-struct GreeterSettings {
-    listen: SocketAddr,
-}
-
-impl GreeterSettings {
-    fn check(group: &Value) -> Result<Self, Vec<Mistake>> {
-        let mut reader = DocumentReader::new(group, "/greeter", &["listen"])?;
-        let listen = reader.text("listen", 1, 64).and_then(|text| text.parse().ok());
-        if listen.is_none() {
-            reader.mistake("listen", "is no address", "an IP address and a port");
-        }
-        let checked = listen.filter(|_| reader.mistakes.is_empty());
-        checked.map(|listen| Self { listen }).ok_or(reader.mistakes)
-    }
-}
-
-// 4. Its page of the admin API; its documents are a resource there already.
 
 static GREETINGS: Resource = Resource::new(GREETING, "/v1/greetings", "/v1/greetings/{name}");
 
-fn page(greeter: &Arc<Greeter>, guard: &Arc<Guard>) -> ApiRoutes {
-    let greeter = greeter.clone();
-    let said = move || std::future::ready(greeter.said.load(Relaxed).to_string());
-    ApiRoutes::new(Router::new().route("/v1/greeter/said", get(said)), &["/v1/greeter/said"], guard)
+#[derive(Debug)]
+struct Greeter {
+    listen: Option<SocketAddr>,
+    state: Arc<State>,
 }
 
-// 5. The wiring, which the binary does in `serve/mod.rs`.
+impl Standalone for Greeter {
+    fn documents(&self, services: Services) -> Services {
+        services.with(GreetingDocuments(self.state.clone()))
+    }
 
-struct ApiHandle(Api);
+    fn routes(&self, guard: &Arc<Guard>, configuration: &Configuration) -> ApiRoutes {
+        let state = self.state.clone();
+        let page = move || {
+            let (listen, said) = (state.address.get(), state.said.load(Relaxed));
+            std::future::ready(Json(json!({ "listen": listen, "said": said })))
+        };
+        let page = ApiRoutes::new(Router::new().route("/v1/greeter", get(page)), &["/v1/greeter"], guard);
+        routes_of(guard, configuration, &[&GREETINGS]).with(page)
+    }
 
-impl Handle for ApiHandle {
-    async fn handle(&self, request: Request<RequestBody>, _: &Peer) -> Reply {
-        self.0.respond(request).await
+    fn described(&self) -> Value {
+        documents::described(&[&GREETINGS])
+    }
+
+    fn bind(&self, door: &mut Door<'_>) -> Result<Vec<Box<dyn BoundService>>, StartError> {
+        let Some(address) = self.listen else { return Ok(Vec::new()) };
+        let handle = GreetingHandle(self.state.clone());
+        let bound = door.http(LISTENER, address, &["other", "/{name}"], handle)?;
+        self.state.address.get_or_init(|| bound.address());
+        Ok(vec![Box::new(bound)])
     }
 }
 
-fn serve<H: Handle>(
-    handler: H,
-    address: SocketAddr,
-    names: &[&str],
-    drain: &Drain,
-    cores: &Cores,
-) -> SocketAddr {
-    let gate = Gate {
-        permits: Permits::new(100),
-        buffers: Buffers::new(1 << 20),
-        drain: drain.clone(),
-        stats: Arc::new(Stats::new(cores.count(), names)),
-    };
-    let listeners = Listeners::bind(&ListenConfig::new(address, NonZeroUsize::MIN)).unwrap();
-    let address = listeners.address();
-    Server::new(handler, HttpConfig::default(), gate).start(cores, listeners);
-    address
+// The tests.
+
+const TOKEN: &str = "a-secret-of-the-operator";
+
+fn loaded(text: &str) -> Result<Loaded, Mistakes> {
+    let (services, file) = ([SERVICES, &[GREETER]].concat(), File { name: "file", bytes: text.as_bytes() });
+    load_for(&services, Some(file), &Environment::default(), &Flags::default())
 }
 
 fn ask(method: &str, address: SocketAddr, path: &str, token: &str, body: &Value) -> (u16, String) {
@@ -207,46 +253,59 @@ fn ask(method: &str, address: SocketAddr, path: &str, token: &str, body: &Value)
 }
 
 #[test]
-fn a_service_brings_settings_documents_a_listener_and_a_page() {
-    let token =
-        |scope: Scope| Credential::new(scope.word(), [scope], &format!("a-secret-to-{}", scope.word()));
-    let tokens = TokensInForce::new(Scope::ALL.into_iter().map(token).collect());
-    let guard = Arc::new(Guard { tokens, ..Guard::default() });
-    let mistakes = GreeterSettings::check(&json!({"listen": "nowhere", "liste": 1})).err().unwrap();
-    assert_eq!(mistakes.len(), 2, "all mistakes are found: {mistakes:?}");
-    let settings = GreeterSettings::check(&json!({"listen": "127.0.0.1:0"})).ok().unwrap();
+fn its_tables_are_checked_with_all_others() {
+    let text = "http.listen = \"127.0.0.1:4000\"\n[greeter]\nlisten = \"127.0.0.1:4000\"\nmarks = 9\nmark = 1\n\
+                [[greeting]]\nname = \"hello\"\n";
+    let mistakes = loaded(text).unwrap_err().to_string();
+    let expected = "\
+file:3:10: greeter.listen: is 127.0.0.1:4000, as is http.listen (accepted: an address of its own)
+file:4:9: greeter.marks: is 9 (accepted: a whole number from 0 to 3)
+file:5:8: greeter.mark: is not a known key; did you mean \"marks\"? (accepted: listen, marks)
+file:6:1: greeting[0].text: is missing (accepted: a text of 1 to 64 bytes)";
+    assert_eq!(mistakes, expected);
+    let file = File { name: "file", bytes: b"greeter.marks = 1" };
+    let stranger = load(Some(file), &Environment::default(), &Flags::default()).unwrap_err();
+    assert_eq!(stranger.list()[0].path, "greeter", "who does not have the service refuses its table");
+}
 
+#[test]
+fn it_is_served_by_the_program_beside_the_others() {
     let data = tempfile::tempdir().unwrap();
-    let control = Control::open(data.path(), Limits::default()).unwrap();
-    let greeter = Arc::new(Greeter::default());
-    let services = Services::default().with(GreetingDocuments(greeter.clone()));
-    let layer = Greetings::from([("hello".into(), "Hello from the file".into())]);
-    let configuration =
-        Configuration::start(control, services, &Layers::default().with::<GreetingDocuments>(layer));
-    let routes = routes_of(&guard, &configuration, &[&GREETINGS]).with(page(&greeter, &guard));
+    let file = |greeting: &str| {
+        format!(
+            "data_dir = {:?}\nruntime.workers = 1\nmemory.snapshot = false\nadmin.token = {TOKEN:?}\n\
+             http.listen = \"127.0.0.1:0\"\ngrpc.listen = \"off\"\nresp.listen = \"off\"\nintake.listen = \"off\"\n\
+             greeter = {{ listen = \"127.0.0.1:0\", marks = 1 }}\n[[greeting]]\nname = \"hello\"\ntext = {greeting:?}\n",
+            data.path()
+        )
+    };
+    let config = loaded(&file("Hello from the file")).unwrap().config;
+    let mut app = App::build(&config).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    app.start();
+    let (admin, null) = (app.addresses().http, json!(null));
+    let page = || serde_json::from_str::<Value>(&ask("GET", admin, "/v1/greeter", TOKEN, &null).1).unwrap();
+    let listener: SocketAddr = page()["listen"].as_str().unwrap().parse().unwrap();
+    let greeting = || ask("GET", listener, "/hello", "", &null);
 
-    let (drain, cores) = (Drain::new(), Cores::start(NonZeroUsize::MIN).unwrap());
-    let names = [&["other"][..], routes.templates()].concat();
-    let api = ApiHandle(Api::new(routes, guard, 1, 64 << 10));
-    let admin = serve(api, "127.0.0.1:0".parse().unwrap(), &names, &drain, &cores);
-    let listener = serve(GreetingHandle(greeter), settings.listen, &["other", "/{name}"], &drain, &cores);
-    drain.advance(Stage::Ready);
-
-    let (read, configure) = ("a-secret-to-read", "a-secret-to-configure");
-    assert_eq!(ask("GET", listener, "/hello", "", &json!(null)), (200, "Hello from the file".to_owned()));
+    assert_eq!(greeting(), (200, "Hello from the file!".to_owned()));
     let other = json!({"text": "Hello from the store"});
-    assert_eq!(ask("PUT", admin, "/v1/greetings/hello", read, &other).0, 403);
-    assert_eq!(ask("PUT", admin, "/v1/greetings/hello", configure, &other).0, 200);
-    assert_eq!(ask("GET", listener, "/hello", "", &json!(null)), (200, "Hello from the store".to_owned()));
-    let (status, problem) = ask("PUT", admin, "/v1/greetings/bad", configure, &json!({"text": ""}));
+    assert_eq!(ask("PUT", admin, "/v1/greetings/hello", TOKEN, &other).0, 200);
+    assert_eq!(greeting().1, "Hello from the store!");
+    let (status, problem) = ask("PUT", admin, "/v1/greetings/bad", TOKEN, &json!({"text": ""}));
     assert!(status == 422 && problem.contains("\"pointer\":\"/text\""), "{status} {problem}");
-    assert!(ask("GET", admin, "/v1/greetings", read, &json!(null)).1.contains("\"origin\":\"stored\""));
-    assert_eq!(ask("DELETE", admin, "/v1/greetings/hello", configure, &json!(null)).0, 204);
-    assert_eq!(ask("GET", listener, "/hello", "", &json!(null)).1, "Hello from the file");
-    assert_eq!(ask("GET", listener, "/bye", "", &json!(null)).0, 404);
-    // A page that no table names is closed.
-    assert_eq!(ask("GET", admin, "/v1/greeter/said", "", &json!(null)).0, 401);
-    assert_eq!(ask("GET", admin, "/v1/greeter/said", read, &json!(null)), (200, "3".to_owned()));
-    drain.advance(Stage::Stopped);
-    cores.stop();
+    assert!(ask("GET", admin, "/v1/greetings", TOKEN, &null).1.contains("\"origin\":\"stored\""));
+    assert_eq!(ask("DELETE", admin, "/v1/greetings/hello", TOKEN, &null).0, 204);
+    let next = loaded(&file("Hello from another file")).unwrap().config;
+    runtime.block_on(apply(&app, &config, &next)).unwrap();
+    assert_eq!(greeting().1, "Hello from another file!");
+    assert_eq!(ask("GET", listener, "/bye", "", &null).0, 404);
+
+    // A page that the guard does not name is closed.
+    assert_eq!(ask("GET", admin, "/v1/greeter", "", &null).0, 401);
+    assert_eq!(page()["said"], 3);
+    assert!(ask("GET", admin, "/openapi.json", "", &null).1.contains("/v1/greetings/{name}"));
+    assert!(ask("GET", admin, "/metrics", "", &null).1.contains("server=\"greeter\""));
+    app.drain().advance(Stage::Stopped);
+    runtime.block_on(app.stop());
 }

@@ -59,11 +59,11 @@ fn get(address: SocketAddr, path: &str) -> String {
 
 #[test]
 fn a_gateway_without_a_file_proxies_and_drains() {
-    let mut stub = Running::start(&["stub", "127.0.0.1:0"]);
-    let backend = stub.address("listening on ");
-    let url = format!("http://{backend}");
+    let mut stubs = [(); 2].map(|()| Running::start(&["stub", "127.0.0.1:0"]));
+    let backends = stubs.each_mut().map(|stub| stub.address("listening on "));
+    let [one, other] = backends.map(|backend| format!("http://{backend}"));
     let mut gateway =
-        Running::start(&["gateway", &url, "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
+        Running::start(&["gateway", &one, &other, "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
     let proxy = gateway.address("gateway   http://");
     let pages = gateway.address("operator  http://");
     for _ in 0..20 {
@@ -72,10 +72,22 @@ fn a_gateway_without_a_file_proxies_and_drains() {
     }
     assert!(get(pages, "/readyz").contains("\"ready\":true"));
     let metrics = get(pages, "/metrics");
-    let attempts = format!(
-        "tidegate_upstream_attempts_total{{upstream=\"upstream\",server=\"{backend}\",result=\"success\"}} 20"
-    );
-    assert!(metrics.contains(&attempts), "{metrics}");
+    let number = |name: &str| -> u64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is not in {metrics}")).parse().unwrap()
+    };
+    let answered = backends.map(|backend| {
+        let of = format!("upstream=\"upstream\",server=\"{backend}\",result");
+        assert_eq!(number(&format!("tidegate_upstream_attempts_total{{{of}=\"repeat\"}}")), 0);
+        number(&format!("tidegate_upstream_attempts_total{{{of}=\"success\"}}"))
+    });
+    assert!(answered.iter().sum::<u64>() == 20 && answered.iter().all(|count| *count > 0), "{answered:?}");
+    for (state, is_it) in [("closed", 1), ("open", 0), ("half_open", 0)] {
+        assert_eq!(
+            number(&format!("tidegate_upstream_breaker{{upstream=\"upstream\",state=\"{state}\"}}")),
+            is_it
+        );
+    }
     assert!(get(pages, "/").starts_with("HTTP/1.1 404 "));
     let pid = gateway.child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -103,8 +115,13 @@ fn a_server_that_is_no_url_is_named() {
     assert_eq!(said, "a server is \"ftp://a\" (accepted: http://host:port)\n");
 }
 
+/// `TIDEGATE_DRAIN_REQUESTS` makes it longer (`regression/drain-under-load` has a million).
 #[test]
 fn fault_22_sigterm_under_load_loses_no_proxied_request() {
+    let wanted =
+        std::env::var("TIDEGATE_DRAIN_REQUESTS").map_or(1_000, |count| count.parse::<u64>().unwrap());
+    // Even a slow and busy machine answers a thousand a second.
+    let patience = Duration::from_secs(60 + wanted / 1_000);
     let mut stub = Running::start(&["stub", "127.0.0.1:0"]);
     let backend = stub.address("listening on ");
     let url = format!("http://{backend}");
@@ -117,8 +134,8 @@ fn fault_22_sigterm_under_load_loses_no_proxied_request() {
         let clients: Vec<_> =
             (0..8).map(|_| scope.spawn(|| keep_asking(proxy, request, &stop, &answered))).collect();
         let begun = monotonic();
-        while answered.load(Ordering::Relaxed) < 1_000 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "a thousand are answered");
+        while answered.load(Ordering::Relaxed) < wanted {
+            assert!(begun.elapsed() < patience, "{wanted} are answered");
             std::thread::yield_now();
         }
         let pid = gateway.child.id().to_string();
@@ -189,6 +206,8 @@ fn fault_37_without_a_free_port_a_request_is_503_and_no_server_is_blamed() {
         "$0" stub 127.0.0.1:3000 --delay-ms 2000 > stub.log & stub=$!
         "$0" gateway http://127.0.0.1:3000 --listen 127.0.0.1:8080 --http-listen 127.0.0.1:4000 > gateway.log & gateway=$!
         ask() { curl --silent --max-time 60 --local-port 30000-39999 "$@"; }
+        # A gateway that is asked before its server listens counts a failure.
+        until ask --output reply http://127.0.0.1:3000/; do :; done
         until ask --output reply http://127.0.0.1:8080/; do :; done
         asked=
         for number in $(seq 20); do
@@ -215,4 +234,120 @@ fn fault_37_without_a_free_port_a_request_is_503_and_no_server_is_blamed() {
     assert!(read("head.last").starts_with("HTTP/1.1 200 "), "a kept connection needs no port");
     let failures = "server=\"127.0.0.1:3000\",result=\"failure\"} 0\n";
     assert!(read("metrics").contains(failures), "{}", read("metrics"));
+}
+
+/// The same network, with two addresses that connections to servers may begin at, and a third that is not this machine's.
+#[test]
+fn fault_37_with_more_source_addresses_there_are_more_ports() {
+    const SCRIPT: &str = r#"
+        ip link set lo up
+        echo '20000 20009' > /proc/sys/net/ipv4/ip_local_port_range
+        "$0" stub 127.0.0.1:3000 --delay-ms 2000 > stub.log & stub=$!
+        "$0" serve --config tidegate.toml --http-listen 127.0.0.1:4000 > gateway.log 2>&1 & gateway=$!
+        ask() { curl --silent --max-time 60 --local-port 30000-39999 "$@"; }
+        # A gateway that is asked before its server listens counts a failure.
+        until ask --output reply http://127.0.0.1:3000/; do :; done
+        until ask --output reply http://127.0.0.1:8080/; do :; done
+        asked=
+        for number in $(seq 16); do
+            ask --output reply.$number --dump-header head.$number http://127.0.0.1:8080/ & asked="$asked $!"
+        done
+        wait $asked
+        cat /proc/net/tcp > sockets
+        kill $gateway $stub
+        wait
+    "#;
+    const FILE: &str = r#"
+        gateway.listener = [{ listen = "127.0.0.1:8080" }]
+        upstream = [{ name = "app", servers = ["http://127.0.0.1:3000"], sources = ["127.0.0.2", "192.0.2.1", "127.0.0.3"] }]
+        route = [{ name = "all", upstream = "app" }]
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), FILE).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--net", "sh", "-c", SCRIPT, env!("CARGO_BIN_EXE_tidegate")]);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+    for number in 1..=16 {
+        let head = read(&format!("head.{number}"));
+        assert!(head.starts_with("HTTP/1.1 200 "), "{number}: {head} {output:?} {}", read("gateway.log"));
+    }
+    // As the kernel writes addresses and ports: to 127.0.0.1:3000.
+    let sockets = read("sockets");
+    let from = |source: &str| {
+        sockets
+            .lines()
+            .filter(|line| line.contains(&format!("{source}:4E")) && line.contains("0100007F:0BB8"))
+            .count()
+    };
+    let (first, second) = (from("0200007F"), from("0300007F"));
+    assert!(first > 0 && second > 0 && first + second > 10, "{sockets}");
+}
+
+/// In a network of its own, where a server of names says where `moving.test` is, and for how long.
+#[test]
+fn fault_41_an_answer_is_used_for_as_long_as_dns_says() {
+    const NAMES: &str = r#"
+import os, socket, struct
+asked = os.open("asked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+while True:
+    question, peer = server.recvfrom(1500)
+    end = question.index(b"\0", 12) + 5
+    os.write(asked, b".")
+    address, seconds = open("name").read().split()
+    answer = b"\xc0\x0c\0\1\0\1" + struct.pack(">IH", int(seconds), 4) + socket.inet_aton(address)
+    answer = answer if question[end - 4:end - 2] == b"\0\1" else b""
+    counts = struct.pack(">HHHH", 1, 1 if answer else 0, 0, 0)
+    server.sendto(question[:2] + b"\x81\x80" + counts + question[12:end] + answer, peer)
+"#;
+    const SCRIPT: &str = r#"
+        set -e
+        ip link set lo up
+        echo 'nameserver 127.0.0.1' > resolv.conf
+        mount --bind resolv.conf /etc/resolv.conf
+        at() { echo "$1 $SECONDS_OF_ANSWERS" > next && mv next name; }
+        at 127.0.0.1
+        "$PYTHON" names.py & started=$!
+        for address in 127.0.0.1 127.0.0.2; do
+            "$0" stub $address:3000 --body $address > stub.log & started="$started $!"
+        done
+        "$0" serve --config tidegate.toml --http-listen 127.0.0.1:4000 > gateway.log 2>&1 & started="$started $!"
+        ask() { curl --silent --max-time 60 http://127.0.0.1:8080/ || true; }
+        until [ "$(ask)" = 127.0.0.1 ]; do :; done
+        at 127.0.0.2
+        if [ "$SECONDS_OF_ANSWERS" = 1 ]; then
+            until [ "$(ask)" = 127.0.0.2 ]; do :; done
+            echo followed
+        else
+            # Until nobody has asked for ten times as long as without the TTL.
+            before=none
+            until [ "$(wc -c < asked)" = "$before" ]; do
+                before=$(wc -c < asked)
+                sleep 1
+            done
+            ask
+        fi
+        kill $started
+        wait
+    "#;
+    // Longer than anybody waits here, and less than the TTL.
+    for (seconds, refresh, expected) in [("1", "1h", "followed"), ("3600", "100ms", "127.0.0.1")] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = format!(
+            "gateway = {{ dns_refresh = \"{refresh}\", listener = [{{ listen = \"127.0.0.1:8080\" }}] }}\n\
+             upstream = [{{ name = \"app\", servers = [\"http://moving.test:3000\"] }}]\n\
+             route = [{{ name = \"app\", upstream = \"app\" }}]\n"
+        );
+        fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+        fs::write(folder.path().join("names.py"), NAMES).unwrap();
+        let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
+        let mut command = Command::new("timeout");
+        command.args(["120", "unshare", "--map-root-user", "--net", "--mount", "sh", "-c", SCRIPT]);
+        command.arg(env!("CARGO_BIN_EXE_tidegate")).env("PYTHON", python).env("SECONDS_OF_ANSWERS", seconds);
+        let output = command.current_dir(folder.path()).output().unwrap();
+        let log = fs::read_to_string(folder.path().join("gateway.log")).unwrap_or_default();
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{output:?} {log}");
+    }
 }

@@ -123,7 +123,7 @@ fn a_route_opens_to_the_certificates_that_it_names_and_others_stay_open() {
 #[test]
 fn plain_http_is_sent_to_https_and_reaches_no_route() {
     let service = start(
-        "route = [{ name = \"all\", respond = { body = \"a route\" } }]\n\
+        "access_log.to = \"access.log\"\nroute = [{ name = \"all\", respond = { body = \"a route\" } }]\n\
          [[gateway.listener]]\nlisten = \"127.0.0.1:0\"\nredirect_to_https = 8443\n",
     );
     for (request, status, location) in [
@@ -145,6 +145,56 @@ fn plain_http_is_sent_to_https_and_reaches_no_route() {
         assert_eq!(reply.split(' ').nth(1), Some(status), "{request} {reply}");
         assert!(reply.contains(location) && !reply.contains("a route"), "{request} {reply}");
     }
+    // They are in the access log all the same, without a query: nobody has said that there is no key in it.
+    let begun = tidegate_net::clock::monotonic();
+    let logged = || fs::read_to_string(service.path().join("access.log")).unwrap_or_default();
+    while logged().lines().count() < 4 {
+        assert!(begun.elapsed() < PATIENCE, "{}", logged());
+        std::thread::yield_now();
+    }
+    let first = logged().lines().next().unwrap().to_owned();
+    assert!(first.contains("\"status\":308") && first.contains("\"target\":\"/a\""), "{first}");
+}
+
+#[test]
+fn a_listener_shows_each_name_its_own_certificate() {
+    let certificates = Certificates::make();
+    let [shop, pay] =
+        ["shop", "pay"].map(|name| certificates.issue_named(name, &format!("DNS:{name}.example")));
+    let pairs =
+        [&shop, &pay].map(|it| format!("{{ certificate = {:?}, key = {:?} }}", it.certificate, it.key));
+    let file = |second: &str| {
+        format!(
+            "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\ntls_pairs = [{}, {second}]\nhsts_seconds = 1\n\
+             [[route]]\nname = \"all\"\npath = \"/*\"\nrespond = {{ body = \"here\" }}\n",
+            pairs[0]
+        )
+    };
+    let service = start(&file(&pairs[1]));
+    let port = service.gateway[0].port();
+    for (host, is_shown) in [("shop.example", true), ("pay.example", true), ("other.example", false)] {
+        let resolve = format!("{host}:{port}:127.0.0.1");
+        let reply = curl(&certificates, None, &format!("https://{host}:{port}/"), &["--resolve", &resolve]);
+        assert_eq!(reply.ends_with("here"), is_shown, "{host}: {reply}");
+    }
+    let page = curl(&certificates, None, &service.url("/metrics"), &[]);
+    assert!(page.contains("tidegate_tls_certificate_seconds_left{server=\"gateway[0]\"}"), "{page}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tidegate.toml");
+    fs::write(&path, file(&pairs[0].replace("key = ", "key = \"/absent\", kye = "))).unwrap();
+    let check = || {
+        let output = binary().arg("check").arg(&path).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    assert!(check().contains("gateway.listener[0].tls_pairs[1].kye: is not a known key"), "{}", check());
+    fs::write(&path, file(&pairs[0])).unwrap();
+    let said = "holds a certificate for shop.example, as does another one";
+    assert!(
+        check().contains("gateway.listener[0].tls_pairs[1].certificate") && check().contains(said),
+        "{}",
+        check()
+    );
 }
 
 #[test]

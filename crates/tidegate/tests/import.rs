@@ -1,6 +1,12 @@
-//! `tidegate import envoy`: the files of `tests/import` become the policies beside them.
+//! `tidegate import`: the rules of `tests/import` become the policies beside them, and nginx's servers our routes.
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
 
+#[path = "import/backend.rs"]
+mod backend;
+#[path = "import/bootstrap.rs"]
+mod bootstrap;
+#[path = "import/nginx.rs"]
+mod nginx;
 mod support;
 
 use std::fs;
@@ -46,7 +52,7 @@ fn a_file_with_mistakes_gives_their_places_and_nothing_else() {
     let ran = import(&["wrong.yaml", "--output", output.to_str().unwrap()]).output().unwrap();
     assert_eq!(ran.status.code(), Some(2));
     assert!(!output.exists());
-    let said = String::from_utf8(ran.stdout).unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
     let lines: Vec<&str> = said.lines().map(|line| line.split(" (accepted: ").next().unwrap()).collect();
     assert_eq!(
         lines,

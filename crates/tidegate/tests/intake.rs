@@ -4,7 +4,9 @@
 mod support;
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use support::{Tidegate, agent, binary};
@@ -127,6 +129,151 @@ fn policies_that_the_intake_lists_limit_each_client() {
     assert_eq!(
         [send("a"), send("a"), send("a"), send("b")],
         [(200, false), (200, false), (429, true), (200, false)]
+    );
+}
+
+#[test]
+fn a_policy_that_the_intake_lists_is_not_taken_away_and_while_it_is_not_there_nothing_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), "intake.policies = ['batches']\n").unwrap();
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &ON_FREE_PORTS);
+    let (status, said) = post(&service, BATCH);
+    assert_eq!(status, 503, "{said}");
+    assert!(said.to_string().contains("batches"), "{said}");
+    let policy = json!({"name": "batches", "limit": 1, "window_seconds": 3600}).to_string();
+    let put = agent().put(service.url("/v1/policies/batches")).content_type("application/json");
+    assert!(put.send(policy).unwrap().status().is_success());
+    assert_eq!([post(&service, BATCH).0, post(&service, BATCH).0], [200, 429]);
+    let mut refused = agent().delete(service.url("/v1/policies/batches")).call().unwrap();
+    let said = refused.body_mut().read_to_string().unwrap();
+    assert!(refused.status().is_client_error() && said.contains("intake/policies"), "{said}");
+    assert_eq!(post(&service, BATCH).0, 429, "it is still in force");
+}
+
+#[test]
+fn a_policy_that_the_intake_does_not_list_leaves_it_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("tidegate.toml"),
+        "[[policy]]\nname = 'none'\nlimit = 0\nwindow_seconds = 60\n",
+    )
+    .unwrap();
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &ON_FREE_PORTS);
+    assert_eq!([post(&service, BATCH).0, post(&service, BATCH).0], [200, 200]);
+}
+
+#[test]
+fn tail_shows_all_partitions() {
+    let more = [("TIDEGATE_INTAKE_PARTITIONS", "4"), ("TIDEGATE_INTAKE_PARTITION_BY", "series")];
+    let service = Tidegate::start(&[], &more);
+    for number in 0..40 {
+        let at = 1_795_420_800_000_i64 + number * 1_000;
+        let metric = json!({"name": format!("metric.{number}"), "value": number, "timestamp": at});
+        assert_eq!(post(&service, &json!({ "metrics": [metric] }).to_string()).0, 200);
+    }
+    let values = |text: &str| -> Vec<i64> {
+        let value =
+            |line: &str| serde_json::from_str::<Value>(line).unwrap()["value"].as_f64().unwrap() as i64;
+        text.lines().map(value).collect()
+    };
+    assert_eq!(values(&tail(&service, &["-n", "100"])), (0..40).collect::<Vec<_>>());
+    assert_eq!(values(&tail(&service, &["-n", "3"])), [37, 38, 39]);
+    let parts: Vec<usize> = (0..4)
+        .map(|it| tail(&service, &["-n", "100", "--partition", &it.to_string()]).lines().count())
+        .collect();
+    assert!(
+        parts.iter().sum::<usize>() == 40 && parts.iter().all(|lines| (1..40).contains(lines)),
+        "{parts:?}"
+    );
+    let server = url(&service, "");
+    let mut following = binary();
+    following.args(["intake", "tail", "-n", "1", "--follow", "--server", &server]).stdout(Stdio::piped());
+    let mut following = following.spawn().unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(values(&lines.next().unwrap()), [39]);
+    for number in 40..50 {
+        let metric = json!({"name": format!("metric.{number}"), "value": number});
+        assert_eq!(post(&service, &json!({ "metrics": [metric] }).to_string()).0, 200);
+        assert_eq!(values(&lines.next().unwrap()), [number]);
+    }
+    following.kill().unwrap();
+    following.wait().unwrap();
+}
+
+/// The first block of `docs/intake.md` that has this line.
+fn documented(line: &str) -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/intake.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut blocks = page.split("```toml\n").filter_map(|rest| rest.split_once("```"));
+    let found = blocks.find(|(block, _)| block.lines().any(|it| it.starts_with(line)));
+    found.unwrap_or_else(|| panic!("no {line} in docs/intake.md")).0.to_owned()
+}
+
+fn batch_of(metrics: usize) -> String {
+    let metric = |number| json!({"name": format!("metric.{number}"), "value": 1});
+    json!({ "metrics": (0..metrics).map(metric).collect::<Vec<_>>() }).to_string()
+}
+
+/// With ninety days instead of a second, so that nothing comes back while the test runs.
+#[test]
+fn the_documented_policy_holds_ten_thousand_for_each_client_by_batches_or_by_metrics() {
+    let example = documented("intake.policies").replace("window_seconds = 1\n", "window_seconds = 7776000\n");
+    assert!(example.contains("limit = 10000\nwindow_seconds = 7776000\n"), "{example}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, format!("intake.cost = 'metrics'\n{example}")).unwrap();
+    let service = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+    let send = |client: &str, metrics| {
+        let request = agent().post(url(&service, "/metrics")).header("x-client", client);
+        request.send(batch_of(metrics)).unwrap().status().as_u16()
+    };
+    for _ in 0..9 {
+        assert_eq!(send("a", 1_000), 200);
+    }
+    assert_eq!([send("a", 999), send("a", 2), send("a", 1), send("a", 1)], [200, 429, 200, 429]);
+    assert_eq!(send("b", 1_000), 200);
+    let decision = json!({"attributes": {"client_id": "a", "resource": "metrics"}, "cost": 0}).to_string();
+    let ask = agent().post(service.url("/v1/decisions")).content_type("application/json");
+    let mut shared = ask.send(decision).unwrap();
+    let shared: Value = shared.body_mut().read_json().unwrap();
+    assert!(shared.to_string().contains("\"batches\""), "{shared}");
+}
+
+#[test]
+fn a_group_is_forgotten_by_name_and_recorded_and_that_of_a_forward_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let groups = folder.path().join("tidegate-data/intake/groups");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&groups).unwrap();
+    for name in ["forward.other", "forward.gone"] {
+        fs::write(groups.join(format!("{name}.json")), "{\"0\":0}\n").unwrap();
+    }
+    // Nobody listens there.
+    let text = "[[intake.forward]]\nname = 'other'\nto = 'otlp'\nurl = 'http://127.0.0.1:9/v1/metrics'\n";
+    fs::write(folder.path().join("tidegate.toml"), text).unwrap();
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &ON_FREE_PORTS);
+    assert_eq!(post(&service, BATCH).0, 200);
+    let commit = agent().post(url(&service, "/v1/intake/commit?group=billing&offset=1"));
+    assert_eq!(commit.send_empty().unwrap().status(), 204);
+    let listed = || {
+        agent().get(service.url("/v1/intake/groups")).call().unwrap().body_mut().read_json::<Value>().unwrap()
+    };
+    let group = |name: &str, offset: u64, of_a_forward: bool| json!({"name": name, "offsets": {"0": offset}, "is_of_a_forward": of_a_forward});
+    let other = group("forward.other", 0, true);
+    assert_eq!(listed(), json!([group("billing", 1, false), group("forward.gone", 0, false), other]));
+    let remove = |name: &str| {
+        let reply = agent().delete(service.url(&format!("/v1/intake/groups/{name}"))).call().unwrap();
+        reply.status().as_u16()
+    };
+    assert_eq!([remove("forward.other"), remove("forward.gone"), remove("nobody")], [409, 204, 404]);
+    assert_eq!([remove("billing"), remove("billing")], [204, 404]);
+    assert_eq!(listed(), json!([other]));
+    let mut again = agent().get(url(&service, "/v1/intake/read?group=billing")).call().unwrap();
+    assert_eq!(again.body_mut().read_to_string().unwrap().lines().count(), 1, "it begins anew");
+    let audit: Value = agent().get(service.url("/v1/audit")).call().unwrap().body_mut().read_json().unwrap();
+    let audit = audit.to_string();
+    assert!(
+        audit.contains("intake_group") && audit.contains("billing") && !audit.contains("forward.other"),
+        "{audit}"
     );
 }
 

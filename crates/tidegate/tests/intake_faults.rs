@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -25,6 +26,13 @@ fn url(service: &Tidegate, path: &str) -> String {
 fn batch(names: impl Iterator<Item = String>) -> String {
     let metrics: Vec<Value> = names.map(|name| json!({"name": name, "value": 1})).collect();
     json!({ "metrics": metrics }).to_string()
+}
+
+/// Points of one gauge as OpenTelemetry sends them in JSON.
+fn points(count: usize) -> String {
+    let point = |number| json!({"asDouble": 1.0, "timeUnixNano": "1795420800000000000", "attributes": [{"key": "host", "value": {"stringValue": format!("host-{number}")}}]});
+    let points: Vec<Value> = (0..count).map(point).collect();
+    json!({"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "cpu.usage", "gauge": {"dataPoints": points}}]}]}]}).to_string()
 }
 
 /// The status of a batch, and when to come back.
@@ -84,6 +92,14 @@ fn fault_25_a_full_disk_is_answered_507_and_the_intake_resumes_by_itself() {
     });
     assert!(number(&service, "tidegate_intake_refused_total{reason=\"disk_full\"}") > 0);
     assert_eq!(number(&service, "tidegate_log_troubled{partition=\"0\"}"), 1);
+    // An exporter of OpenTelemetry throws away what is answered 507.
+    let exported = agent()
+        .post(url(&service, "/v1/metrics"))
+        .content_type("application/json")
+        .send(points(100))
+        .unwrap();
+    assert_eq!(exported.status(), 503);
+    assert!(exported.headers().contains_key("retry-after"));
     fs::remove_file(&filler).unwrap();
     drop(file);
     until("it takes lines again", || match post(&service, &body).0 {
@@ -99,6 +115,167 @@ fn fault_25_a_full_disk_is_answered_507_and_the_intake_resumes_by_itself() {
         "{}",
         ended.output
     );
+}
+
+/// Names that were acknowledged, and those of which nobody knows.
+#[derive(Default)]
+struct Sent {
+    acknowledged: HashSet<String>,
+    unknown: HashSet<String>,
+    refused: usize,
+}
+
+impl Sent {
+    /// Sends a batch of one metric of this name.
+    fn send(&mut self, service: &str, name: String, ack: &str) {
+        let to = format!("{service}/metrics?ack={ack}");
+        match agent().post(to).send(batch([name.clone()].into_iter())).map(|reply| reply.status().as_u16()) {
+            Ok(200) => drop(self.acknowledged.insert(name)),
+            Ok(503) => self.refused += 1,
+            Ok(other) => panic!("{other}"),
+            // The process is gone, or could not say what became of it.
+            Err(_) => drop(self.unknown.insert(name)),
+        }
+    }
+
+    /// What was acknowledged is there, and nothing else is but that of which nobody knows.
+    fn check(&self, found: &[Value], case: &str) {
+        let found: HashSet<String> =
+            found.iter().map(|line| line["name"].as_str().unwrap().to_owned()).collect();
+        let lost: Vec<_> = self.acknowledged.difference(&found).collect();
+        assert!(lost.is_empty(), "{case}: acknowledged and not there: {lost:?}");
+        let more =
+            found.iter().filter(|name| !self.acknowledged.contains(*name) && !self.unknown.contains(*name));
+        assert_eq!(more.count(), 0, "{case}: refused and there");
+    }
+}
+
+/// By libfiu, which stands between the process and the system's calls.
+#[test]
+fn fault_27_calls_that_fail_now_and_then_refuse_batches_and_lose_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("fiu");
+    let mut command = Command::new("fiu-run");
+    command.args(["-x", "-f"]).arg(&control).args([env!("CARGO_BIN_EXE_tidegate"), "serve"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let service = Tidegate::spawn(folder, command, &ON_FREE_PORTS);
+    let order = |order: &str| {
+        let mut command = Command::new("fiu-ctrl");
+        command.args(["-c", order, "-f"]).arg(&control).arg(service.pid().to_string());
+        assert!(command.status().unwrap().success(), "{order}");
+    };
+    let points = ["rw/writev", "rw/writev/reduce", "rw/ftruncate", "sync/fdatasync", "sync/fsync"];
+    for point in points {
+        // 5 is EIO.
+        order(&format!("enable_random name=posix/io/{point},probability=0.2,failinfo=5"));
+    }
+    let (mut sent, to) = (Sent::default(), url(&service, ""));
+    let mut number = 0;
+    until("batches are taken and refused", || {
+        number += 1;
+        sent.send(&to, format!("metric.{number}"), ["written", "fsync"][number % 2]);
+        sent.acknowledged.len() >= 100 && sent.refused >= 20
+    });
+    for point in points {
+        order(&format!("disable name=posix/io/{point}"));
+    }
+    until("it takes lines again", || {
+        number += 1;
+        let refused = sent.refused;
+        sent.send(&to, format!("metric.{number}"), "fsync");
+        sent.refused == refused
+    });
+    sent.check(&lines(&service), "while it runs");
+    service.signal("KILL");
+    let (folder, _) = service.wait_keeping_data();
+    let service = Tidegate::start_in(folder, &[], &ON_FREE_PORTS);
+    let found: HashSet<String> =
+        lines(&service).iter().map(|line| line["name"].as_str().unwrap().to_owned()).collect();
+    assert!(sent.acknowledged.is_subset(&found), "after a kill");
+}
+
+/// As many kills as this says, instead of those that `make test` has time for.
+const KILLS: &str = "TIDEGATE_TEST_KILLS";
+const DEFAULT_KILLS: u64 = 10;
+const SENDERS: usize = 4;
+
+#[test]
+fn fault_26_the_process_is_killed_under_its_senders_and_nothing_acknowledged_is_lost() {
+    let kills = std::env::var(KILLS).map_or(DEFAULT_KILLS, |kills| kills.parse().unwrap());
+    let mut folder = tempfile::tempdir().unwrap();
+    for life in 0..kills {
+        let service = Tidegate::start_in(folder, &[], &ON_FREE_PORTS);
+        let (to, answered) = (url(&service, ""), AtomicU64::new(0));
+        // Some are killed at once, some after hundreds of batches; always between any two steps of the four senders.
+        let kill_after = life * life * 37 % 401;
+        let sent: Vec<Sent> = std::thread::scope(|scope| {
+            let sender = |sender: usize| {
+                let (to, answered) = (&to, &answered);
+                scope.spawn(move || {
+                    let mut sent = Sent::default();
+                    for number in 0.. {
+                        let name = format!("life{life}.sender{sender}.{number}");
+                        sent.send(to, name, ["fsync", "written"][sender % 2]);
+                        answered.fetch_add(1, Ordering::Relaxed);
+                        if !sent.unknown.is_empty() {
+                            break;
+                        }
+                    }
+                    sent
+                })
+            };
+            let senders: Vec<_> = (0..SENDERS).map(sender).collect();
+            until("batches are answered", || answered.load(Ordering::Relaxed) >= kill_after);
+            service.signal("KILL");
+            senders.into_iter().map(|sender| sender.join().unwrap()).collect()
+        });
+        (folder, _) = service.wait_keeping_data();
+        let service = Tidegate::start_in(folder, &[], &ON_FREE_PORTS);
+        let mut found = lines(&service);
+        found.retain(|line| line["name"].as_str().unwrap().starts_with(&format!("life{life}.")));
+        let mut all = Sent::default();
+        for sent in sent {
+            all.acknowledged.extend(sent.acknowledged);
+            all.unknown.extend(sent.unknown);
+        }
+        all.check(&found, &format!("life {life}, killed after {kill_after}"));
+        service.signal("KILL");
+        (folder, _) = service.wait_keeping_data();
+    }
+}
+
+#[test]
+fn fault_35_an_intake_whose_connections_are_all_taken_serves_those_who_waited() {
+    const CLIENTS: usize = 30;
+    let bounds = [("TIDEGATE_LIMITS_CONNECTIONS", "20"), ("TIDEGATE_LIMITS_HEADER_DEADLINE", "60s")];
+    let service = Tidegate::start(&[], &bounds);
+    let address = service.intake.unwrap();
+    let held: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let paused = "tidegate_accept_pauses_total{server=\"intake\"}";
+    until("no more are accepted", || number(&service, paused) > 0);
+    let (asked, served) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (asked, served) = (&asked, &served);
+            scope.spawn(move || {
+                let body = batch([format!("client.{client}")].into_iter());
+                let mut stream = TcpStream::connect(address).unwrap();
+                let length = body.len();
+                write!(stream, "POST /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+                    .unwrap();
+                asked.fetch_add(1, Ordering::Relaxed);
+                let mut reply = String::new();
+                stream.read_to_string(&mut reply).unwrap();
+                assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+                served.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        until("all have asked", || asked.load(Ordering::Relaxed) == CLIENTS as u64);
+        assert_eq!(served.load(Ordering::Relaxed), 0, "nobody is served above the bound");
+        drop(held);
+    });
+    assert_eq!(served.load(Ordering::Relaxed), CLIENTS as u64);
+    assert_eq!(lines(&service).len(), CLIENTS);
 }
 
 #[test]

@@ -14,12 +14,13 @@ use support::heads::listening;
 use support::issuer::{ISSUER, Issuer, Published, claims, seconds};
 use support::{Tidegate, agent, faketime};
 use tidegate_net::clock::monotonic;
+use tidegate_testkit::certificates::Certificates;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A route whose keys are published, one whose keys are in a file, one that passes tokens on, and one without.
-fn file(server: SocketAddr, keys: SocketAddr) -> String {
-    let url = format!("keys_url = \"http://{keys}/jwks.json\"");
+fn file(server: SocketAddr, keys: &str) -> String {
+    let url = format!("keys_url = \"{keys}/jwks.json\"");
     let common = format!("issuer = {ISSUER:?}, audience = [\"api\"]");
     let mapped = "attributes = { consumer = \"sub\", tier = \"/org/plan\" }, fields = { x-user = \"sub\", x-roles = \"roles\" }";
     format!(
@@ -40,16 +41,22 @@ fn file(server: SocketAddr, keys: SocketAddr) -> String {
 struct Served {
     service: Tidegate,
     heads: Receiver<String>,
+    /// Keeps its connections: whoever looks for half a minute with a new one each time leaves no port to others.
+    agent: ureq::Agent,
 }
 
 fn start(keys: SocketAddr, secrets: &str, environment: &[(&str, &str)]) -> Served {
+    start_at(&format!("http://{keys}"), secrets, environment)
+}
+
+fn start_at(keys: &str, secrets: &str, environment: &[(&str, &str)]) -> Served {
     let (server, heads) = listening();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("tidegate.toml"), file(server, keys)).unwrap();
     fs::write(folder.path().join("secret.json"), secrets).unwrap();
     let environment = [&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")], environment].concat();
     let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment);
-    Served { service, heads }
+    Served { service, heads, agent: agent() }
 }
 
 struct Answer {
@@ -61,7 +68,7 @@ struct Answer {
 
 impl Served {
     fn get(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
-        let mut request = agent().get(format!("http://{}{path}", self.service.gateway[0]));
+        let mut request = self.agent.get(format!("http://{}{path}", self.service.gateway[0]));
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
@@ -90,8 +97,8 @@ impl Served {
     }
 
     fn metric(&self, series: &str) -> Option<u64> {
-        let page =
-            agent().get(self.service.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
+        let mut reply = self.agent.get(self.service.url("/metrics")).call().unwrap();
+        let page = reply.body_mut().read_to_string().unwrap();
         let line =
             page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned));
         line.and_then(|value| value.parse().ok())
@@ -291,6 +298,59 @@ fn fault_65_keys_that_cannot_be_had_are_waited_for_by_nobody_and_rotated_ones_ar
     let fetches = published.fetches.load(SeqCst) - fetched;
     assert!(fetches as u64 <= most, "{fetches} fetches for {asked} requests in {:?}", begun.elapsed());
     assert_eq!(served.with("/scoped", &second).status, 403, "the last good keys stay");
+}
+
+#[test]
+fn fault_65_keys_come_by_tls_from_who_proves_its_name_and_the_last_good_ones_stay() {
+    let (mut issuer, certificates) = (Issuer::start(), Certificates::make());
+    // Its name is not the one of the URL, although the authority is trusted.
+    let other = certificates.issue_named("other", "DNS:other.example");
+    let impostor = Published::start_with_tls(&issuer.keys(&["rs"]), 0, &other);
+    let address = impostor.address;
+    let (url, authority) = (format!("https://{address}"), certificates.authority().display().to_string());
+    let served = start_at(&url, &issuer.keys(&["hs"]), &[("SSL_CERT_FILE", &authority)]);
+    let fetches = |result: &str| {
+        let labels = format!("url=\"{url}/jwks.json\",result=\"{result}\"");
+        served.metric(&format!("tidegate_jwt_key_fetches_total{{{labels}}}")).unwrap()
+    };
+    let until_another_fails = || {
+        let (begun, before) = (monotonic(), fetches("failed"));
+        while fetches("failed") == before {
+            assert!(begun.elapsed() < PATIENCE, "no fetch has failed");
+            #[allow(clippy::disallowed_methods, reason = "a pause between looks, which no event ends")]
+            // Sleeps because fetches are seconds apart, and whoever looks all the time takes a core from the other tests.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until_another_fails();
+    let first = issuer.token("rs", json!({}));
+    assert_eq!((served.with("/", &first).status, fetches("ok")), (503, 0), "an impostor's keys are none");
+    drop(impostor);
+
+    let published =
+        Published::start_with_tls(&issuer.keys(&["rs"]), address.port(), &certificates.issue("right"));
+    served.until("/", &first, 200);
+    published.put(&issuer.keys(&["es"]));
+    let second = issuer.token("es", json!({}));
+    served.until("/", &second, 200);
+    served.until("/", &first, 401);
+
+    // It hangs, then an impostor is in its place: the last good keys stay, for tokens that nobody has seen.
+    let (mut number, others) = (0, issuer.keys(&["rs"]));
+    let mut still_good = || {
+        number += 1;
+        let (known, unknown) = (json!({ "jti": number }), json!({}));
+        assert_eq!(served.with("/", &issuer.token("es", known)).status, 200);
+        assert_eq!(served.with("/", &issuer.token("rs", unknown)).status, 401);
+    };
+    published.signal("STOP");
+    still_good();
+    until_another_fails();
+    still_good();
+    drop(published);
+    let _impostor = Published::start_with_tls(&others, address.port(), &other);
+    until_another_fails();
+    still_good();
 }
 
 #[test]

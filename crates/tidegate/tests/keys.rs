@@ -260,11 +260,36 @@ fn fault_52_a_key_is_shown_once_written_nowhere_and_survives_a_kill() {
 }
 
 #[test]
-fn the_shipped_tiers_are_a_whole_file() {
+fn the_shipped_tiers_are_a_whole_file_that_gives_free_keys_20_at_once_and_pro_keys_200() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/tiers.toml");
-    let checked = binary().args(["check", file]).output().unwrap();
-    let said = String::from_utf8(checked.stdout).unwrap();
-    assert!(checked.status.success() && !said.contains("warning"), "{said}");
+    let check = |environment: &[(&str, &str)]| {
+        let mut command = binary();
+        let checked = command.args(["check", file]).envs(environment.iter().copied()).output().unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+        String::from_utf8(checked.stdout).unwrap()
+    };
+    let said = check(&[]);
+    assert!(said.matches("warning").count() == 1 && said.contains("gateway.key_secret is not set"), "{said}");
+    let said = check(&[("TIDEGATE_GATEWAY_KEY_SECRET", "a-secret-of-the-operator")]);
+    assert!(!said.contains("warning"), "{said}");
+
+    let (server, _heads) = listening();
+    let text = fs::read_to_string(file).unwrap();
+    let text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:3000", &server.to_string());
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), text).unwrap();
+    let http = ("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0");
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &[http]);
+    for (tier, rate, at_once) in [("free", 10.0, 20), ("pro", 100.0, 200)] {
+        let (_, key) = issue(&service, &["--tier", tier]);
+        let begun = monotonic();
+        let admitted = (0..2 * at_once).filter(|_| with_key(&service, &key).status == 200).count();
+        let since = begun.elapsed().as_secs_f64() * rate + 1.0;
+        assert!(
+            (at_once..=at_once + since as usize).contains(&admitted),
+            "{tier}: {admitted}, of which {since} may have come back"
+        );
+    }
 }
 
 fn no_file_has(folder: &Path, secret: &[u8]) {
@@ -277,4 +302,59 @@ fn no_file_has(folder: &Path, secret: &[u8]) {
             assert!(!found, "{} has the key", entry.path().display());
         }
     }
+}
+
+#[test]
+fn going_back_to_a_revision_brings_routes_and_policies_back_and_no_revoked_key() {
+    let service = start(listening().0);
+    let (revoked, text) = issue(&service, &[]);
+    let put = |limit: u64| {
+        let document =
+            json!({"limit": limit, "window_seconds": 3600, "key": ["api_key"], "tiers": {"free": {}}});
+        let reply = agent().put(service.url("/v1/policies/per-key")).send_json(document).unwrap();
+        assert_eq!(reply.status(), 200);
+    };
+    put(40);
+    let newest = || {
+        let mut reply = agent().get(service.url("/v1/policies")).call().unwrap();
+        reply.body_mut().read_json::<Value>().unwrap()["revision"].as_u64().unwrap()
+    };
+    let then = newest();
+    command(&service, &["revoke", &revoked]).unwrap();
+    let (issued_since, other) = issue(&service, &["--tier", "free"]);
+    put(50);
+    let extra = json!({"path": "/extra", "respond": {"status": 204}});
+    assert_eq!(agent().put(service.url("/v1/routes/extra")).send_json(extra).unwrap().status(), 200);
+    let revert = |arguments: &[&str]| {
+        let mut command = binary();
+        command.arg("revert").args(arguments).args(["--server", &service.url("")]);
+        let output = command.output().unwrap();
+        let said = if output.status.success() { output.stdout } else { output.stderr };
+        (output.status.code().unwrap(), String::from_utf8(said).unwrap())
+    };
+    let (code, said) = revert(&[&then.to_string(), "--if-newest", &then.to_string()]);
+    assert!(code == 1 && said.contains("somebody has changed something since"), "{said}");
+    let known = newest();
+    let (code, said) = revert(&[&then.to_string(), "--if-newest", &known.to_string()]);
+    let reply: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &reply["reverted_to"]), (0, &json!(then)), "{said}");
+    let expected = json!([
+        {"kind": "route", "name": "extra", "action": "delete"},
+        {"kind": "policy", "name": "per-key", "action": "put"},
+    ]);
+    assert_eq!(reply["changes"], expected);
+    let get = |path: &str| agent().get(service.url(path)).call().unwrap().body_mut().read_json::<Value>();
+    assert_eq!(get("/v1/policies/per-key").unwrap()["limit"], 40);
+    let ask = |key: &str| {
+        let request = agent().get(format!("http://{}/", service.gateway[0])).header("x-api-key", key);
+        request.call().unwrap().status().as_u16()
+    };
+    assert_eq!((ask(&text), ask(&other)), (401, 200), "{revoked} stays revoked, {issued_since} in force");
+    let audit = get(&format!("/v1/audit?after={known}")).unwrap();
+    let rows: Vec<_> = audit.as_array().unwrap().iter().map(|row| (&row["kind"], &row["action"])).collect();
+    assert_eq!(rows, [(&json!("route"), &json!("delete")), (&json!("policy"), &json!("put"))], "{audit}");
+    let (code, said) = revert(&[&(known + 100).to_string()]);
+    assert!(code == 1 && said.contains("has not been yet"), "{said}");
+    let bad = agent().post(service.url("/v1/revert")).send_json(json!({"revison": 1})).unwrap();
+    assert_eq!(bad.status(), 422);
 }

@@ -36,6 +36,18 @@ fn page(service: &Tidegate, path: &str) -> String {
     agent().get(service.url(path)).call().unwrap().body_mut().read_to_string().unwrap()
 }
 
+/// The audit log, once it has so many rows.
+fn wait_for_rows(service: &Tidegate, count: usize) -> Vec<Value> {
+    let start_of_wait = monotonic();
+    loop {
+        let rows: Vec<Value> = serde_json::from_str(&page(service, "/v1/audit")).unwrap();
+        if rows.len() >= count {
+            return rows;
+        }
+        assert!(start_of_wait.elapsed() < Duration::from_secs(60), "{count} rows are not there: {rows:?}");
+    }
+}
+
 fn run(folder: &Path, arguments: &[&str]) -> String {
     let output = binary().args(arguments).current_dir(folder).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -89,9 +101,7 @@ fn the_log_says_what_changed_and_what_a_stored_policy_hides() {
     fs::write(service.path().join("tidegate.toml"), BUCKET.replace("limit = 5", "limit = 6")).unwrap();
     service.signal("HUP");
     let start_of_wait = monotonic();
-    while !page(&service, "/v1/policies/api").contains("\"limit\":6") {
-        assert!(start_of_wait.elapsed() < Duration::from_secs(60), "not in force");
-    }
+    wait_for_rows(&service, 1);
     let stored = json!({"algorithm": "token_bucket", "limit": 7, "window_seconds": 60});
     assert_eq!(put(&service, "/v1/policies/api", &stored), 200);
     let edited = BUCKET.replace("limit = 5", "limit = 8") + "[log]\nlevel = \"debug\"\n";
@@ -103,14 +113,14 @@ fn the_log_says_what_changed_and_what_a_stored_policy_hides() {
     let explained = run(service.path(), &["config", "explain", "--config", "tidegate.toml"]);
     let row = explained.lines().find(|line| line.starts_with("api ")).unwrap();
     assert!(
-        row.ends_with("stored at revision 1, hides the file's") && row.contains("\"limit\":7"),
+        row.ends_with("stored at revision 2, hides the file's") && row.contains("\"limit\":7"),
         "{explained}"
     );
     service.signal("TERM");
     let output = service.wait().output;
     for said in [
         "changed by the file policy=\"api\" change=\"burst 5 -> 6, limit 5 -> 6\"",
-        "changed by the API revision=1 actor=\"local\" kind=policy name=\"api\" change=",
+        "changed by the API revision=2 actor=\"local\" kind=policy name=\"api\" change=",
         "limit 6 -> 7",
         "changed by the file policy=\"api\" change=\"burst 6 -> 8, limit 6 -> 8\"",
         "the file's policy has no effect",
@@ -120,4 +130,60 @@ fn the_log_says_what_changed_and_what_a_stored_policy_hides() {
         assert!(output.contains(said), "{said} is not in\n{output}");
     }
     assert!(!output.contains("another node"), "{output}");
+}
+
+#[test]
+fn changes_of_the_file_are_in_the_audit_log_also_those_between_two_runs() {
+    let service = start(with_file(BUCKET));
+    let path = service.path().join("tidegate.toml");
+    fs::write(&path, BUCKET.replace("limit = 5", "limit = 6")).unwrap();
+    service.signal("HUP");
+    let rows = wait_for_rows(&service, 1);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let row = &rows[0];
+    assert_eq!((&row["actor"], &row["from"]), (&json!("file"), &json!(host.trim())), "{row}");
+    assert_eq!((&row["kind"], &row["name"]), (&json!("file"), &json!("tidegate.toml")), "{row}");
+    assert_eq!(row["action"], "put", "{row}");
+    assert_eq!(row["before"]["policy"]["api"]["limit"], 5, "{row}");
+    assert_eq!(row["after"]["policy"]["api"]["limit"], 6, "{row}");
+    // A change by the API says from where, and a file that is read again as it was is no change.
+    assert_eq!(put(&service, "/v1/clients/vip/limits", &json!({"api": {"burst": 50}})), 200);
+    service.signal("HUP");
+    let start_of_wait = monotonic();
+    while !page(&service, "/metrics").contains("tidegate_config_reloads_total{result=\"applied\"} 2\n") {
+        assert!(start_of_wait.elapsed() < Duration::from_secs(60), "not applied");
+    }
+    service.signal("TERM");
+    let (folder, _) = service.wait_keeping_data();
+    // Nobody serves meanwhile. What a secret is stays in the file.
+    let path = folder.path().join("tidegate.toml");
+    let with =
+        |secret: &str| format!("{BUCKET}[log]\nlevel = \"debug\"\n[resp]\npassword = \"canary-{secret}\"\n");
+    fs::write(&path, with("0123456789abcdef")).unwrap();
+    let service = start(folder);
+    let rows = wait_for_rows(&service, 3);
+    assert_eq!(
+        (&rows[1]["kind"], &rows[1]["from"]),
+        (&json!("override"), &json!("127.0.0.1")),
+        "{}",
+        rows[1]
+    );
+    let (before, after) = (&rows[2]["before"], &rows[2]["after"]);
+    assert_eq!((&before["policy"]["api"]["limit"], &after["policy"]["api"]["limit"]), (&json!(6), &json!(5)));
+    assert_eq!(after["setting"]["log.level"], "debug", "{after}");
+    assert!(after["setting"]["resp.password"].is_string(), "{after}");
+    // Another secret is a change of the file, and nothing of it is shown.
+    fs::write(&path, with("fedcba9876543210")).unwrap();
+    service.signal("HUP");
+    let rows = wait_for_rows(&service, 4);
+    assert_eq!((&rows[3]["before"], &rows[3]["after"]), (&json!({}), &json!({})));
+    assert!(!json!(rows).to_string().contains("canary"), "{rows:?}");
+    // No row about the file is gone back from: nothing that is stored came of it.
+    let reply = agent().post(service.url("/v1/revert")).send_json(json!({"revision": 2})).unwrap();
+    assert_eq!(reply.status(), 200);
+    assert_eq!(wait_for_rows(&service, 4).len(), 4);
+    service.signal("TERM");
+    let (folder, _) = service.wait_keeping_data();
+    let kept = fs::read_to_string(folder.path().join("tidegate-data/file-recorded.json")).unwrap();
+    assert!(!kept.contains("canary"), "{kept}");
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 
-use support::binary;
+use support::{Tidegate, agent, binary};
 
 /// A running `tidegate stub`, one process.
 struct Stub {
@@ -117,6 +117,34 @@ fn a_built_in_scenario_is_one_command_and_its_thresholds_set_the_status() {
     assert!(text.contains("FailedCheck 1000") && text.contains("errors < 1%: MISSED"), "{text}");
 }
 
+/// The rows of the metrics intake's report: 20 clients, and the 500 of which every third request failed there.
+#[test]
+fn the_intake_takes_the_batches_of_the_reports_rows_and_every_reply_is_checked() {
+    let service = Tidegate::start(&[], &[]);
+    let url = format!("http://{}", service.intake.unwrap());
+    for (row, requests) in [("light", 1_000), ("stress", 10_000)] {
+        let output = load(&[&url, "-s", &format!("intake-{row}"), "--json", "--force"]);
+        let record = json(&output);
+        let counts = (&record["good"], &record["denied"], &record["errors"]);
+        assert_eq!(counts, (&requests.into(), &0.into(), &serde_json::json!({})), "{record}");
+        assert!(output.status.success());
+    }
+    let mut page = agent().get(format!("{url}/metrics")).call().unwrap();
+    let kept: serde_json::Value = page.body_mut().read_json().unwrap();
+    let counts = (&kept["batches_processed"], &kept["metrics_received"], &kept["validation_errors"]);
+    assert_eq!(counts, (&11_000.into(), &22_000.into(), &0.into()), "{kept}");
+    // The other rows differ in their steps alone.
+    let request = |row: &str| {
+        let file = format!("{}/../../scenarios/intake-{row}.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(file).unwrap();
+        let (_, rest) = text.split_once("[[request]]").unwrap();
+        rest.split_once("[[step]]").unwrap().0.to_owned()
+    };
+    for row in ["medium", "high", "max", "stress"] {
+        assert_eq!(request(row), request("light"), "{row}");
+    }
+}
+
 /// A server that accepts and never replies: no threshold is met, and without one it is no success either.
 #[test]
 fn a_server_that_never_replies_is_no_success() {
@@ -213,7 +241,8 @@ fn a_target_where_nothing_listens_is_said_in_a_sentence() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(!said.contains("backtrace"), "{said}");
-        let sentence = format!("nothing listens at 127.0.0.1:{port}: start the server, or mend the address");
+        let sentence =
+            format!("nothing listens at 127.0.0.1:{port}: start the server, or correct the address");
         assert!(said.contains(&sentence), "{said}");
     }
 }

@@ -70,6 +70,51 @@ fn promtool_has_nothing_to_say_about_the_page_and_prometheus_gets_openmetrics() 
     assert!(reply.body_mut().read_to_string().unwrap().ends_with("# EOF\n"));
 }
 
+/// A service with these policies and its own folder.
+fn with_policies(file: &str) -> Tidegate {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("t.toml"), file).unwrap();
+    Tidegate::start_in(folder, &["--config", "t.toml"], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")])
+}
+
+/// The one line of a service's log that says that no policy applies.
+fn warning_of_no_match(service: Tidegate) -> String {
+    service.signal("TERM");
+    let output = service.wait().output;
+    assert!(!output.contains("canary"), "a client's value is in the log: {output}");
+    let mut warnings = output.lines().filter(|line| line.contains("no policy applies to a request"));
+    let (first, second) = (warnings.next(), warnings.next());
+    assert_eq!(second, None, "one at most in ten seconds: {output}");
+    first.unwrap_or_else(|| panic!("{output}")).to_owned()
+}
+
+#[test]
+fn fault_58_what_no_policy_applies_to_is_counted_on_the_page_and_warned_of_once() {
+    let file = "[[policy]]\nname = 'pay'\nkey = ['client_id']\nlimit = 1\nwindow_seconds = 60\n";
+    let service = with_policies(file);
+    for _ in 0..2 {
+        let misspelt = json!({"attributes": {"client_idd": "canary", "path": "/pay"}});
+        agent().post(service.url("/v1/decisions")).send_json(&misspelt).unwrap();
+    }
+    let page = page(&service, "/metrics").1;
+    let series = "tidegate_unmatched_requests_total{result=\"allowed\"} 2";
+    assert!(page.lines().any(|line| line == series), "{page}");
+    let warning = warning_of_no_match(service);
+    assert!(warning.contains("WARN") && warning.contains("client_idd, path"), "{warning}");
+}
+
+#[test]
+fn fault_58_a_concurrency_limit_that_does_not_apply_at_a_door_is_named() {
+    let file = "[[policy]]\nname = 'jobs'\nalgorithm = 'concurrency'\nlimit = 1\nlease_seconds = 60\n";
+    let service = with_policies(file);
+    assert_eq!(agent().get(service.url("/v1/check")).call().unwrap().status(), 204);
+    let warning = warning_of_no_match(service);
+    assert!(
+        warning.contains("\"jobs\" matches, and applies only where a permit can be given back"),
+        "{warning}"
+    );
+}
+
 #[test]
 fn a_release_says_which_commit_it_is_built_from() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -85,9 +130,13 @@ fn a_release_says_which_commit_it_is_built_from() {
     };
     let head = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).current_dir(package).output();
     let head = String::from_utf8(head.unwrap().stdout).unwrap();
-    let line = |commit: &str| format!("cargo::rustc-env=TIDEGATE_COMMIT={}\n", commit.trim());
+    let line = |commit: &str| format!("cargo::rustc-env=BUILD_COMMIT={}\n", commit.trim());
     let release = run(&[("PROFILE", "release")]);
     assert!(release.contains(&line(&head)) && release.contains("HEAD\n"), "{release}");
+    assert!(
+        !release.contains("rustc-env=TIDEGATE_"),
+        "`cargo run` would hand it to the program as a setting: {release}"
+    );
     assert!(run(&[("PROFILE", "release"), ("TIDEGATE_COMMIT", "1234abcd")]).contains(&line("1234abcd")));
 
     let service = Tidegate::start(&[], &[]);

@@ -175,3 +175,59 @@ fn fault_47_a_registration_that_can_be_read_in_two_ways_is_refused() {
         assert_eq!(line.split(' ').nth(1), Some(status), "{host} {body}: {line}");
     }
 }
+
+/// The whole contract with a gateway in front: a token, networks, heartbeats, and their absence.
+#[test]
+fn fault_47_a_server_of_an_upstream_joins_by_token_and_network_and_leaves_by_its_silence() {
+    const TOKEN: &str = "an-edge-token-of-the-test";
+    let registrar = Registrar(free());
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!(
+        "edge.api_listen = \"{}\"\nedge.api_token = \"{TOKEN}\"\nedge.api_allowed = [\"127.0.0.0/31\"]\n\
+         edge.heartbeat_ttl = \"3s\"\ngateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n\
+         upstream = [{{ name = \"shop\", app = \"shop\" }}]\nroute = [{{ name = \"all\", upstream = \"shop\" }}]\n",
+        registrar.0
+    );
+    fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+    let service = start(folder);
+    let server = Server::start("only");
+    let send = |path: &str, token: &str, body: Option<&serde_json::Value>| {
+        let request = agent().post(format!("http://{}{path}", registrar.0));
+        let request = request.header("authorization", format!("Bearer {token}"));
+        let reply = match body {
+            Some(body) => request.send_json(body),
+            None => request.send_empty(),
+        };
+        reply.unwrap().status().as_u16()
+    };
+    let port = server.address.port();
+    let body = |ip: &str| json!({"id": "only", "app": "shop", "ip": ip, "port": port});
+    assert_eq!(send("/api/v1/register", "another-token-of-no-one", Some(&body("127.0.0.1"))), 401);
+    for ip in ["127.0.0.2", "10.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.2", "localhost", "0"] {
+        assert_eq!(send("/api/v1/register", TOKEN, Some(&body(ip))), 422, "{ip}");
+    }
+    assert_eq!(ask(&service).0, 503, "none of these has joined");
+    assert_eq!(send("/api/v1/register", TOKEN, Some(&body("127.0.0.1"))), 201);
+    assert_eq!(ask(&service), (200, "only".to_owned()));
+    // It stays for longer than the time to live, as long as it says that it is there.
+    let begun = tidegate_net::clock::monotonic();
+    while begun.elapsed() < std::time::Duration::from_secs(5) {
+        assert_eq!(send("/api/v1/heartbeat/only", TOKEN, None), 200);
+        assert_eq!(ask(&service).0, 200);
+    }
+    assert_eq!(send("/api/v1/heartbeat/only", "another-token-of-no-one", None), 401);
+    until("its silence removes it", || ask(&service).0 == 503);
+    assert_eq!(send("/api/v1/heartbeat/only", TOKEN, None), 404);
+    let audit = agent().get(service.url("/v1/audit")).call().unwrap().body_mut().read_to_string().unwrap();
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&audit).unwrap();
+    let told: Vec<_> = rows.iter().map(|row| (&row["actor"], &row["from"], &row["action"])).collect();
+    let null = serde_json::Value::Null;
+    assert_eq!(
+        told,
+        [
+            (&json!("edge"), &json!("127.0.0.1"), &json!("put")),
+            (&json!("heartbeat"), &null, &json!("delete"))
+        ]
+    );
+    assert!(!audit.contains(TOKEN), "{audit}");
+}

@@ -279,6 +279,17 @@ fn check_shows_the_order_of_routes_and_refuses_one_that_never_matches() {
 }
 
 #[test]
+fn check_warns_of_a_route_whose_certificates_no_listener_asks_for() {
+    let file = "[[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:1\"]\n\
+                [[gateway.listener]]\nlisten = \"127.0.0.1:1\"\n[[route]]\nname = \"pay\"\nupstream = \"app\"\n\
+                auth = \"certificate\"\ncertificate = { names = [\"*\"] }\n";
+    let (code, said) = check(file);
+    assert_eq!(code, Some(0), "{said}");
+    let warning = "warning: route \"pay\" lets nobody in: no [[gateway.listener]] has tls_client_ca\n";
+    assert!(said.starts_with(warning), "{said}");
+}
+
+#[test]
 fn a_listener_of_the_gateway_shows_its_certificate_and_rotates_it() {
     let certificates = Certificates::make();
     let (pair, other) = (certificates.issue("server"), certificates.issue("other"));

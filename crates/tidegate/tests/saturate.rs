@@ -57,6 +57,18 @@ fn a_full_accept_queue_is_named() {
     planted("accept-queue", "--backlog 1 --accept-gap-ms 20", flags, nothing_more);
 }
 
+/// 300 connections at once for a queue of one: most are dropped and come again. That is how the step
+/// begins, and never why its throughput is what it is.
+#[test]
+fn connections_dropped_while_they_are_opened_are_a_finding_and_no_cause() {
+    let flags = "--levels 8,300 --step-seconds 2 --warmup-seconds 0.2 --repeats 1 --timeout-seconds 15";
+    planted("unknown", "--backlog 1 --delay-ms 100", flags, |report| {
+        let findings = report["findings"].as_array().unwrap();
+        let drops = findings.iter().find(|it| it["name"] == "opening-drops");
+        ensure(drops.is_some_and(|it| it["numbers"]["dropped"].as_f64() > Some(0.0)), "no drops are found")
+    });
+}
+
 #[test]
 fn a_periodic_stall_is_named_with_its_period() {
     let flags = "--levels 1,2,4,8 --step-seconds 4 --warmup-seconds 0.2 --repeats 1";

@@ -114,11 +114,7 @@ fn a_kill_loses_what_was_spent_since_the_last_save_and_no_more() {
 fn fault_08_the_civil_clock_jumps_and_nobody_is_refilled_or_locked_out() {
     let folder = tempfile::tempdir().unwrap();
     let clock = folder.path().join("clock");
-    let set_clock = |offset: &str| {
-        // In one step: the service reads the file at every look at the clock.
-        fs::write(clock.with_extension("new"), offset).unwrap();
-        fs::rename(clock.with_extension("new"), &clock).unwrap();
-    };
+    let set_clock = |offset| support::set_clock(&clock, offset);
     set_clock("+0");
     let library = support::faketime();
     let path = clock.to_str().unwrap();
@@ -215,32 +211,38 @@ fn fault_45_a_public_bind_without_a_token_does_not_start() {
     assert!(said.contains("http.listen") && said.contains("admin.token"), "{said}");
 }
 
+/// What it says that cannot start, in a line.
+fn refused(serve: &mut Command) -> String {
+    let refused = serve.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8(refused.stdout).unwrap();
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    said
+}
+
 #[test]
-fn a_data_directory_that_cannot_be_made_is_named_with_the_way_round() {
+fn a_data_directory_that_cannot_be_made_or_is_in_use_is_named_with_the_flag_that_changes_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
-    let mut serve = binary();
-    serve.args(["serve", "--data-dir"]).arg(&file).env("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0");
-    let refused = serve.output().unwrap();
-    assert_eq!(refused.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&refused.stdout).into_owned();
-    assert!(said.contains(&*file.to_string_lossy()) && said.contains("--data-dir"), "{said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    let service = Tidegate::start(&[], &[]);
+    let in_use = service.path().join("tidegate-data");
+    for (directory, why) in [(&file, "cannot be used"), (&in_use, "in use by another tidegate process")] {
+        let mut serve = binary();
+        serve.args(["serve", "--data-dir"]).arg(directory).env("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0");
+        let said = refused(&mut serve);
+        assert!(said.contains(directory.to_str().unwrap()) && said.contains(why), "{said}");
+        assert!(said.contains("--data-dir"), "{said}");
+    }
 }
 
 #[test]
 fn an_address_in_use_is_named() {
     let service = Tidegate::start(&[], &[]);
     let folder = tempfile::tempdir().unwrap();
-    let second = binary()
-        .arg("serve")
-        .current_dir(folder.path())
-        .env("TIDEGATE_HTTP_LISTEN", service.http.to_string())
-        .output()
-        .unwrap();
-    assert_eq!(second.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&second.stdout).into_owned();
+    let mut second = binary();
+    second.arg("serve").current_dir(folder.path()).env("TIDEGATE_HTTP_LISTEN", service.http.to_string());
+    let said = refused(&mut second);
     assert!(said.contains(&service.http.to_string()) && said.contains("in use"), "{said}");
     assert!(said.contains("--http-listen"), "{said}");
 }
@@ -336,4 +338,60 @@ fn completions_and_version_are_printed() {
         let script = binary().args(["completions", shell]).output().unwrap();
         assert!(String::from_utf8_lossy(&script.stdout).contains("tidegate"), "{shell}");
     }
+    let taken = "eval \"$($0 completions bash)\" && complete -p tidegate";
+    let taken = Command::new("bash").args(["-ec", taken, env!("CARGO_BIN_EXE_tidegate")]).output().unwrap();
+    assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = binary().arg("man-pages").arg(folder.path()).output().unwrap();
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    let page = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let help = String::from_utf8(binary().arg("--help").output().unwrap().stdout).unwrap();
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let names: Vec<_> = commands
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    assert!(names.contains(&"serve") && names.contains(&"doctor") && !names.contains(&"man-pages"), "{help}");
+    for name in names {
+        assert!(page(&format!("tidegate-{name}.1")).contains(".SH NAME"), "{name}");
+    }
+    assert!(page("tidegate.1").contains("tidegate\\-serve(1)"));
+    assert!(page("tidegate-serve.1").contains("http\\-listen"));
+    assert!(page("tidegate-intake-tail.1").contains(".TH tidegate-intake-tail 1"));
+}
+
+#[test]
+fn the_first_start_makes_the_operators_token_and_the_next_ones_take_it() {
+    let environment =
+        [("TIDEGATE_HTTP_LISTEN", "0.0.0.0:0"), ("TIDEGATE_ADMIN_TOKEN_FILE", "tidegate-data/admin.token")];
+    let service = Tidegate::start_in(tempfile::tempdir().unwrap(), &[], &environment);
+    let printed = |more: &[(&str, &str)]| {
+        let mut command = binary();
+        command.arg("token").current_dir(service.path()).envs(environment).envs(more.iter().copied());
+        command.output().unwrap()
+    };
+    let token = String::from_utf8(printed(&[]).stdout).unwrap();
+    assert_eq!(token.trim().len(), 48, "{token}");
+    let read = |service: &Tidegate, secret: &str| {
+        let url = format!("http://127.0.0.1:{}/v1/policies", service.http.port());
+        agent().get(url).header("authorization", format!("Bearer {secret}")).call().unwrap().status().as_u16()
+    };
+    assert_eq!((read(&service, "guessed-guessed-guessed"), read(&service, token.trim())), (401, 200));
+    // Where the configuration has a token, no file is read.
+    let own = printed(&[("TIDEGATE_ADMIN_TOKEN", "sixteen-letters-and-more")]);
+    assert_eq!((own.status.code(), own.stdout.len()), (Some(1), 0));
+
+    let folder = tempfile::tempdir().unwrap();
+    fs::rename(service.path().join("tidegate-data"), folder.path().join("tidegate-data")).unwrap();
+    drop(service);
+    let next = Tidegate::start_in(folder, &[], &environment);
+    assert_eq!(read(&next, token.trim()), 200);
+    next.signal("TERM");
+    let ended = next.wait();
+    assert!(!ended.output.contains(token.trim()), "{}", ended.output);
 }

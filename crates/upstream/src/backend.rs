@@ -6,16 +6,21 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::balance::eligibility::{Ejection, EjectionSettings, Health, Thresholds};
 use tidegate_algorithms::balance::ewma::{DECAY, PeakEwma};
+use tidegate_algorithms::balance::slow_start;
 use tidegate_algorithms::time::Tick;
 
 /// What a backend of which nothing is known is taken to answer in, in nanoseconds: 1 ms.
 const FIRST_LATENCY: u64 = 1_000_000;
+
+/// Of a backend that does not start slowly.
+const ALWAYS: u64 = u64::MAX;
 
 /// Where a backend is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +66,7 @@ pub struct Backend {
     settings: BackendSettings,
     in_flight: AtomicU32,
     is_up: AtomicBool,
-    /// When it last came up: slow start counts from here.
+    /// When it last came up: slow start counts from here. [`ALWAYS`]: it was there when the process began.
     up_since: AtomicU64,
     ejected_until: AtomicU64,
     counts: Counts,
@@ -72,12 +77,15 @@ pub struct Backend {
 struct Counts {
     successes: AtomicU64,
     failures: AtomicU64,
+    repeats: AtomicU64,
     ejections: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Seen {
     health: Health,
+    /// Whether it is checked. If not, the result of a check that was under way says nothing.
+    is_checked: bool,
     ejection: Ejection,
     latency: PeakEwma,
 }
@@ -97,16 +105,19 @@ pub struct BackendStatus {
     pub successes: u64,
     /// Requests that failed for its sake.
     pub failures: u64,
+    /// Requests that it was sent once more, since it had closed the connection of the first time.
+    pub repeats: u64,
     /// Times that it was ejected.
     pub ejections: u64,
 }
 
 impl Backend {
-    /// A backend that is up until a check says otherwise.
+    /// A backend that is up until a check says otherwise, and warm.
     #[must_use]
     pub fn new(settings: BackendSettings, now: Tick) -> Self {
         let seen = Seen {
             health: Health::new(true),
+            is_checked: true,
             ejection: Ejection::default(),
             latency: PeakEwma::new(FIRST_LATENCY, now),
         };
@@ -114,11 +125,17 @@ impl Backend {
             settings,
             in_flight: AtomicU32::new(0),
             is_up: AtomicBool::new(true),
-            up_since: AtomicU64::new(0),
+            up_since: AtomicU64::new(ALWAYS),
             ejected_until: AtomicU64::new(0),
             counts: Counts::default(),
             seen: Mutex::new(seen),
         }
+    }
+
+    /// The same, of which slow start counts from `now`: for one that comes when others serve already.
+    #[must_use]
+    pub fn coming_up(self, now: Tick) -> Self {
+        Self { up_since: AtomicU64::new(now.0), ..self }
     }
 
     /// As it was configured.
@@ -151,10 +168,17 @@ impl Backend {
         now.0 < self.ejected_until.load(Relaxed)
     }
 
-    /// When it last came up.
+    /// When it last came up; `None`: it did not come up while others served.
     #[must_use]
-    pub fn up_since(&self) -> Tick {
-        Tick(self.up_since.load(Relaxed))
+    pub fn up_since(&self) -> Option<Tick> {
+        let since = self.up_since.load(Relaxed);
+        (since != ALWAYS).then_some(Tick(since))
+    }
+
+    /// The share of its weight that counts at `now`, if it is warm `warm_up` nanoseconds after it came up.
+    #[must_use]
+    pub fn share(&self, warm_up: u64, now: Tick) -> f64 {
+        self.up_since().map_or(1.0, |since| slow_start::share(since, warm_up, now))
     }
 
     /// What a request there is expected to cost.
@@ -173,13 +197,48 @@ impl Backend {
             latency: self.seen().latency.nanos(now, DECAY),
             successes: self.counts.successes.load(Relaxed),
             failures: self.counts.failures.load(Relaxed),
+            repeats: self.counts.repeats.load(Relaxed),
             ejections: self.counts.ejections.load(Relaxed),
+        }
+    }
+
+    /// When it is back that failed requests have taken out; a time that has passed: it is not out.
+    #[must_use]
+    pub fn ejected_until(&self) -> Tick {
+        Tick(self.ejected_until.load(Relaxed))
+    }
+
+    /// Takes note that it is there again after it was away: it is up until a check says otherwise, and slow start counts
+    /// from `now`. What it still carries from before counts on.
+    pub fn comes_back(&self, now: Tick) {
+        let mut seen = self.seen();
+        seen.health = Health::new(true);
+        seen.ejection = Ejection::default();
+        self.ejected_until.store(0, Relaxed);
+        self.up_since.store(now.0, Relaxed);
+        self.is_up.store(true, Relaxed);
+    }
+
+    /// Takes note of whether it is checked from now on. One that is not is up, whatever its checks said last: nobody
+    /// would find out that it is back.
+    pub fn set_checked(&self, is_checked: bool, now: Tick) {
+        let mut seen = self.seen();
+        seen.is_checked = is_checked;
+        if !is_checked && !seen.health.is_up() {
+            self.up_since.store(now.0, Relaxed);
+            self.is_up.store(true, Relaxed);
+        }
+        if !is_checked {
+            seen.health = Health::new(true);
         }
     }
 
     /// Takes the result of a health check. True if it came up or went down by it.
     pub fn checked(&self, passed: bool, thresholds: Thresholds, now: Tick) -> bool {
         let mut seen = self.seen();
+        if !seen.is_checked {
+            return false;
+        }
         let changed = seen.health.checked(passed, thresholds);
         if changed {
             if passed {
@@ -224,9 +283,13 @@ impl Backend {
         ejected
     }
 
+    /// Takes note that a request was sent there once more, since it had closed the connection of the first time.
+    pub fn repeated(&self) {
+        self.counts.repeats.fetch_add(1, Relaxed);
+    }
+
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // Plain values: whatever a panicking holder left there is whole.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 }
 
@@ -288,7 +351,42 @@ mod tests {
         let thresholds = Thresholds { rise: 1, fall: 1 };
         assert!(backend.checked(false, thresholds, Tick(5)) && !backend.is_usable(Tick(5)));
         assert!(backend.checked(true, thresholds, Tick(9)) && backend.is_usable(Tick(9)));
-        assert_eq!(backend.up_since(), Tick(9));
+        assert_eq!(backend.up_since(), Some(Tick(9)));
+    }
+
+    #[test]
+    fn a_backend_whose_checks_end_is_up_and_a_late_result_does_not_take_it_down() {
+        let backend = backend(1);
+        let thresholds = Thresholds { rise: 2, fall: 1 };
+        assert!(backend.checked(false, thresholds, Tick(5)));
+        backend.set_checked(false, Tick(7));
+        assert!(backend.is_usable(Tick(7)));
+        assert_eq!(backend.up_since(), Some(Tick(7)), "it starts slowly");
+        assert!(!backend.checked(false, thresholds, Tick(8)) && backend.is_usable(Tick(8)));
+        backend.set_checked(true, Tick(9));
+        assert!(backend.checked(false, thresholds, Tick(9)) && !backend.is_usable(Tick(9)));
+    }
+
+    #[test]
+    fn a_backend_that_comes_back_is_as_new_but_for_what_it_carries() {
+        let backend = backend(1);
+        let _held = backend.take_place().expect("it has room");
+        let thresholds = Thresholds { rise: 2, fall: 1 };
+        assert!(backend.checked(false, thresholds, Tick(5)));
+        let at_once = EjectionSettings { failures: 1, ..EjectionSettings::default() };
+        assert!(backend.failed(Tick(6), at_once, true));
+        backend.comes_back(Tick(7));
+        assert!(backend.is_usable(Tick(7)));
+        assert_eq!((backend.up_since(), backend.in_flight()), (Some(Tick(7)), 1));
+        assert!(backend.take_place().is_none(), "its limit holds over its absence");
+    }
+
+    #[test]
+    fn a_backend_is_warm_unless_it_comes_when_others_serve() {
+        let warm = backend(1);
+        assert_eq!((warm.up_since(), warm.share(100, Tick(1))), (None, 1.0));
+        let coming = Arc::into_inner(warm).expect("nobody else has it").coming_up(Tick(10));
+        assert_eq!((coming.up_since(), coming.share(100, Tick(60))), (Some(Tick(10)), 0.5));
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! How a backend is reached: its addresses, and the first of them that answers.
 //!
-//! A name's addresses are looked up again when they are older than [`Resolver::refresh`]: by who needs a connection, or
-//! asks again ([`Resolver::again`]). While that is under way others go on with the last answer, and while it fails that
-//! stays. Several addresses are tried
-//! one after the other, 250 ms apart and the earlier ones still waited for, families by turns (RFC 8305).
+//! A name's addresses are looked up again when their time is over, which is what DNS says ([`crate::ttl`]), or
+//! [`Resolver::refresh`] where it says nothing: by who needs a connection, or asks again ([`Resolver::again`]). While that is
+//! under way others go on with the last answer, and while it fails that stays. Several addresses are tried one after the
+//! other, 250 ms apart and the earlier ones still waited for, families by turns (RFC 8305).
+//!
+//! Who states addresses of this machine ([`Resolver::connect_from`]) has connections begin at these, each in turn. One has
+//! some 28,000 ports for each place that is connected to; at one that has none left the next is tried. The port is chosen
+//! by the kernel when it knows where the connection goes (`IP_BIND_ADDRESS_NO_PORT`): otherwise a port would be one for all
+//! places.
 //!
 //! The whole has one deadline: a black hole costs that and no more.
 
@@ -12,15 +17,20 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
+use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::backend::{Host, Target};
+use crate::ttl;
 
 /// Time between two attempts at different addresses of one name.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -33,12 +43,20 @@ const MAX_ADDRESSES: usize = 16;
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
+/// What Linux says when an address has no port left, or is none of this machine (`EADDRNOTAVAIL`).
+const NO_PORT: i32 = 99;
+
+/// Most addresses of this machine that connections may begin at.
+pub const MAX_SOURCES: usize = 64;
+
 /// Looks names up and remembers the answers; clones share them.
 #[derive(Clone, Debug)]
 pub struct Resolver {
-    /// How long an answer is used before the name is looked up again.
+    /// How long an answer is used before the name is looked up again, where its own time is not known.
     refresh: Duration,
     known: Arc<Mutex<HashMap<Box<str>, Known>>>,
+    /// Whose turn it is among the addresses that connections begin at.
+    turn: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Debug)]
@@ -48,10 +66,10 @@ struct Known {
 }
 
 impl Resolver {
-    /// A resolver that uses answers for `refresh`.
+    /// A resolver that uses answers for as long as they say, or for `refresh`. Zero: for no time, whatever they say.
     #[must_use]
     pub fn new(refresh: Duration) -> Self {
-        Self { refresh, known: Arc::default() }
+        Self { refresh, known: Arc::default(), turn: Arc::default() }
     }
 
     /// Connects to `target` within `deadline`, ready for a proxy's use: no delay for small writes, probes
@@ -61,6 +79,19 @@ impl Resolver {
     /// When it has no address, none of them answers, or the time is over.
     pub async fn connect(&self, target: &Target, deadline: Duration) -> io::Result<TcpStream> {
         self.connect_timed(target, deadline).await.map(|(stream, _)| stream)
+    }
+
+    /// As [`Resolver::connect`], from one of `sources`, each in turn; from any address of this machine if there are none.
+    ///
+    /// # Errors
+    /// As [`Resolver::connect`]; and as an address that has no port left, if none of them has.
+    pub async fn connect_from(
+        &self,
+        sources: &[IpAddr],
+        target: &Target,
+        deadline: Duration,
+    ) -> io::Result<TcpStream> {
+        self.connect_in_time(sources, target, deadline).await.map(|(stream, _)| stream)
     }
 
     /// As [`Resolver::connect`], with how long the connection that succeeded took: a round trip, without the look-up
@@ -73,10 +104,21 @@ impl Resolver {
         target: &Target,
         deadline: Duration,
     ) -> io::Result<(TcpStream, Duration)> {
+        self.connect_in_time(&[], target, deadline).await
+    }
+
+    async fn connect_in_time(
+        &self,
+        sources: &[IpAddr],
+        target: &Target,
+        deadline: Duration,
+    ) -> io::Result<(TcpStream, Duration)> {
         let connecting = async {
+            let turn = if sources.is_empty() { 0 } else { self.turn.fetch_add(1, Relaxed) };
+            let from = Sources { sources, turn };
             let (stream, took) = match &target.host {
-                Host::Address(ip) => timed(SocketAddr::new(*ip, target.port)).await?,
-                Host::Name(name) => first(&self.addresses(name).await?, target.port).await?,
+                Host::Address(ip) => from.connect(SocketAddr::new(*ip, target.port)).await?,
+                Host::Name(name) => first(&self.addresses(name).await?, target.port, from).await?,
             };
             stream.set_nodelay(true)?;
             let socket = SockRef::from(&stream);
@@ -104,11 +146,25 @@ impl Resolver {
                 if addresses.is_empty() {
                     return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
                 }
-                let fresh = Known { addresses: Arc::clone(&addresses), until: Instant::now() + self.refresh };
+                let found = Instant::now();
+                let fresh = Known { addresses: Arc::clone(&addresses), until: found + self.refresh };
                 self.known().insert(name.into(), fresh);
+                if !self.refresh.is_zero() {
+                    drop(tokio::spawn(self.clone().learn(name.into(), Arc::clone(&addresses), found)));
+                }
                 Ok(addresses)
             }
             Err(error) => last.ok_or(error),
+        }
+    }
+
+    /// Finds out for how long it holds what was found of `name`.
+    async fn learn(self, name: Box<str>, addresses: Arc<[IpAddr]>, found: Instant) {
+        let Some(time) = ttl::holds(&name, &addresses).await else { return };
+        if let Some(known) = self.known().get_mut(&*name)
+            && Arc::ptr_eq(&known.addresses, &addresses)
+        {
+            known.until = found + time;
         }
     }
 
@@ -124,7 +180,7 @@ impl Resolver {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 
@@ -148,24 +204,57 @@ fn alternated(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     }
 }
 
-type Attempt = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send>>;
+type Attempt<'a> = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send + 'a>>;
 
-/// A connection, and how long it took.
-async fn timed(address: SocketAddr) -> io::Result<(TcpStream, Duration)> {
-    let began = Instant::now();
-    let stream = TcpStream::connect(address).await?;
-    Ok((stream, began.elapsed()))
+/// Where connections begin.
+#[derive(Clone, Copy)]
+struct Sources<'a> {
+    /// Addresses of this machine; none: any.
+    sources: &'a [IpAddr],
+    /// Which of them is the first that is tried.
+    turn: usize,
+}
+
+impl Sources<'_> {
+    /// A connection, and how long it took.
+    async fn connect(self, address: SocketAddr) -> io::Result<(TcpStream, Duration)> {
+        let began = Instant::now();
+        if self.sources.is_empty() {
+            let stream = TcpStream::connect(address).await?;
+            return Ok((stream, began.elapsed()));
+        }
+        let mut last =
+            io::Error::new(io::ErrorKind::Unsupported, "no source address is of its version of IP");
+        for index in 0..self.sources.len() {
+            let source = self.sources[(self.turn % self.sources.len() + index) % self.sources.len()];
+            if source.is_ipv4() != address.is_ipv4() {
+                continue;
+            }
+            match connect_at(source, address).await {
+                Err(error) if error.raw_os_error() == Some(NO_PORT) => last = error,
+                connected => return connected.map(|stream| (stream, began.elapsed())),
+            }
+        }
+        Err(last)
+    }
+}
+
+async fn connect_at(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if source.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    setsockopt(&socket, IpBindAddressNoPort, &true)?;
+    socket.bind(SocketAddr::new(source, 0))?;
+    socket.connect(address).await
 }
 
 /// The first connection that any of `addresses` gives, and how long it took.
-async fn first(addresses: &[IpAddr], port: u16) -> io::Result<(TcpStream, Duration)> {
-    let mut attempts: Vec<Attempt> = Vec::new();
+async fn first(addresses: &[IpAddr], port: u16, from: Sources<'_>) -> io::Result<(TcpStream, Duration)> {
+    let mut attempts: Vec<Attempt<'_>> = Vec::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "there is no address to connect to");
     let mut next = addresses.iter();
     loop {
         let more = match next.next() {
             Some(ip) => {
-                attempts.push(Box::pin(timed(SocketAddr::new(*ip, port))));
+                attempts.push(Box::pin(from.connect(SocketAddr::new(*ip, port))));
                 true
             }
             None => false,

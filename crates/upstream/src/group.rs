@@ -6,19 +6,24 @@
 //! ```
 //!
 //! The first backends are up until a check says otherwise, so a process serves from its first second.
+//!
+//! A backend of weight 0 gets nothing, so it counts neither among those that are left nor among those of which half may be
+//! ejected: one that was taken out by hand must not stand for the one that still works. Whether one more may be ejected is
+//! asked and done under one lock, which is taken for failed requests only: two cores that ask at once would each eject one.
 
 mod explain;
 
 use std::hash::Hasher;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 use tidegate_algorithms::balance::eligibility::{EjectionSettings, is_panic, may_eject};
 use tidegate_algorithms::balance::ring::{self, Ring};
-use tidegate_algorithms::balance::{RoundRobin, least, slow_start, two_choices};
+use tidegate_algorithms::balance::{RoundRobin, least, two_choices};
 use tidegate_algorithms::random::Random;
 use tidegate_algorithms::time::Tick;
 
@@ -84,6 +89,10 @@ pub struct Group {
     start: AtomicUsize,
     ring: Ring,
     weights: f64,
+    /// Those that get anything: of a weight above 0.
+    weighted: usize,
+    /// Held from counting the ejected to ejecting one more.
+    ejecting: Mutex<()>,
 }
 
 impl Group {
@@ -97,6 +106,7 @@ impl Group {
             Ring::default()
         };
         let weights = backends.iter().map(|backend| f64::from(backend.settings().weight)).sum();
+        let weighted = backends.iter().filter(|backend| backend.settings().weight > 0).count();
         Self {
             backends,
             settings,
@@ -105,6 +115,8 @@ impl Group {
             start: AtomicUsize::new(0),
             ring,
             weights,
+            weighted,
+            ejecting: Mutex::default(),
         }
     }
 
@@ -125,8 +137,7 @@ impl Group {
     /// # Errors
     /// When none is left, or all are full.
     pub fn pick(&self, key: u64, tried: &[usize], now: Tick) -> Result<(usize, Place), NoBackend> {
-        let usable = self.backends.iter().filter(|backend| backend.is_usable(now)).count();
-        let panic = is_panic(usable, self.backends.len());
+        let panic = self.is_panic(now);
         let mut full: Vec<usize> = Vec::new();
         loop {
             let weight = |index: usize| {
@@ -134,7 +145,7 @@ impl Group {
                 if full.contains(&index) || tried.contains(&index) || !(panic || backend.is_usable(now)) {
                     return 0.0;
                 }
-                let share = slow_start::share(backend.up_since(), self.settings.slow_start, now);
+                let share = backend.share(self.settings.slow_start, now);
                 f64::from(backend.settings().weight) * share
             };
             let Some(index) = self.choose(key, weight, now) else {
@@ -147,16 +158,24 @@ impl Group {
         }
     }
 
+    /// Those that get anything.
+    fn weighted(&self) -> impl Iterator<Item = &Arc<Backend>> {
+        self.backends.iter().filter(|backend| backend.settings().weight > 0)
+    }
+
+    /// Whether so few are usable that all count.
+    fn is_panic(&self, now: Tick) -> bool {
+        is_panic(self.weighted().filter(|backend| backend.is_usable(now)).count(), self.weighted)
+    }
+
     fn choose(&self, key: u64, weight: impl Fn(usize) -> f64, now: Tick) -> Option<usize> {
         let count = self.backends.len();
         let in_flight = |index: usize| self.backends[index].in_flight();
         match self.settings.balance {
-            Balance::RoundRobin => {
-                self.turn.lock().unwrap_or_else(PoisonError::into_inner).pick(count, weight)
-            }
+            Balance::RoundRobin => self.turn.lock().pick(count, weight),
             Balance::LeastRequests => least(count, self.start.fetch_add(1, Relaxed), weight, in_flight),
             Balance::PeakEwma => {
-                let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut random = self.random.lock();
                 two_choices(count, &mut random, weight, |index| self.backends[index].cost(now))
             }
             Balance::RingHash => self.pick_on_ring(key, weight),
@@ -180,8 +199,9 @@ impl Group {
 
     /// Takes note that a request failed for the sake of `backend`. True if that has just taken it out.
     pub fn failed(&self, backend: &Backend, now: Tick) -> bool {
-        let ejected = self.backends.iter().filter(|other| other.is_ejected(now)).count();
-        backend.failed(now, self.settings.ejection, may_eject(ejected, self.backends.len()))
+        let _one_at_a_time = self.ejecting.lock();
+        let ejected = self.weighted().filter(|other| other.is_ejected(now)).count();
+        backend.failed(now, self.settings.ejection, may_eject(ejected, self.weighted))
     }
 }
 
@@ -208,12 +228,18 @@ mod tests {
     use tidegate_algorithms::time::SECOND;
 
     fn group(balance: Balance, hard_limits: &[u32]) -> Group {
-        let backend = |(port, limit): (u16, &u32)| {
+        let all: Vec<(u32, u32)> = hard_limits.iter().map(|limit| (1, *limit)).collect();
+        weighted(balance, &all)
+    }
+
+    /// A group of backends, each of a weight and a hard limit.
+    fn weighted(balance: Balance, backends: &[(u32, u32)]) -> Group {
+        let backend = |(port, (weight, hard_limit)): (u16, &(u32, u32))| {
             let target = Target { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port };
-            let settings = BackendSettings { target, weight: 1, hard_limit: *limit };
+            let settings = BackendSettings { target, weight: *weight, hard_limit: *hard_limit };
             Arc::new(Backend::new(settings, Tick(0)))
         };
-        let backends = (1u16..).zip(hard_limits).map(backend).collect();
+        let backends = (1u16..).zip(backends).map(backend).collect();
         Group::new(backends, GroupSettings { balance, ..GroupSettings::default() }, 1)
     }
 
@@ -305,6 +331,46 @@ mod tests {
         let out = group.backends().iter().filter(|backend| backend.is_ejected(Tick(0))).count();
         assert_eq!(out, 2);
         assert!(group.backends().iter().all(|backend| backend.is_usable(Tick(10 * SECOND))));
+    }
+
+    #[test]
+    fn fault_40_a_backend_of_weight_0_stands_for_no_other_one() {
+        let thresholds = Thresholds { rise: 1, fall: 1 };
+        for balance in ALL {
+            // Two were taken out by hand: one is all that is left, so nothing may take that out.
+            let group = weighted(balance, &[(1, 1_000), (0, 1_000), (0, 1_000)]);
+            let last = Arc::clone(&group.backends()[0]);
+            for _ in 0..20 {
+                assert!(!group.failed(&last, Tick(0)), "{balance:?}");
+            }
+            assert_eq!(port(&group.pick(7, &[], Tick(0)).expect("it is asked")), 1, "{balance:?}");
+            // Nor may its checks, as they may of any other that is alone.
+            assert!(last.checked(false, thresholds, Tick(0)));
+            let explained = group.explain(7, Tick(0));
+            assert!(explained.is_panic && explained.next == Some(0), "{balance:?}: {explained:?}");
+            assert_eq!(port(&group.pick(7, &[], Tick(0)).expect("it is asked")), 1, "{balance:?}");
+        }
+    }
+
+    #[test]
+    fn cores_that_see_failures_at_once_eject_no_more_than_half() {
+        for _ in 0..200 {
+            let group = group(Balance::RoundRobin, &[9; 4]);
+            let together = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for backend in group.backends() {
+                    scope.spawn(|| {
+                        for _ in 0..4 {
+                            group.failed(backend, Tick(0));
+                        }
+                        together.wait();
+                        group.failed(backend, Tick(0));
+                    });
+                }
+            });
+            let out = group.backends().iter().filter(|backend| backend.is_ejected(Tick(0))).count();
+            assert_eq!(out, 2);
+        }
     }
 
     #[test]

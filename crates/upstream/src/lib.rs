@@ -10,9 +10,17 @@
 //! What the gateway and the TCP edge share. The rules are functions in `algorithms::balance`; here is
 //! the state that they are applied to, in atomics and short locks, shared by all cores.
 //!
-//! Deliberately absent: HTTP, pools of connections, health checks' protocols, the clock.
+//! Nodes that check the same backends ([`checks`]) tell each other what they find ([`verdicts`]).
+//!
+//! [`endpoint`] is the other way round: one place that a service sends something to, by HTTP.
+//!
+//! Deliberately absent: HTTP towards backends, pools of connections, health checks' protocols, the clock.
 
 pub mod backend;
+pub mod checks;
 pub mod connect;
+pub mod endpoint;
 pub mod group;
 pub mod tls;
+mod ttl;
+pub mod verdicts;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::io::ErrorKind;
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
@@ -59,9 +59,34 @@ async fn fault_39_what_does_not_answer_costs_no_more_than_the_deadline() {
     let resolver = Resolver::new(PATIENCE);
     let error = resolver.connect(&at(address), Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = resolver.connect(&at(nobody), PATIENCE).await.unwrap_err();
+    // A port that is taken, and where nobody listens.
+    let nobody = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    nobody.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let at_nobody = at(nobody.local_addr().unwrap().as_socket().unwrap());
+    let error = resolver.connect(&at_nobody, PATIENCE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     // A name that can have no address (RFC 6761).
     resolver.connect(&named("nowhere.invalid", 80), PATIENCE).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn connections_begin_at_each_source_in_turn_and_at_the_next_one_where_there_is_no_port() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = at(listener.local_addr().unwrap());
+    let resolver = Resolver::new(PATIENCE);
+    let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
+    // The second one is for documentation, and no machine's (RFC 5737).
+    let sources = addresses(&["127.0.0.2", "192.0.2.1", "127.0.0.3", "::1"]);
+    let mut seen = Vec::new();
+    for _ in 0..8 {
+        let stream = resolver.connect_from(&sources, &target, PATIENCE).await.unwrap();
+        seen.push(listener.accept().unwrap().1.ip().to_string());
+        assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
+    }
+    assert_eq!(seen[..4], seen[4..]);
+    assert_eq!(seen[..4], ["127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.2"]);
+    let nowhere = resolver.connect_from(&addresses(&["192.0.2.1"]), &target, PATIENCE).await.unwrap_err();
+    assert_eq!(nowhere.kind(), ErrorKind::AddrNotAvailable);
+    let other = resolver.connect_from(&addresses(&["::1"]), &target, PATIENCE).await.unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::Unsupported);
 }

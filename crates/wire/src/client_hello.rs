@@ -43,6 +43,34 @@ pub enum Hello {
 /// # Errors
 /// When it is no hello, or has more than [`MAX_HELLO`] bytes.
 pub fn read(bytes: &[u8]) -> Result<Hello, NotAHello> {
+    match message(bytes)? {
+        Some(hello) => name(&hello.body).map(Hello::Whole),
+        None => Ok(Hello::Partial),
+    }
+}
+
+/// Whether a hello is there, and the record that it ends in: a handshake reads records, and waits for the end of each. What the
+/// hello says is not looked at.
+///
+/// # Errors
+/// When it is no hello, or has more than [`MAX_HELLO`] bytes.
+pub fn is_whole(bytes: &[u8]) -> Result<bool, NotAHello> {
+    match message(bytes)? {
+        Some(hello) if hello.is_record_whole => Ok(true),
+        Some(_) if bytes.len() >= MAX_HELLO => Err(NotAHello),
+        _ => Ok(false),
+    }
+}
+
+/// A hello that is there to its end.
+struct Message {
+    body: Vec<u8>,
+    /// Whether its last record is there to its end, too.
+    is_record_whole: bool,
+}
+
+/// The hello, put together of its records; `None`: it is not there to its end.
+fn message(bytes: &[u8]) -> Result<Option<Message>, NotAHello> {
     let bytes = &bytes[..bytes.len().min(MAX_HELLO)];
     let mut handshake = Vec::new();
     let mut rest = bytes;
@@ -59,15 +87,17 @@ pub fn read(bytes: &[u8]) -> Result<Hello, NotAHello> {
         let part = &behind[..length.min(behind.len())];
         handshake.extend_from_slice(part);
         match whole(&handshake)? {
-            Some(hello) => return name(hello).map(Hello::Whole),
+            Some(body) => {
+                return Ok(Some(Message { body: body.to_vec(), is_record_whole: part.len() == length }));
+            }
             None if part.len() < length => return partial(bytes, true),
             None => rest = &behind[length..],
         }
     }
 }
 
-fn partial(bytes: &[u8], is_good: bool) -> Result<Hello, NotAHello> {
-    if is_good && bytes.len() < MAX_HELLO { Ok(Hello::Partial) } else { Err(NotAHello) }
+fn partial(bytes: &[u8], is_good: bool) -> Result<Option<Message>, NotAHello> {
+    if is_good && bytes.len() < MAX_HELLO { Ok(None) } else { Err(NotAHello) }
 }
 
 /// The body of the handshake message, if it is there to its end.
@@ -198,12 +228,32 @@ mod tests {
             let bytes = hello(Some(b"Shop.Example"), record);
             for end in 0..bytes.len() {
                 assert_eq!(read(&bytes[..end]), Ok(Hello::Partial), "{record} {end}");
+                assert_eq!(is_whole(&bytes[..end]), Ok(false), "{record} {end}");
             }
             assert_eq!(read(&bytes), Ok(Hello::Whole(Some("shop.example".into()))));
             let with_more = [&bytes[..], b"early data"].concat();
             assert_eq!(read(&with_more), Ok(Hello::Whole(Some("shop.example".into()))));
             assert_eq!(read(&hello(None, record)), Ok(Hello::Whole(None)));
         }
+    }
+
+    #[test]
+    fn a_record_that_is_longer_than_its_hello_is_waited_for() {
+        let mut bytes = hello(Some(b"a.example"), 16_000);
+        let length = u16::from_be_bytes([bytes[3], bytes[4]]) + 2;
+        bytes[3..5].copy_from_slice(&length.to_be_bytes());
+        assert_eq!(is_whole(&bytes), Ok(false));
+        assert_eq!(read(&bytes), Ok(Hello::Whole(Some("a.example".into()))), "its name is known already");
+        bytes.extend([0; 2]);
+        assert_eq!(is_whole(&bytes), Ok(true));
+        // The largest record that a hello may have does not fit behind the others.
+        let mut bytes = hello(None, 50);
+        let last = bytes.len() - (bytes.len() % 55) + 3;
+        bytes[last..last + 2].copy_from_slice(&u16::try_from(MAX_HELLO).unwrap().to_be_bytes());
+        bytes.resize(MAX_HELLO - 1, 0);
+        assert_eq!(is_whole(&bytes), Ok(false));
+        bytes.push(0);
+        assert_eq!(is_whole(&bytes), Err(NotAHello));
     }
 
     #[test]
@@ -219,7 +269,8 @@ mod tests {
             assert_eq!(read(bytes), Err(NotAHello), "{bytes:?}");
         }
         for name in [&b""[..], b"a b", b"a\0b", "\u{e9}".as_bytes(), &[b'a'; 254]] {
-            assert_eq!(read(&hello(Some(name), 16_000)), Err(NotAHello), "{name:?}");
+            let hello = hello(Some(name), 16_000);
+            assert_eq!((read(&hello), is_whole(&hello)), (Err(NotAHello), Ok(true)), "{name:?}");
         }
     }
 

@@ -10,7 +10,9 @@
 //! longer than the asker takes goes without the addresses of SRV targets, or else without any record and says so: the
 //! asker comes again by TCP.
 //!
-//! Deliberately absent: zone transfers, updates, signatures, and reading replies.
+//! What a client asks and reads is in [`lookup`]. Deliberately absent: zone transfers, updates, signatures.
+
+pub mod lookup;
 
 use std::net::IpAddr;
 

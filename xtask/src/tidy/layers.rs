@@ -24,6 +24,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-testkit", 1),
     ("tidegate-postgres", 1),
     ("tidegate-access", 3),
+    ("tidegate-certificates", 3),
     ("tidegate-limiter", 4),
     ("tidegate-gateway", 4),
     ("tidegate-edge", 4),

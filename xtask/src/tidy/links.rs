@@ -32,9 +32,8 @@ fn dead(
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
     }
-    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-    let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let path = if file.is_empty() { from.to_owned() } else { join(folder, file) };
+    let (_, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = target_of(from, target);
     if !exists(&path) {
         return Some(format!("the link to `{target}` is dead: there is no {path}"));
     }
@@ -46,6 +45,13 @@ fn dead(
             document.anchors.join(", #")
         )
     })
+}
+
+/// The path, from the repository's root, that a relative link of the file `from` leads to.
+pub(crate) fn target_of(from: &str, target: &str) -> String {
+    let file = target.split('#').next().unwrap_or(target);
+    let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
+    if file.is_empty() { from.to_owned() } else { join(folder, file) }
 }
 
 #[cfg(test)]

@@ -5,14 +5,17 @@
 //! Rules have no switches. Three admit a written reason, and it stands where the reader needs it:
 //! `Over 400 lines because ...`, `// Sleeps because ...`, and the `skip` list of `deny.toml`.
 
+mod book;
 mod dead;
 mod decisions;
 pub(crate) mod faults;
+mod figures;
 mod invariants;
 mod layers;
 mod links;
 mod references;
 mod style;
+mod verdict;
 mod versions;
 
 use std::fmt;
@@ -22,6 +25,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
+pub(crate) use self::links::target_of;
 use crate::chore::cargo;
 use crate::source::Source;
 
@@ -104,6 +108,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(files.iter().flat_map(style::check_script));
     findings.extend(dead::check(&sources, &dead::roots(&metadata, root)?));
     findings.extend(links::check(&files, |path| root.join(path).exists()));
+    findings.extend(book::check(&files));
+    findings.extend(book::check_api(&files)?);
+    findings.extend(figures::check(&files));
     findings.extend(references::check(&files, &references::Known::read(root, &files)?, |path| {
         root.join(path).exists()
     }));
@@ -111,6 +118,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let page = files.iter().find(|file| file.path == "docs/faults.md").context("docs/faults.md")?;
     findings.extend(faults::check_marks(&page.text, &sources, &files));
     findings.extend(decisions::check(&files));
+    findings.extend(verdict::check(&files));
     findings.extend(invariants::check(&files, &sources));
     findings.sort();
     findings.dedup();

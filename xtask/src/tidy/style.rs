@@ -23,6 +23,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     findings.extend(functions(source));
     findings.extend(loose_ends(source));
     findings.extend(sleeps(source));
+    findings.extend(folders(source));
     findings.extend(examples(source));
     findings
 }
@@ -136,6 +137,25 @@ fn sleeps(source: &Source) -> Vec<Finding> {
     findings
 }
 
+/// What is shipped takes no folder of the machine that builds it: the same sources give the same bytes anywhere (decision 0191).
+fn folders(source: &Source) -> Vec<Finding> {
+    let path = &source.path;
+    let is_code_of_a_crate =
+        path.starts_with("crates/") && path.contains("/src/") && !path.ends_with("/tests.rs");
+    let is_shipped = is_code_of_a_crate && !path.starts_with("crates/testkit/");
+    let mut findings = Vec::new();
+    for (line, text) in source.raw.iter().enumerate() {
+        let names =
+            ["CARGO_MANIFEST_DIR", "OUT_DIR"].iter().any(|name| text.contains(&format!("env!(\"{name}\")")));
+        if is_shipped && names && !source.is_test(line) {
+            let message =
+                "the bytes that are shipped would differ by the folder: name the file as seen from this one";
+            findings.push(Finding::at(path, line, message));
+        }
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,5 +227,18 @@ mod tests {
         assert_eq!(only("crates/x/src/lib.rs", &format!("#[cfg(test)]\nmod tests {{\n{sleeping}}}\n")).0, 4);
         let reasoned = sleeping.replace("    tokio", "    // Sleeps because the stub is slow.\n    tokio");
         assert_eq!(found("crates/x/tests/a.rs", &reasoned), Vec::new());
+    }
+
+    #[test]
+    fn what_is_shipped_names_no_folder_of_the_machine_that_builds_it() {
+        let folder = "const A: &str = env!(\"CARGO_MANIFEST_DIR\");\n";
+        assert_eq!(only("crates/x/src/lib.rs", folder).0, 1);
+        assert_eq!(
+            found("crates/x/src/lib.rs", &format!("#[cfg(test)]\nmod tests {{\n{folder}}}\n")),
+            Vec::new()
+        );
+        for elsewhere in ["crates/x/tests/a.rs", "crates/testkit/src/lib.rs", "xtask/src/main.rs"] {
+            assert_eq!(found(elsewhere, folder), Vec::new());
+        }
     }
 }

@@ -1,8 +1,8 @@
 // Command bench compares the client with a bare http.Client that asks the same and reads `allowed`: calls per second
 // and CPU per call of this process. They take turns, so that a ratio compares like with like.
 //
-// With `frozen` it says how long calls take while the server stands still. Both print rows of a table; see
-// regression/clients/run.sh.
+// With `frozen` and the server's process it stops the server in the middle of its calls and says how long calls take
+// from then on. Both print rows of a table; see regression/clients/run.sh.
 //
 //	go run ./internal/bench http://127.0.0.1:4000 speed
 package main
@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -115,45 +116,56 @@ func median(turns []figures, of func(figures) float64) float64 {
 }
 
 func speed(url string) {
-	type subject struct {
-		name   string
-		atOnce int
-		call   func(int) error
-	}
-	plain := ours(url, func(*tidegate.Options) {})
-	subjects := []subject{
-		{"Go", 1, plain},
-		{"Go", atOnce, plain},
-		{"Go, batching", atOnce, ours(url, func(options *tidegate.Options) { options.Batch = true })},
-	}
-	hand := bare(url)
-	for _, one := range subjects {
+	plain, hand := ours(url, func(*tidegate.Options) {}), bare(url)
+	together := ours(url, func(options *tidegate.Options) { options.Batch = true })
+	for _, row := range []struct {
+		name         string
+		atOnce       int
+		mine, theirs func(int) error
+	}{
+		{"Go, beside net/http", 1, plain, hand},
+		{"Go, beside net/http", atOnce, plain, hand},
+		{"Go, batching, beside net/http", atOnce, together, hand},
+		{"Go, batching, beside the same without", atOnce, together, plain},
+	} {
 		var mine, theirs []figures
 		for range turns {
-			mine = append(mine, measure(one.atOnce, one.call))
-			theirs = append(theirs, measure(one.atOnce, hand))
+			mine = append(mine, measure(row.atOnce, row.mine))
+			theirs = append(theirs, measure(row.atOnce, row.theirs))
 		}
 		perSecond := func(one figures) float64 { return one.perSecond }
 		micros := func(one figures) float64 { return one.microsOfCPU }
-		fmt.Printf("| %s, beside net/http | %d | %.0f | %.2f | %.0f | %.2f |\n", one.name, one.atOnce,
+		fmt.Printf("| %s | %d | %.0f | %.2f | %.0f | %.2f |\n", row.name, row.atOnce,
 			median(mine, perSecond), median(mine, perSecond)/median(theirs, perSecond),
 			median(mine, micros), median(mine, micros)/median(theirs, micros))
 	}
 }
 
-func frozen(url string) {
+func frozen(url string, server int) {
 	client, err := tidegate.New(func(options *tidegate.Options) { options.URL, options.BreakerFailures = url, 1_000_000 })
 	if err != nil {
 		log.Fatal(err)
 	}
+	timed(client, atOnce, 100)
+	if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
+		log.Fatal(err)
+	}
+	for _, callers := range []int{1, atOnce} {
+		took := timed(client, callers, 200)
+		fmt.Printf("| Go | %d | %.1f | %.1f | %.1f |\n", callers, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+	}
+}
+
+// timed lets each caller make so many calls and returns how many milliseconds each call took, sorted.
+func timed(client *tidegate.Client, callers, calls int) []float64 {
 	var mutex sync.Mutex
 	var took []float64
 	var group sync.WaitGroup
-	for range atOnce {
+	for range callers {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			for range 50 {
+			for range calls {
 				began := time.Now()
 				_, _ = client.Allow(context.Background(), tidegate.Attributes{"client_id": "frozen"})
 				passed := time.Since(began).Seconds() * 1000
@@ -165,13 +177,21 @@ func frozen(url string) {
 	}
 	group.Wait()
 	slices.Sort(took)
-	fmt.Printf("| Go | %d | %.1f | %.1f | %.1f |\n", atOnce, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+	return took
 }
 
 func main() {
-	runs := map[string]func(string){"speed": speed, "frozen": frozen}
-	if len(os.Args) != 3 || runs[os.Args[2]] == nil {
-		log.Fatal("usage: bench URL speed|frozen")
+	const usage = "usage: bench URL speed | bench URL frozen SERVER'S-PID"
+	switch {
+	case len(os.Args) == 3 && os.Args[2] == "speed":
+		speed(os.Args[1])
+	case len(os.Args) == 4 && os.Args[2] == "frozen":
+		server, err := strconv.Atoi(os.Args[3])
+		if err != nil {
+			log.Fatal(usage)
+		}
+		frozen(os.Args[1], server)
+	default:
+		log.Fatal(usage)
 	}
-	runs[os.Args[2]](os.Args[1])
 }

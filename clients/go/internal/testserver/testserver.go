@@ -21,6 +21,9 @@ import (
 // startBound is how long a server may take to say where it listens.
 const startBound = 60 * time.Second
 
+// Leaky is a configuration whose bucket lets ten a second out, and takes ten.
+const Leaky = "[[policy]]\nname = \"leaky\"\nalgorithm = \"leaky_bucket\"\nlimit = 100\nwindow_seconds = 10\nburst = 10\nkey = [\"client_id\"]\n"
+
 // Root is the repository's root.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
@@ -46,6 +49,8 @@ type Server struct {
 	command *exec.Cmd
 	data    string
 	config  string
+	// log is the file of its log, in which each request is a line; none: the test's own.
+	log string
 }
 
 // Start starts `tidegate serve` with a configuration file and ends it with the test.
@@ -67,10 +72,35 @@ func StartWith(t testing.TB, text string) *Server {
 	return Start(t, path)
 }
 
+// StartLogging is Start with a log in which each request is a line, and returns what has been logged.
+func StartLogging(t testing.TB, config string) (*Server, func() string) {
+	t.Helper()
+	server := &Server{t: t, data: t.TempDir(), config: config, log: filepath.Join(t.TempDir(), "log")}
+	server.run("127.0.0.1:0")
+	t.Cleanup(server.stop)
+	return server, func() string {
+		text, err := os.ReadFile(server.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+}
+
 func (server *Server) run(listen string) {
 	server.t.Helper()
 	server.command = exec.Command(binary(), "serve", "--config", server.config, "--data-dir", server.data,
 		"--http-listen", listen, "--grpc-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--intake-listen", "off")
+	server.command.Stderr = os.Stderr
+	if server.log != "" {
+		server.command.Args = append(server.command.Args, "--log-level", "debug")
+		log, err := os.OpenFile(server.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			server.t.Fatal(err)
+		}
+		defer func() { _ = log.Close() }() // The process has its own.
+		server.command.Stderr = log
+	}
 	server.URL = begin(server.t, server.command, regexp.MustCompile(`https?://127\.0\.0\.1:\d+`))
 }
 
@@ -99,6 +129,9 @@ func (server *Server) stands() bool {
 // Thaw lets it go on.
 func (server *Server) Thaw() { server.signal(syscall.SIGCONT) }
 
+// Heal lets a server that misbehaves be well from now on.
+func (server *Server) Heal() { server.signal(syscall.SIGUSR1) }
+
 // Kill ends it at once.
 func (server *Server) Kill() {
 	server.signal(syscall.SIGKILL)
@@ -126,6 +159,7 @@ func (server *Server) stop() {
 func Fault(t testing.TB, name string) *Server {
 	t.Helper()
 	server := &Server{t: t, command: exec.Command("python3", filepath.Join(Clients(), "faulty.py"), name)}
+	server.command.Stderr = os.Stderr
 	server.URL = "http://" + strings.TrimPrefix(begin(t, server.command, regexp.MustCompile(`listening \S+`)), "listening ")
 	t.Cleanup(server.stop)
 	return server
@@ -140,7 +174,6 @@ func begin(t testing.TB, command *exec.Cmd, address *regexp.Regexp) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command.Stderr = os.Stderr
 	command.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "TIDEGATE_") })
 	if err := command.Start(); err != nil {
 		t.Fatal(err)

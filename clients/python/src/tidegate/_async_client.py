@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from ._core import MAX_BATCH, Core, Failed
@@ -50,6 +50,7 @@ class AsyncClient:
         breaker_open_ms: float = 1_000,
         on_event: Callable[[Event], object] | None = None,
         tls: ssl.SSLContext | None = None,
+        headers: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         options = Options(
             url,
@@ -65,6 +66,7 @@ class AsyncClient:
             breaker_open_ms,
             on_event,
             tls,
+            headers,
         )
         self._core = Core(options)
         self._pool = Streams(self._core.target, max_connections)
@@ -84,14 +86,15 @@ class AsyncClient:
         request = Request(attributes, cost, peek)
         decision = core.denials.find(request, started)
         if decision is None:
-            try:
-                if self._turns is None:
-                    decision = core.one(await self._send(core.decisions(request), deadline))
-                else:
-                    decision = await self._turns.ask(request, deadline)
-                core.denials.keep(request, decision, started, time.monotonic())
-            except Failed as failed:
-                decision = core.fall_back(request, failed.failure)
+            with core.told("allow", started):
+                try:
+                    if self._turns is None:
+                        decision = core.one(await self._send(core.decisions(request), deadline))
+                    else:
+                        decision = await self._turns.ask(request, deadline)
+                    core.denials.keep(request, decision, started, time.monotonic())
+                except Failed as failed:
+                    decision = core.fall_back(request, failed.failure)
         core.decided("allow", decision, started)
         return decision
 
@@ -104,17 +107,18 @@ class AsyncClient:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        decisions: list[Decision] = []
-        for start in range(0, len(requests), MAX_BATCH):
-            part = requests[start : start + MAX_BATCH]
-            try:
-                answers = core.many(await self._send(core.decisions(part), deadline), len(part))
-            except Failed as failed:
-                answers = [core.fall_back(request, failed.failure) for request in part]
-            decisions += answers
-        for decision in decisions:
-            core.decided("batch", decision, started)
-        return decisions
+        found, left = core.remembered(requests, started)
+        answers: list[Decision] = []
+        with core.told("batch", started):
+            for start in range(0, len(left), MAX_BATCH):
+                part, asked = left[start : start + MAX_BATCH], time.monotonic()
+                try:
+                    decided = core.many(await self._send(core.decisions(part), deadline), len(part))
+                    core.keep(part, decided, asked)
+                except Failed as failed:
+                    decided = [core.fall_back(request, failed.failure) for request in part]
+                answers += decided
+        return core.joined(found, answers, started)
 
     async def refund(
         self, attributes: Attributes, cost: int = 1, *, deadline_ms: float | None = None
@@ -127,10 +131,11 @@ class AsyncClient:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        try:
-            refunded = core.refunded(await self._send(core.refund(attributes, cost), deadline))
-        except Failed as failed:
-            refunded = Refunded([], failed.failure)
+        with core.told("refund", started):
+            try:
+                refunded = core.refunded(await self._send(core.refund(attributes, cost), deadline))
+            except Failed as failed:
+                refunded = Refunded([], failed.failure)
         core.denials.forget(attributes, time.monotonic())
         core.ended("refund", refunded.failure, started)
         return refunded
@@ -144,10 +149,11 @@ class AsyncClient:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        try:
-            decision = core.one(await self._send(core.acquire(attributes), deadline))
-        except Failed as failed:
-            decision = core.fall_back(Request(attributes), failed.failure)
+        with core.told("acquire", started):
+            try:
+                decision = core.one(await self._send(core.acquire(attributes), deadline))
+            except Failed as failed:
+                decision = core.fall_back(Request(attributes), failed.failure)
         core.decided("acquire", decision, started)
         return AsyncPermit(self, decision)
 
@@ -163,11 +169,12 @@ class AsyncClient:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        try:
-            found = core.explanation(await self._send(core.explain(attributes, cost), deadline))
-        except Failed as failed:
-            core.ended("explain", failed.failure, started)
-            raise Unavailable(failed.failure) from None
+        with core.told("explain", started):
+            try:
+                found = core.explanation(await self._send(core.explain(attributes, cost), deadline))
+            except Failed as failed:
+                core.ended("explain", failed.failure, started)
+                raise Unavailable(failed.failure) from None
         core.ended("explain", None, started)
         return found
 
@@ -199,7 +206,7 @@ class AsyncClient:
         try:
             return await self._pool.call(request, deadline)
         except Failed as failed:
-            raise self._core.failed(failed.failure) from None
+            raise self._core.unanswered(failed) from None
 
 
 class AsyncPermit:
@@ -306,12 +313,12 @@ class _Turns:
         deadline = max(call.deadline for call in batch)
         try:
             if len(batch) == 1:
-                answers: Sequence[Decision | None] = [
-                    core.one(await self._client._send(core.decisions(batch[0].request), deadline))
-                ]
+                question = core.decisions(batch[0].request, shared=True)
+                answers: Sequence[Decision | None] = [core.one(await self._client._send(question, deadline))]
             else:
                 requests = [call.request for call in batch]
-                answers = core.many(await self._client._send(core.decisions(requests), deadline), len(batch))
+                question = core.decisions(requests, shared=True)
+                answers = core.many(await self._client._send(question, deadline), len(batch))
         except InvalidRequest as error:
             if len(batch) == 1:
                 _settle(batch, error)

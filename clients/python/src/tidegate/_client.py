@@ -9,10 +9,11 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from ._core import MAX_BATCH, Core, Failed
+from ._forks import renew_after_fork
 from ._http import Response
 from ._options import Fallback, Options, check_deadline
 from ._sockets import Pool
@@ -50,6 +51,7 @@ class Client:
         breaker_open_ms: float = 1_000,
         on_event: Callable[[Event], object] | None = None,
         tls: ssl.SSLContext | None = None,
+        headers: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         options = Options(
             url,
@@ -65,6 +67,7 @@ class Client:
             breaker_open_ms,
             on_event,
             tls,
+            headers,
         )
         self._core = Core(options)
         self._pool = Pool(self._core.target, max_connections)
@@ -84,14 +87,15 @@ class Client:
         request = Request(attributes, cost, peek)
         decision = core.denials.find(request, started)
         if decision is None:
-            try:
-                if self._turns is None:
-                    decision = core.one(self._send(core.decisions(request), deadline))
-                else:
-                    decision = self._in_turn(self._turns, request, deadline)
-                core.denials.keep(request, decision, started, time.monotonic())
-            except Failed as failed:
-                decision = core.fall_back(request, failed.failure)
+            with core.told("allow", started):
+                try:
+                    if self._turns is None:
+                        decision = core.one(self._send(core.decisions(request), deadline))
+                    else:
+                        decision = self._in_turn(self._turns, request, deadline)
+                    core.denials.keep(request, decision, started, time.monotonic())
+                except Failed as failed:
+                    decision = core.fall_back(request, failed.failure)
         core.decided("allow", decision, started)
         return decision
 
@@ -104,17 +108,18 @@ class Client:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        decisions: list[Decision] = []
-        for start in range(0, len(requests), MAX_BATCH):
-            part = requests[start : start + MAX_BATCH]
-            try:
-                answers = core.many(self._send(core.decisions(part), deadline), len(part))
-            except Failed as failed:
-                answers = [core.fall_back(request, failed.failure) for request in part]
-            decisions += answers
-        for decision in decisions:
-            core.decided("batch", decision, started)
-        return decisions
+        found, left = core.remembered(requests, started)
+        answers: list[Decision] = []
+        with core.told("batch", started):
+            for start in range(0, len(left), MAX_BATCH):
+                part, asked = left[start : start + MAX_BATCH], time.monotonic()
+                try:
+                    decided = core.many(self._send(core.decisions(part), deadline), len(part))
+                    core.keep(part, decided, asked)
+                except Failed as failed:
+                    decided = [core.fall_back(request, failed.failure) for request in part]
+                answers += decided
+        return core.joined(found, answers, started)
 
     def refund(self, attributes: Attributes, cost: int = 1, *, deadline_ms: float | None = None) -> Refunded:
         """Gives units back.
@@ -125,10 +130,11 @@ class Client:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        try:
-            refunded = core.refunded(self._send(core.refund(attributes, cost), deadline))
-        except Failed as failed:
-            refunded = Refunded([], failed.failure)
+        with core.told("refund", started):
+            try:
+                refunded = core.refunded(self._send(core.refund(attributes, cost), deadline))
+            except Failed as failed:
+                refunded = Refunded([], failed.failure)
         core.denials.forget(attributes, time.monotonic())
         core.ended("refund", refunded.failure, started)
         return refunded
@@ -142,10 +148,11 @@ class Client:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        try:
-            decision = core.one(self._send(core.acquire(attributes), deadline))
-        except Failed as failed:
-            decision = core.fall_back(Request(attributes), failed.failure)
+        with core.told("acquire", started):
+            try:
+                decision = core.one(self._send(core.acquire(attributes), deadline))
+            except Failed as failed:
+                decision = core.fall_back(Request(attributes), failed.failure)
         core.decided("acquire", decision, started)
         return Permit(self, decision)
 
@@ -161,11 +168,12 @@ class Client:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        try:
-            found = core.explanation(self._send(core.explain(attributes, cost), deadline))
-        except Failed as failed:
-            core.ended("explain", failed.failure, started)
-            raise Unavailable(failed.failure) from None
+        with core.told("explain", started):
+            try:
+                found = core.explanation(self._send(core.explain(attributes, cost), deadline))
+            except Failed as failed:
+                core.ended("explain", failed.failure, started)
+                raise Unavailable(failed.failure) from None
         core.ended("explain", None, started)
         return found
 
@@ -197,7 +205,7 @@ class Client:
         try:
             return self._pool.call(request, deadline)
         except Failed as failed:
-            raise self._core.failed(failed.failure) from None
+            raise self._core.unanswered(failed) from None
 
     def _in_turn(self, turns: _Turns, request: Request, deadline: float) -> Decision:
         call = _Call(request, deadline)
@@ -217,10 +225,12 @@ class Client:
         core = self._core
         try:
             if len(batch) == 1:
-                answers = [core.one(self._send(core.decisions(leader.request), leader.deadline))]
+                question = core.decisions(leader.request, shared=True)
+                answers = [core.one(self._send(question, leader.deadline))]
             else:
                 requests = [call.request for call in batch]
-                answers = core.many(self._send(core.decisions(requests), leader.deadline), len(batch))
+                question = core.decisions(requests, shared=True)
+                answers = core.many(self._send(question, leader.deadline), len(batch))
             for call, answer in zip(batch, answers, strict=True):
                 call.answer = answer
         except InvalidRequest as error:
@@ -312,6 +322,11 @@ class _Turns:
     """Who sends next. One batch is on its way at a time."""
 
     def __init__(self) -> None:
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Nothing is on its way, and nobody waits: a child has none of its parent's threads."""
         self._lock = threading.Lock()
         self._busy = False
         self._waiting: list[_Call] = []

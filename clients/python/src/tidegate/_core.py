@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import quote, urlencode
@@ -40,15 +41,22 @@ from ._types import (
 
 _Model = TypeVar("_Model")
 MAX_BATCH = 1_000
+_NAME = re.compile("[!#$%&'*+.^_`|~0-9a-z-]+")
+# Fields that are the client's alone.
+_OWN = frozenset(
+    ("authorization", "connection", "content-length", "content-type", "host", "transfer-encoding", "upgrade")
+)
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Failed(Exception):
     """The server gave no answer. Never leaves the client, but for `Unavailable`."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, *, of_server: bool = True) -> None:
         super().__init__(failure)
         self.failure: Failure = failure
+        # False where every connection was in use, which says nothing about the server.
+        self.of_server = of_server
 
 
 class Core:
@@ -66,16 +74,17 @@ class Core:
         fallback_evicted = self._local.evicted if self._local else 0
         return Stats(connections_full, self.denials.evicted, fallback_evicted, self.breaker.is_open)
 
-    def request(self, method: str, path: str, body: str = "") -> bytes:
-        """The bytes of a request."""
+    def request(self, method: str, path: str, body: str = "", *, shared: bool = False) -> bytes:
+        """The bytes of a request. What several callers share has no context of its own."""
         content = body.encode("utf-8", "surrogatepass")
-        line = f"{method} {self.target.prefix}{path} HTTP/1.1\r\n"
-        return f"{line}{self.target.head}content-length: {len(content)}\r\n\r\n".encode("ascii") + content
+        own = "" if shared or self.options.headers is None else _lines(self.options.headers)
+        head = f"{method} {self.target.prefix}{path} HTTP/1.1\r\n{self.target.head}{own}"
+        return f"{head}content-length: {len(content)}\r\n\r\n".encode("ascii") + content
 
-    def decisions(self, requests: Request | Sequence[Request]) -> bytes:
+    def decisions(self, requests: Request | Sequence[Request], *, shared: bool = False) -> bytes:
         """The bytes that ask for one decision, or for a list."""
         body = _item(requests) if isinstance(requests, Request) else f"[{','.join(map(_item, requests))}]"
-        return self.request("POST", "/v1/decisions", body)
+        return self.request("POST", "/v1/decisions", body, shared=shared)
 
     def refund(self, attributes: Attributes, cost: int) -> bytes:
         """The bytes that give units back."""
@@ -119,6 +128,10 @@ class Core:
             self.breaker.answered()
             raise Failed("status")
         raise self.failed("status")
+
+    def unanswered(self, failed: Failed) -> Failed:
+        """Counts what the connections tell of the server."""
+        return self.failed(failed.failure) if failed.of_server else failed
 
     def failed(self, failure: Failure) -> Failed:
         """Counts a failure of the server."""
@@ -187,6 +200,39 @@ class Core:
         decision.source, decision.failure = "fallback", failure
         return decision
 
+    @contextlib.contextmanager
+    def told(self, operation: str, started: float) -> Iterator[None]:
+        """Tells the hook of a request that is wrong in itself."""
+        try:
+            yield
+        except InvalidRequest:
+            if self.options.on_event is not None:
+                self._tell(Event(operation, "failed", 0), started)
+            raise
+
+    def remembered(
+        self, requests: Sequence[Request], now: float
+    ) -> tuple[list[Decision | None], list[Request]]:
+        """The denials of a batch that are cached, each in its place, and what is left to ask."""
+        found = [self.denials.find(request, now) for request in requests]
+        return found, [request for request, denial in zip(requests, found, strict=True) if denial is None]
+
+    def joined(
+        self, found: list[Decision | None], answers: Iterable[Decision], started: float
+    ) -> list[Decision]:
+        """All decisions of a batch in their order; tells the hook of them."""
+        rest = iter(answers)
+        decisions = [denial or next(rest) for denial in found]
+        for decision in decisions:
+            self.decided("batch", decision, started)
+        return decisions
+
+    def keep(self, requests: Iterable[Request], decisions: Iterable[Decision], asked: float) -> None:
+        """Caches the denials among a batch's decisions."""
+        now = time.monotonic()
+        for request, decision in zip(requests, decisions, strict=True):
+            self.denials.keep(request, decision, asked, now)
+
     def decided(self, operation: str, decision: Decision, started: float, count: int = 1) -> None:
         """Tells the hook of a decision."""
         if self.options.on_event is not None:
@@ -207,6 +253,16 @@ class Core:
         with contextlib.suppress(Exception):
             assert self.options.on_event is not None  # noqa: S101
             self.options.on_event(replace(event, duration_ms=(time.monotonic() - started) * 1000))
+
+
+def _lines(headers: Callable[[], Mapping[str, str]]) -> str:
+    """The header lines that a hook makes: none where it throws, or where one would be more than a field."""
+    try:
+        pairs = [(name.lower(), value) for name, value in headers().items()]
+        good = all(_NAME.fullmatch(name) and value.isascii() and value.isprintable() for name, value in pairs)
+    except Exception:
+        return ""
+    return "".join(f"{name}: {value}\r\n" for name, value in pairs if name not in _OWN) if good else ""
 
 
 def _field(response: Response, name: str) -> str | None:

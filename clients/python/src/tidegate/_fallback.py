@@ -11,6 +11,7 @@ import math
 import threading
 from collections import OrderedDict
 
+from ._forks import renew_after_fork
 from ._options import Fallback
 from ._types import Attributes, Decision, Request
 
@@ -29,11 +30,16 @@ class Denials:
     def __init__(self, most: int, longest_ms: float) -> None:
         self._most = most
         self._longest = longest_ms / 1000
-        self._lock = threading.Lock()
+        self.after_fork()
+        renew_after_fork(self)
         self._kept: OrderedDict[Key, tuple[float, float, int, Decision]] = OrderedDict()
         self.evicted = 0
         # When units last came back.
         self._forgot = float("-inf")
+
+    def after_fork(self) -> None:
+        """Makes a lock that nobody holds."""
+        self._lock = threading.Lock()
 
     def find(self, request: Request, now: float) -> Decision | None:
         """The denial of a request that is no cheaper than one that was denied."""
@@ -44,16 +50,13 @@ class Denials:
             found = self._kept.get(key)
             if found is None:
                 return None
-            until, ends, cost, decision = found
+            until, since, cost, decision = found
             if now >= until:
                 del self._kept[key]
                 return None
         if request.cost < cost:
             return None
-        wait_ms = max(1, math.ceil((ends - now) * 1000))
-        return dataclasses.replace(
-            decision, source="cache", retry_after_ms=wait_ms, retry_after=math.ceil(wait_ms / 1000)
-        )
+        return _remembered(decision, (now - since) * 1000)
 
     def keep(self, request: Request, decision: Decision, asked: float, now: float) -> None:
         """Keeps a denial if it is one that holds for a known time."""
@@ -65,13 +68,13 @@ class Denials:
             part.concurrent and not part.allowed and part.mode == "enforce" for part in decision.policies
         ):
             return
-        ends = now + wait / 1000
+        until = now + min(wait / 1000, self._longest)
         key = key_of(request.attributes)
         with self._lock:
             if asked <= self._forgot:
                 # It may have been decided before the units came back.
                 return
-            self._kept[key] = (min(ends, now + self._longest), ends, request.cost, decision)
+            self._kept[key] = (until, now, request.cost, decision)
             self._kept.move_to_end(key)
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
@@ -84,44 +87,80 @@ class Denials:
             self._kept.pop(key_of(attributes), None)
 
 
+def _remembered(denial: Decision, passed_ms: float) -> Decision:
+    """A denial some time later: its times are so much shorter, and the field that states one is left out."""
+
+    def left(milliseconds: int | None, least: int) -> int | None:
+        return None if milliseconds is None else max(least, math.ceil(milliseconds - passed_ms))
+
+    policies = [
+        dataclasses.replace(
+            part, retry_after_ms=left(part.retry_after_ms, 1), reset_ms=left(part.reset_ms, 0) or 0
+        )
+        for part in denial.policies
+    ]
+    wait_ms = left(denial.retry_after_ms, 1) or 1
+    return dataclasses.replace(
+        denial,
+        source="cache",
+        retry_after_ms=wait_ms,
+        retry_after=math.ceil(wait_ms / 1000),
+        reset_ms=left(denial.reset_ms, 0),
+        policies=policies,
+        rate_limit=None,
+    )
+
+
 class Breaker:
     """Whether to ask at all. Opens after some failures in a row, then lets one call through at a time."""
 
     def __init__(self, failures: int, open_ms: float) -> None:
         self._most = failures
-        self._open = open_ms / 1000
-        self._lock = threading.Lock()
+        self._pause = open_ms / 1000
+        self.after_fork()
+        renew_after_fork(self)
         self._failures = 0
         self._until = 0.0
+        self._open = self._probing = False
+
+    def after_fork(self) -> None:
+        """Makes a lock that nobody holds."""
+        self._lock = threading.Lock()
 
     def admits(self, now: float) -> bool:
         """Whether this call may ask."""
-        if self._failures < self._most:
+        if not self._open:
             return True
         with self._lock:
             if now < self._until:
                 return False
             # This one is the probe; the next is due if it does not report.
-            self._until = now + self._open
+            self._probing = True
+            self._until = now + self._pause
             return True
 
     @property
     def is_open(self) -> bool:
         """Whether the server is not asked."""
-        return self._failures >= self._most
+        return self._open
 
     def failed(self, now: float) -> None:
         """The server gave no answer."""
         with self._lock:
+            if self._open and not self._probing:
+                # It was under way when the breaker opened, and says nothing new.
+                return
             self._failures += 1
-            if self._failures >= self._most:
-                self._until = now + self._open
+            if self._open or self._failures >= self._most:
+                self._open, self._probing = True, False
+                self._until = now + self._pause
 
     def answered(self) -> None:
         """The server is there."""
         if self._failures:
             with self._lock:
                 self._failures = 0
+                self._open = self._probing = False
 
 
 class LocalLimiter:
@@ -133,8 +172,13 @@ class LocalLimiter:
         self._names = fallback.key
         self._most = fallback.keys
         self.evicted = 0
-        self._lock = threading.Lock()
+        self.after_fork()
+        renew_after_fork(self)
         self._buckets: OrderedDict[tuple[str | None, ...], tuple[float, float]] = OrderedDict()
+
+    def after_fork(self) -> None:
+        """Makes a lock that nobody holds."""
+        self._lock = threading.Lock()
 
     def decide(self, request: Request, now: float) -> Decision:
         """Decides, and charges if that is asked for and fits."""

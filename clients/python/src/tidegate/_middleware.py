@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
+from urllib.parse import quote
 
 from ._types import Decision, InvalidRequest, Request
 
@@ -18,22 +20,30 @@ _REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-r
 Fields = list[tuple[str, str]]
 
 
-def bounded(value: str) -> str:
+def bounded(value: str | None) -> str:
     """A value as it can be sent: a long one is cut, and ends in the digest of the whole."""
+    if value is None:
+        return ""
     content = value.encode("utf-8", "surrogatepass")
     if len(content) <= _LONGEST:
         return value
     digest = hashlib.sha256(content).hexdigest()
-    return content[: _LONGEST - 1 - len(digest)].decode("utf-8", "ignore") + "~" + digest
+    start = content[: _LONGEST - 1 - len(digest)]
+    # Not within the escape of a byte, nor within a character.
+    escape = start.rfind(b"%", len(start) - 2)
+    return (start if escape < 0 else start[:escape]).decode("utf-8", "ignore") + "~" + digest
 
 
 def fields(decision: Decision) -> Fields:
-    """`RateLimit-Policy` and `RateLimit`: as the server sent them, or made of a batch's parts."""
+    """`RateLimit-Policy` and `RateLimit`: as the server sent them, or made of the parts.
+
+    A batch has no `RateLimit`, nor has a cached denial.
+    """
     policy, limit = decision.rate_limit_policy, decision.rate_limit
     enforced = [part for part in decision.policies if part.mode == "enforce"]
-    if policy is None and limit is None and enforced and decision.source != "fallback":
-        policy = ",".join(f'"{part.policy}";q={part.limit}' for part in enforced)
-        limit = ",".join(
+    if enforced and decision.source != "fallback":
+        policy = policy or ",".join(f'"{part.policy}";q={part.limit}' for part in enforced)
+        limit = limit or ",".join(
             f'"{part.policy}";r={part.remaining}'
             if part.allowed or part.retry_after_ms is None
             else f'"{part.policy}";r=0;t={math.ceil(part.retry_after_ms / 1000)}'
@@ -109,9 +119,15 @@ class Settlement:
         )
 
 
-def attributes_of(given: dict[str, str], key: str) -> dict[str, str]:
+def attributes_of(given: Mapping[str, str | None], key: str | None) -> dict[str, str]:
     """What is sent of a request."""
-    return {name: bounded(value) for name, value in {**given, "client_id": key}.items()}
+    known = {name: bounded(value) for name, value in given.items() if value is not None}
+    return {"client_id": bounded(key), **known}
+
+
+def escaped(path: bytes) -> str:
+    """A path that was decoded, as a URL has it."""
+    return quote(path, safe="/:@!$&'()*+,;=")
 
 
 def delay(decision: Decision, max_delay_ms: float) -> float:

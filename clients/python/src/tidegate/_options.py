@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -47,6 +47,7 @@ class Options:
     breaker_open_ms: float = 1_000
     on_event: Callable[[Event], object] | None = None
     tls: ssl.SSLContext | None = None
+    headers: Callable[[], Mapping[str, str]] | None = None
 
     def __post_init__(self) -> None:
         check_deadline(self.deadline_ms)

@@ -14,6 +14,7 @@ import time
 from collections import deque
 
 from ._core import Failed
+from ._forks import renew_after_fork
 from ._http import BrokenReply, Reader, Response
 from ._names import Address, Names
 from ._options import Target
@@ -30,8 +31,13 @@ class Pool:
         self._closed = False
         # Calls that found every connection in use until their deadline; counted under the lock.
         self.full = 0
-        self._lock = threading.Lock()
+        self.after_fork()
+        renew_after_fork(self)
         self._forget()
+
+    def after_fork(self) -> None:
+        """Makes a lock that nobody holds."""
+        self._lock = threading.Lock()
 
     def _forget(self) -> None:
         self._process = os.getpid()
@@ -55,7 +61,7 @@ class Pool:
         ):
             with self._lock:
                 self.full += 1
-            raise Failed("timeout")
+            raise Failed("timeout", of_server=False)
         try:
             return self._exchange(request, deadline)
         except TimeoutError:

@@ -98,15 +98,22 @@ class Streams:
             self._loop, self._process = loop, os.getpid()
             self._names = Names(self._target.host, self._target.port)
             self._idle, self._places = deque(), asyncio.Semaphore(self._most)
+        places, entered = self._places, False
         try:
             async with asyncio.timeout_at(deadline):
+                await places.acquire()
+                entered = True
                 return await self._exchange(request, deadline)
         except TimeoutError:
-            raise Failed("timeout") from None
+            self.full += not entered
+            raise Failed("timeout", of_server=entered) from None
         except BrokenReply:
             raise Failed("reply") from None
         except OSError:
             raise Failed("connection") from None
+        finally:
+            if entered:
+                places.release()
 
     def close(self) -> None:
         """Closes what is kept."""
@@ -114,26 +121,18 @@ class Streams:
             self._idle.pop().close()
 
     async def _exchange(self, request: bytes, deadline: float) -> Response:
-        places, idle = self._places, self._idle
+        idle = self._idle
+        connection = self._kept(idle) or await self._connect(deadline)
+        keep = False
         try:
-            await places.acquire()
-        except asyncio.CancelledError:
-            self.full += 1
-            raise
-        try:
-            connection = self._kept(idle) or await self._connect(deadline)
-            keep = False
-            try:
-                response = await connection.exchange(request)
-                keep = response.keep
-                return response
-            finally:
-                if keep and not connection.closed:
-                    idle.append(connection)
-                else:
-                    connection.close()
+            response = await connection.exchange(request)
+            keep = response.keep
+            return response
         finally:
-            places.release()
+            if keep and not connection.closed:
+                idle.append(connection)
+            else:
+                connection.close()
 
     def _kept(self, idle: deque[_Connection]) -> _Connection | None:
         while idle:

@@ -136,6 +136,7 @@ class Explanation:
     revision: int
     policies: list[PolicyExplanation]
     no_match: bool | None = None
+    not_listed: int | None = None
     degraded: str | None = None
 
 

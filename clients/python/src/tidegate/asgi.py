@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 from ._async_client import AsyncClient
-from ._middleware import Fields, Settlement, attributes_of, delay, denial, fields, refusal
+from ._middleware import Fields, Settlement, attributes_of, delay, denial, escaped, fields, refusal
 from ._types import InvalidRequest, Request
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -40,13 +40,20 @@ def peer(scope: Scope) -> str:
 
 def path_and_method(scope: Scope) -> dict[str, str]:
     """What is sent of a request beside its key."""
-    return {"path": scope["path"], "method": scope.get("method", "GET")}
+    # As the request had it: decoded, an escaped `%` or `?` would be another path.
+    raw = scope.get("raw_path")
+    path = (
+        raw.split(b"?", 1)[0].decode("latin-1") if raw else escaped(scope["path"].encode("utf-8", "replace"))
+    )
+    return {"path": path, "method": scope.get("method", "GET")}
 
 
 class TidegateMiddleware:
     """Asks before each request. `scope["tidegate"]` has the decision and `settle(used)`.
 
-    `key`, `attributes`, `cost` and `skip` are given the scope; `key` and `cost` may be coroutines.
+    `key`, `attributes`, `cost` and `skip` are given the scope; `key` and `cost` may be coroutines. Those of
+    whom the key function knows nothing are one client, whose name is empty; an attribute that is None is left
+    out.
     """
 
     def __init__(
@@ -54,8 +61,8 @@ class TidegateMiddleware:
         app: App,
         client: AsyncClient | None = None,
         *,
-        key: Callable[[Scope], str | Awaitable[str]] = peer,
-        attributes: Callable[[Scope], dict[str, str]] = path_and_method,
+        key: Callable[[Scope], str | Awaitable[str | None] | None] = peer,
+        attributes: Callable[[Scope], Mapping[str, str | None]] = path_and_method,
         cost: Callable[[Scope], int | Awaitable[int]] = lambda _: 1,
         skip: Callable[[Scope], bool] = lambda _: False,
         max_delay_ms: float = 1_000,

@@ -1,10 +1,11 @@
-"""OpenTelemetry metrics of a client's calls: `Client(on_event=metrics())`. Needs `tidegate[otel]`."""
+"""OpenTelemetry for a client: `Client(on_event=metrics(), headers=trace_context)`. Needs `tidegate[otel]`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from opentelemetry.metrics import Meter, get_meter
+from opentelemetry.propagate import inject
 
 from ._types import Event
 
@@ -24,3 +25,10 @@ def metrics(meter: Meter | None = None) -> Callable[[Event], None]:
         duration.record(event.duration_ms / 1000, labels)
 
     return record
+
+
+def trace_context() -> dict[str, str]:
+    """The fields that make a call part of the current trace, `traceparent` by default."""
+    fields: dict[str, str] = {}
+    inject(fields)
+    return fields

@@ -105,9 +105,14 @@ def wait_after(status: int, fields: Mapping[str, str], wall: float, max_wait: fl
 
 @dataclass(slots=True)
 class _Origin:
+    # Nothing leaves before: nothing was left, or a request was denied.
     until: float = 0.0
+    # How long that was to wait.
+    told: float = 0.0
+    # Between two requests, while little is left.
     gap: float = 0.0
-    denied_until: float = 0.0
+    # After those that wait already.
+    next: float = 0.0
 
 
 class Pacer:
@@ -120,36 +125,39 @@ class Pacer:
         self._lock = threading.Lock()
         self._origins: OrderedDict[str, _Origin] = OrderedDict()
 
-    def before(self, origin: str) -> float:
-        """Seconds to wait before a request, which is then taken to leave."""
-        now = time.monotonic()
+    def before(self, origin: str, now: float | None = None) -> float:
+        """Seconds to wait before a request, which is then taken to leave. `now` is of the monotonic clock."""
+        now = time.monotonic() if now is None else now
         with self._lock:
             known = self._origins.get(origin)
             if known is None:
                 return 0.0
             self._origins.move_to_end(origin)
-            start = max(now, known.until, known.denied_until)
-            if known.gap:
-                known.until = start + known.gap
-            return self._jittered(start - now)
+            leaves = max(known.until, known.next)
+            if leaves > now:
+                spread = (known.gap or known.told) / 10
+                leaves = min(leaves + self._random.random() * spread, now + self.max_wait)
+            known.next = max(leaves, now) + known.gap
+            return max(0.0, leaves - now)
 
-    def after(self, origin: str, status: int, fields: Mapping[str, str]) -> None:
-        """Takes note of a response."""
-        now = time.monotonic()
+    def after(self, origin: str, status: int, fields: Mapping[str, str], now: float | None = None) -> None:
+        """Takes note of a response. `now` is of the monotonic clock."""
+        now = time.monotonic() if now is None else now
         wait = wait_after(status, fields, time.time(), self.max_wait)
         with self._lock:
             known = self._origins.setdefault(origin, _Origin())
             self._origins.move_to_end(origin)
             if len(self._origins) > _ORIGINS:
                 self._origins.popitem(last=False)
-            if status in _DENIED:
-                # A response to an earlier request does not take it back.
-                known.denied_until = max(known.denied_until, now + wait.seconds)
-            elif wait.spread:
+            if wait.spread and status not in _DENIED:
                 known.gap = wait.seconds
-                known.until = max(known.until, now + wait.seconds)
-            else:
-                known.gap, known.until = 0.0, now + wait.seconds
+                known.next = max(known.next, now + wait.seconds)
+                return
+            if known.gap:
+                known.gap = known.next = 0.0
+            # A response to an earlier request does not take a wait back.
+            if now + wait.seconds > max(known.until, now):
+                known.until, known.told = now + wait.seconds, wait.seconds
 
     def repeats(
         self, method: str, status: int, fields: Mapping[str, str], done: int, *, has_body: bool
@@ -159,6 +167,3 @@ class Pacer:
             return False
         # A wait that was cut to `max_wait` would end in another denial.
         return wait_after(status, fields, time.time(), _MAX_INTEGER).seconds <= self.max_wait
-
-    def _jittered(self, seconds: float) -> float:
-        return seconds * (1 + self._random.random() / 10)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import http
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ._client import Client
-from ._middleware import Settlement, attributes_of, delay, denial, fields, refusal
+from ._middleware import Settlement, attributes_of, delay, denial, escaped, fields, refusal
 from ._types import InvalidRequest, Request
 
 if TYPE_CHECKING:
@@ -33,14 +33,15 @@ def peer(environ: WSGIEnvironment) -> str:
 def path_and_method(environ: WSGIEnvironment) -> dict[str, str]:
     """What is sent of a request beside its key."""
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-    # WSGI hands bytes over as Latin-1.
-    return {"path": path.encode("latin-1").decode("utf-8", "replace"), "method": environ["REQUEST_METHOD"]}
+    # WSGI hands decoded bytes over as Latin-1.
+    return {"path": escaped(path.encode("latin-1")), "method": environ["REQUEST_METHOD"]}
 
 
 class TidegateMiddleware:
     """Asks before each request. `environ["tidegate"]` has the decision and `settle(used)`.
 
-    `key`, `attributes`, `cost` and `skip` are given the environ.
+    `key`, `attributes`, `cost` and `skip` are given the environ. Those of whom the key function knows nothing
+    are one client, whose name is empty; an attribute that is None is left out.
     """
 
     def __init__(
@@ -48,8 +49,8 @@ class TidegateMiddleware:
         app: WSGIApplication,
         client: Client | None = None,
         *,
-        key: Callable[[WSGIEnvironment], str] = peer,
-        attributes: Callable[[WSGIEnvironment], dict[str, str]] = path_and_method,
+        key: Callable[[WSGIEnvironment], str | None] = peer,
+        attributes: Callable[[WSGIEnvironment], Mapping[str, str | None]] = path_and_method,
         cost: Callable[[WSGIEnvironment], int] = lambda _: 1,
         skip: Callable[[WSGIEnvironment], bool] = lambda _: False,
         max_delay_ms: float = 1_000,

@@ -12,7 +12,9 @@
 //! text has 256 bits of chance; so its digest gives nothing away where that setting is empty, either.
 //!
 //! A rotated key has two secrets for a while ([`MAX_SECRETS`]). A revoked one is deleted: the audit log remembers it.
-//! Times are civil time. When a key was last used is known to each node since its start, and is written nowhere.
+//! Times are civil time. When a key was last used is written now and then, off the way of requests, and read from the other nodes
+//! ([`ApiKeys::unkept_uses`], [`ApiKeys::learn`]). Where this node's keys may be too old to be believed, all of them can be refused
+//! ([`ApiKeys::refuse_all`]).
 //!
 //! Bounds: the documents that the control store takes.
 //!
@@ -24,7 +26,7 @@ mod text;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use hmac::{Hmac, KeyInit, Mac};
@@ -32,7 +34,7 @@ use sha2::Sha256;
 use subtle::{Choice, ConstantTimeEq};
 use thiserror::Error;
 use tidegate_algorithms::time::{SECOND, Wall};
-use tidegate_control::{Kind, Revision};
+use tidegate_control::{Kind, Revision, Use};
 
 pub use document::{
     KeyDocument, MAX_CONSUMER_BYTES, MAX_LIFETIME_SECONDS, MAX_SECRETS, Secret, read_consumer, read_tier,
@@ -44,14 +46,16 @@ pub use text::{CHANCE_BYTES, KeyText};
 /// Documents that are API keys; their names are the keys' ids.
 pub const KEY: Kind = Kind::new("key");
 
-/// Never used since this node's start.
+/// Not known to have been used.
 const NEVER: u64 = 0;
 
 /// The keys in force, and how they fare.
 pub struct ApiKeys {
     hasher: Hmac<Sha256>,
     in_force: ArcSwap<KeySet>,
-    counts: [AtomicU64; 4],
+    counts: [AtomicU64; 5],
+    /// Whether every key is refused.
+    are_stale: AtomicBool,
 }
 
 /// A key in force.
@@ -60,8 +64,23 @@ pub struct ApiKey {
     id: Arc<str>,
     document: KeyDocument,
     revision: Revision,
-    /// Whole seconds of civil time; shared by all versions of the key.
-    last_used: Arc<AtomicU64>,
+    /// Shared by all versions of the key.
+    last_used: Arc<LastUsed>,
+}
+
+/// When a key was last used, in whole seconds of civil time.
+#[derive(Debug)]
+struct LastUsed {
+    /// At this node, since its start.
+    here: AtomicU64,
+    /// At any node, as far as is kept.
+    known: AtomicU64,
+}
+
+impl Default for LastUsed {
+    fn default() -> Self {
+        Self { here: AtomicU64::new(NEVER), known: AtomicU64::new(NEVER) }
+    }
 }
 
 /// Why a text is no key.
@@ -76,6 +95,9 @@ pub enum KeyDenial {
     /// Its own time is over.
     #[error("the API key has expired")]
     Expired,
+    /// This node has not heard of the others' changes for too long: the key may have been revoked.
+    #[error("API keys cannot be checked now: this gateway has not heard of changes to them for too long")]
+    Stale,
 }
 
 /// What became of requests that needed a key.
@@ -89,6 +111,8 @@ pub struct KeyStats {
     pub unknown: u64,
     /// It had expired.
     pub expired: u64,
+    /// It was not looked at, since this node's keys were too old.
+    pub stale: u64,
     /// Keys in force.
     pub keys: usize,
 }
@@ -100,7 +124,12 @@ impl ApiKeys {
         let hasher = Hmac::new_from_slice(secret.as_bytes());
         // Invariant: HMAC takes a key of any length.
         let hasher = hasher.expect("a key of any length");
-        Self { hasher, in_force: ArcSwap::default(), counts: Default::default() }
+        Self {
+            hasher,
+            in_force: ArcSwap::default(),
+            counts: Default::default(),
+            are_stale: AtomicBool::new(false),
+        }
     }
 
     /// What is kept of a key's text.
@@ -118,6 +147,9 @@ impl ApiKeys {
     /// Why it is not.
     pub fn look(&self, text: Option<&[u8]>, now: Wall) -> Result<Arc<ApiKey>, KeyDenial> {
         let text = text.ok_or(KeyDenial::Missing)?;
+        if self.are_stale.load(Relaxed) {
+            return Err(KeyDenial::Stale);
+        }
         let id = KeyText::id(text).ok_or(KeyDenial::Unknown)?;
         let set = self.in_force.load();
         let key = set.get(id).ok_or(KeyDenial::Unknown)?;
@@ -145,15 +177,16 @@ impl ApiKeys {
         let outcome = match &found {
             Ok(key) => {
                 // Written once a second, since all cores share it.
-                let second = now.0 / SECOND;
-                if key.last_used.load(Relaxed) != second {
-                    key.last_used.store(second, Relaxed);
+                let (second, here) = (now.0 / SECOND, &key.last_used.here);
+                if here.load(Relaxed) != second {
+                    here.store(second, Relaxed);
                 }
                 0
             }
             Err(KeyDenial::Missing) => 1,
             Err(KeyDenial::Unknown) => 2,
             Err(KeyDenial::Expired) => 3,
+            Err(KeyDenial::Stale) => 4,
         };
         self.counts[outcome].fetch_add(1, Relaxed);
         found
@@ -174,8 +207,37 @@ impl ApiKeys {
     /// What became of requests.
     #[must_use]
     pub fn stats(&self) -> KeyStats {
-        let [accepted, missing, unknown, expired] = [0, 1, 2, 3].map(|at| self.counts[at].load(Relaxed));
-        KeyStats { accepted, missing, unknown, expired, keys: self.in_force.load().len() }
+        let [accepted, missing, unknown, expired, stale] =
+            self.counts.each_ref().map(|count| count.load(Relaxed));
+        KeyStats { accepted, missing, unknown, expired, stale, keys: self.in_force.load().len() }
+    }
+
+    /// Refuses every key from now on, or none any more: they may have been revoked where this node does not hear of it.
+    pub fn refuse_all(&self, are_stale: bool) {
+        self.are_stale.store(are_stale, Relaxed);
+    }
+
+    /// The keys that this node was asked with at least `least` seconds after what is known to be kept of them, and when last.
+    #[must_use]
+    pub fn unkept_uses(&self, least: u64) -> Vec<Use> {
+        let set = self.in_force.load();
+        let used = set.after("").map(|key| {
+            let LastUsed { here, known } = &*key.last_used;
+            (key, here.load(Relaxed), known.load(Relaxed))
+        });
+        used.filter(|(_, here, known)| here > known && *here >= known.saturating_add(least))
+            .map(|(key, here, _)| (key.id.to_string(), here))
+            .collect()
+    }
+
+    /// Takes note of when keys were used at any node, as it is kept.
+    pub fn learn(&self, uses: &[Use]) {
+        let set = self.in_force.load();
+        for (id, at) in uses {
+            if let Some(key) = set.get(id) {
+                key.last_used.known.fetch_max(*at, Relaxed);
+            }
+        }
     }
 
     fn put_in_force(&self, set: Arc<KeySet>) {
@@ -220,10 +282,10 @@ impl ApiKey {
         self.revision
     }
 
-    /// When this node was last asked with it, since its start.
+    /// When a node was last asked with it: this one, or another, as far as that is known here.
     #[must_use]
     pub fn last_used(&self) -> Option<Wall> {
-        let second = self.last_used.load(Relaxed);
+        let second = self.last_used.here.load(Relaxed).max(self.last_used.known.load(Relaxed));
         (second != NEVER).then(|| Wall(second * SECOND))
     }
 }

@@ -4,14 +4,13 @@
 //! one, so that a change of one key among 100,000 costs what one among ten does.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use rpds::RedBlackTreeMapSync;
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Change, Document, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
-use super::{ApiKey, ApiKeys, KEY, KeyDocument, NEVER};
+use super::{ApiKey, ApiKeys, KEY, KeyDocument};
 
 /// Keys in force together, and the stored documents that they were made from.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +50,7 @@ impl KeySet {
         match read(document) {
             Ok(read) => {
                 let known = last.keys.get(&name).map(|key| Arc::clone(&key.last_used));
-                let last_used = known.unwrap_or_else(|| Arc::new(AtomicU64::new(NEVER)));
+                let last_used = known.unwrap_or_default();
                 let (id, revision) = (Arc::clone(&name), document.revision);
                 self.keys.insert_mut(name, Arc::new(ApiKey { id, document: read, revision, last_used }));
             }

@@ -28,7 +28,7 @@ fn keys() -> (Arc<ApiKeys>, impl AsyncFn(&str, Option<&KeyDocument>) -> bool, te
             Some(document) => Change::put(KEY, id, document.write(id).to_string()),
             None => Change::delete(KEY, id),
         };
-        let author = Author { actor: "test".to_owned(), at: NOW };
+        let author = Author { actor: "test".to_owned(), at: NOW, from: None };
         configuration.change(change, author).await.is_ok()
     };
     (keys, change, folder)
@@ -90,6 +90,27 @@ async fn a_rotated_key_has_two_secrets_for_the_overlap_and_keeps_what_is_known_o
     assert!(change(id, Some(&at_once)).await);
     assert!(good(&first, NOW) && !good(&third, NOW));
     assert_eq!(keys.stats(), KeyStats { accepted: 1, keys: 1, ..KeyStats::default() });
+    // Where all keys are too old, none is looked at.
+    keys.refuse_all(true);
+    assert_eq!(keys.admit(Some(first.expose().as_bytes()), NOW).err(), Some(KeyDenial::Stale));
+    keys.refuse_all(false);
+    assert!(good(&first, NOW));
+    assert_eq!(keys.stats(), KeyStats { accepted: 1, stale: 1, keys: 1, ..KeyStats::default() });
+    // The latest use counts, whichever node it was at.
+    let second_of = |at: Wall| at.0 / SECOND;
+    let used = [(id.to_owned(), second_of(NOW))];
+    assert_eq!(keys.unkept_uses(60), used, "nothing is kept of it");
+    keys.learn(&[(id.to_owned(), 1), ("gone".to_owned(), u64::MAX)]);
+    assert_eq!(keys.get(id).unwrap().last_used(), Some(NOW));
+    keys.learn(&[(id.to_owned(), second_of(NOW) - 59)]);
+    assert_eq!(
+        (keys.unkept_uses(60), keys.unkept_uses(59)),
+        (vec![], used.to_vec()),
+        "it is kept to the minute"
+    );
+    keys.learn(&[(id.to_owned(), second_of(later(5)))]);
+    assert_eq!(keys.get(id).unwrap().last_used(), Some(later(5)));
+    assert_eq!(keys.unkept_uses(0), [], "a later use is kept");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `/v1/audit`: who changed what, when, from what, to what.
+//! `/v1/audit`: who changed what, when, from where, from what, to what.
 
 use std::sync::Arc;
 
@@ -24,6 +24,10 @@ pub(super) struct AuditEntry {
     at_ms: u64,
     /// Who.
     actor: String,
+    /// From where: the address at the other end of the connection; of a change of the file, the name of the machine. `null` where
+    /// nobody asked, as when a backend's heartbeats end, and for changes that an earlier version made.
+    #[schema(value_type = Option<String>, required = true)]
+    from: Option<Arc<str>>,
     /// `put` or `delete`.
     #[schema(value_type = String)]
     action: Action,
@@ -49,7 +53,7 @@ pub(super) struct AuditEntry {
     ),
     responses(
         (status = 200, description = "The changes.", body = Vec<AuditEntry>,
-            example = json!([{"revision": 7, "at_ms": 1_790_000_000_000_u64, "actor": "admin", "action": "put", "kind": "policy", "name": "api", "before": null, "after": {"limit": 100}}])),
+            example = json!([{"revision": 7, "at_ms": 1_790_000_000_000_u64, "actor": "admin", "from": "192.0.2.7", "action": "put", "kind": "policy", "name": "api", "before": null, "after": {"limit": 100}}])),
         Problems,
     )
 )]
@@ -66,6 +70,7 @@ pub(super) async fn audit(
         revision: row.revision.0,
         at_ms: row.author.at.0 / 1_000_000,
         actor: row.author.actor,
+        from: row.author.from,
         action: row.action,
         kind: row.kind,
         name: row.name,

@@ -12,7 +12,7 @@ use tidegate_access::guard::Actor;
 use tidegate_access::refusal::Refusal;
 use tidegate_algorithms::document::Mistake;
 use tidegate_control::{
-    Author, Change, ChangeError, Configuration, Edit, Error, Kind, Precondition, Revision,
+    Author, Change, ChangeError, Configuration, Edit, Error, Kind, Parts, Precondition, Revision,
 };
 use tidegate_net::clock;
 use tidegate_wire::bodies::{UniqueJson, read};
@@ -69,9 +69,21 @@ pub(super) async fn edit(
     edited.map_err(|error| refusal(as_sent(error, kind, name, sent)))
 }
 
-/// Who makes a change that is asked for now.
+/// Makes the changes that `edit` says, all of them or none. Mistakes point as those of [`edit`] do.
+pub(super) async fn edit_all(
+    configuration: &Configuration,
+    actor: &Actor,
+    (kind, name): (Kind, &str),
+    edit: impl Fn(&Parts) -> Result<Vec<Change>, ChangeError> + Send + 'static,
+) -> Result<Revision, Refusal> {
+    let edited = configuration.edit_all(author(actor), edit).await;
+    edited.map_err(|error| refusal(as_sent(error, kind, name, str::to_owned)))
+}
+
+/// Who makes a change that is asked for now, and from where.
 pub(super) fn author(actor: &Actor) -> Author {
-    Author { actor: actor.name().to_owned(), at: clock::wall() }
+    let from = actor.from().map(|address| address.to_string().into());
+    Author { actor: actor.name().to_owned(), at: clock::wall(), from }
 }
 
 /// Lets mistakes point into what the client sent, which is this document or, by `sent`, became it. One in
@@ -120,6 +132,11 @@ pub(super) fn refusal(error: ChangeError) -> Refusal {
             return Refusal::fields(&detail, mistakes.into_iter().map(field_error).collect());
         }
         ChangeError::DeclaredInFile { .. } => Problem::new(409, "Conflict", detail),
+        ChangeError::FileChanged { .. } | ChangeError::Overtaken { .. } => {
+            Problem::new(412, "Precondition Failed", detail)
+        }
+        ChangeError::NotThere { .. } => Problem::new(422, "Unprocessable Content", detail),
+        ChangeError::Pruned { .. } => Problem::new(409, "Conflict", detail),
         ChangeError::TooManyWaiting => Problem::new(503, "Service Unavailable", detail),
         ChangeError::Control(error) => match &*error {
             Error::PreconditionFailed { .. } => Problem::new(412, "Precondition Failed", detail),

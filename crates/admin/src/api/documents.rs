@@ -1,15 +1,17 @@
-//! Documents of the configuration as resources: `/v1/policies`, `/v1/routes`, `/v1/upstreams`, and those of
-//! whatever service the binary names.
+//! Documents of the configuration as resources: `/v1/policies`, `/v1/routes`, `/v1/upstreams`, `/v1/edge/backends`,
+//! `/v1/edge/places`, and those of whatever service the binary names.
 //!
 //! What a document means, and whether it may be changed, its service says through the configuration
 //! ([`tidegate_control::Configuration`]); here it is JSON with a name, and all kinds are one resource. The origin in
 //! a list says which layer a document in force comes from.
 
+mod words;
+
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -20,7 +22,12 @@ use tidegate_access::reply::JsonBytes;
 use tidegate_access::routes::ApiRoutes;
 use tidegate_control::{Change, ChangeError, Configuration, Edit, Kind, Origin, Parts, Revision};
 
+use self::words::{Words, backends, places, policies, routes, upstreams};
 use super::changes::{self, Tagged, etag, named, precondition, tagged};
+use super::query::page;
+
+/// Most documents of a page.
+const MAX_PAGE: usize = 1_000;
 
 /// Documents that are policies.
 pub(super) const POLICY: Kind = Kind::new("policy");
@@ -40,29 +47,6 @@ pub struct Resource {
     fields: [&'static str; 2],
     /// What the OpenAPI document says of it.
     words: fn(&Self) -> Words,
-}
-
-/// What the OpenAPI document says of a resource.
-struct Words {
-    tag: &'static str,
-    /// `a policy`, `policies`.
-    one: &'static str,
-    many: &'static str,
-    /// Schemas of the list and of the document that is put.
-    list: &'static str,
-    sent: Value,
-    order: &'static str,
-    put: &'static str,
-    delete: &'static str,
-    deleted: &'static str,
-    examples: Examples,
-}
-
-struct Examples {
-    listed: Value,
-    read: Value,
-    sent: Value,
-    put: Value,
 }
 
 impl Resource {
@@ -100,6 +84,15 @@ pub static ROUTES: Resource =
 pub static UPSTREAMS: Resource =
     Resource::new(Kind::new("upstream"), "/v1/upstreams", "/v1/upstreams/{name}").described(upstreams);
 
+/// The edge's backends, but for those that registered themselves.
+pub static EDGE_BACKENDS: Resource =
+    Resource::new(Kind::new("edge_backend"), "/v1/edge/backends", "/v1/edge/backends/{name}")
+        .described(backends);
+
+/// The edge's places.
+pub static EDGE_PLACES: Resource =
+    Resource::new(Kind::new("edge_place"), "/v1/edge/places", "/v1/edge/places/{name}").described(places);
+
 /// The routes of these kinds, each of which may be had as `guard` says.
 #[must_use]
 pub fn routes_of(
@@ -121,29 +114,39 @@ struct Listed {
     resource: &'static Resource,
     revision: Revision,
     documents: Vec<ListedDocument>,
+    /// Where the next page begins, of a list in pages.
+    next: Option<Arc<str>>,
 }
 
 struct ListedDocument {
     field: &'static str,
     origin: Origin,
     document: Value,
+    /// Of a policy: whether a request has met it as it is.
+    is_used: Option<bool>,
 }
 
 impl Serialize for Listed {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_map(Some(2))?;
+        let mut list = serializer.serialize_map(None)?;
         list.serialize_entry("revision", &self.revision.0)?;
         list.serialize_entry(self.resource.fields[0], &self.documents)?;
+        if let Some(next) = &self.next {
+            list.serialize_entry("next", next)?;
+        }
         list.end()
     }
 }
 
 impl Serialize for ListedDocument {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut document = serializer.serialize_map(Some(3))?;
+        let mut document = serializer.serialize_map(None)?;
         document.serialize_entry("origin", self.origin.word())?;
         document.serialize_entry("etag", &etag(self.origin.revision()))?;
         document.serialize_entry(self.field, &self.document)?;
+        if let Some(is_used) = self.is_used {
+            document.serialize_entry("asked_since_change", &is_used)?;
+        }
         document.end()
     }
 }
@@ -152,18 +155,40 @@ fn in_force(parts: &Parts, kind: Kind, name: &str) -> Option<(Value, Origin)> {
     Some((parts.document(kind, name)?, parts.origin(kind, name)?))
 }
 
+/// All of them, with `limit` a page: those behind the one of the name `after`; with `name` that one.
 async fn list(
     State(configuration): State<Configuration>,
     Extension(resource): Extension<&'static Resource>,
-) -> Tagged<Listed> {
+    RawQuery(query): RawQuery,
+) -> Result<Tagged<Listed>, Refusal> {
+    let query = query.unwrap_or_default();
+    let parameter = |name: &str| form_urlencoded::parse(query.as_bytes()).find(|(other, _)| other == name);
     let parts = configuration.parts();
-    let names = parts.names(resource.kind);
-    let documents = names.iter().filter_map(|name| {
+    let names = match parameter("name") {
+        Some((_, name)) => [Arc::from(name)].into(),
+        None => parts.names(resource.kind),
+    };
+    let mut page_of = &names[..];
+    if let Some((_, after)) = parameter("after") {
+        let place = names.iter().position(|name| **name == *after);
+        let gone = || Refusal::field("/after", format!("is {after:?}"), "the name of one that is in force");
+        page_of = &names[place.ok_or_else(gone)? + 1..];
+    }
+    let mut next = None;
+    if parameter("limit").is_some() {
+        let limit = page(&query, MAX_PAGE)?;
+        if page_of.len() > limit {
+            page_of = &page_of[..limit];
+            next = page_of.last().cloned();
+        }
+    }
+    let documents = page_of.iter().filter_map(|name| {
         let (document, origin) = in_force(&parts, resource.kind, name)?;
-        Some(ListedDocument { field: resource.fields[1], origin, document })
+        let is_used = parts.is_used(resource.kind, name);
+        Some(ListedDocument { field: resource.fields[1], origin, document, is_used })
     });
     let revision = parts.documents().revision();
-    tagged(revision, Listed { resource, revision, documents: documents.collect() })
+    Ok(tagged(revision, Listed { resource, revision, documents: documents.collect(), next }))
 }
 
 async fn read(
@@ -220,9 +245,16 @@ pub fn described(resources: &[&'static Resource]) -> Value {
         let words = (resource.words)(resource);
         let name = resource.kind.as_str();
         let path_of = json!({"name": "name", "in": "path", "required": true, "schema": {"type": "string"},
-            "description": format!("the {name}'s name"), "example": words.examples.read["name"]});
+            "description": format!("the {}'s name", name.replace('_', " ")), "example": words.examples.read["name"]});
         let tag = json!({"name": "if-match", "in": "header", "required": false, "schema": {"type": "string"},
             "description": "change only this version, \"0\" what is not stored", "example": "\"7\""});
+        let limit = json!({"name": "limit", "in": "query", "required": false,
+            "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
+            "description": "a page of so many at most; `next` is there if there are more"});
+        let after = json!({"name": "after", "in": "query", "required": false, "schema": {"type": "string"},
+            "description": "those behind the one of this name: `next` of the page before"});
+        let one = json!({"name": "name", "in": "query", "required": false, "schema": {"type": "string"},
+            "description": "that one alone, if it is in force"});
         let etag =
             json!({"etag": {"description": "the version, for if-match", "schema": {"type": "string"}}});
         let object = json!({"type": "object"});
@@ -244,7 +276,13 @@ pub fn described(resources: &[&'static Resource]) -> Value {
                 "content": {"application/json": {"schema": object, "example": example}}})
         };
         let many = words.many;
-        let listing = operation("list", many, format!("Lists the {many} in force."), &[], list);
+        let listing = operation(
+            "list",
+            &many.replace(' ', "_"),
+            format!("Lists the {many} in force, all or in pages."),
+            &[&limit, &after, &one],
+            list,
+        );
         let read = document("Its document.", &words.examples.read);
         let reading = operation("get", name, format!("Reads {} in force.", words.one), &[&path_of], read);
         let put = document("It is stored and in force.", &words.examples.put);
@@ -263,30 +301,6 @@ pub fn described(resources: &[&'static Resource]) -> Value {
     json!({ "paths": paths })
 }
 
-impl Words {
-    /// Those of a kind of which no more is said.
-    fn of(resource: &Resource) -> Self {
-        let example = json!({"name": "example"});
-        Self {
-            tag: resource.kind.as_str(),
-            one: resource.kind.as_str(),
-            many: resource.path.rsplit('/').next().unwrap_or_default(),
-            list: "DocumentList",
-            sent: json!({"content": {"application/json": {"schema": {"type": "object"}}}}),
-            order: "The file's, then the stored ones.",
-            put: "Creates or replaces one, in force when this is answered.",
-            delete: "Deletes a stored one.",
-            deleted: "it is gone; one of the file of the same name is in force again",
-            examples: Examples {
-                listed: json!({"revision": 7, "documents": [{"origin": "stored", "etag": "\"7\"", "document": example}]}),
-                sent: example.clone(),
-                put: example.clone(),
-                read: example,
-            },
-        }
-    }
-}
-
 /// What any operation may answer instead of its own reply.
 fn problems() -> Value {
     let problem = |description: &str| {
@@ -297,81 +311,4 @@ fn problems() -> Value {
         "4XX": problem("The request is wrong, or may not do this. Nothing was charged or changed."),
         "5XX": problem("The store or the disk gave no answer. Try again."),
     })
-}
-
-/// A document without a schema of its own: the keys of the file's table.
-fn keys_of(table: &str) -> Value {
-    json!({"description": format!("The keys of [[{table}]] in the file."),
-        "content": {"application/json": {"schema": {"type": "object"}}}})
-}
-
-fn policies(_: &Resource) -> Words {
-    let small = json!({"name": "api", "limit": 100, "window_seconds": 60});
-    Words {
-        tag: "configuration",
-        one: "a policy",
-        many: "policies",
-        list: "PolicyList",
-        sent: json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/PolicyDocument"}}}}),
-        order: "In the order in which they are checked.",
-        put: "Creates or replaces a policy.",
-        delete: "Deletes a stored policy.",
-        deleted: "it is gone; a policy of the file or the built-in one of the same name is in force again",
-        examples: Examples {
-            listed: json!({"revision": 7, "policies": [{"origin": "stored", "etag": "\"7\"", "policy": small}]}),
-            sent: json!({"algorithm": "token_bucket", "limit": 100, "window_seconds": 60, "burst": 20,
-                "key": ["client_id"], "match": {"path": "/v1/*"}}),
-            put: small.clone(),
-            read: small,
-        },
-    }
-}
-
-fn routes(_: &Resource) -> Words {
-    let small = json!({"name": "app", "upstream": "app"});
-    let shop = json!({"host": "shop.example", "path": "/api/*", "upstream": "app"});
-    let (mut sent, mut put) = (shop.clone(), shop);
-    sent["policies"] = json!(["per-client"]);
-    put["name"] = json!("app");
-    Words {
-        tag: "gateway",
-        one: "a route",
-        many: "routes",
-        list: "DocumentList",
-        sent: keys_of("route"),
-        order: "The file's, then the stored ones.",
-        put: "Creates or replaces a route, in force when this is answered.",
-        delete: "Deletes a stored route.",
-        deleted: "it is gone; a route of the file of the same name is in force again",
-        examples: Examples {
-            listed: json!({"revision": 7, "documents": [{"origin": "stored", "etag": "\"7\"", "document": small}]}),
-            read: small,
-            sent,
-            put,
-        },
-    }
-}
-
-fn upstreams(_: &Resource) -> Words {
-    let small = json!({"name": "app", "servers": ["http://127.0.0.1:3000"]});
-    let sent = json!({"servers": ["http://127.0.0.1:3000", "http://127.0.0.1:3001"]});
-    let mut put = sent.clone();
-    put["name"] = json!("app");
-    Words {
-        tag: "gateway",
-        one: "an upstream",
-        many: "upstreams",
-        list: "DocumentList",
-        sent: keys_of("upstream"),
-        order: "The file's, then the stored ones.",
-        put: "Creates or replaces an upstream, in force when this is answered.",
-        delete: "Deletes a stored upstream, which no route may name any more.",
-        deleted: "it is gone; an upstream of the file of the same name is in force again",
-        examples: Examples {
-            listed: json!({"revision": 7, "documents": [{"origin": "file", "etag": "\"0\"", "document": small}]}),
-            read: small,
-            sent,
-            put,
-        },
-    }
 }

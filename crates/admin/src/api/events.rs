@@ -6,20 +6,26 @@
 //! ```
 //!
 //! Both sources keep what is newest, not what has been: changes that come faster than a reader takes them become one
-//! event. So a reader that was away loses nothing by connecting again: the first events say what is so.
+//! event. So a reader that was away loses nothing by connecting again: the first events say what is so. One that says
+//! by the last event's `id` what it knew (`Last-Event-ID`, or `?after=` where a page has no say over header fields) is
+//! told what has changed since. An id holds while this process has this file; any other one is as none.
 //!
 //! | event | data |
 //! |---|---|
-//! | `configuration` | `revision` in force, and what `changed`: `{"kind":"policy","name":"api"}`; `more` that are not listed; an empty list says that all of it may be new, as with another file |
-//! | `breaker` | `of` (`upstream` or `store`), `name`, `state`: `closed`, `open` or `half_open`, or `gone` |
+//! | `configuration` | `revision` in force; what `changed`: `{"kind":"policy","name":"api"}`; `more` that are not listed; `all`: all of it may be new, as at first and with another file |
+//! | `breaker` | `of` (`upstream`, `route` or `store`), `name`, `state`: `closed`, `open` or `half_open`, or `gone` |
 //!
 //! A comment is sent after 15 s of silence, so that a client that has left is noticed. A stream ends when the process
 //! drains, and within these 15 s when its token is taken away or its session is over.
 //!
 //! Bounds: [`MAX_READERS`], [`MAX_QUEUED`], [`MAX_LISTED`], [`PATIENCE`].
 
+mod in_force;
+
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::{self, Debug};
+use std::hash::RandomState;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,12 +40,10 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Uri};
 use http_body::Frame;
 use serde::Serialize;
-use serde_json::json;
 use tidegate_access::guard::Guard;
 use tidegate_access::refusal::Refusal;
 use tidegate_access::schema::Problems;
 use tidegate_access::tokens::Scope;
-use tidegate_control::Snapshot;
 use tidegate_net::drain::{Drain, Stage};
 use tidegate_wire::problem::Problem;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -47,6 +51,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Shared;
 use crate::{Families, Family};
+use in_force::InForce;
 
 /// Most readers at once; more are answered 503.
 pub const MAX_READERS: usize = 64;
@@ -70,9 +75,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// A breaker and what it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerState {
-    /// `upstream` or `store`.
+    /// `upstream`, `route` or `store`.
     pub of: &'static str,
-    /// The upstream's name; of the store, what it is.
+    /// The upstream's or the route's name; of the store, what it is.
     pub name: Arc<str>,
     /// `closed`, `open` or `half_open`.
     pub state: &'static str,
@@ -94,6 +99,8 @@ pub struct Events {
 struct Sources {
     breakers: Arc<dyn Breakers>,
     newest: watch::Sender<Vec<BreakerState>>,
+    /// So that no other process takes an event's id for one of its own.
+    salt: RandomState,
     drain: Drain,
     room: Arc<Semaphore>,
     refused: AtomicU64,
@@ -108,6 +115,7 @@ impl Events {
         let sources = Sources {
             breakers,
             newest: watch::Sender::new(Vec::new()),
+            salt: RandomState::new(),
             drain,
             room: Arc::new(Semaphore::new(MAX_READERS)),
             refused: AtomicU64::new(0),
@@ -161,9 +169,13 @@ impl Family for Events {
 /// Sends what changes, as it changes: the configuration in force, and the states of breakers.
 #[utoipa::path(
     get, path = "/v1/events", tag = "configuration",
+    params(
+        ("last-event-id" = Option<String>, Header, description = "the id of the last event that the client had: the first event then says what has changed since"),
+        ("after" = Option<String>, Query, description = "the same, for clients that cannot send header fields; the header field counts if both are there"),
+    ),
     responses(
         (status = 200, description = "Events for as long as the client stays: first what is so, then what changes.", body = String, content_type = "text/event-stream",
-            example = json!("event: configuration\nid: 7\ndata: {\"revision\":7,\"changed\":[],\"more\":0}\n\n")),
+            example = json!("event: configuration\nid: 7-51c0a4e2d9b8f613\ndata: {\"revision\":7,\"all\":true,\"changed\":[],\"more\":0}\n\n")),
         Problems,
     )
 )]
@@ -176,12 +188,22 @@ pub(super) async fn events(State(shared): State<Arc<Shared>>, request: Request) 
     };
     let (queue, events) = mpsc::channel(MAX_QUEUED);
     let caller = Caller::new(&shared.guard, &request);
-    let reader = Reader { shared: shared.clone(), sources, queue, caller, _permit: permit };
+    let after = last_event(&request);
+    let reader = Reader { shared: shared.clone(), sources, queue, caller, after, _permit: permit };
     tokio::spawn(reader.run());
     let mut reply = Response::new(Body::new(EventBody(events)));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(reply)
+}
+
+/// The id of the last event that the client had.
+fn last_event(request: &Request) -> Option<String> {
+    if let Some(id) = request.headers().get("last-event-id") {
+        return id.to_str().ok().map(str::to_owned);
+    }
+    let mut parameters = form_urlencoded::parse(request.uri().query()?.as_bytes());
+    parameters.find(|(name, _)| name == "after").map(|(_, id)| id.into_owned())
 }
 
 /// Who reads, to be asked again before each event.
@@ -209,6 +231,8 @@ struct Reader {
     sources: Arc<Sources>,
     queue: mpsc::Sender<Bytes>,
     caller: Caller,
+    /// What it had before this stream, by an event's id.
+    after: Option<String>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -225,9 +249,10 @@ impl Reader {
         let mut configuration = self.shared.configuration.watch();
         let mut breakers = self.sources.newest.subscribe();
         self.sources.look();
-        // Of the parts only the documents, so that no set in force is taken apart on a thread that serves.
-        let mut documents = configuration.borrow_and_update().documents().clone();
-        self.send(changed(None, &documents)).await?;
+        let salt = self.sources.salt.clone();
+        let mut in_force = InForce::of(&configuration.borrow_and_update());
+        let had = self.after.take().and_then(|id| in_force.revision_of(&id, &salt));
+        self.send(in_force.event(had, &salt)).await?;
         let mut known = breakers.borrow_and_update().clone();
         self.send(differences(&[], &known)).await?;
         let drain = self.sources.drain.clone();
@@ -237,9 +262,9 @@ impl Reader {
                 () = self.queue.closed() => return Err(Over),
                 is_there = configuration.changed() => {
                     is_there.map_err(|_| Over)?;
-                    let next = configuration.borrow_and_update().documents().clone();
-                    let event = changed(Some(&documents), &next);
-                    documents = next;
+                    let next = InForce::of(&configuration.borrow_and_update());
+                    let event = next.event(next.revision_of(&in_force.id(&salt), &salt), &salt);
+                    in_force = next;
                     event
                 }
                 is_there = breakers.changed() => {
@@ -272,21 +297,6 @@ impl Reader {
     }
 }
 
-/// The event that says how the documents in force differ from the last ones; of the first ones, which they are.
-fn changed(last: Option<&Snapshot>, next: &Snapshot) -> String {
-    let (mut listed, mut more) = (Vec::new(), 0_u64);
-    for (kind, name) in last.and_then(|last| next.changes_since(last)).into_iter().flatten() {
-        if listed.len() < MAX_LISTED {
-            listed.push(json!({"kind": kind, "name": name}));
-        } else {
-            more += 1;
-        }
-    }
-    let revision = next.revision().0;
-    let data = json!({"revision": revision, "changed": listed, "more": more});
-    format!("event: configuration\nid: {revision}\ndata: {data}\n\n")
-}
-
 /// The events that say which breakers are not as they were.
 fn differences(last: &[BreakerState], next: &[BreakerState]) -> String {
     let mut events = String::new();
@@ -295,9 +305,14 @@ fn differences(last: &[BreakerState], next: &[BreakerState]) -> String {
         let data = serde_json::to_string(breaker).unwrap_or_default();
         events.push_str(&format!("event: breaker\ndata: {data}\n\n"));
     };
-    next.iter().filter(|breaker| !last.contains(breaker)).for_each(&mut say);
-    let is_there = |old: &BreakerState| next.iter().any(|new| (new.of, &new.name) == (old.of, &old.name));
-    for old in last.iter().filter(|old| !is_there(old)) {
+    // By name: routes may have thousands, of which one has changed.
+    let by_name = |all: &[BreakerState]| -> HashMap<(&'static str, Arc<str>), &'static str> {
+        all.iter().map(|it| ((it.of, it.name.clone()), it.state)).collect()
+    };
+    let (known, now) = (by_name(last), by_name(next));
+    let is_new = |it: &&BreakerState| known.get(&(it.of, it.name.clone())) != Some(&it.state);
+    next.iter().filter(is_new).for_each(&mut say);
+    for old in last.iter().filter(|old| !now.contains_key(&(old.of, old.name.clone()))) {
         say(&BreakerState { state: "gone", ..old.clone() });
     }
     events

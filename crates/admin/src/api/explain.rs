@@ -4,6 +4,7 @@
 //! The decision service and the gateway answer, as values from the binary; here are the addresses, the rights
 //! and the documents.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub struct NoExplanation {
     params(
         ("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too", example = "user123"),
         ("cost" = Option<u64>, Query, maximum = 1_000_000_000, description = "units, 1 if absent"),
+        ("not_applying" = Option<u64>, Query, maximum = 1_000_000_000, description = "most policies that do not apply which are listed; the others are counted in not_listed. All if absent"),
     ),
     responses(
         (status = 200, description = "What would happen.", body = ref("#/components/schemas/Explanation"),
@@ -55,15 +57,28 @@ pub(super) async fn explain(
 ) -> Result<Json<Value>, Refusal> {
     let query = query.unwrap_or_default();
     let mut attributes: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
-    let mut cost = 1;
-    if let Some(at) = attributes.iter().position(|(name, _)| name == "cost") {
-        let (_, text) = attributes.remove(at);
-        let accepted = "a whole number from 0 to 1000000000";
-        cost = text.parse().map_err(|_| Refusal::field("/cost", format!("is {text:?}"), accepted))?;
-    }
+    let cost = number(&mut attributes, "cost")?.unwrap_or(1);
+    let listed = number(&mut attributes, "not_applying")?
+        .map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let pairs: Vec<(&str, &[u8])> =
         attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
-    shared.limits.explain(&pairs, cost).await.map(Json).map_err(Refusal)
+    shared.limits.explain(&pairs, cost, listed).await.map(Json).map_err(Refusal)
+}
+
+/// The largest number in a query.
+const MOST: u64 = 1_000_000_000;
+
+/// Takes the parameter `name`, a number, out of those that are attributes.
+fn number(attributes: &mut Vec<(Cow<'_, str>, Cow<'_, str>)>, name: &str) -> Result<Option<u64>, Refusal> {
+    let Some(at) = attributes.iter().position(|(other, _)| other == name) else {
+        return Ok(None);
+    };
+    let (_, text) = attributes.remove(at);
+    let accepted = "a whole number from 0 to 1000000000";
+    match text.parse() {
+        Ok(number) if number <= MOST => Ok(Some(number)),
+        _ => Err(Refusal::field(format!("/{name}"), format!("is {text:?}"), accepted)),
+    }
 }
 
 /// Says which route a request would take and why not the others, what its limits would say, and which server would

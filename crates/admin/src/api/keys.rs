@@ -62,7 +62,7 @@ pub(super) struct ShownKey {
     /// Until when the secret before the last rotation is good, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_secret_until: Option<String>,
-    /// When this node was last asked with it, since its start.
+    /// When a node was last asked with it: this one, or another, as far as it was written, which is every five seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_used: Option<String>,
     /// The version, for `if-match`.
@@ -90,6 +90,15 @@ pub(super) struct KeyRequest {
     /// How long it lasts; for ever if absent.
     #[schema(minimum = 1, maximum = 315_360_000)]
     lifetime_seconds: Option<u64>,
+}
+
+/// What a key is changed to.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes what `change` reads in the OpenAPI document")]
+pub(super) struct KeyChange {
+    /// The tier, which some policy must have numbers for; `null`: none.
+    #[schema(required)]
+    tier: Option<String>,
 }
 
 impl ShownKey {
@@ -190,7 +199,7 @@ pub(super) async fn read(
 #[utoipa::path(
     operation_id = "change_key", patch, path = "/v1/keys/{id}", tag = "keys",
     params(("id" = String, Path, description = "the key's id", example = "mzxw6ytboimzxw6y"), ("if-match" = Option<String>, Header, description = "change only this version", example = "\"7\"")),
-    request_body(content = Object, example = json!({"tier": "enterprise"})),
+    request_body(content = KeyChange, example = json!({"tier": "enterprise"})),
     responses(
         (status = 200, description = "It is stored and in force.", body = ShownKey, headers(("etag" = String, description = "the version, for if-match"))),
         Problems,
@@ -290,7 +299,7 @@ async fn replace(
     edit(&shared.configuration, actor, (KEY, id), changed, str::to_owned).await.map(drop)
 }
 
-/// Refuses a tier that no policy in force has numbers for: it would be that of no tier.
+/// Refuses a tier for which no policy in force has numbers: its clients would be limited as those without a tier.
 fn expect_tier(parts: &Parts, tier: Option<&str>) -> Result<(), Refusal> {
     let Some(tier) = tier else { return Ok(()) };
     let mut known = Vec::new();
@@ -308,14 +317,14 @@ fn expect_tier(parts: &Parts, tier: Option<&str>) -> Result<(), Refusal> {
     Err(Refusal::field("/tier", format!("is {tier:?}, which no policy has numbers for"), accepted))
 }
 
-fn reader<'a>(sent: &'a Value, keys: &[&str]) -> Result<DocumentReader<'a>, Refusal> {
+pub(super) fn reader<'a>(sent: &'a Value, keys: &[&str]) -> Result<DocumentReader<'a>, Refusal> {
     let wrong = |mistakes: Vec<_>| {
         Refusal::fields("a field is wrong", mistakes.into_iter().map(field_error).collect())
     };
     DocumentReader::new(sent, "", keys).map_err(wrong)
 }
 
-fn refused(reader: DocumentReader<'_>) -> Refusal {
+pub(super) fn refused(reader: DocumentReader<'_>) -> Refusal {
     Refusal::fields("a field is wrong", reader.mistakes.into_iter().map(field_error).collect())
 }
 

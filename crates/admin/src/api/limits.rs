@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use tidegate_algorithms::policy::Mode;
 use tidegate_control::{Edit, Revision};
 use tidegate_wire::bodies::ConfigureBody;
 use tidegate_wire::problem::Problem;
@@ -44,6 +45,8 @@ pub struct Near {
     pub client_id: String,
     /// The policy.
     pub policy: Arc<str>,
+    /// Whether it is enforced.
+    pub mode: Mode,
     /// The most that it can spend at once.
     pub limit: u64,
     /// What it could still spend when it was last seen.
@@ -85,8 +88,9 @@ pub trait Limits: Debug + Send + Sync {
     /// The policies of the file that stored ones hide, with the revisions of those.
     fn hidden_policies(&self) -> Vec<(Arc<str>, Revision)>;
 
-    /// What would become of a request, and why. Charges nothing.
-    fn explain<'a>(&'a self, attributes: Pairs<'a>, cost: u64) -> Answer<'a, Value>;
+    /// What would become of a request, and why, with at most `listed` of the policies that do not apply. Charges
+    /// nothing.
+    fn explain<'a>(&'a self, attributes: Pairs<'a>, cost: u64, listed: usize) -> Answer<'a, Value>;
 
     /// What [`Limits::reset`] would reset.
     ///

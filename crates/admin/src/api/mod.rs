@@ -10,16 +10,22 @@
 
 mod analytics;
 mod audit;
+mod breakers;
+mod candidate;
+mod capacity;
 mod changes;
 mod clients;
 pub mod documents;
 mod events;
 mod explain;
 mod explain_edge;
+mod intake;
 mod keys;
 mod limits;
 mod playground;
 mod query;
+mod revert;
+mod saturation;
 mod schema;
 mod session;
 mod set_aside;
@@ -39,10 +45,15 @@ use tidegate_access::routes::ApiRoutes;
 use tidegate_control::Configuration;
 use utoipa::OpenApi;
 
-pub use analytics::{CountedAnswer, CountedRequests};
+pub use analytics::{CountedAnswer, CountedRequests, NoAnswer};
+pub use breakers::JudgedBreakers;
+pub use candidate::{Candidates, StoredCandidate};
+pub use capacity::{AcceptedCapacity, CapacityReports};
 pub use events::{BreakerState, Breakers, Events, MAX_LISTED, MAX_QUEUED, MAX_READERS, PATIENCE};
 pub use explain::{ExplainRoute, NoExplanation};
+pub use intake::{ReadIntake, ReaderGroup};
 pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usage};
+pub use saturation::{NotStarted, SaturationRuns, WantedRun};
 pub use session::SessionCount;
 pub use settings::ShownSetting;
 pub use traces::LastTraces;
@@ -72,6 +83,16 @@ pub struct Explainers {
     pub requests: Option<Arc<dyn CountedRequests>>,
     /// The last requests of a gateway.
     pub traces: Option<Arc<dyn LastTraces>>,
+    /// The breakers of a gateway.
+    pub breakers: Option<Arc<dyn JudgedBreakers>>,
+    /// What a gateway's candidate is, and what was found of it.
+    pub candidates: Option<Arc<dyn Candidates>>,
+    /// Reports of what can be kept up, and the load.
+    pub capacity: Option<Arc<dyn CapacityReports>>,
+    /// The tester.
+    pub saturation: Option<Arc<dyn SaturationRuns>>,
+    /// The lines of a metrics intake.
+    pub intake: Option<Arc<dyn ReadIntake>>,
     /// The last lines of the log.
     pub warnings: Option<Arc<dyn LastWarnings>>,
     /// The settings that the process started with.
@@ -79,11 +100,16 @@ pub struct Explainers {
 }
 
 /// The documents of the services that every process has.
-pub static DOCUMENTS: [&documents::Resource; 3] =
-    [&documents::POLICIES, &documents::ROUTES, &documents::UPSTREAMS];
+pub static DOCUMENTS: [&documents::Resource; 5] = [
+    &documents::POLICIES,
+    &documents::ROUTES,
+    &documents::UPSTREAMS,
+    &documents::EDGE_BACKENDS,
+    &documents::EDGE_PLACES,
+];
 
 /// Every route's template but for those of documents: the label values that metrics may use.
-pub const TEMPLATES: [&str; 25] = [
+pub const TEMPLATES: [&str; 38] = [
     "/v1/analytics",
     "/v1/session",
     "/v1/events",
@@ -94,11 +120,24 @@ pub const TEMPLATES: [&str; 25] = [
     "/v1/explain/route",
     "/v1/explain/edge",
     "/v1/edge/decisions",
+    "/v1/gateway/breakers",
     "/v1/gateway/traces",
     "/v1/gateway/traces/{id}",
+    "/v1/intake/query",
+    "/v1/intake/oldest",
+    "/v1/intake/groups",
+    "/v1/intake/groups/{name}",
     "/v1/warnings",
+    "/v1/candidate",
+    "/v1/candidate/promote",
+    "/v1/capacity",
+    "/v1/saturation",
+    "/v1/saturation/preflight",
+    "/v1/saturation/run",
+    "/v1/saturation/reports/{name}",
     "/v1/clients/{client_id}/limits",
     "/v1/audit",
+    "/v1/revert",
     "/v1/set-aside",
     "/v1/settings",
     "/v1/denied-clients",
@@ -138,12 +177,25 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/explain/route", get(explain::explain_route))
         .route("/v1/explain/edge", get(explain_edge::explain_edge))
         .route("/v1/edge/decisions", get(explain_edge::edge_decisions))
+        .route("/v1/gateway/breakers", get(breakers::breakers))
         .route("/v1/gateway/traces", get(traces::traces))
         .route("/v1/gateway/traces/{id}", get(traces::trace))
+        .route("/v1/intake/query", get(intake::query))
+        .route("/v1/intake/oldest", get(intake::oldest))
+        .route("/v1/intake/groups", get(intake::groups))
+        .route("/v1/intake/groups/{name}", delete(intake::remove_group))
         .route("/v1/warnings", get(warnings::warnings))
+        .route("/v1/saturation", get(saturation::state))
+        .route("/v1/saturation/preflight", get(saturation::preflight))
+        .route("/v1/saturation/run", post(saturation::start).delete(saturation::cancel))
+        .route("/v1/saturation/reports/{name}", get(saturation::report))
+        .route("/v1/capacity", get(capacity::read).post(capacity::accept).delete(capacity::forget))
+        .route("/v1/candidate", get(candidate::read).put(candidate::put).delete(candidate::delete))
+        .route("/v1/candidate/promote", post(candidate::promote))
         .route("/v1/clients/{client_id}/limits", get(clients::read).put(clients::put).delete(clients::delete))
         .route("/v1/analytics", get(analytics::analytics))
         .route("/v1/audit", get(audit::audit))
+        .route("/v1/revert", post(revert::revert))
         .route("/v1/set-aside", get(set_aside::set_aside))
         .route("/v1/settings", get(settings::settings))
         .route("/v1/denied-clients", get(usage::denied))
@@ -176,10 +228,28 @@ pub fn described() -> [Value; 2] {
             explain_edge::explain_edge,
             explain_edge::edge_decisions,
             analytics::analytics,
+            breakers::breakers,
             traces::traces,
             traces::trace,
+            intake::query,
+            intake::oldest,
+            intake::groups,
+            intake::remove_group,
             warnings::warnings,
+            candidate::read,
+            candidate::put,
+            candidate::delete,
+            candidate::promote,
+            capacity::read,
+            capacity::accept,
+            capacity::forget,
+            saturation::state,
+            saturation::report,
+            saturation::preflight,
+            saturation::start,
+            saturation::cancel,
             audit::audit,
+            revert::revert,
             set_aside::set_aside,
             settings::settings,
             usage::denied,
@@ -201,5 +271,7 @@ pub fn described() -> [Value; 2] {
     )]
     struct Document;
     // Invariant: a document is made of maps with strings as keys, which always serialise.
-    [documents::described(&DOCUMENTS), serde_json::to_value(Document::openapi()).unwrap_or_default()]
+    let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    schema::require_by_algorithm(&mut document["components"]["schemas"]["PolicyDocument"]);
+    [documents::described(&DOCUMENTS), document]
 }

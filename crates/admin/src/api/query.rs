@@ -1,7 +1,16 @@
 //! Parameters of a query, and names in a path.
 
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
 use tidegate_access::refusal::Refusal;
 use tidegate_algorithms::policy::MAX_VALUE_BYTES;
+
+/// All parameters of a query that knows each of them.
+pub(super) fn whole<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
+    let refusal =
+        |why: QueryRejection| Refusal::field("", why.body_text(), "the parameters of /openapi.json");
+    found.map(|Query(whole)| whole).map_err(refusal)
+}
 
 /// A whole number, `default` if the query does not have it.
 pub(super) fn number(query: &str, name: &str, default: u64) -> Result<u64, Refusal> {

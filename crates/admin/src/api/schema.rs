@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tidegate_algorithms::policy::{Algorithm, Mode, OnStoreFailure};
 use utoipa::ToSchema;
 
@@ -15,6 +15,8 @@ pub(super) struct PolicyList {
     revision: u64,
     /// In the order in which they are checked.
     policies: Vec<ListedPolicy>,
+    /// The `after` of the next page, of a list in pages that has one.
+    next: Option<String>,
 }
 
 /// One policy in a list.
@@ -28,6 +30,9 @@ pub(super) struct ListedPolicy {
     /// Its document.
     #[schema(value_type = Object)]
     policy: Value,
+    /// Whether a request that spends has met it at this node since it came into force as it is: since its last change,
+    /// or since the process began.
+    asked_since_change: bool,
 }
 
 /// Documents in force.
@@ -38,6 +43,8 @@ pub(super) struct DocumentList {
     revision: u64,
     /// The file's in its order, then the stored ones by name.
     documents: Vec<ListedDocument>,
+    /// The `after` of the next page, of a list in pages that has one.
+    next: Option<String>,
 }
 
 /// One document in a list.
@@ -93,6 +100,15 @@ pub(super) struct PolicyDocument {
     /// `local` if absent, `open` or `closed`.
     #[schema(value_type = Option<String>)]
     on_store_failure: Option<OnStoreFailure>,
+}
+
+/// Says which fields of a [`PolicyDocument`] are demanded by its algorithm: a window by all but two.
+pub(super) fn require_by_algorithm(policy: &mut Value) {
+    let algorithm =
+        |name: &str| json!({"properties": {"algorithm": {"const": name}}, "required": ["algorithm"]});
+    policy["if"] = algorithm("calendar");
+    policy["then"] = json!({"required": ["period", "time_zone"]});
+    policy["else"] = json!({"if": algorithm("concurrency"), "else": {"required": ["window_seconds"]}});
 }
 
 /// What an attribute has to be.

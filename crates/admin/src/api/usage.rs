@@ -12,6 +12,7 @@ use serde_json::json;
 use tidegate_access::guard::Actor;
 use tidegate_access::refusal::Refusal;
 use tidegate_access::schema::Problems;
+use tidegate_algorithms::policy::Mode;
 use tidegate_control::{Change, Kind};
 use utoipa::ToSchema;
 
@@ -54,6 +55,9 @@ pub(super) struct NearLimit {
     /// The policy.
     #[schema(value_type = String)]
     policy: Arc<str>,
+    /// `enforce`, or `shadow`: counted, and nobody is denied.
+    #[schema(value_type = String)]
+    mode: Mode,
     /// The most that it can spend at once.
     limit: u64,
     /// What it could still spend when it was last seen.
@@ -119,14 +123,14 @@ pub(super) async fn reset(
     operation_id = "nearest_clients", get, path = "/v1/nearest-clients", tag = "decisions",
     responses(
         (status = 200, description = "At most 128 that have used half of a limit or more, the nearest first.", body = Vec<NearLimit>,
-            example = json!([{"client_id": "user123", "policy": "default", "limit": 100, "remaining": 3, "seen_ms_ago": 250}])),
+            example = json!([{"client_id": "user123", "policy": "default", "mode": "enforce", "limit": 100, "remaining": 3, "seen_ms_ago": 250}])),
         Problems,
     )
 )]
 pub(super) async fn nearest(State(shared): State<Arc<Shared>>) -> Json<Vec<NearLimit>> {
     let near = shared.limits.nearest_clients().into_iter().map(|near| {
-        let Near { client_id, policy, limit, remaining, seen_ms_ago } = near;
-        NearLimit { client_id, policy, limit, remaining, seen_ms_ago }
+        let Near { client_id, policy, mode, limit, remaining, seen_ms_ago } = near;
+        NearLimit { client_id, policy, mode, limit, remaining, seen_ms_ago }
     });
     Json(near.collect())
 }

@@ -3,7 +3,8 @@
 //! Retries help while a few requests fail, and bury a service that fails altogether: each layer that
 //! retries twice multiplies its load by three. So attempts beyond the first are a share of the
 //! requests of the last second, and a few per second where there are hardly any. With the defaults
-//! an outage at 100 requests a second or more is met with at most 1.1 attempts per request.
+//! an outage at 100 requests a second or more is met with at most 1.1 attempts per request, and ten
+//! more in a second in which requests begin or end.
 //!
 //! The last second is estimated from this whole second and the part of the one before that is
 //! still in it, as the sliding counter among the limits does. Reference: Finagle's retry budgets;

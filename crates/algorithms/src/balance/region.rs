@@ -166,13 +166,7 @@ impl Member {
     /// Its score at a distance of `tier`, lower is better; `None`: it is at its hard limit.
     #[must_use]
     pub fn score(&self, tier: Tier, load: Load, spill: Spill) -> Option<f64> {
-        let Load { connections, factor } = load;
-        if connections >= self.hard_limit {
-            return None;
-        }
-        let penalty =
-            if spill == Spill::AtSoft && connections >= self.soft_limit.max(1) { 100.0 } else { 0.0 };
-        Some(tier.least_score() + penalty + f64::from(connections) * self.cost() * factor)
+        PlacedMember::new(0, self).score(tier, load, spill)
     }
 }
 
@@ -213,8 +207,36 @@ pub struct Layout {
     members: Vec<Member>,
     /// By priority; within it in no order that matters.
     zones: Vec<Zone>,
-    /// Positions and what a pick reads of each, zone after zone.
-    placed: Vec<(usize, Member)>,
+    /// Zone after zone.
+    placed: Vec<PlacedMember>,
+}
+
+/// What a pick reads of a member: little, and without a division, for there may be thousands in a zone.
+#[derive(Clone, Copy, Debug)]
+struct PlacedMember {
+    /// Its position.
+    index: usize,
+    /// See [`Member::cost`].
+    cost: f64,
+    soft_limit: u32,
+    hard_limit: u32,
+}
+
+impl PlacedMember {
+    fn new(index: usize, member: &Member) -> Self {
+        let soft_limit = member.soft_limit.max(1);
+        Self { index, cost: member.cost(), soft_limit, hard_limit: member.hard_limit }
+    }
+
+    /// See [`Member::score`].
+    fn score(&self, tier: Tier, load: Load, spill: Spill) -> Option<f64> {
+        let Load { connections, factor } = load;
+        if connections >= self.hard_limit {
+            return None;
+        }
+        let penalty = if spill == Spill::AtSoft && connections >= self.soft_limit { 100.0 } else { 0.0 };
+        Some(tier.least_score() + penalty + f64::from(connections) * self.cost * factor)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -234,16 +256,17 @@ impl Layout {
     /// Arranges `members`; positions are those in this list.
     #[must_use]
     pub fn new(members: Vec<Member>) -> Self {
-        let mut placed: Vec<(usize, Member)> = members.iter().copied().enumerate().collect();
+        let mut sorted: Vec<(usize, &Member)> = members.iter().enumerate().collect();
         // Stable, so that members of a zone stay in their order.
-        placed.sort_by_key(|(_, member)| zone_of(member));
+        sorted.sort_by_key(|(_, member)| zone_of(member));
         let mut zones: Vec<Zone> = Vec::new();
-        for (place, (_, member)) in placed.iter().enumerate() {
+        for (place, (_, member)) in sorted.iter().enumerate() {
             match zones.last_mut() {
                 Some(zone) if zone_of(&zone.like) == zone_of(member) => zone.end = place + 1,
-                _ => zones.push(Zone { like: *member, first: place, end: place + 1 }),
+                _ => zones.push(Zone { like: **member, first: place, end: place + 1 }),
             }
         }
+        let placed = sorted.into_iter().map(|(index, member)| PlacedMember::new(index, member)).collect();
         Self { members, zones, placed }
     }
 
@@ -273,15 +296,12 @@ impl Layout {
                     break;
                 }
                 for zone in zones.iter().filter(|zone| zone.like.tier(client, node) == tier) {
-                    for (index, member) in &self.placed[zone.first..zone.end] {
-                        let Some(load) = load(*index) else { continue };
-                        is_any_usable = true;
-                        let Some(score) = member.score(tier, load, spill) else { continue };
-                        let is_measured = member.measured.is_some();
-                        let found = Chosen { index: *index, tier, is_measured, score };
-                        if best.is_none_or(|best| found.is_better_than(&best)) {
-                            best = Some(found);
-                        }
+                    let (found, is_usable) = self.best_of(zone, tier, spill, &load);
+                    is_any_usable |= is_usable;
+                    if let Some(found) = found
+                        && best.is_none_or(|best| found.is_better_than(&best))
+                    {
+                        best = Some(found);
                     }
                 }
                 if spill == Spill::Never && is_any_usable {
@@ -293,6 +313,30 @@ impl Layout {
             }
         }
         Err(if is_any_usable { Unplaced::Full } else { Unplaced::None })
+    }
+
+    /// The best of a zone, and whether any of it is to be used.
+    fn best_of(
+        &self,
+        zone: &Zone,
+        tier: Tier,
+        spill: Spill,
+        load: &impl Fn(usize) -> Option<Load>,
+    ) -> (Option<Chosen>, bool) {
+        let (mut is_any_usable, mut lowest, mut best) = (false, f64::INFINITY, None);
+        for member in &self.placed[zone.first..zone.end] {
+            let Some(load) = load(member.index) else { continue };
+            is_any_usable = true;
+            // Members of a zone are in their order, so that the first of equal ones stays.
+            if let Some(score) = member.score(tier, load, spill)
+                && score < lowest
+            {
+                (lowest, best) = (score, Some(member.index));
+            }
+        }
+        let is_measured = zone.like.measured.is_some();
+        let chosen = best.map(|index| Chosen { index, tier, is_measured, score: lowest });
+        (chosen, is_any_usable)
     }
 }
 

@@ -132,8 +132,16 @@ pub struct Breaker {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Closed,
-    Open { since: Tick },
-    HalfOpen { since: Tick, admitted: u32, counts: Counts },
+    /// With the calls that opened it.
+    Open {
+        since: Tick,
+        counts: Counts,
+    },
+    HalfOpen {
+        since: Tick,
+        admitted: u32,
+        counts: Counts,
+    },
 }
 
 impl Breaker {
@@ -155,7 +163,7 @@ impl Breaker {
     pub fn admit(&mut self, now: Tick) -> Option<Pass> {
         match &mut self.state {
             State::Closed => {}
-            State::Open { since } => {
+            State::Open { since, .. } => {
                 if now.since(*since) < self.settings.pause {
                     return None;
                 }
@@ -187,7 +195,7 @@ impl Breaker {
                 if counts.calls >= self.settings.minimum_calls
                     && self.settings.are_exceeded(counts, counts.calls)
                 {
-                    self.enter(State::Open { since: now });
+                    self.enter(State::Open { since: now, counts });
                     return Change::Opened;
                 }
                 Change::None
@@ -196,7 +204,7 @@ impl Breaker {
                 *counts = counts.plus(one);
                 let (counts, trials) = (*counts, self.settings.trials);
                 if self.settings.share_exceeds(counts, trials) {
-                    self.enter(State::Open { since: now });
+                    self.enter(State::Open { since: now, counts });
                     Change::Reopened
                 } else if !self.settings.share_exceeds(counts.at_worst(trials), trials) {
                     self.enter(State::Closed);
@@ -249,7 +257,7 @@ impl Breaker {
         match self.state {
             State::Closed => 0,
             State::HalfOpen { admitted, .. } if admitted < self.settings.trials => 0,
-            State::Open { since } | State::HalfOpen { since, .. } => {
+            State::Open { since, .. } | State::HalfOpen { since, .. } => {
                 self.settings.pause.saturating_sub(now.since(since))
             }
         }
@@ -261,10 +269,14 @@ impl Breaker {
         &self.settings
     }
 
-    /// Calls in the window at `now`, failed ones among them, and slow ones.
+    /// Calls that are judged at `now`, failed ones among them, and slow ones: those in the window; open, those that opened
+    /// it; half open, the trials that have ended.
     #[must_use]
     pub fn recent(&self, now: Tick) -> (u32, u32, u32) {
-        let counts = self.recent.counts(now);
+        let counts = match self.state {
+            State::Closed => self.recent.counts(now),
+            State::Open { counts, .. } | State::HalfOpen { counts, .. } => counts,
+        };
         (counts.calls, counts.failed, counts.slow)
     }
 

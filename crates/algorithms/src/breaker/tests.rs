@@ -42,8 +42,10 @@ fn opens_after_five_failures_and_tries_once_a_pause() {
     let mut breaker = opened(quick());
     assert_eq!(breaker.admit(Tick(249 * MS)), None);
     assert_eq!(breaker.wait(Tick(100 * MS)), 150 * MS);
+    assert_eq!(breaker.recent(Tick(10_000 * MS)), (5, 5, 0), "those that opened it");
     let trial = breaker.admit(Tick(251 * MS)).expect("the trial");
     assert_eq!(breaker.admit(Tick(252 * MS)), None, "one trial at a time");
+    assert_eq!(breaker.recent(Tick(252 * MS)), (0, 0, 0), "no trial has ended");
     assert_eq!(breaker.report(trial, BAD, Tick(261 * MS)), Change::Reopened);
     assert_eq!(breaker.admit(Tick(500 * MS)), None);
     let trial = breaker.admit(Tick(511 * MS)).expect("the next trial");

@@ -59,7 +59,7 @@ pub const MAX_NAME_BYTES: usize = 64;
 pub const MAX_VALUE_BYTES: usize = 512;
 
 /// A checked policy.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Its name: lower-case letters, digits, `-`, `_` and `.`; it appears in headers and metrics.
     pub name: Arc<str>,

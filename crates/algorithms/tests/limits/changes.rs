@@ -93,6 +93,48 @@ proptest! {
     }
 }
 
+fn bucket(burst: u64) -> Limit {
+    Limit::TokenBucket(Bucket { interval: SECOND, burst })
+}
+
+proptest! {
+    /// The same of a burst alone, whatever is asked in between and while time passes, until all of the lower burst is back.
+    #[test]
+    fn a_burst_that_is_lowered_and_restored_gives_nothing_back(
+        used in 1..=100_u64, lowered in 2..=50_u64,
+        asked in prop::collection::vec((0..=3_u64, 0..=SECOND / 12, any::<bool>()), 0..12),
+    ) {
+        let (mut key, mut steady) = (Key::default(), Key::default());
+        prop_assert!(key.spend(&bucket(100), START, used).allowed && steady.spend(&bucket(100), START, used).allowed);
+        let mut at = START;
+        for (cost, later, is_lowered) in asked {
+            at += later;
+            let burst = if is_lowered { lowered } else { 100 };
+            if key.spend(&bucket(burst), at, cost).allowed {
+                prop_assert!(steady.spend(&bucket(100), at, cost).allowed, "a refill");
+            }
+        }
+        prop_assert_eq!(key.peek(&bucket(100), at, 0), steady.peek(&bucket(100), at, 0));
+    }
+}
+
+#[test]
+fn a_burst_that_is_raised_gives_back_what_time_has_brought() {
+    let mut key = Key::default();
+    assert!(key.spend(&bucket(100), START, 100).allowed);
+    assert_eq!(key.peek(&bucket(10), START, 1).wait, Wait::For(SECOND), "no longer than a full bucket takes");
+    // Both in turn, each quarter of an interval: rounded each time, nothing would ever come back.
+    for quarter in 1..=8 {
+        let at = START + quarter * SECOND / 4;
+        assert!(!key.spend(&bucket(10), at, 1).allowed);
+        assert_eq!(key.spend(&bucket(100), at, 0).remaining, quarter / 4);
+    }
+    assert_eq!(key.peek(&bucket(200), START + 2 * SECOND, 0).remaining, 102);
+    // A clock that went back by an hour: the bucket that wrote it owed 100 units at most.
+    assert!(key.spend(&bucket(100), START + 3_602 * SECOND, 100).allowed);
+    assert_eq!(key.peek(&bucket(200), START + 2 * SECOND, 0).remaining, 100);
+}
+
 #[test]
 fn a_count_is_taken_over_to_the_end_of_the_new_window() {
     let mut key = Key::default();

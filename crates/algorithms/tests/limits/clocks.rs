@@ -58,7 +58,7 @@ proptest! {
         bucket in any_bucket(), ahead in any::<u64>(), cost in 1..=12_u64,
     ) {
         let limit = Limit::TokenBucket(bucket);
-        let debt = Debt { tat: Tick(START).plus(ahead), interval: bucket.interval, excess: 0 };
+        let debt = Debt::new(Tick(START).plus(ahead), bucket.interval, 0, 0);
         let mut key = Key { state: State::Bucket(debt), ..Key::default() };
         if let Wait::For(wait) = limit.check(&mut key.state, Now::at(START), cost).wait {
             prop_assert!(wait <= cost * bucket.interval);

@@ -3,15 +3,17 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use serde_json::{Value, json};
 use tidegate_algorithms::time::Wall;
 use tidegate_control::{
-    Action, Author, Change, Control, Error, Kind, Limits, MAX_AUDIT_PAGE, MAX_CHANGES, Precondition, Revision,
+    Action, Author, Change, Control, Error, FILE, Kind, Limits, MAX_AUDIT_PAGE, MAX_CHANGES, Precondition,
+    Revision,
 };
 
 use crate::Home;
 
 fn author(at: u64) -> Author {
-    Author { actor: "alice".to_owned(), at: Wall(at) }
+    Author { actor: "alice".to_owned(), at: Wall(at), from: None }
 }
 
 fn open(home: &impl Home) -> Control {
@@ -116,7 +118,7 @@ pub(crate) fn several_changes_are_made_together_or_not_at_all(home: &impl Home) 
     assert_eq!(control.audit(Revision(0), usize::MAX).unwrap().len(), MAX_AUDIT_PAGE);
 
     for actor in [String::new(), "x".repeat(257)] {
-        let anonymous = Author { actor, at: Wall(1) };
+        let anonymous = Author { actor, at: Wall(1), from: None };
         assert!(matches!(control.apply(&good, &anonymous), Err(Error::InvalidActor { .. })));
     }
 }
@@ -134,6 +136,58 @@ pub(crate) fn old_audit_rows_are_pruned_and_counted(home: &impl Home) {
     drop(control);
     let reopened = home.open(limits);
     assert_eq!(reopened.put(POLICY, "1", Precondition::None, &author(11)).unwrap(), Revision(11));
+}
+
+pub(crate) fn a_change_says_from_where_it_came(home: &impl Home) {
+    let control = home.open(Limits { audit_rows: 2, ..Limits::default() });
+    let from = |place: &str| Author { from: Some(place.into()), ..author(1) };
+    control.put(POLICY, "1", Precondition::None, &from("192.0.2.1")).unwrap();
+    control.put(POLICY, "2", Precondition::None, &author(1)).unwrap();
+    control.put(POLICY, "3", Precondition::None, &from("2001:db8::1")).unwrap();
+    let places = |control: &Control| -> Vec<_> {
+        let rows = control.audit(Revision(0), 10).unwrap();
+        rows.into_iter().map(|row| (row.revision.0, row.author.from)).collect()
+    };
+    assert_eq!(places(&control), [(2, None), (3, Some("2001:db8::1".into()))]);
+    drop(control);
+    assert_eq!(places(&open(home)).len(), 2);
+}
+
+pub(crate) fn a_change_of_the_file_is_a_row_and_no_document(home: &impl Home) {
+    let control = open(home);
+    let (before, after) = (json!({"policy": {"a": {"limit": 1}}}), json!({"policy": {"a": {"limit": 2}}}));
+    let change = Change::record_file("/etc/tidegate.toml", &before, &after);
+    assert_eq!(control.apply(&[change], &author(1)).unwrap(), Revision(1));
+    assert!(control.snapshot().is_empty());
+    let rows = control.audit(Revision(0), 10).unwrap();
+    assert_eq!((rows[0].kind, &*rows[0].name, rows[0].action), (FILE, "/etc/tidegate.toml", Action::Put));
+    let value = |text: &Option<String>| serde_json::from_str::<Value>(text.as_ref().unwrap()).unwrap();
+    assert_eq!((value(&rows[0].before), value(&rows[0].after)), (before, after));
+    control.put(POLICY, "1", Precondition::IfNoneMatch, &author(2)).unwrap();
+    drop(control);
+    assert_eq!(open(home).snapshot().len(), 1);
+}
+
+pub(crate) fn the_latest_use_of_a_document_is_kept_for_as_long_as_it_is_there(home: &impl Home) {
+    let (kind, control) = (POLICY.0, open(home));
+    let used = |name: &str, at: u64| (name.to_owned(), at);
+    for name in ["a", "b\0"] {
+        control.put((kind, name), "1", Precondition::None, &author(1)).unwrap();
+    }
+    let revision = control.snapshot().revision();
+    control.keep_uses(kind, &[used("a", 7), used("b\0", 9), used("nowhere", 9)]).unwrap();
+    control.keep_uses(kind, &[used("a", 5), used("b\0", 11)]).unwrap();
+    assert_eq!(control.snapshot().revision(), revision, "a use is no change");
+    drop(control);
+    let control = open(home);
+    let mut kept = control.uses(kind, 0).unwrap();
+    kept.sort();
+    assert_eq!(kept, [used("a", 7), used("b\0", 11)]);
+    assert_eq!(control.uses(kind, 8).unwrap(), [used("b\0", 11)]);
+    assert_eq!(control.uses(Kind::new("override"), 0).unwrap(), []);
+    control.delete((kind, "b\0"), Precondition::None, &author(1)).unwrap();
+    control.keep_uses(kind, &[]).unwrap();
+    assert_eq!(control.uses(kind, 0).unwrap(), [used("a", 7)]);
 }
 
 pub(crate) fn watchers_see_each_newest_revision(home: &impl Home) {

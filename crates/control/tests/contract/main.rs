@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
 
+mod counts;
 mod documents;
 mod model;
 mod nodes;
+mod secrets;
 
 use std::cell::RefCell;
 
@@ -56,16 +58,20 @@ impl Home for Database<'_> {
     }
 
     fn clear(&self) {
-        self.server.sql("DROP SCHEMA IF EXISTS tidegate_control CASCADE");
+        self.server.sql(
+            "DROP SCHEMA IF EXISTS tidegate_control CASCADE; DROP SCHEMA IF EXISTS tidegate_secrets CASCADE; \
+             DROP SCHEMA IF EXISTS tidegate_counts CASCADE; DROP SCHEMA IF EXISTS tidegate_asked_from CASCADE; \
+             DROP SCHEMA IF EXISTS tidegate_uses CASCADE",
+        );
     }
 }
 
 macro_rules! contract {
-    ($($case:ident)+) => {
+    ($($file:ident::$case:ident)+) => {
         mod in_a_directory {
             $(#[test]
             fn $case() {
-                super::documents::$case(&super::Directory::new());
+                super::$file::$case(&super::Directory::new());
             })+
         }
 
@@ -76,7 +82,7 @@ macro_rules! contract {
             let home = Database { server: &server, runtime: &runtime };
             $(
                 home.clear();
-                documents::$case(&home);
+                $file::$case(&home);
             )+
             model::the_store_agrees_with_a_map(&home, 8);
             home.clear();
@@ -84,18 +90,37 @@ macro_rules! contract {
             home.clear();
             nodes::fault_20_nodes_change_at_once(&home);
             home.clear();
+            nodes::a_node_waits_for_its_turn_and_then_decides_on_what_is_newest(&home);
+            home.clear();
+            nodes::a_turn_that_stands_still_or_is_lost_keeps_nobody_from_changing(&home);
+            home.clear();
             nodes::a_node_that_missed_pruned_changes_loads_everything(&home);
+            home.clear();
+            nodes::a_node_of_an_earlier_version_shares_the_history(&home);
+            home.clear();
+            counts::nodes_that_count_at_once_lose_nothing(&home);
+            home.clear();
+            counts::a_node_whose_clock_is_years_ahead_forgets_nothing_of_the_others(&home);
         }
     };
 }
 
 contract! {
-    a_change_is_there_after_a_restart
-    fault_20_two_admins_edit
-    a_precondition_that_fails_says_what_is_there
-    several_changes_are_made_together_or_not_at_all
-    old_audit_rows_are_pruned_and_counted
-    watchers_see_each_newest_revision
+    documents::a_change_is_there_after_a_restart
+    documents::fault_20_two_admins_edit
+    documents::a_precondition_that_fails_says_what_is_there
+    documents::several_changes_are_made_together_or_not_at_all
+    documents::old_audit_rows_are_pruned_and_counted
+    documents::a_change_says_from_where_it_came
+    documents::a_change_of_the_file_is_a_row_and_no_document
+    documents::the_latest_use_of_a_document_is_kept_for_as_long_as_it_is_there
+    documents::watchers_see_each_newest_revision
+    secrets::a_secret_is_put_in_the_place_of_the_version_that_is_known
+    secrets::a_secret_is_in_no_document_and_no_audit_row
+    counts::a_batch_is_added_once_to_its_minute_hour_and_day
+    counts::what_all_nodes_tell_apart_has_a_bound
+    counts::spans_are_kept_by_number_up_to_what_is_said
+    counts::a_clock_that_jumps_ahead_and_comes_back_takes_nothing_with_it
 }
 
 #[test]

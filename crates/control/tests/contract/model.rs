@@ -100,7 +100,7 @@ pub(crate) fn the_store_agrees_with_a_map(home: &impl Home, cases: u32) {
 
 fn agrees(home: &impl Home, operations: Vec<Operation>) -> Result<(), TestCaseError> {
     let limits = Limits { documents: 5, body_bytes: 24, ..Limits::default() };
-    let author = Author { actor: "model".to_owned(), at: Wall(1) };
+    let author = Author { actor: "model".to_owned(), at: Wall(1), from: None };
     let mut control = home.open(limits);
     let (mut model, mut revision) = (Model::new(), Revision(0));
     for operation in operations {

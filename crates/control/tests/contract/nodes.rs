@@ -3,8 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
 use tidegate_algorithms::time::Wall;
-use tidegate_control::{Author, Control, Error, Kind, Limits, Place, Precondition, Revision};
+use tidegate_control::{Author, Change, Control, Draft, Error, Kind, Limits, Place, Precondition, Revision};
 use tidegate_testkit::Signal;
 use tidegate_testkit::postgres::PostgresServer;
 use tokio::runtime::Runtime;
@@ -15,7 +16,7 @@ use crate::{Database, Home, NOWHERE};
 const POLICY: (Kind, &str) = (Kind::new("policy"), "api");
 
 fn author() -> Author {
-    Author { actor: "alice".to_owned(), at: Wall(1) }
+    Author { actor: "alice".to_owned(), at: Wall(1), from: None }
 }
 
 /// How long until `control` has heard of `revision`.
@@ -74,6 +75,65 @@ pub(crate) fn fault_20_nodes_change_at_once(home: &Database<'_>) {
     assert!(matches!(loser, Err(Error::PreconditionFailed { .. })), "{loser:?}");
 }
 
+/// The locks that are turns: each node that is there holds another one.
+const TURNS: &str =
+    "FROM pg_locks WHERE locktype = 'advisory' AND (classid, objid) = (1953064037, 1668575852)";
+
+/// Connections that wait for a turn, and those that have it.
+fn turns(home: &Database<'_>) -> (usize, usize) {
+    let found = home.server.sql(&format!("SELECT granted {TURNS}"));
+    (found.matches('f').count(), found.matches('t').count())
+}
+
+/// A draft that puts this policy on what the node knows.
+fn draft(node: &Control, body: &str) -> Draft {
+    let mut draft = node.draft();
+    draft.add(Change::put(POLICY.0, POLICY.1, body), author(), |_| Ok::<_, Error>(())).unwrap();
+    draft
+}
+
+pub(crate) fn a_node_waits_for_its_turn_and_then_decides_on_what_is_newest(home: &Database<'_>) {
+    let (a, b) = (home.open(Limits::default()), home.open(Limits::default()));
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < Duration::from_secs(60), "b never waits for its turn");
+        let turn = a.take_turn().unwrap();
+        let (seen, made, later) = thread::scope(|scope| {
+            let other =
+                scope.spawn(|| b.put((POLICY.0, "other"), "1", Precondition::None, &author()).unwrap());
+            let mut seen = false;
+            while !other.is_finished() && !seen {
+                seen = turns(home) == (1, 1);
+            }
+            let made = a.commit(draft(&a, "1"), turn);
+            (seen, made, other.join().unwrap())
+        });
+        // On a machine that stands still it has waited for long enough meanwhile.
+        if seen && made.as_ref().is_ok_and(|made| made.0 + 1 == later.0) {
+            return;
+        }
+    }
+}
+
+pub(crate) fn a_turn_that_stands_still_or_is_lost_keeps_nobody_from_changing(home: &Database<'_>) {
+    let (a, b) = (home.open(Limits::default()), home.open(Limits::default()));
+    let (turn, overtaken) = (a.take_turn().unwrap(), draft(&a, "1"));
+    b.put(POLICY, "2", Precondition::None, &author()).unwrap();
+    let refused = a.commit(overtaken, turn);
+    assert!(matches!(refused, Err(Error::Moved { .. })), "{refused:?}");
+    a.put(POLICY, "3", Precondition::None, &author()).unwrap();
+    // The server has ended it: what nobody has overtaken is stored all the same.
+    let (turn, alone) = (a.take_turn().unwrap(), draft(&a, "4"));
+    home.server.sql(&format!("SELECT pg_terminate_backend(pid) {TURNS}"));
+    assert_eq!(a.commit(alone, turn).unwrap(), Revision(3));
+    // One that comes to nothing is the next one's at once.
+    drop(a.take_turn().unwrap());
+    while turns(home) != (0, 0) {
+        thread::yield_now();
+    }
+    b.put(POLICY, "5", Precondition::IfMatch(Revision(3)), &author()).unwrap();
+}
+
 pub(crate) fn a_node_that_missed_pruned_changes_loads_everything(home: &Database<'_>) {
     let limits = Limits { audit_rows: 1, ..Limits::default() };
     let (a, b) = (home.open(limits), home.open(limits));
@@ -84,6 +144,30 @@ pub(crate) fn a_node_that_missed_pruned_changes_loads_everything(home: &Database
     heard_after(&b, Revision(50));
     assert_eq!(b.snapshot(), a.snapshot());
     assert_eq!(b.snapshot().len(), 50);
+}
+
+/// An earlier version writes and reads the audit rows alone. What is kept beside them changes no digest, so that no node
+/// takes the history for another one.
+pub(crate) fn a_node_of_an_earlier_version_shares_the_history(home: &Database<'_>) {
+    let first = home.open(Limits::default());
+    first.put(POLICY, "1", Precondition::None, &author()).unwrap();
+    home.server.sql("DROP SCHEMA tidegate_asked_from CASCADE");
+    let second = home.open(Limits::default());
+    let from = |place: &str| Author { from: Some(place.into()), ..author() };
+    let made = second.put(POLICY, "2", Precondition::None, &from("192.0.2.1")).unwrap();
+    heard_after(&first, made);
+    let file = Change::record_file("tidegate.toml", &Value::Null, &Value::from(1));
+    let made = second.apply(&[file], &from("host")).unwrap();
+    heard_after(&first, made);
+    assert_eq!(first.snapshot(), second.snapshot());
+    assert_eq!((first.snapshot().replaced(), first.snapshot().len()), (0, 1));
+    let places: Vec<_> =
+        first.audit(Revision(0), 10).unwrap().into_iter().map(|row| row.author.from).collect();
+    assert_eq!(places, [None, Some("192.0.2.1".into()), Some("host".into())]);
+    // A backup of the audit log without the addresses: its revisions are made again, by somebody else.
+    home.server.sql("INSERT INTO tidegate_asked_from.change VALUES (4, 'another history')");
+    second.delete(POLICY, Precondition::None, &author()).unwrap();
+    assert_eq!(second.audit(Revision(3), 10).unwrap()[0].author.from, None);
 }
 
 #[test]

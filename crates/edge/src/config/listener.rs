@@ -1,7 +1,6 @@
 //! A listener: where clients connect, which app is behind it, and the bounds of its connections.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,17 +8,19 @@ use serde_json::Value;
 use tidegate_algorithms::balance::region::Spill;
 use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
 use tidegate_net::proxied::Network;
+use tidegate_net::tls::TlsSettings;
 use tidegate_wire::proxy_protocol::Version;
 
 use super::{DEFAULT_APP, optional_name};
 
 /// The keys of a listener.
-pub const LISTENER_KEYS: [&str; 17] = [
+pub const LISTENER_KEYS: [&str; 20] = [
     "listen",
     "app",
     "server_names",
     "policies",
     "byte_policies",
+    "byte_unit",
     "affinity",
     "affinity_seconds",
     "spill",
@@ -31,6 +32,8 @@ pub const LISTENER_KEYS: [&str; 17] = [
     "proxy_protocol_to",
     "tls_certificate",
     "tls_key",
+    "tls_pairs",
+    "tls_acme",
     "tls_client_ca",
 ];
 
@@ -38,6 +41,8 @@ const NAME_KEYS: [&str; 2] = ["names", "app"];
 
 /// Most policies of each list.
 const MAX_POLICIES: usize = 32;
+/// Most bytes of one unit.
+const MAX_BYTE_UNIT: u64 = 64 << 10;
 /// Most networks of proxies in front of a listener.
 const MAX_NETWORKS: usize = 100;
 /// Most entries of `server_names`, and most names of one.
@@ -56,8 +61,10 @@ pub struct ListenerConfig {
     pub server_names: Arc<[ServerNames]>,
     /// The policies that each connection is charged under, one unit each.
     pub policies: Vec<Arc<str>>,
-    /// The policies that bytes in both directions are charged under, a unit for each byte.
+    /// The policies that bytes in both directions are charged under.
     pub byte_policies: Vec<Arc<str>>,
+    /// How many bytes one unit of these stands for.
+    pub byte_unit: u64,
     /// What a client is known again by.
     pub affinity: Affinity,
     /// How long a client that does not come back is remembered.
@@ -76,12 +83,8 @@ pub struct ListenerConfig {
     pub proxy_protocol_from: Vec<Network>,
     /// The header that backends are sent in front of each connection.
     pub proxy_protocol_to: Option<Version>,
-    /// PEM file with its certificate; clients must then speak TLS, and backends are spoken to without.
-    pub tls_certificate: Option<PathBuf>,
-    /// PEM file with the certificate's key.
-    pub tls_key: Option<PathBuf>,
-    /// PEM file with the authorities of clients' certificates.
-    pub tls_client_ca: Option<PathBuf>,
+    /// Its TLS; where it is on, backends are spoken to without.
+    pub tls: TlsSettings,
 }
 
 /// Names that lead to an app.
@@ -134,6 +137,7 @@ impl ListenerConfig {
             server_names: Arc::default(),
             policies: Vec::new(),
             byte_policies: Vec::new(),
+            byte_unit: 1,
             affinity: Affinity::default(),
             affinity_idle: Duration::from_secs(600),
             spill: Spill::default(),
@@ -143,9 +147,7 @@ impl ListenerConfig {
             on_unhealthy: OnUnhealthy::default(),
             proxy_protocol_from: Vec::new(),
             proxy_protocol_to: None,
-            tls_certificate: None,
-            tls_key: None,
-            tls_client_ca: None,
+            tls: TlsSettings::default(),
         }
     }
 
@@ -165,6 +167,7 @@ impl ListenerConfig {
             server_names: server_names(&mut reader, pointer).into(),
             policies: policies(&mut reader, "policies"),
             byte_policies: policies(&mut reader, "byte_policies"),
+            byte_unit: reader.number("byte_unit", 1, MAX_BYTE_UNIT).unwrap_or(base.byte_unit),
             affinity: reader.choice("affinity", "\"off\", \"address\", \"server_name\"").unwrap_or_default(),
             affinity_idle: seconds(&mut reader, "affinity_seconds", 1.0).unwrap_or(base.affinity_idle),
             spill: reader.choice("spill", "\"never\", \"at-soft\", \"at-hard\"").unwrap_or_default(),
@@ -179,24 +182,9 @@ impl ListenerConfig {
                     Header::V2 => Version::Two,
                 },
             ),
-            tls_certificate: file(&mut reader, "tls_certificate"),
-            tls_key: file(&mut reader, "tls_key"),
-            tls_client_ca: file(&mut reader, "tls_client_ca"),
+            tls: TlsSettings::read(&mut reader, pointer),
             listen: base.listen,
         };
-        match (&read.tls_certificate, &read.tls_key, &read.tls_client_ca) {
-            (Some(_), None, _) => {
-                reader.mistake("tls_certificate", "is given without tls_key", "both or neither")
-            }
-            (None, Some(_), _) => {
-                reader.mistake("tls_key", "is given without tls_certificate", "both or neither")
-            }
-            (None, None, Some(_)) => {
-                let accepted = "a certificate and its key beside it";
-                reader.mistake("tls_client_ca", "is given without tls_certificate", accepted);
-            }
-            _ => {}
-        }
         if reader.mistakes.is_empty() && listen.is_some() { Ok(read) } else { Err(reader.mistakes) }
     }
 
@@ -221,11 +209,19 @@ impl ListenerConfig {
         best.map_or(&self.app, |(_, app)| app)
     }
 
-    /// Whether a connection begins with a ClientHello that is read for its name.
+    /// Whether a connection begins with a ClientHello that is read for its name, unless TLS ends here.
     #[must_use]
     pub fn reads_server_name(&self) -> bool {
-        self.tls_certificate.is_none()
-            && (!self.server_names.is_empty() || self.affinity == Affinity::ServerName)
+        !self.server_names.is_empty() || self.affinity == Affinity::ServerName
+    }
+
+    /// Whether the other one can take its place without a socket being opened, and with the same proxies in front and
+    /// the same TLS.
+    #[must_use]
+    pub fn has_socket_of(&self, other: &Self) -> bool {
+        self.listen == other.listen
+            && self.proxy_protocol_from == other.proxy_protocol_from
+            && self.tls == other.tls
     }
 }
 
@@ -243,10 +239,6 @@ fn listen(reader: &mut DocumentReader<'_>) -> Option<SocketAddr> {
 
 fn policies(reader: &mut DocumentReader<'_>, field: &str) -> Vec<Arc<str>> {
     reader.texts(field, MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect()
-}
-
-fn file(reader: &mut DocumentReader<'_>, field: &str) -> Option<PathBuf> {
-    reader.text(field, 1, 4_096).map(PathBuf::from)
 }
 
 fn networks(reader: &mut DocumentReader<'_>, field: &str) -> Vec<Network> {

@@ -1,4 +1,5 @@
-//! The edge's documents, checked: what `[[edge.listener]]`, `[[edge.backend]]` and `[[edge.place]]` of a file end as.
+//! The edge's documents, checked: what `[[edge.listener]]`, `[[edge.backend]]` and `[[edge.place]]` of a file end as, and
+//! stored backends and places.
 //!
 //! Reading is total: any tree of values gives a configuration or the list of everything wrong with it.
 
@@ -18,28 +19,30 @@ pub use backend::{BACKEND_KEYS, BackendConfig, CheckConfig, Probe, address};
 pub use listener::{Affinity, LISTENER_KEYS, ListenerConfig, OnUnhealthy, ServerNames};
 pub use place::{PLACE_KEYS, PlaceConfig, Who};
 
-/// Most backends, registered ones included.
+/// Most backends, stored and registered ones included.
 pub const MAX_BACKENDS: usize = 10_000;
 
 /// Most listeners.
 pub const MAX_LISTENERS: usize = 64;
 
-/// Most entries of `[[edge.place]]`.
+/// Most places, those of the file and stored ones.
 pub const MAX_PLACES: usize = 10_000;
 
 /// The app of listeners and backends that name none.
 pub const DEFAULT_APP: &str = "default";
 
-/// What the file says of the edge, its listeners aside.
+/// What is said of the edge: by the file alone, or with what is stored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EdgeConfig {
     /// The region of this node.
     pub region: Option<Arc<str>>,
-    /// Where connections can go, in the order of the file.
+    /// Where connections can go; of equal ones the first wins.
     pub backends: Vec<Arc<BackendConfig>>,
-    /// Who is where; the most exact network wins.
-    pub places: Arc<[PlaceConfig]>,
-    /// Below which round trips backends are of which tier; `None`: their places say of which they are.
+    /// What listeners do with connections. Those that are open are found again by their addresses.
+    pub listeners: Arc<[Arc<ListenerConfig>]>,
+    /// Who is where; the most exact network wins, and of the same one the first.
+    pub places: Arc<[Arc<PlaceConfig>]>,
+    /// The longest round trip of each tier; `None`: a backend's tier comes from its place.
     pub round_trip_tiers: Option<TierBounds>,
     /// A database in MaxMind's format, for clients that no network of `places` has.
     pub database: Option<PathBuf>,
@@ -71,7 +74,7 @@ pub fn each<T>(
 }
 
 /// The backends and places of a file.
-pub type BackendsAndPlaces = (Vec<Arc<BackendConfig>>, Vec<PlaceConfig>);
+pub type BackendsAndPlaces = (Vec<Arc<BackendConfig>>, Vec<Arc<PlaceConfig>>);
 
 /// Checks what a file has under `[[edge.backend]]` and `[[edge.place]]`: in the order of the lists.
 ///
@@ -96,7 +99,7 @@ pub fn check(backends: &[Value], places: &[Value]) -> Result<BackendsAndPlaces, 
         return Err(mistakes);
     }
     let backends = backends.into_iter().map(|(_, backend)| Arc::new(backend)).collect();
-    Ok((backends, places.into_iter().map(|(_, place)| place).collect()))
+    Ok((backends, places.into_iter().map(|(_, place)| Arc::new(place)).collect()))
 }
 
 /// A name in a field that may be left out.

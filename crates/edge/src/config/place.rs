@@ -12,6 +12,9 @@ use super::{optional_country, optional_name};
 /// The keys of a place.
 pub const PLACE_KEYS: [&str; 4] = ["networks", "countries", "country", "region"];
 
+/// Those of a place that has a name: one that is stored.
+const NAMED_KEYS: [&str; 5] = ["name", "networks", "countries", "country", "region"];
+
 /// Most networks or countries of one place.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -41,7 +44,22 @@ impl PlaceConfig {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn read(value: &Value, pointer: &str) -> Result<Self, Vec<Mistake>> {
-        let mut reader = DocumentReader::new(value, pointer, &PLACE_KEYS)?;
+        Self::read_fields(DocumentReader::new(value, pointer, &PLACE_KEYS)?)
+    }
+
+    /// Reads a document that has a name beside the keys of a place.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn read_named(value: &Value, pointer: &str) -> Result<(Arc<str>, Self), Vec<Mistake>> {
+        let mut reader = DocumentReader::new(value, pointer, &NAMED_KEYS)?;
+        let name = reader.name("name").map(Arc::from);
+        let read = Self::read_fields(reader)?;
+        // Invariant: without a name there is a mistake.
+        Ok((name.unwrap_or_default(), read))
+    }
+
+    fn read_fields(mut reader: DocumentReader<'_>) -> Result<Self, Vec<Mistake>> {
         let country = optional_country(&mut reader, "country");
         let region = optional_name(&mut reader, "region");
         let networks = parsed(&mut reader, "networks", "an address, or a network: \"10.0.0.0/8\"", |text| {

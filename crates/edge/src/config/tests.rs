@@ -173,3 +173,14 @@ fn names_are_the_backends_own() {
     assert_eq!(pointers(check(&list, &[])), ["/edge/backend/2/name"]);
     assert_eq!(check(&list[..2], &[]).expect("they are good").0.len(), 2);
 }
+
+#[test]
+fn a_stored_place_has_a_name_and_one_of_the_file_has_none() {
+    let place = json!({"name": "offices", "networks": ["10.0.0.0/8"], "region": "sa"});
+    let (name, read) = PlaceConfig::read_named(&place, "").expect("it is good");
+    assert_eq!((&*name, read.region.as_deref()), ("offices", Some("sa")));
+    assert_eq!(pointers(PlaceConfig::read(&place, "")), ["/name"]);
+    let (nameless, called) = (json!({"countries": ["BR"], "region": "sa"}), json!({"name": "file:0"}));
+    assert_eq!(pointers(PlaceConfig::read_named(&nameless, "/p")), ["/p/name"]);
+    assert_eq!(pointers(PlaceConfig::read_named(&called, "/p")), ["/p/name"]);
+}

@@ -2,9 +2,11 @@
 
 use super::*;
 use serde_json::json;
+use tidegate_testkit::countries::{Written, map, maxmind, text};
 
 fn places(list: &[serde_json::Value]) -> (Geography, RegionNames) {
-    let read: Vec<PlaceConfig> = list.iter().map(|it| PlaceConfig::read(it, "").expect("a place")).collect();
+    let read = list.iter().map(|it| Arc::new(PlaceConfig::read(it, "").expect("a place")));
+    let read: Vec<Arc<PlaceConfig>> = read.collect();
     let mut names = RegionNames::default();
     (Geography::new(&read, &mut names), names)
 }
@@ -41,87 +43,11 @@ fn the_most_exact_network_wins() {
     assert_eq!(said(&everyone, &names, "::1", None), "- - nothing");
 }
 
-/// A database in MaxMind's format (version 2.0) with 24-bit records, whose networks are given by their first bits.
-pub(crate) fn written(networks: &[(&str, &[u8])]) -> Vec<u8> {
-    // Nodes of the tree: a record is another node, or the place of some data.
-    #[derive(Clone, Copy)]
-    enum Record {
-        Empty,
-        Node(usize),
-        Data(usize),
-    }
-    let mut nodes = vec![[Record::Empty; 2]];
-    let mut data = Vec::new();
-    for (bits, value) in networks {
-        let mut at = 0;
-        for (place, bit) in bits.bytes().enumerate() {
-            let side = usize::from(bit == b'1');
-            if place + 1 == bits.len() {
-                nodes[at][side] = Record::Data(data.len());
-                data.extend_from_slice(value);
-            } else {
-                if !matches!(nodes[at][side], Record::Node(_)) {
-                    nodes.push([Record::Empty; 2]);
-                    nodes[at][side] = Record::Node(nodes.len() - 1);
-                }
-                let Record::Node(next) = nodes[at][side] else { unreachable!("it was just made one") };
-                at = next;
-            }
-        }
-    }
-    let count = nodes.len();
-    let mut bytes = Vec::new();
-    for record in nodes.iter().flatten() {
-        let value = match *record {
-            Record::Empty => count,
-            Record::Node(node) => node,
-            Record::Data(place) => count + 16 + place,
-        };
-        bytes.extend_from_slice(&u32::try_from(value).expect("small").to_be_bytes()[1..]);
-    }
-    bytes.extend([0; 16]);
-    bytes.extend(data);
-    bytes.extend(b"\xab\xcd\xefMaxMind.com");
-    // A map of nine: the metadata that readers ask for.
-    bytes.push(0xe9);
-    let mut pair = |key: &str, value: &[u8]| {
-        bytes.extend(text(key));
-        bytes.extend(value);
-    };
-    let node_count = u32::try_from(count).expect("small").to_be_bytes();
-    pair("node_count", &[&[0xc4], &node_count[..]].concat());
-    pair("record_size", &[0xa2, 0, 24]);
-    pair("ip_version", &[0xa2, 0, 4]);
-    pair("database_type", &text("Test"));
-    pair("languages", &[0x00, 0x04]);
-    pair("binary_format_major_version", &[0xa2, 0, 2]);
-    pair("binary_format_minor_version", &[0xa2, 0, 0]);
-    pair("build_epoch", &[0x08, 0x02, 0, 0, 0, 0, 0, 0, 0, 1]);
-    pair("description", &map(&[("en", &text("Test"))]));
-    bytes
-}
-
-fn text(text: &str) -> Vec<u8> {
-    // 29 and more have their length in a byte of its own.
-    let length = u8::try_from(text.len()).expect("short");
-    assert!(length < 29);
-    [&[0x40 | length], text.as_bytes()].concat()
-}
-
-fn map(pairs: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut bytes = vec![0xe0 | u8::try_from(pairs.len()).expect("few")];
-    for (key, value) in pairs {
-        bytes.extend(text(key));
-        bytes.extend_from_slice(value);
-    }
-    bytes
-}
-
 #[test]
 fn a_database_is_asked_for_what_no_network_has() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("countries.mmdb");
-    let maxmind = map(&[("country", &map(&[("iso_code", &text("BR"))]))]);
+    let (maxmind, written) = (maxmind("BR"), |networks: &[(&str, &[u8])]| Written::V4.bytes(networks));
     let flat = map(&[("country", &text("Ireland")), ("country_code", &text("IE"))]);
     // 203.0.0.0/8 and 198.0.0.0/8.
     std::fs::write(&file, written(&[("11001011", &maxmind), ("11000110", &flat)])).expect("written");
@@ -143,4 +69,33 @@ fn a_database_is_asked_for_what_no_network_has() {
         assert!(matches!(Database::open(&file), Err(DatabaseError::Malformed(_))));
     }
     assert!(matches!(Database::open(&folder.path().join("none")), Err(DatabaseError::Unreadable(_))));
+}
+
+#[test]
+fn addresses_of_both_versions_are_found_in_one_database() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("countries.mmdb");
+    let (br, ie, ar) = (maxmind("BR"), maxmind("IE"), maxmind("AR"));
+    // 2001:db8::/32, 2001:db9:8000::/33, and 203.0.0.0/8, which is ::cb00:0/104 there.
+    let v4 = format!("{}11001011", "0".repeat(96));
+    let networks: [(&str, &[u8]); 3] =
+        [("00100000000000010000110110111000", &ie), ("001000000000000100001101101110011", &ar), (&v4, &br)];
+    std::fs::write(&file, Written::V6.bytes(&networks)).expect("written");
+    let database = Database::open(&file).expect("a database");
+    let (geography, names) = places(&[
+        json!({"countries": ["IE"], "region": "eu"}),
+        json!({"networks": ["2001:db8:7::/48"], "country": "FR"}),
+    ]);
+    for (address, place) in [
+        ("2001:db8::1", "IE eu database"),
+        ("2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "IE eu database"),
+        ("2001:db8:7::1", "FR - network"),
+        ("2001:db9:8000::1", "AR - database"),
+        ("2001:db9::1", "- - nothing"),
+        ("203.0.113.7", "BR - database"),
+        ("::ffff:203.0.113.7", "BR - database"),
+        ("192.0.2.1", "- - nothing"),
+    ] {
+        assert_eq!(said(&geography, &names, address, Some(&database)), place, "{address}");
+    }
 }

@@ -8,6 +8,7 @@ use tidegate_algorithms::balance::eligibility::Thresholds;
 use tidegate_algorithms::balance::round_trip::FRESH;
 
 use super::*;
+use crate::backend::Beside;
 use crate::config::BackendConfig;
 
 fn pool(backends: &[Value]) -> Pool {
@@ -19,7 +20,7 @@ fn pool_by(bounds: Option<TierBounds>, backends: &[Value]) -> Pool {
         let mut value = value.clone();
         value["address"] = json!(format!("127.0.0.1:{}", index + 1));
         let config = BackendConfig::read(&value, "").expect("a backend");
-        Arc::new(EdgeBackend::new(Arc::new(config), Tick(0), None))
+        Arc::new(EdgeBackend::new(Arc::new(config), Tick(0), Beside::Nobody))
     };
     let location = |backend: &EdgeBackend| Location {
         country: backend.config.country,
@@ -121,9 +122,54 @@ fn fault_40_fewer_than_half_that_are_usable_make_all_count() {
     assert_eq!(indices(&pool), [0, 1, 2, 3]);
     let thresholds = Thresholds { rise: 1, fall: 1 };
     for index in 0..3 {
-        pool.backends()[index].known.backend.checked(true, thresholds, Tick(1));
+        assert!(pool.backends()[index].known.backend.checked(true, thresholds, Tick(1)));
+        pool.troubles.fetch_add(1, Relaxed);
     }
     assert!(!pool.is_panic(Tick(1)));
+}
+
+#[test]
+fn fault_40_a_panic_ends_when_those_are_back_that_were_out_for_a_time() {
+    let list: Vec<Value> = ["a", "b", "c"].map(|name| json!({"name": name})).into();
+    let pool = pool(&list);
+    let fail = |index: usize, now: Tick| {
+        // The others are not asked for how many are out: more than half would never be.
+        let known = &pool.backends()[index].known;
+        assert_eq!((0..5).filter(|_| known.failed(now, true)).count(), 1);
+        pool.troubles.fetch_add(1, Relaxed);
+    };
+    assert!(!pool.is_panic(Tick(0)));
+    fail(0, Tick(0));
+    assert!(!pool.is_panic(Tick(1)));
+    fail(1, Tick(2 * SECOND));
+    for (second, is_panic) in [(2, true), (9, true), (10, false), (11, false)] {
+        assert_eq!(pool.is_panic(Tick(second * SECOND)), is_panic, "{second} s");
+    }
+    // The count is that of a look at all of them, whatever is asked in between.
+    assert_eq!(pool.count_usable(0, Tick(11 * SECOND)).count, 2);
+    assert!(!pool.is_panic(Tick(12 * SECOND)));
+    assert_eq!(pool.count_usable(0, Tick(12 * SECOND)).count, 3);
+}
+
+#[test]
+fn fault_40_cores_that_fail_to_connect_at_once_take_out_no_more_than_half() {
+    let list: Vec<Value> = ["a", "b", "c", "d"].map(|name| json!({"name": name})).into();
+    for _ in 0..200 {
+        let pool = pool(&list);
+        let together = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for backend in pool.backends() {
+                let (pool, together) = (&pool, &together);
+                scope.spawn(move || {
+                    assert!((0..4).all(|_| !pool.failed(backend, Tick(0))));
+                    together.wait();
+                    pool.failed(backend, Tick(0));
+                });
+            }
+        });
+        let out = pool.backends().iter().filter(|it| it.known.backend.is_ejected(Tick(0))).count();
+        assert_eq!(out, 2);
+    }
 }
 
 #[test]

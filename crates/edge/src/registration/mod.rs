@@ -68,16 +68,25 @@ pub enum StoreError {
     Unavailable(String),
 }
 
+/// Who registers or removes a backend, and from where.
+#[derive(Clone, Debug)]
+pub struct By {
+    /// A token's name, `local` where none is demanded, or what stands for its absence.
+    pub name: Arc<str>,
+    /// The address at the other end of the connection; `None` where nobody asked.
+    pub from: Option<IpAddr>,
+}
+
 /// What a store answers with.
 pub type Stored<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
 
 /// Where registrations are kept. What is stored is in force when the answer comes.
 pub trait RegistrationStore: fmt::Debug + Send + Sync + 'static {
-    /// Stores the document of a backend, unless the same one is there. `actor` is for the audit log.
-    fn put<'a>(&'a self, name: &'a str, document: Value, actor: &'a str) -> Stored<'a>;
+    /// Stores the document of a backend, unless the same one is there. `by` is for the audit log.
+    fn put<'a>(&'a self, name: &'a str, document: Value, by: &'a By) -> Stored<'a>;
 
     /// Removes it, if it is there; with `registrar`, only if it is still registered at that node.
-    fn remove<'a>(&'a self, name: &'a str, registrar: Option<u32>, actor: &'a str) -> Stored<'a>;
+    fn remove<'a>(&'a self, name: &'a str, registrar: Option<u32>, by: &'a By) -> Stored<'a>;
 
     /// The number of this node among those that share what is stored.
     fn own(&self) -> u32;
@@ -119,9 +128,9 @@ struct Refused(StatusCode, String);
 type Answer = Result<(StatusCode, Value), Refused>;
 
 impl Handle for RegistrationApi {
-    async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {
+    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
-        let (route, answer) = self.answer(&head, body).await;
+        let (route, answer) = self.answer(&head, body, peer.address.ip().to_canonical()).await;
         // Invariant: there are fewer templates than a byte counts.
         let route = Route::new(u8::try_from(route).unwrap_or(0));
         match answer {
@@ -143,18 +152,18 @@ impl Handle for RegistrationApi {
 
 impl RegistrationApi {
     /// Which of [`TEMPLATES`] it is, and what is answered.
-    async fn answer(&self, head: &Parts, body: RequestBody) -> (usize, Answer) {
+    async fn answer(&self, head: &Parts, body: RequestBody, from: IpAddr) -> (usize, Answer) {
         let path = head.uri.path();
         let below =
             |prefix| path.strip_prefix(prefix).filter(|id: &&str| !id.is_empty() && !id.contains('/'));
         match (&head.method, path) {
             (&Method::GET, "/health") => (1, Ok((StatusCode::OK, self.health()))),
-            (&Method::POST, "/api/v1/register") => (2, self.register(head, body).await),
+            (&Method::POST, "/api/v1/register") => (2, self.register(head, body, from).await),
             (&Method::GET, "/api/v1/backends") => (4, self.list(head)),
             (method, _) => match (method, below("/api/v1/heartbeat/"), below("/api/v1/backends/")) {
                 (&Method::POST, Some(id), _) => (3, self.heartbeat(head, id)),
                 (&Method::GET, _, Some(id)) => (5, self.read(head, id)),
-                (&Method::DELETE, _, Some(id)) => (5, self.remove(head, id).await),
+                (&Method::DELETE, _, Some(id)) => (5, self.remove(head, id, from).await),
                 _ => (0, Err(Refused(StatusCode::NOT_FOUND, format!("there is no {method} {path}")))),
             },
         }
@@ -179,8 +188,8 @@ impl RegistrationApi {
         }
     }
 
-    async fn register(&self, head: &Parts, body: RequestBody) -> Answer {
-        let actor = self.admit(head, true)?;
+    async fn register(&self, head: &Parts, body: RequestBody, from: IpAddr) -> Answer {
+        let by = By { name: self.admit(head, true)?, from: Some(from) };
         let is_json = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
             value
                 .as_bytes()
@@ -197,7 +206,7 @@ impl RegistrationApi {
             Refused(StatusCode::BAD_REQUEST, format!("the body is no JSON object: {error}"))
         })?;
         let (id, document) = self.document(&value).map_err(|mistakes| unprocessable(&mistakes))?;
-        self.registry.register(&id, document, &actor).await.map_err(|error| match error {
+        self.registry.register(&id, document, &by).await.map_err(|error| match error {
             StoreError::Refused(mistakes) => unprocessable(&mistakes),
             StoreError::Unavailable(reason) => Refused(StatusCode::SERVICE_UNAVAILABLE, reason),
         })?;
@@ -253,12 +262,12 @@ impl RegistrationApi {
         found.map(|it| (StatusCode::OK, self.registry.describe(&it))).ok_or_else(|| unknown(id))
     }
 
-    async fn remove(&self, head: &Parts, id: &str) -> Answer {
-        let actor = self.admit(head, true)?;
+    async fn remove(&self, head: &Parts, id: &str, from: IpAddr) -> Answer {
+        let by = By { name: self.admit(head, true)?, from: Some(from) };
         if !self.edge.registered().iter().any(|it| &*it.config.name == id) {
             return Err(unknown(id));
         }
-        let removed = self.registry.remove(id, &actor).await;
+        let removed = self.registry.remove(id, &by).await;
         removed.map_err(|error| Refused(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
         Ok((StatusCode::OK, json!({ "id": id, "removed": true })))
     }

@@ -3,18 +3,25 @@
 //! A node counts for the backends that registered with it. Of a node that is gone, each other one counts for its
 //! backends, from the moment when it notices; the first to have waited long enough removes them, unless they have
 //! registered elsewhere meanwhile.
+//!
+//! Registrations run side by side; a removal runs alone. A backend whose removal is under way is not known any more: its heartbeat says
+//! so, and when it registers it waits for the removal and is registered afterwards.
+//!
+//! While the process stands still nobody can be heard, so that time counts against no backend.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tidegate_algorithms::document::Mistake;
 use tidegate_algorithms::time::{SECOND, Tick};
 use tidegate_net::clock::Clock;
+use tokio::sync::RwLock;
 use tokio::time::sleep;
 
-use super::{RegistrationStore, StoreError, Stored};
+use super::{By, RegistrationStore, StoreError, Stored};
 use crate::config::{BackendConfig, EdgeConfig, MAX_BACKENDS};
 use crate::service::{Edge, RegisteredBackend};
 
@@ -37,6 +44,8 @@ pub struct Registry {
     /// Nanoseconds after which a backend that was not heard of is removed.
     ttl: u64,
     heard: Mutex<HashMap<Box<str>, Heard>>,
+    /// Read while something registers, written while something is removed.
+    changing: RwLock<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +62,8 @@ impl Registry {
     #[must_use]
     pub fn new(edge: Arc<Edge>, store: Arc<dyn RegistrationStore>, clock: Clock, ttl: Duration) -> Self {
         let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
-        let registry = Self { edge, store, clock, ttl, heard: Mutex::default() };
+        let (heard, changing) = Default::default();
+        let registry = Self { edge, store, clock, ttl, heard, changing };
         registry.take_stock();
         registry
     }
@@ -79,12 +89,13 @@ impl Registry {
         }
     }
 
-    pub(super) async fn register(&self, name: &str, document: Value, actor: &str) -> Result<(), StoreError> {
+    pub(super) async fn register(&self, name: &str, document: Value, by: &By) -> Result<(), StoreError> {
         let is_known = self.heard().contains_key(name);
         if !is_known && self.heard().len() >= MAX_BACKENDS {
             return Err(StoreError::Unavailable(format!("{MAX_BACKENDS} backends are registered already")));
         }
-        self.store.put(name, document, actor).await?;
+        let _no_removal = self.changing.read().await;
+        self.store.put(name, document, by).await?;
         let now = self.clock.tick();
         let mut heard = self.heard();
         let registrar = self.own();
@@ -102,8 +113,9 @@ impl Registry {
         true
     }
 
-    pub(super) async fn remove(&self, name: &str, actor: &str) -> Result<(), StoreError> {
-        self.store.remove(name, None, actor).await?;
+    pub(super) async fn remove(&self, name: &str, by: &By) -> Result<(), StoreError> {
+        let _alone = self.changing.write().await;
+        self.store.remove(name, None, by).await?;
         self.heard().remove(name);
         Ok(())
     }
@@ -143,41 +155,63 @@ impl Registry {
     pub async fn expire(&self) {
         let every =
             Duration::from_nanos(self.ttl / 10).clamp(Duration::from_millis(50), Duration::from_secs(5));
+        let expiry = By { name: EXPIRY.into(), from: None };
         loop {
+            let begun = self.clock.tick();
             sleep(every).await;
+            self.forgive(self.clock.tick().since(begun), every);
             self.take_stock();
-            let (now, own) = (self.clock.tick(), self.own());
-            let is_silent = |heard: &Heard| {
-                let more = if heard.registrar == own { 0 } else { ABSENCE };
-                now.since(heard.last) >= self.ttl.saturating_add(more)
-            };
-            let mut silent: Vec<(Box<str>, u32)> = Vec::new();
-            let heard = self.heard().clone();
-            silent.extend(
+            let silent: Vec<Box<str>> = {
+                let heard = self.heard();
                 heard
-                    .into_iter()
-                    .filter(|(_, heard)| is_silent(heard))
-                    .map(|(name, it)| (name, it.registrar)),
-            );
-            for (name, registrar) in silent {
-                // It may have been heard of while others were removed.
-                if !self.heard().get(&name).is_some_and(is_silent) {
-                    continue;
-                }
-                match self.store.remove(&name, Some(registrar), EXPIRY).await {
-                    Ok(()) => {
-                        self.heard().remove(&name);
-                        tracing::warn!(backend = %name, "a backend is gone: it sent no heartbeat");
+                    .iter()
+                    .filter(|(_, heard)| self.is_silent(heard))
+                    .map(|(name, _)| name.clone())
+                    .collect()
+            };
+            for name in silent {
+                let _alone = self.changing.write().await;
+                // It may have been heard of meanwhile. If not, it is not known from here on: a heartbeat that is answered well is
+                // never that of a backend which is then removed.
+                let Some(taken) = self.take_silent(&name) else { continue };
+                match self.store.remove(&name, Some(taken.registrar), &expiry).await {
+                    Ok(()) => tracing::warn!(backend = %name, "a backend is gone: it sent no heartbeat"),
+                    Err(error) => {
+                        self.heard().entry(name.clone()).or_insert(taken);
+                        tracing::error!(backend = %name, %error, "a backend cannot be removed");
                     }
-                    Err(error) => tracing::error!(backend = %name, %error, "a backend cannot be removed"),
                 }
             }
         }
     }
 
+    /// Counts none of the time in which this process stood still: a sleep of `every` took `slept` nanoseconds. As much again as
+    /// it asked for is what a busy machine takes.
+    fn forgive(&self, slept: u64, every: Duration) {
+        let expected = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).saturating_mul(2);
+        let stood = slept.saturating_sub(expected);
+        if stood > 0 {
+            let now = self.clock.tick();
+            for heard in self.heard().values_mut() {
+                heard.last = heard.last.plus(stood).min(now);
+            }
+        }
+    }
+
+    /// Whether a backend has not been heard of for too long.
+    fn is_silent(&self, heard: &Heard) -> bool {
+        let more = if heard.registrar == self.own() { 0 } else { ABSENCE };
+        self.clock.tick().since(heard.last) >= self.ttl.saturating_add(more)
+    }
+
+    /// Takes a backend out of those that are heard, if it is silent.
+    fn take_silent(&self, name: &str) -> Option<Heard> {
+        let mut heard = self.heard();
+        if self.is_silent(heard.get(name)?) { heard.remove(name) } else { None }
+    }
+
     fn heard(&self) -> MutexGuard<'_, HashMap<Box<str>, Heard>> {
-        // Plain values: whatever a panicking holder left there is whole.
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.lock()
     }
 }
 
@@ -198,20 +232,15 @@ impl MemoryStore {
     }
 
     /// Makes a change, and puts what it leaves in force.
-    fn change(
-        &self,
-        actor: &str,
-        name: &str,
-        change: impl FnOnce(&mut BTreeMap<String, Arc<BackendConfig>>),
-    ) {
-        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+    fn change(&self, by: &By, name: &str, change: impl FnOnce(&mut BTreeMap<String, Arc<BackendConfig>>)) {
+        let mut registered = self.registered.lock();
         let before = registered.get(name).cloned();
         change(&mut registered);
         if registered.get(name) == before.as_ref() {
             return;
         }
         let action = if registered.contains_key(name) { "put" } else { "delete" };
-        tracing::info!(actor, action, backend = name, "registration changed");
+        tracing::info!(actor = &*by.name, action, backend = name, "registration changed");
         let mut config = self.base.clone();
         config.backends.extend(registered.values().cloned());
         self.edge.apply(&config);
@@ -219,7 +248,7 @@ impl MemoryStore {
 }
 
 impl RegistrationStore for MemoryStore {
-    fn put<'a>(&'a self, name: &'a str, document: Value, actor: &'a str) -> Stored<'a> {
+    fn put<'a>(&'a self, name: &'a str, document: Value, by: &'a By) -> Stored<'a> {
         Box::pin(async move {
             let config = BackendConfig::read(&document, "").map_err(StoreError::Refused)?;
             if self.base.backends.iter().any(|backend| &*backend.name == name) {
@@ -230,14 +259,14 @@ impl RegistrationStore for MemoryStore {
                 }]));
             }
             let config = Arc::new(BackendConfig { registrar: Some(ALONE), ..config });
-            self.change(actor, name, |registered| drop(registered.insert(name.to_owned(), config)));
+            self.change(by, name, |registered| drop(registered.insert(name.to_owned(), config)));
             Ok(())
         })
     }
 
-    fn remove<'a>(&'a self, name: &'a str, _registrar: Option<u32>, actor: &'a str) -> Stored<'a> {
+    fn remove<'a>(&'a self, name: &'a str, _registrar: Option<u32>, by: &'a By) -> Stored<'a> {
         Box::pin(async move {
-            self.change(actor, name, |registered| drop(registered.remove(name)));
+            self.change(by, name, |registered| drop(registered.remove(name)));
             Ok(())
         })
     }
@@ -248,5 +277,115 @@ impl RegistrationStore for MemoryStore {
 
     fn nodes(&self) -> Option<Arc<HashSet<u32>>> {
         Some(Arc::new([ALONE].into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::pin::pin;
+
+    use tidegate_net::runtime::Cores;
+    use tokio::sync::Semaphore;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A store that removes when it is let.
+    #[derive(Debug)]
+    struct SlowStore {
+        inner: MemoryStore,
+        removing: Semaphore,
+        may_remove: Semaphore,
+        removed: Semaphore,
+    }
+
+    impl RegistrationStore for SlowStore {
+        fn put<'a>(&'a self, name: &'a str, document: Value, by: &'a By) -> Stored<'a> {
+            self.inner.put(name, document, by)
+        }
+
+        fn remove<'a>(&'a self, name: &'a str, registrar: Option<u32>, by: &'a By) -> Stored<'a> {
+            Box::pin(async move {
+                self.removing.add_permits(1);
+                self.may_remove.acquire().await.expect("it stays open").forget();
+                let removed = self.inner.remove(name, registrar, by).await;
+                self.removed.add_permits(1);
+                removed
+            })
+        }
+
+        fn own(&self) -> u32 {
+            ALONE
+        }
+
+        fn nodes(&self) -> Option<Arc<HashSet<u32>>> {
+            self.inner.nodes()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_registers_while_it_is_removed_for_its_silence_is_registered() {
+        let cores = Cores::start(NonZeroUsize::MIN).expect("threads");
+        let edge = Arc::new(Edge::new(Clock::start(), &cores));
+        let store = Arc::new(SlowStore {
+            inner: MemoryStore::new(Arc::clone(&edge), EdgeConfig::default()),
+            removing: Semaphore::new(0),
+            may_remove: Semaphore::new(0),
+            removed: Semaphore::new(0),
+        });
+        let kept: Arc<dyn RegistrationStore> = Arc::clone(&store) as _;
+        let registry = Registry::new(Arc::clone(&edge), kept, edge.clock(), Duration::from_millis(500));
+        let it = By { name: "it".into(), from: None };
+        let document =
+            || json!({"name": "rio", "app": "web", "address": "127.0.0.1:9", "check": {"kind": "off"}});
+        registry.register("rio", document(), &it).await.expect("it registers");
+        let mut expiring = pin!(registry.expire());
+        tokio::select! {
+            () = &mut expiring => unreachable!("it goes on for ever"),
+            removing = store.removing.acquire() => removing.expect("it stays open").forget(),
+        }
+        // The removal is decided, and under way: a heartbeat is told so.
+        assert!(!registry.heartbeat("rio"));
+        let mut registering = pin!(registry.register("rio", document(), &it));
+        let at_once = timeout(Duration::ZERO, &mut registering).await.ok();
+        store.may_remove.add_permits(1);
+        let removed = async {
+            tokio::select! {
+                biased;
+                () = &mut expiring => unreachable!("it goes on for ever"),
+                removed = store.removed.acquire() => removed.expect("it stays open").forget(),
+            }
+        };
+        let registered = async {
+            match at_once {
+                Some(registered) => registered,
+                None => registering.await,
+            }
+        };
+        let both = async { tokio::join!(removed, registered) };
+        timeout(Duration::from_secs(60), both).await.expect("in time").1.expect("it registers");
+        assert_eq!(edge.registered().len(), 1, "who was told that it is registered is");
+        assert!(registry.heartbeat("rio"));
+        cores.stop();
+    }
+
+    #[tokio::test]
+    async fn the_time_in_which_the_process_stood_still_counts_against_no_backend() {
+        let cores = Cores::start(NonZeroUsize::MIN).expect("threads");
+        let edge = Arc::new(Edge::new(Clock::start(), &cores));
+        let store: Arc<dyn RegistrationStore> =
+            Arc::new(MemoryStore::new(Arc::clone(&edge), EdgeConfig::default()));
+        let registry = Registry::new(Arc::clone(&edge), store, edge.clock(), Duration::from_secs(60));
+        let every = Duration::from_secs(5);
+        let since = Tick(edge.clock().tick().0 - 100 * SECOND);
+        registry.heard().insert("rio".into(), Heard { first: since, last: since, registrar: ALONE });
+        registry.forgive(10 * SECOND, every);
+        assert_eq!(registry.heard()["rio"].last, since, "a busy machine");
+        registry.forgive(70 * SECOND, every);
+        assert_eq!(registry.heard()["rio"].last, since.plus(60 * SECOND));
+        registry.forgive(700 * SECOND, every);
+        assert!(registry.heard()["rio"].last <= edge.clock().tick(), "nothing was heard in the time to come");
+        cores.stop();
     }
 }

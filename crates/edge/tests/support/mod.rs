@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_edge::config::{EdgeConfig, ListenerConfig, check};
 use tidegate_edge::limits::Unlimited;
-use tidegate_edge::service::{Edge, EdgeListener};
+use tidegate_edge::service::{BackendReport, Edge, EdgeListener};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
@@ -27,6 +27,7 @@ use tidegate_net::permits::Permits;
 use tidegate_net::proxied::Proxied;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
+use tidegate_net::tls::Tls;
 
 /// Longer than any pause of a machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,10 +55,17 @@ pub fn config(backends: &[Value], places: &[Value]) -> EdgeConfig {
     EdgeConfig { backends, places: places.into(), ..EdgeConfig::default() }
 }
 
-/// An edge with one listener.
+/// An edge with one listener, on a free port unless it says another one.
 pub fn start(listener: Value, backends: &[Value], places: &[Value]) -> Running {
+    start_with(None, listener, backends, places)
+}
+
+/// The same, whose listener ends TLS.
+pub fn start_with(tls: Option<Tls>, listener: Value, backends: &[Value], places: &[Value]) -> Running {
     let mut listener = listener;
-    listener["listen"] = json!("127.0.0.1:0");
+    if listener.get("listen").is_none() {
+        listener["listen"] = json!("127.0.0.1:0");
+    }
     let listener = ListenerConfig::read(&listener, "").unwrap();
     let two = NonZeroUsize::new(2).unwrap();
     let cores = Cores::start(two).unwrap();
@@ -71,6 +79,7 @@ pub fn start(listener: Value, backends: &[Value], places: &[Value]) -> Running {
         stats: Arc::new(Stats::new(2, &["other"])),
     };
     let sockets = Listeners::bind(&ListenConfig::new(listener.listen, two)).unwrap();
+    let sockets = sockets.with_tls(tls);
     let trusted = &listener.proxy_protocol_from;
     let sockets = sockets.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
     let address = sockets.address();
@@ -82,7 +91,12 @@ pub fn start(listener: Value, backends: &[Value], places: &[Value]) -> Running {
 
 /// A backend: each connection is given to `serve` on a thread of its own.
 pub fn backend(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    backend_on("127.0.0.1:0", serve)
+}
+
+/// The same, at an address.
+pub fn backend_on(address: &str, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
     let serve = Arc::new(serve);
     std::thread::spawn(move || {
@@ -192,4 +206,23 @@ impl Peak {
     pub fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
+}
+
+/// A listener whose queue is full, so that the kernel drops every further attempt to connect: nothing answers.
+pub fn black_hole() -> (SocketAddr, Vec<TcpStream>, TcpListener) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(0).unwrap();
+    let listener: TcpListener = socket.into();
+    let address = listener.local_addr().unwrap();
+    let mut held = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        held.push(stream);
+    }
+    (address, held, listener)
+}
+
+/// What is known of a backend.
+pub fn report(running: &Running, name: &str) -> BackendReport {
+    running.edge.backends().into_iter().find(|report| &*report.name == name).unwrap()
 }

@@ -18,14 +18,15 @@ mod rules;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use self::file::{LogFile, Outcome};
 use crate::record::Record;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use rules::{SampleRule, StatusClass};
 
@@ -144,8 +145,8 @@ impl AccessLog {
         let mut queue = self.shared.queue();
         queue.is_closed = true;
         self.shared.filled.notify_one();
-        let ended = self.shared.ended.wait_timeout_while(queue, patience, |queue| !queue.has_ended);
-        ended.unwrap_or_else(PoisonError::into_inner).0.has_ended
+        self.shared.ended.wait_while_for(&mut queue, |queue| !queue.has_ended, patience);
+        queue.has_ended
     }
 
     /// What has become of lines.
@@ -227,14 +228,14 @@ impl Shared {
     fn wait(&self) -> MutexGuard<'_, Queue> {
         let is_urgent = |queue: &Queue| queue.is_closed || queue.reopen;
         let is_idle = |queue: &mut Queue| queue.bytes.is_empty() && !is_urgent(queue);
-        let queue = self.filled.wait_while(self.queue(), is_idle).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue();
+        self.filled.wait_while(&mut queue, is_idle);
         let is_short = |queue: &mut Queue| queue.bytes.len() < BATCH_BYTES && !is_urgent(queue);
-        let gathered = self.filled.wait_timeout_while(queue, GATHERING, is_short);
-        gathered.unwrap_or_else(PoisonError::into_inner).0
+        self.filled.wait_while_for(&mut queue, is_short, GATHERING);
+        queue
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Whole lines, and flags: whatever a panicking holder left there is whole.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }

@@ -1,7 +1,9 @@
 //! How long requests took, as counts in classes: what percentiles are read from, and what two of make one.
 //!
 //! A class is at most an eighth as wide as what is in it is long, so that a percentile is at most 12.5 % too high. Only
-//! classes that have something take room.
+//! classes that have something take room. What a class is must not change: sums of them are stored.
+
+use tidegate_control::Sums;
 
 /// Classes of equal width in each power of two.
 const PARTS: u64 = 8;
@@ -9,46 +11,20 @@ const PARTS: u64 = 8;
 /// The longest that is told apart: 2^36 microseconds are 19 hours.
 const MAX_MICROS: u64 = 1 << 36;
 
-/// Counts of times, by class.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Latencies {
-    /// Class and count, by class.
-    classes: Vec<(u16, u64)>,
-}
-
-impl Latencies {
-    pub(super) fn add(&mut self, micros: u64) {
-        self.add_many(class(micros), 1);
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
-        for (class, count) in &other.classes {
-            self.add_many(*class, *count);
-        }
-    }
-
-    fn add_many(&mut self, class: u16, count: u64) {
-        match self.classes.binary_search_by_key(&class, |(class, _)| *class) {
-            Ok(at) => self.classes[at].1 += count,
-            Err(at) => self.classes.insert(at, (class, count)),
-        }
-    }
-
-    /// The microseconds that this share of the requests took at most; 0 without any.
-    pub(super) fn quantile(&self, share: f64) -> u64 {
-        let total: u64 = self.classes.iter().map(|(_, count)| count).sum();
-        let wanted = (total as f64 * share).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        let found = self.classes.iter().find(|(_, count)| {
-            seen += count;
-            seen >= wanted
-        });
-        found.map_or(0, |(class, _)| longest(*class))
-    }
+/// The microseconds that this share of the requests took at most; 0 without any.
+pub(super) fn quantile(sums: &Sums, share: f64) -> u64 {
+    let total: u64 = sums.classes.iter().map(|(_, count)| count).sum();
+    let wanted = (total as f64 * share).ceil().max(1.0) as u64;
+    let mut seen = 0;
+    let found = sums.classes.iter().find(|(_, count)| {
+        seen += count;
+        seen >= wanted
+    });
+    found.map_or(0, |(class, _)| longest(*class))
 }
 
 /// The class of a time. Below [`PARTS`] each microsecond has its own.
-fn class(micros: u64) -> u16 {
+pub(super) fn class(micros: u64) -> u16 {
     let micros = micros.min(MAX_MICROS);
     if micros < PARTS {
         return micros as u16;
@@ -58,13 +34,13 @@ fn class(micros: u64) -> u16 {
     (PARTS * (power - 2) + part) as u16
 }
 
-/// The longest time of a class.
+/// The longest time of a class. One that is none, which only somebody else can have stored, is as long as the longest.
 fn longest(class: u16) -> u64 {
     let class = u64::from(class);
     if class < PARTS {
         return class;
     }
-    let (power, part) = (class / PARTS + 2, class % PARTS);
+    let (power, part) = ((class / PARTS + 2).min(36), class % PARTS);
     ((PARTS + part + 1) << (power - 3)) - 1
 }
 
@@ -82,17 +58,25 @@ mod tests {
             assert!(class >= last, "{micros}");
             last = class;
         }
+        assert_eq!((last, longest(u16::MAX) >= longest(last)), (272, true));
     }
 
     #[test]
     fn quantiles_are_those_of_all_that_was_put_together() {
-        let (mut one, mut other) = (Latencies::default(), Latencies::default());
-        assert_eq!(one.quantile(0.5), 0);
-        (1..=90).for_each(|_| one.add(100));
-        (1..=10).for_each(|_| other.add(10_000));
+        let (mut one, mut other) = (Sums::default(), Sums::default());
+        assert_eq!(quantile(&one, 0.5), 0);
+        one.add_to_class(class(100), 90);
+        other.add_to_class(class(10_000), 10);
         one.merge(&other);
         let near = |value: u64, exact: u64| value >= exact && value <= exact + exact / 8;
-        assert!(near(one.quantile(0.5), 100) && near(one.quantile(0.9), 100), "{one:?}");
-        assert!(near(one.quantile(0.91), 10_000) && near(one.quantile(1.0), 10_000), "{one:?}");
+        assert!(near(quantile(&one, 0.5), 100) && near(quantile(&one, 0.9), 100), "{one:?}");
+        assert!(near(quantile(&one, 0.91), 10_000) && near(quantile(&one, 1.0), 10_000), "{one:?}");
+    }
+
+    /// Databases have sums of these classes.
+    #[test]
+    fn a_class_means_what_it_always_has() {
+        let some = [0, 7, 8, 15, 16, 1_000, 1_000_000, 60_000_000];
+        assert_eq!(some.map(class), [0, 7, 8, 15, 16, 63, 143, 190]);
     }
 }

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use tidegate_algorithms::time::Wall;
+use tidegate_control::{Control, Error, Period, Span, Sums};
 
-use super::{Analytics, Counted, Labels, Span, Step, Tally};
+use super::labels::Names;
+use super::latency::quantile;
+use super::{Analytics, Unstored, second as whole_second};
 
 /// Most rows of an answer.
 const MAX_ROWS: usize = 10_000;
@@ -52,8 +56,10 @@ const NUMBERS: [&str; 10] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnalyticsQuery {
     by: Vec<By>,
-    /// Rows for each of them; `None`: one for all the time.
-    step: Option<Step>,
+    /// How long the spans are that are summed up.
+    span: Span,
+    /// Rows for each of them, or one for all the time.
+    has_steps: bool,
     /// Seconds since 1970, the first that counts and the first that does not.
     from: u64,
     to: u64,
@@ -80,10 +86,11 @@ impl AnalyticsQuery {
     /// # Errors
     /// At the first parameter that is wrong, not known or there twice.
     pub fn read(parameters: &[(String, String)], now: Wall) -> Result<Self, QueryMistake> {
-        let now = now.0 / 1_000_000_000;
+        let now = whole_second(now);
         let (from, to) = (now.saturating_sub(3_600), now + 1);
+        let (by, span) = (Vec::new(), Span::Minute);
         let mut query =
-            Self { by: Vec::new(), step: None, from, to, route: None, key: None, wants_csv: false };
+            Self { by, span, has_steps: false, from, to, route: None, key: None, wants_csv: false };
         for (index, (name, text)) in parameters.iter().enumerate() {
             let wrong = |accepted| QueryMistake {
                 parameter: name.clone(),
@@ -93,6 +100,7 @@ impl AnalyticsQuery {
             if parameters[..index].iter().any(|(other, _)| other == name) {
                 return Err(QueryMistake { problem: "is there twice".to_owned(), ..wrong(PARAMETERS) });
             }
+            let end = || end(text).ok_or_else(|| wrong("a date, or a time as in 2026-11-23T08:00:00Z"));
             let time = || second(text).ok_or_else(|| wrong("a date, or a time as in 2026-11-23T08:00:00Z"));
             match name.as_str() {
                 "by" => {
@@ -102,15 +110,12 @@ impl AnalyticsQuery {
                     query.by = by.ok_or_else(|| wrong("some of route,key,upstream,server,status"))?;
                 }
                 "step" => {
-                    query.step = Some(match text.as_str() {
-                        "minute" => Step::Minute,
-                        "hour" => Step::Hour,
-                        "day" => Step::Day,
-                        _ => return Err(wrong("minute, hour, day")),
-                    });
+                    query.has_steps = true;
+                    let span = Span::ALL.into_iter().find(|span| word(*span) == text);
+                    query.span = span.ok_or_else(|| wrong("minute, hour, day"))?;
                 }
                 "from" => query.from = time()?,
-                "to" => query.to = time()?,
+                "to" => query.to = end()?,
                 "route" => query.route = Some(text.clone()),
                 "key" => query.key = Some(text.clone()),
                 "format" => {
@@ -123,45 +128,81 @@ impl AnalyticsQuery {
                 _ => return Err(QueryMistake { problem: "is not known".to_owned(), ..wrong(PARAMETERS) }),
             }
         }
+        let to = parameters.iter().find(|(name, _)| name == "to");
+        if let Some((parameter, text)) = to.filter(|_| query.to < query.from) {
+            let problem = format!("is {text:?}, which is before from");
+            let accepted = "a time from that of from on, which is an hour ago if absent";
+            return Err(QueryMistake { parameter: parameter.clone(), problem, accepted });
+        }
+        if !query.has_steps {
+            // The shortest that reach back so far.
+            let reaches = |span: &Span| span.oldest(now) <= query.from;
+            query.span = Span::ALL.into_iter().find(reaches).unwrap_or(Span::Day);
+        }
         Ok(query)
     }
 
-    fn includes(&self, labels: &Labels) -> bool {
-        let fits = |wanted: &Option<String>, is: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| is == Some(wanted))
-        };
-        fits(&self.route, labels.route.as_deref()) && fits(&self.key, labels.key.as_deref())
+    fn includes(&self, names: &Names) -> bool {
+        let fits = |wanted: &Option<String>, is: &Option<String>| wanted.is_none() || wanted == is;
+        fits(&self.route, &names.route) && fits(&self.key, &names.key)
     }
 
-    /// What `labels` are in the answer. `others` are that in each column but the status.
-    fn columns(&self, labels: &Labels) -> Vec<String> {
-        let text = |by: &By| match by {
-            By::Status => labels.status.to_string(),
-            _ if labels.is_other => "others".to_owned(),
-            By::Route => labels.route.as_deref().unwrap_or_default().to_owned(),
-            By::Key => labels.key.as_deref().unwrap_or_default().to_owned(),
-            By::Upstream => labels.server.as_ref().map(|(name, _)| name.to_string()).unwrap_or_default(),
-            By::Server => labels.server.as_ref().map(|(_, target)| target.to_string()).unwrap_or_default(),
+    /// What `names` are in the answer. `others` are that in each column but the status.
+    fn columns(&self, names: &Names) -> Vec<String> {
+        let text = |by: &By| {
+            let name = match by {
+                By::Status => return names.status.to_string(),
+                _ if names.is_other => return "others".to_owned(),
+                By::Route => &names.route,
+                By::Key => &names.key,
+                By::Upstream => &names.upstream,
+                By::Server => &names.server,
+            };
+            name.clone().unwrap_or_default()
         };
         self.by.iter().map(text).collect()
     }
+
+    fn period(&self) -> Period {
+        Period { span: self.span, from: self.from, to: self.to }
+    }
 }
 
-/// The second of a date or of a time.
+/// A date without a time of day.
+fn date(text: &str) -> Option<Date> {
+    text.parse().ok().filter(|_| !text.contains(['T', 't', ' ']))
+}
+
+/// The first second of a date, or that of a time.
 fn second(text: &str) -> Option<u64> {
-    let at = match text.parse::<Date>() {
-        Ok(date) if !text.contains(['T', 't', ' ']) => {
-            date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second()
-        }
-        _ => text.parse::<Timestamp>().ok()?.as_second(),
+    let at = match date(text) {
+        Some(date) => date.to_zoned(TimeZone::UTC).ok()?.timestamp(),
+        None => text.parse().ok()?,
     };
-    u64::try_from(at).ok()
+    u64::try_from(at.as_second()).ok()
 }
 
-/// A row: requests by what became of them, and their tally.
+/// The first second after a date, or that of a time.
+fn end(text: &str) -> Option<u64> {
+    match date(text) {
+        Some(date) => second(&date.tomorrow().ok()?.to_string()),
+        None => second(text),
+    }
+}
+
+/// What a span is called.
+fn word(span: Span) -> &'static str {
+    match span {
+        Span::Minute => "minute",
+        Span::Hour => "hour",
+        Span::Day => "day",
+    }
+}
+
+/// A row: requests by what became of them, and their sums.
 #[derive(Debug, Default)]
 struct Row {
-    all: Tally,
+    all: Sums,
     succeeded: u64,
     rate_limited: u64,
     client_errors: u64,
@@ -169,21 +210,21 @@ struct Row {
 }
 
 impl Row {
-    fn add(&mut self, status: u16, tally: &Tally) {
+    fn add(&mut self, status: u16, sums: &Sums) {
         let count = match status {
             429 => &mut self.rate_limited,
             400..=499 => &mut self.client_errors,
             500.. => &mut self.failed,
             _ => &mut self.succeeded,
         };
-        *count += tally.requests;
-        self.all.merge(tally);
+        *count += sums.requests;
+        self.all.merge(sums);
     }
 
     /// By [`NUMBERS`].
     fn numbers(&self) -> [Value; 10] {
         let ms = |micros: u64| json!(micros as f64 / 1_000.0);
-        let Tally { requests, bytes, micros, latencies } = &self.all;
+        let Sums { requests, bytes, micros, .. } = &self.all;
         [
             json!(requests),
             json!(self.succeeded),
@@ -192,95 +233,115 @@ impl Row {
             json!(self.failed),
             json!(bytes),
             ms(micros / requests.max(&1)),
-            ms(latencies.quantile(0.5)),
-            ms(latencies.quantile(0.95)),
-            ms(latencies.quantile(0.99)),
+            ms(quantile(&self.all, 0.5)),
+            ms(quantile(&self.all, 0.95)),
+            ms(quantile(&self.all, 0.99)),
         ]
     }
 }
 
-type Rows = BTreeMap<(Option<u64>, Vec<String>), Row>;
+/// What an answer is made of.
+#[derive(Debug, Default)]
+struct Rows {
+    /// By the beginning of a span, if they are told apart by it, and by labels.
+    rows: BTreeMap<(Option<u64>, Vec<String>), Row>,
+    /// All of them together, with those that are left out.
+    total: Row,
+    left_out: usize,
+}
 
-impl Counted {
-    /// The finest spans that reach back to `from`; hours and days with the minute under way.
-    fn spans(&self, step: Step) -> impl Iterator<Item = (u64, &Span)> {
-        let place = Step::ALL.iter().position(|known| *known == step).unwrap_or_default();
-        let under_way = self.spans[0].back().filter(|_| step != Step::Minute);
-        self.spans[place].iter().chain(under_way).map(move |span| (step.begin(span.begin), &**span))
+impl Rows {
+    /// Adds the requests of a span that begins then.
+    fn add(&mut self, query: &AnalyticsQuery, begin: u64, names: &Names, sums: &Sums) {
+        if !query.includes(names) {
+            return;
+        }
+        self.total.add(names.status, sums);
+        let key = (query.has_steps.then_some(begin), query.columns(names));
+        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&key) {
+            self.left_out += 1;
+            return;
+        }
+        self.rows.entry(key).or_default().add(names.status, sums);
     }
 
-    fn finest(&self, from: u64) -> Step {
-        let reaches = |step: &&Step| {
-            let is_kept = |place: usize| self.spans[place].len() < step.kept();
-            let place = Step::ALL.iter().position(|known| known == *step).unwrap_or_default();
-            is_kept(place) || self.spans[place].front().is_some_and(|first| first.begin <= from)
-        };
-        Step::ALL.iter().find(reaches).copied().unwrap_or(Step::Day)
+    /// Adds what is not stored.
+    fn add_unstored(&mut self, query: &AnalyticsQuery, batches: &[Arc<Unstored>], stored: u64) {
+        for batch in batches.iter().filter(|batch| batch.number > stored) {
+            let begin = query.span.begin(batch.minute);
+            if query.period().has(begin) {
+                for (labels, sums) in &batch.series {
+                    self.add(query, begin, &labels.names(), sums);
+                }
+            }
+        }
     }
 }
 
+/// What there is to say to a question.
+#[derive(Debug)]
+pub struct Answer {
+    query: AnalyticsQuery,
+    rows: Rows,
+    /// Why what is stored is not in it.
+    pub lacks_stored: Option<Error>,
+}
+
 impl Analytics {
-    fn rows(&self, query: &AnalyticsQuery) -> (Rows, Step, usize) {
-        // A copy, so that requests do not wait for the answer.
-        let counted = self.counted().clone();
-        let step = query.step.unwrap_or_else(|| counted.finest(query.from));
-        let mut rows = Rows::new();
-        let mut left_out = 0;
-        // A span counts that is at least in part within the times.
-        let is_asked_for = |begin: u64| begin + step.seconds() > query.from && begin < query.to;
-        for (begin, span) in counted.spans(step).filter(|(begin, _)| is_asked_for(*begin)) {
-            for (labels, tally) in span.series.iter().filter(|(labels, _)| query.includes(labels)) {
-                let key = (query.step.map(|_| begin), query.columns(labels));
-                if rows.len() >= MAX_ROWS && !rows.contains_key(&key) {
-                    left_out += 1;
-                    continue;
-                }
-                rows.entry(key).or_default().add(labels.status, tally);
-            }
-        }
-        (rows, step, left_out)
-    }
-
-    /// The names of an answer's columns.
-    fn columns(query: &AnalyticsQuery) -> Vec<&'static str> {
-        let of_labels = BY.iter().filter(|(_, by)| query.by.contains(by));
-        let of_labels = of_labels.map(|(name, _)| *name);
-        query.step.map(|_| "begin").into_iter().chain(of_labels).chain(NUMBERS).collect()
-    }
-
-    /// The answer to `query`.
+    /// The answer to `query`: what is stored of all nodes, and what this one has not stored yet. Without the store
+    /// there is only the latter. Blocks.
     #[must_use]
-    pub fn json(&self, query: &AnalyticsQuery) -> Value {
-        let query = &in_order(query);
-        let (rows, step, left_out) = self.rows(query);
-        let columns = Self::columns(query);
+    pub fn answer(&self, control: &Control, query: &AnalyticsQuery) -> Answer {
+        let query = in_order(query);
+        // Before the store is read: what is stored meanwhile is known by its number.
+        let batches: Vec<_> = self.collected().batches.iter().cloned().collect();
+        let read = control.read_counts(query.period(), self.writer, |rows: &mut Rows, begin, names, sums| {
+            rows.add(&query, begin, &Names::read(names), sums);
+        });
+        let (mut rows, stored, lacks_stored) = match read {
+            Ok((rows, stored)) => (rows, stored, None),
+            Err(error) => (Rows::default(), 0, Some(error)),
+        };
+        rows.add_unstored(&query, &batches, stored);
+        Answer { query, rows, lacks_stored }
+    }
+}
+
+impl Answer {
+    /// The names of its columns.
+    fn columns(&self) -> Vec<&'static str> {
+        let of_labels = BY.iter().filter(|(_, by)| self.query.by.contains(by));
+        let of_labels = of_labels.map(|(name, _)| *name);
+        self.query.has_steps.then_some("begin").into_iter().chain(of_labels).chain(NUMBERS).collect()
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let columns = self.columns();
         let row = |cells: Vec<Value>| -> Value {
             let named = columns.iter().map(|name| (*name).to_owned()).zip(cells);
             Value::Object(named.collect::<Map<String, Value>>())
         };
-        let rows: Vec<Value> = rows.iter().map(|(key, counts)| row(cells(key, counts))).collect();
-        let resolution = match step {
-            Step::Minute => "minute",
-            Step::Hour => "hour",
-            Step::Day => "day",
-        };
+        let rows: Vec<Value> = self.rows.rows.iter().map(|(key, counts)| row(cells(key, counts))).collect();
+        let total = NUMBERS.iter().map(|name| (*name).to_owned()).zip(self.rows.total.numbers());
         json!({
-            "from": time(query.from),
-            "to": time(query.to),
-            "resolution": resolution,
+            "total": Value::Object(total.collect()),
+            "from": time(self.query.from),
+            "to": time(self.query.to),
+            "resolution": word(self.query.span),
+            "complete": self.lacks_stored.is_none(),
             "rows": rows,
-            "series_left_out": left_out,
+            "series_left_out": self.rows.left_out,
         })
     }
 
     /// The same as CSV (RFC 4180).
     #[must_use]
-    pub fn csv(&self, query: &AnalyticsQuery) -> String {
-        let query = &in_order(query);
-        let (rows, ..) = self.rows(query);
-        let mut text = Self::columns(query).join(",");
+    pub fn csv(&self) -> String {
+        let mut text = self.columns().join(",");
         text.push_str("\r\n");
-        for (key, counts) in &rows {
+        for (key, counts) in &self.rows.rows {
             for (index, cell) in cells(key, counts).iter().enumerate() {
                 if index > 0 {
                     text.push(',');

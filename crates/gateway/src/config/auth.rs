@@ -8,6 +8,7 @@ use super::forward_auth::{FORWARD_AUTH_KEYS, ForwardAuth, forward_auth};
 use super::jwt::{JWT_KEYS, JwtAuth, jwt};
 use super::servers::Source;
 use super::upstream::part;
+use crate::identity::{CONSUMER, OF_KEYS};
 
 /// Most places where a key is looked for.
 const MAX_PLACES: usize = 8;
@@ -28,6 +29,19 @@ pub enum Auth {
     Forward(Box<ForwardAuth>),
     /// That its connection has shown a certificate.
     Certificate(CertificateAuth),
+}
+
+impl Auth {
+    /// The attributes that what is proved may have.
+    #[must_use]
+    pub fn attributes(&self) -> Vec<&str> {
+        match self {
+            Self::Key(_) => OF_KEYS.to_vec(),
+            Self::Jwt(jwt) => jwt.attributes.iter().map(|(name, _)| &**name).collect(),
+            Self::Forward(forward) => forward.attributes.iter().map(|(name, _)| &**name).collect(),
+            Self::Certificate(_) => vec![CONSUMER],
+        }
+    }
 }
 
 /// A request needs an API key.

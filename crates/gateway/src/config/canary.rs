@@ -18,7 +18,7 @@ const STICKY_BY: &str = "\"client\", \"header:NAME\", \"cookie:NAME\"";
 pub struct CanaryConfig {
     /// Where that part goes.
     pub upstream: Arc<str>,
-    /// How many of a hundred of what `sticky_by` tells apart.
+    /// Of a hundred clients, as `sticky_by` tells them apart, how many go there.
     pub percent: u64,
     /// Requests with all of these go there, too; empty: none do for that.
     pub fields: Vec<(HeaderName, HeaderValue)>,
@@ -68,7 +68,7 @@ fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<Ca
 pub struct MirrorConfig {
     /// Where they go.
     pub upstream: Arc<str>,
-    /// Of how many of a hundred requests there is one.
+    /// Of a hundred requests, how many are copied.
     pub percent: u64,
 }
 

@@ -1,9 +1,13 @@
 //! Which requests a route is for: hosts, paths, methods and query parameters.
 
+use std::fmt;
+
 use http::Method;
 use serde_json::Value;
 use tidegate_algorithms::document::{DocumentReader, escape, shown};
 use tidegate_wire::path::normal_form;
+
+use crate::target::bare_host;
 
 /// Longest text of one host, path or method, in bytes.
 pub(super) const MAX_TEXT: usize = 8_192;
@@ -30,6 +34,20 @@ pub enum PathPattern {
     Prefix(Box<str>),
     /// Those of this many segments, of which some are given.
     Segments(Vec<Segment>),
+}
+
+/// As documents write it.
+impl fmt::Display for PathPattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(path) => write!(out, "{path}"),
+            Self::Prefix(path) => write!(out, "{path}/*"),
+            Self::Segments(segments) => segments.iter().try_for_each(|segment| match segment {
+                Segment::Literal(text) => write!(out, "/{text}"),
+                Segment::Parameter(name) => write!(out, "/{{{name}}}"),
+            }),
+        }
+    }
 }
 
 /// One segment of a path.
@@ -59,13 +77,14 @@ pub(super) fn hosts(reader: &mut DocumentReader<'_>) -> Vec<HostPattern> {
         };
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         let is_address = bare.is_some_and(|bare| bare.parse::<std::net::Ipv6Addr>().is_ok());
-        let is_name = !name.is_empty()
+        let is_name = !name.trim_end_matches('.').is_empty()
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
         if !is_name && (is_suffix || !is_address) {
             reader.mistake(&format!("host/{index}"), format!("is {text:?}"), accepted);
             continue;
         }
-        let name = name.to_ascii_lowercase();
+        // As requests' hosts are read.
+        let name = bare_host(name);
         hosts.push(if is_suffix {
             HostPattern::Suffix(format!(".{name}").into())
         } else {
@@ -136,6 +155,10 @@ pub(super) fn methods(reader: &mut DocumentReader<'_>) -> Vec<Method> {
     let mut methods = Vec::new();
     for (index, text) in one_or_more(reader, "method", MAX_METHODS).into_iter().enumerate() {
         match Method::from_bytes(text.as_bytes()) {
+            Ok(Method::CONNECT | Method::TRACE) => {
+                let problem = format!("is {text:?}, which no route gets: it is answered 501");
+                reader.mistake(&format!("method/{index}"), problem, "a method that is forwarded");
+            }
             Ok(method) if text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') => {
                 methods.push(method)
             }

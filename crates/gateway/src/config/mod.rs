@@ -12,6 +12,7 @@ mod jwt;
 mod matches;
 mod options;
 mod reference;
+mod rewrite;
 mod route;
 mod servers;
 mod upstream;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 
+use crate::candidate::CandidateConfig;
 pub use crate::cors::Cors;
 use crate::table::unreachable;
 pub use auth::{Auth, KeyAuth, KeyPlace};
@@ -54,6 +56,8 @@ pub struct GatewayConfig {
     pub routes: Vec<Arc<RouteConfig>>,
     /// Policies that routes list and that are not in force.
     pub missing_policies: HashSet<Arc<str>>,
+    /// What is judged beside them.
+    pub candidate: Option<Arc<CandidateConfig>>,
 }
 
 impl GatewayConfig {
@@ -107,7 +111,7 @@ impl GatewayConfig {
         Ok(Self {
             upstreams: upstreams.into_iter().map(|(_, it)| Arc::new(it)).collect(),
             routes: routes.into_iter().map(|(_, it)| Arc::new(it)).collect(),
-            missing_policies: HashSet::new(),
+            ..Self::default()
         })
     }
 

@@ -1,4 +1,4 @@
-//! Options of a route that stand for themselves: CORS, maintenance.
+//! Options of a route that stand for themselves: CORS, maintenance, priority.
 
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tidegate_net::proxied::Network;
 use super::fixed::static_reply;
 use super::route::StaticReply;
 use crate::cors::Cors;
+use crate::shed::Priority;
 
 pub(super) const CORS_KEYS: [&str; 6] =
     ["origins", "methods", "headers", "expose", "credentials", "max_age_seconds"];
@@ -78,6 +79,16 @@ fn names(reader: &mut DocumentReader<'_>, field: &str) -> Option<HeaderValue> {
         reader.mistake(&format!("{field}/{index}"), format!("is {name:?}"), "a name");
     }
     if names.is_empty() { None } else { HeaderValue::from_str(&names.join(", ")).ok() }
+}
+
+/// How much requests of a route matter.
+pub(super) fn priority(reader: &mut DocumentReader<'_>) -> Priority {
+    let Some(word) = reader.text("priority", 1, 16) else { return Priority::default() };
+    let known = Priority::ALL.into_iter().find(|known| known.word() == word);
+    if known.is_none() {
+        reader.mistake("priority", format!("is {word:?}"), "\"low\", \"normal\", \"critical\"");
+    }
+    known.unwrap_or_default()
 }
 
 /// `None` if it is switched off.

@@ -56,6 +56,7 @@ const DAY: f64 = 86_400.0;
 const AUTHS: &[&str] = &["key", "jwt", "forward", "certificate"];
 const ON_ERRORS: &[&str] = &["deny", "allow"];
 const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
+const PRIORITIES: &[&str] = &["low", "normal", "critical"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
 
 /// The keys of an upstream.
@@ -102,7 +103,7 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "slow_start_seconds",
         Shape::Seconds(0.0, DAY),
         "0",
-        "How long a server that came up gets less than its share.",
+        "How long a server that came up, or came when others served, gets less than its share.",
     ),
     key(
         "eject_after",
@@ -135,6 +136,15 @@ pub const UPSTREAM_KEYS: &[Key] = &[
     key("check.fall", Shape::Number(1, 1_000), "3", "Checks in a row that must fail before it is down."),
     key("check.status", Shape::Number(100, 599), "200 to 299", "The status that passes."),
     key("breaker", Shape::Table, "on", "When the upstream is no longer asked."),
+    key(
+        "adaptive_concurrency",
+        Shape::Table,
+        "none",
+        "A limit of requests that wait for the servers, found by how long they take: see [the gateway](gateway-requests.md#when-there-is-too-much).",
+    ),
+    key("adaptive_concurrency.enabled", Shape::Flag, "true", "Whether there is one."),
+    key("adaptive_concurrency.min", Shape::Number(1, 1_000_000), "3", "The lowest that it may be."),
+    key("adaptive_concurrency.max", Shape::Number(1, 1_000_000), "1000", "The highest."),
     key("retries", Shape::Table, "on", "How often a request is tried."),
     key(
         "retries.attempts",
@@ -150,6 +160,12 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "Further attempts a second that are always allowed.",
     ),
     key("connect_timeout_seconds", Shape::Seconds(0.001, DAY), "1", "Longest wait for a connection."),
+    key(
+        "sources",
+        Shape::Texts(64),
+        "any",
+        "Addresses of this machine that connections begin at, each in turn; at one that has no port left, the next one.",
+    ),
     key(
         "idle_connections",
         Shape::Number(0, 1_000_000),
@@ -208,7 +224,12 @@ pub const ROUTE_KEYS: &[Key] = &[
         "all",
         "Paths that it is for: `/a`; `/a/*` with all below it; `/a/{id}` with any one part.",
     ),
-    key("method", Shape::OneOrMore(20), "all", "Methods that it is for."),
+    key(
+        "method",
+        Shape::OneOrMore(20),
+        "all",
+        "Methods that it is for; not CONNECT or TRACE, which are answered 501.",
+    ),
     key("header", Shape::Pairs(100), "none", "Header fields that a request must have, with these values."),
     key("query", Shape::Pairs(20), "none", "Parameters that the query must have, with these values."),
     key(
@@ -439,6 +460,18 @@ pub const ROUTE_KEYS: &[Key] = &[
         Shape::Flag,
         "false",
         "Whether replies are compressed (zstd, br, gzip) for clients that ask for it, where that is allowed and worth it.",
+    ),
+    key(
+        "hedge",
+        Shape::Flag,
+        "false",
+        "Whether a second server is asked the same, by GET, HEAD or OPTIONS, when the first is later than 95 of a hundred replies of the route.",
+    ),
+    key(
+        "priority",
+        Shape::Word(PRIORITIES),
+        "normal",
+        "Which requests are refused first when this process cannot keep up: see `gateway.shed_after`.",
     ),
     key("canary", Shape::Table, "none", "Another upstream for a part of the requests."),
     key("canary.upstream", Shape::Text(1, 64), "", "Its name. The rest goes to `upstream`."),

@@ -9,20 +9,21 @@ use serde_json::Value;
 use tidegate_algorithms::breaker;
 use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
 use tidegate_algorithms::time::SECOND;
-use tidegate_wire::path::normal_form;
 
 use crate::cors::Cors;
+use crate::shed::Priority;
 
 use super::auth::{Auth, auth};
 use super::canary::{CanaryConfig, MirrorConfig, second_upstreams};
 use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirect, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
-use super::matches::{HostPattern, MAX_TEXT, PathPattern, covers, hosts, methods, path, query};
-use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance};
+use super::matches::{HostPattern, PathPattern, hosts, methods, path, query};
+use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance, priority};
+use super::rewrite::rewrite;
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 35] = [
+const KEYS: [&str; 37] = [
     "name",
     "host",
     "path",
@@ -58,6 +59,8 @@ const KEYS: [&str; 35] = [
     "canary",
     "mirror",
     "compress",
+    "hedge",
+    "priority",
 ];
 const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
 
@@ -134,6 +137,10 @@ pub struct RouteConfig {
     pub fallback_upstream: Option<Arc<str>>,
     /// Whether replies are compressed for clients that ask for it.
     pub compress: bool,
+    /// Whether a second server is asked where the first is late.
+    pub hedge: bool,
+    /// How much its requests matter when this process cannot keep up.
+    pub priority: Priority,
     /// Where a part of the requests goes in place of its upstream.
     pub canary: Option<CanaryConfig>,
     /// Where copies of requests go.
@@ -213,17 +220,10 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let (hosts, path, methods) = (hosts(&mut reader), path(&mut reader), methods(&mut reader));
     let (fields, query) = (field_pairs(&mut reader, "header"), query(&mut reader));
     let action = action(&mut reader, pointer);
-    let (auth, compress) = (auth(&mut reader, pointer, source), reader.flag("compress").unwrap_or(false));
+    let (auth, [compress, hedge]) = (auth(&mut reader, pointer, source), flags(&mut reader));
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
-    let [strip_prefix, add_prefix] = ["strip_prefix", "add_prefix"].map(|key| prefix(&mut reader, key));
-    if !strip_prefix.is_empty() && !covers(&path, &strip_prefix) {
-        let problem = format!("is {strip_prefix:?}, which not every path of the route begins with");
-        reader.mistake("strip_prefix", problem, "the literal beginning of path");
-    }
-    let (replace_path, upgrades) = (replace_path(&mut reader), upgrades(&mut reader));
-    if replace_path.is_some() && !(strip_prefix.is_empty() && add_prefix.is_empty()) {
-        reader.mistake("replace_path", "stands beside strip_prefix or add_prefix", "one of the two");
-    }
+    let ([strip_prefix, add_prefix], replace_path) = rewrite(&mut reader, &path);
+    let upgrades = upgrades(&mut reader);
     let cors = part(&mut reader, "cors", &CORS_KEYS, pointer, cors);
     let maintenance = part(&mut reader, "maintenance", &MAINTENANCE_KEYS, pointer, maintenance).flatten();
     let max_header_bytes = reader.number("max_header_bytes", 1, MAX_HEADER);
@@ -234,11 +234,11 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let idle = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(IDLE_TIMEOUT);
     let [timeout, reply_timeout] =
         ["timeout_seconds", "reply_timeout_seconds"].map(|key| reader.seconds(key, 0.001, DAY));
-    let upgrade_idle =
-        reader.seconds("upgrade_idle_timeout_seconds", 0.001, DAY).unwrap_or(UPGRADE_IDLE_TIMEOUT);
+    let upgrade_idle = upgrade_idle(&mut reader);
     let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings).flatten();
     let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |inner| fallback(inner, &action));
     let (fallback_upstream, fallback) = fallback.unwrap_or_default();
+    let priority = priority(&mut reader);
     let (canary, mirror) = second_upstreams(&mut reader, pointer, &action);
     match action {
         Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
@@ -272,9 +272,21 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             canary,
             mirror,
             compress,
+            hedge,
+            priority,
         }),
         _ => Err(reader.mistakes),
     }
+}
+
+/// What is done or not: `compress`, `hedge`.
+fn flags(reader: &mut DocumentReader<'_>) -> [bool; 2] {
+    ["compress", "hedge"].map(|key| reader.flag(key).unwrap_or(false))
+}
+
+/// How long both sides may be silent in another protocol, in nanoseconds.
+fn upgrade_idle(reader: &mut DocumentReader<'_>) -> u64 {
+    reader.seconds("upgrade_idle_timeout_seconds", 0.001, DAY).unwrap_or(UPGRADE_IDLE_TIMEOUT)
 }
 
 /// The protocols that a route lets connections go on in. HTTP itself is none: its requests would pass unseen.
@@ -324,26 +336,6 @@ pub(super) fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(
         }
     }
     pairs
-}
-
-fn prefix(reader: &mut DocumentReader<'_>, field: &str) -> Box<str> {
-    let Some(text) = reader.text(field, 1, MAX_TEXT) else { return "".into() };
-    if text == "/" || !normal_form(text.as_bytes()).is_ok_and(|form| *form == *text.as_bytes()) {
-        reader.mistake(
-            field,
-            format!("is {text:?}"),
-            "a path that begins with a slash and does not end with one",
-        );
-    }
-    text.into()
-}
-
-fn replace_path(reader: &mut DocumentReader<'_>) -> Option<Box<str>> {
-    let text = reader.text("replace_path", 1, MAX_TEXT)?;
-    if !normal_form(text.as_bytes()).is_ok_and(|form| *form == *text.as_bytes()) {
-        reader.mistake("replace_path", format!("is {text:?}"), "a path in normal form");
-    }
-    Some(text.into())
 }
 
 fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Action> {

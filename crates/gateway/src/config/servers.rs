@@ -7,6 +7,7 @@ use http::Uri;
 use serde_json::Value;
 use tidegate_algorithms::document::{DocumentReader, shown};
 use tidegate_upstream::backend::{BackendSettings, Host, Target};
+use tidegate_upstream::connect::MAX_SOURCES;
 use tidegate_upstream::tls::{TlsClient, TlsError, TlsSettings};
 
 use super::upstream::{MANY, limit, part};
@@ -120,6 +121,35 @@ fn target(url: &str) -> Option<(Target, bool)> {
         },
     };
     Some((Target { host, port }, is_tls))
+}
+
+/// Addresses of this machine that connections begin at. Each server that has an address must be reached from one of them.
+pub(super) fn sources(reader: &mut DocumentReader<'_>, servers: &[ServerConfig]) -> Vec<IpAddr> {
+    let mut sources: Vec<IpAddr> = Vec::new();
+    for (index, text) in reader.texts("sources", MAX_SOURCES, 1, 45).into_iter().enumerate() {
+        match text.parse::<IpAddr>() {
+            Ok(source)
+                if !source.is_unspecified() && !source.is_multicast() && !sources.contains(&source) =>
+            {
+                sources.push(source);
+            }
+            _ => {
+                let accepted = "addresses of this machine, each once";
+                reader.mistake(&format!("sources/{index}"), format!("is {text:?}"), accepted);
+            }
+        }
+    }
+    let has_none = |server: &&ServerConfig| match &server.backend.target.host {
+        Host::Address(ip) => !sources.iter().any(|source| source.is_ipv4() == ip.is_ipv4()),
+        Host::Name(_) => false,
+    };
+    if !sources.is_empty()
+        && let Some(server) = servers.iter().find(has_none)
+    {
+        let problem = format!("has none from which {} can be reached", server.backend.target);
+        reader.mistake("sources", problem, "one of the same version of IP");
+    }
+    sources
 }
 
 /// Where a document comes from.

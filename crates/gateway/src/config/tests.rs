@@ -111,3 +111,43 @@ fn servers_without_a_file_are_urls() {
     }
     assert!(GatewayConfig::reverse_proxy(&[]).is_err());
 }
+
+#[test]
+fn what_no_route_gets_is_a_mistake() {
+    for method in ["TRACE", "CONNECT"] {
+        let mut route = good_route();
+        route["method"] = json!(["GET", method]);
+        let found = mistakes(good_upstream(), route);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("/route/0/method/1 ") && found[0].contains("501"), "{found:?}");
+    }
+    // Two ways to write one host are one: the second route gets nothing.
+    let routes = [
+        json!({"name": "a", "host": "a.example", "upstream": "app"}),
+        json!({"name": "b", "host": "A.example.", "upstream": "app"}),
+    ];
+    let found =
+        GatewayConfig::check(&[good_upstream()], &routes, &[]).expect_err("the second one never matches");
+    assert!(found[0].problem.contains("can never match"), "{found:?}");
+}
+
+#[test]
+fn sources_are_addresses_from_which_each_server_can_be_reached() {
+    let upstream =
+        |sources: Value, server: &str| json!({"name": "app", "servers": [server], "sources": sources});
+    let read = |sources: Value, server: &str| {
+        GatewayConfig::check(&[upstream(sources, server)], &[good_route()], &[])
+    };
+    let good = read(json!(["10.0.0.5", "2001:db8::5"]), "http://10.0.0.1:80").expect("one of each version");
+    assert_eq!(good.upstreams[0].sources.len(), 2);
+    assert!(read(json!(["2001:db8::5"]), "http://a.example").is_ok(), "the name may have such an address");
+    for (sources, server, pointer) in [
+        (json!(["10.0.0.5", "10.0.0.5"]), "http://10.0.0.1", "/upstream/0/sources/1"),
+        (json!(["0.0.0.0"]), "http://10.0.0.1", "/upstream/0/sources/0"),
+        (json!(["10.0.0.5:80"]), "http://10.0.0.1", "/upstream/0/sources/0"),
+        (json!(["2001:db8::5"]), "http://10.0.0.1", "/upstream/0/sources"),
+    ] {
+        let found = read(sources, server).expect_err("a mistake");
+        assert!(found.iter().any(|mistake| mistake.pointer == pointer), "{found:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! `[[upstream]]`: servers that do the same work, and how they are used.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use tidegate_algorithms::balance::budget;
 use tidegate_algorithms::balance::eligibility::{EjectionSettings, Thresholds};
 use tidegate_algorithms::breaker::{self, MAX_CALLS, Window};
 use tidegate_algorithms::document::{DocumentReader, Mistake, is_name};
+use tidegate_algorithms::overload::gradient;
 use tidegate_algorithms::time::SECOND;
 use tidegate_upstream::group::{Balance, GroupSettings};
 use tidegate_upstream::tls::TlsClient;
 
-use super::servers::{Protocol, ServerConfig, Source, servers, tls};
+use super::servers::{Protocol, ServerConfig, Source, servers, sources, tls};
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 19] = [
     "name",
     "servers",
     "app",
@@ -29,10 +31,13 @@ const KEYS: [&str; 17] = [
     "breaker",
     "retries",
     "connect_timeout_seconds",
+    "sources",
     "idle_connections",
     "idle_timeout_seconds",
     "max_requests",
+    "adaptive_concurrency",
 ];
+const ADAPTIVE_KEYS: [&str; 3] = ["enabled", "min", "max"];
 const CHECK_KEYS: [&str; 7] =
     ["path", "grpc", "interval_seconds", "timeout_seconds", "rise", "fall", "status"];
 /// The keys of a breaker, an upstream's or a route's.
@@ -76,10 +81,14 @@ pub struct UpstreamConfig {
     pub check: Option<CheckConfig>,
     /// When requests are no longer sent there; `None`: always are.
     pub breaker: Option<breaker::Settings>,
+    /// Between what the limit of attempts under way is looked for; `None`: there is none.
+    pub adaptive: Option<gradient::Settings>,
     /// How often a request is tried.
     pub retries: RetryConfig,
     /// Longest wait for a connection.
     pub connect_timeout: Duration,
+    /// Addresses of this machine that connections begin at, each in turn; none: any.
+    pub sources: Vec<IpAddr>,
     /// Most idle connections to each server that a core keeps.
     pub idle_connections: usize,
     /// How long an idle connection is kept.
@@ -169,8 +178,10 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Upstr
     let check = part(&mut reader, "check", &CHECK_KEYS, pointer, |inner| check(inner, protocol));
     let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings)
         .unwrap_or(Some(breaker::Settings::default()));
+    let adaptive = part(&mut reader, "adaptive_concurrency", &ADAPTIVE_KEYS, pointer, adaptive).flatten();
     let retries = part(&mut reader, "retries", &RETRY_KEYS, pointer, retries).unwrap_or_default();
     let connect_timeout = reader.seconds("connect_timeout_seconds", 0.001, DAY).unwrap_or(SECOND);
+    let sources = sources(&mut reader, &servers);
     let idle_connections = reader.number("idle_connections", 0, MANY).unwrap_or(1_024);
     let idle_timeout = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(30 * SECOND);
     if !reader.mistakes.is_empty() {
@@ -186,8 +197,10 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Upstr
         key,
         check,
         breaker,
+        adaptive,
         retries,
         connect_timeout: Duration::from_nanos(connect_timeout),
+        sources,
         idle_connections: usize::try_from(idle_connections).unwrap_or(usize::MAX),
         idle_timeout: Duration::from_nanos(idle_timeout),
     })
@@ -329,6 +342,22 @@ pub(super) fn breaker_settings(reader: &mut DocumentReader<'_>) -> Option<breake
         pause: reader.seconds("open_seconds", 0.001, DAY).unwrap_or(base.pause),
         trials: limit(reader.number("trials", 1, 1_000)).unwrap_or(base.trials),
     };
+    enabled.then_some(settings)
+}
+
+/// The bounds of an adaptive limit; `None` if it is switched off.
+fn adaptive(reader: &mut DocumentReader<'_>) -> Option<gradient::Settings> {
+    let base = gradient::Settings::default();
+    let enabled = reader.flag("enabled").unwrap_or(true);
+    let least = limit(reader.number("min", 1, MANY));
+    let most = limit(reader.number("max", 1, MANY));
+    let settings = gradient::Settings {
+        least: least.unwrap_or(base.least.min(most.unwrap_or(base.most))),
+        most: most.unwrap_or(base.most.max(least.unwrap_or(base.least))),
+    };
+    if settings.least > settings.most {
+        reader.mistake("min", format!("is {}, above max", settings.least), "at most max");
+    }
     enabled.then_some(settings)
 }
 

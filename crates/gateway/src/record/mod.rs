@@ -3,6 +3,7 @@
 //! ```text
 //!   proxy, forward ── each step ──> Record ──┬── `tidegate-trace` fields of the reply, if they were asked for
 //!                                            ├── a line of the access log, when the reply has ended
+//!                                            ├── spans for a collector, likewise (`spans.rs`)
 //!                                            └── a trace for whom it looks at the last ones (`traces.rs`), likewise
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! Bounds: [`MAX_STEPS`] of a request, and [`trace::MAX_BYTES`] of their text.
 
 mod body;
+mod end;
 mod trace;
 
 use std::net::IpAddr;
@@ -19,21 +21,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::{HOST, HeaderName, HeaderValue, REFERER, USER_AGENT};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, Uri, Version};
 use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::Wall;
 use tidegate_net::clock::{monotonic, wall};
 use tidegate_net::http::{Body, Peer};
+use tidegate_wire::trace_context::TraceContext;
 
 use crate::access_log::AccessLog;
 use crate::analytics::Analytics;
 use crate::identity::Identity;
 use crate::limits::{Held, PolicyVerdict};
+use crate::random::random;
 use crate::route::Route;
+use crate::spans::{Forestalled, SpanContext, Spans};
 use crate::traces::Traces;
 use crate::upstream::Upstream;
 
 use body::RecordedBody;
+pub(crate) use end::{AttemptEnd, End};
 pub(crate) use trace::phase_word;
 
 /// What a client asks a trace with, and each line of it.
@@ -49,8 +55,10 @@ const CLIENT_LEFT: u16 = 499;
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) what: What,
-    /// Since the step before.
+    /// Since the step before; of an attempt, since it began.
     pub(crate) took: Duration,
+    /// When it was noted; of an attempt, when it began.
+    pub(crate) begun: Instant,
 }
 
 /// What was done for a request.
@@ -60,6 +68,8 @@ pub(crate) enum What {
     Normalise,
     /// Its route was found.
     Route,
+    /// It was refused, for this process has more to do than it can.
+    Shed,
     /// It was found out whose it is.
     Authenticate,
     /// Its route answered before its limits: it is out of service, say.
@@ -74,55 +84,22 @@ pub(crate) enum What {
         of: &'static str,
         state: Phase,
     },
+    /// A server was chosen.
+    Pick,
     /// A server was tried.
-    Attempt { upstream: Arc<Upstream>, server: usize, end: AttemptEnd },
+    Attempt {
+        upstream: Arc<Upstream>,
+        server: usize,
+        end: AttemptEnd,
+        /// The identifier of its span, if it has one.
+        span: u64,
+    },
     /// The time between two attempts.
     Pause,
     /// It went on to the route's other upstream, or was given its fallback reply.
     Fallback,
     /// The reply's head was there.
     Respond,
-}
-
-/// How an attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AttemptEnd {
-    /// It has not, when the client left.
-    UnderWay,
-    /// With a reply, on a connection that was kept or a new one.
-    Reply { status: StatusCode, was_kept: bool },
-    /// Without one: the word for why.
-    Failure(&'static str),
-}
-
-/// Why a reply ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// All of it was handed to the client's connection.
-    Complete,
-    /// The client's connection ended before.
-    ClientLeft,
-    /// The server broke it off.
-    BrokenOff,
-    /// The server said nothing more in time.
-    Silent,
-    /// The time for the whole reply was over.
-    TooLong,
-    /// Both sides of an upgraded connection were silent for too long.
-    Idle,
-}
-
-impl End {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::ClientLeft => "client_left",
-            Self::BrokenOff => "broken_off",
-            Self::Silent => "silent",
-            Self::TooLong => "too_long",
-            Self::Idle => "idle",
-        }
-    }
 }
 
 /// A request's own words, as the access log repeats them.
@@ -143,6 +120,8 @@ pub(crate) struct Readers<'a> {
     pub(crate) analytics: Option<&'a Arc<Analytics>>,
     /// Those who look at the last requests, if anybody does.
     pub(crate) traces: Option<&'a Arc<Traces>>,
+    /// Those who export its spans, if it is recorded.
+    pub(crate) spans: Option<(&'a Arc<Spans>, SpanContext)>,
     /// The client, in its reply.
     pub(crate) client: bool,
 }
@@ -153,13 +132,21 @@ pub(crate) struct Record {
     log: Option<Arc<AccessLog>>,
     analytics: Option<Arc<Analytics>>,
     traces: Option<Arc<Traces>>,
+    spans: Option<Arc<Spans>>,
+    /// Where it stands in its trace, if that is recorded.
+    pub(crate) span: Option<SpanContext>,
+    /// Second attempts that the first one forestalled, if it is recorded.
+    pub(crate) forestalled: Vec<Forestalled>,
+    /// The target as servers get it, if it is recorded.
+    pub(crate) sent: Option<Uri>,
     is_traced: bool,
     pub(crate) asked: Asked,
     pub(crate) came: Wall,
-    begun: Instant,
+    pub(crate) begun: Instant,
     /// When the last step ended.
     marked: Instant,
     pub(crate) client: IpAddr,
+    pub(crate) is_tls: bool,
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) request_id: Option<HeaderValue>,
     /// Who its client has proved to be.
@@ -203,6 +190,9 @@ impl Drop for Record {
         if let Some(traces) = self.traces.take() {
             traces.note(self);
         }
+        if let Some(spans) = self.spans.take() {
+            spans.note(self);
+        }
     }
 }
 
@@ -213,8 +203,8 @@ pub(crate) struct Recorder(Option<Box<Record>>);
 impl Recorder {
     /// For a request that has just come.
     pub(crate) fn new<B>(request: &Request<B>, peer: &Peer, readers: Readers<'_>) -> Self {
-        let Readers { log, analytics, traces, client: is_traced } = readers;
-        if log.is_none() && analytics.is_none() && traces.is_none() && !is_traced {
+        let Readers { log, analytics, traces, spans, client: is_traced } = readers;
+        if log.is_none() && analytics.is_none() && traces.is_none() && spans.is_none() && !is_traced {
             return Self(None);
         }
         let field = |name| request.headers().get(name).cloned();
@@ -231,12 +221,17 @@ impl Recorder {
             log: log.cloned(),
             analytics: analytics.cloned(),
             traces: traces.cloned(),
+            spans: spans.map(|(spans, _)| Arc::clone(spans)),
+            span: spans.map(|(_, span)| span),
+            forestalled: Vec::new(),
+            sent: None,
             is_traced,
             asked,
             came: wall(),
             begun: now,
             marked: now,
             client: peer.address.ip().to_canonical(),
+            is_tls: peer.is_tls,
             route: None,
             request_id: None,
             identity: None,
@@ -261,6 +256,15 @@ impl Recorder {
         }
     }
 
+    /// Tells the path alone: where no route takes the request, nobody has said that its query holds no secret.
+    pub(crate) fn leave_query_out(&mut self) {
+        self.note(|record| {
+            if let Ok(path) = Uri::try_from(record.asked.target.path()) {
+                record.asked.target = path;
+            }
+        });
+    }
+
     /// A step has ended.
     pub(crate) fn step(&mut self, what: impl FnOnce() -> What) {
         let Some(record) = &mut self.0 else { return };
@@ -268,15 +272,47 @@ impl Recorder {
         let took = now.duration_since(record.marked);
         record.marked = now;
         if record.steps.len() < MAX_STEPS {
-            record.steps.push(Step { what: what(), took });
+            record.steps.push(Step { what: what(), took, begun: now });
         } else {
             record.left_out += 1;
         }
     }
 
-    /// An attempt begins.
-    pub(crate) fn attempt(&mut self, upstream: &Arc<Upstream>, server: usize) {
-        self.step(|| What::Attempt { upstream: Arc::clone(upstream), server, end: AttemptEnd::UnderWay });
+    /// Where the request stands in its trace, if that is recorded.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        Some(self.0.as_ref()?.span?.trace())
+    }
+
+    /// The span of an attempt to come, and what its server is to be told, if the request is recorded.
+    pub(crate) fn next_span(&self) -> Option<(u64, TraceContext)> {
+        let context = self.0.as_ref()?.span?;
+        let span = random()[0].max(1);
+        Some((span, context.beneath(span)))
+    }
+
+    /// An attempt begins. What its server is to be told of the trace, if that is recorded.
+    pub(crate) fn attempt(&mut self, upstream: &Arc<Upstream>, server: usize) -> Option<TraceContext> {
+        let next = self.next_span();
+        let (span, end) = (next.map_or(0, |(span, _)| span), AttemptEnd::UnderWay);
+        self.step(|| What::Attempt { upstream: Arc::clone(upstream), server, end, span });
+        next.map(|(_, trace)| trace)
+    }
+
+    /// A second attempt, which began then and has this span, has forestalled the one that began last.
+    pub(crate) fn overtaken(
+        &mut self,
+        (upstream, server): (&Arc<Upstream>, usize),
+        begun: Instant,
+        own: u64,
+    ) {
+        self.attempt_ended(|| AttemptEnd::Failure("overtaken"));
+        self.attempt(upstream, server);
+        self.note(|record| {
+            record.marked = begun;
+            if let Some(Step { what: What::Attempt { span, .. }, begun: at, .. }) = record.steps.last_mut() {
+                (*span, *at) = (own, begun);
+            }
+        });
     }
 
     /// The attempt that began last has ended.
@@ -286,7 +322,7 @@ impl Recorder {
         let lasted = now.duration_since(record.marked);
         record.marked = now;
         let last = record.steps.iter_mut().rev().find(|step| matches!(step.what, What::Attempt { .. }));
-        if let Some(Step { what: What::Attempt { end, .. }, took }) = last
+        if let Some(Step { what: What::Attempt { end, .. }, took, .. }) = last
             && *end == AttemptEnd::UnderWay
         {
             *end = ended();
@@ -305,7 +341,10 @@ impl Recorder {
             if record.is_traced {
                 trace::tell(record, &mut head.headers);
             }
-            is_followed = record.log.is_some() || record.analytics.is_some() || record.traces.is_some();
+            is_followed = record.log.is_some()
+                || record.analytics.is_some()
+                || record.traces.is_some()
+                || record.spans.is_some();
         });
         let body = match body {
             Body::Streamed(inner) if is_followed || held.is_some() => {

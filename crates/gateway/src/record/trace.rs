@@ -6,10 +6,14 @@
 //!   verdict;policy="per-client";says=allowed;remaining=39
 //!   limit;us=31
 //!   breaker;of=upstream;state=closed
+//!   pick;us=1
 //!   attempt;upstream="app";server="127.0.0.1:3000";end=unreachable;us=210
+//!   pick;us=1
 //!   attempt;upstream="app";server="127.0.0.1:3001";end=200;connection=kept;us=830
 //!   respond;status=200;us=6
 //! ```
+//!
+//! `record`, the last phase, is what writes these lines, and has none.
 //!
 //! In a reply each member is a field line of its own, which is the same list; in the access log they are one text.
 
@@ -87,6 +91,7 @@ fn write_member(out: &mut String, record: &Record, step: &Step) -> fmt::Result {
             let route = record.route.as_ref().map(|route| &*route.config.name);
             write!(out, "route;name=\"{}\"", route.unwrap_or_default())?;
         }
+        What::Shed => out.push_str("shed"),
         What::Authenticate => out.push_str("authenticate"),
         What::Answer => out.push_str("answer"),
         What::Verdict(verdict) => {
@@ -102,7 +107,8 @@ fn write_member(out: &mut String, record: &Record, step: &Step) -> fmt::Result {
         What::Breaker { of, state } => {
             return write!(out, "breaker;of={of};state={}", phase_word(*state));
         }
-        What::Attempt { upstream, server, end } => {
+        What::Pick => out.push_str("pick"),
+        What::Attempt { upstream, server, end, .. } => {
             let target = upstream.config.servers.get(*server).map(|server| &server.backend.target);
             write!(out, "attempt;upstream=\"{}\";server=\"", upstream.config.name)?;
             if let Some(target) = target {

@@ -8,11 +8,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use http::header::HeaderName;
+use tidegate_net::clock::wall;
 
 use crate::breaker::SharedBreaker;
+use crate::candidate::Candidate;
 use crate::checks;
 use crate::config::{Action, Auth, GatewayConfig, JwtKeysUrl, RouteConfig, UpstreamConfig};
 use crate::forward_auth::Authority;
+use crate::hedge::Hedge;
 use crate::identity::taken_off;
 use crate::jwt::{self, IssuerKeys, JwtVerifier};
 use crate::limits::Limits;
@@ -30,12 +33,28 @@ pub(crate) struct Site {
     pub(crate) routes: Vec<Arc<Route>>,
     pub(crate) table: Table,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
+    /// What is judged beside them, if something is.
+    pub(crate) candidate: Option<Arc<Candidate>>,
 }
 
 impl Site {
     /// The keys that its routes verify tokens with, as often as routes do.
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<IssuerKeys>> {
         self.routes.iter().filter_map(|route| route.jwt.as_ref()?.issuer.as_ref())
+    }
+
+    /// Tells each upstream the breakers of the routes whose requests it gets: a check of it that passes is news for them, too.
+    fn share_breakers(&self) {
+        let mut used: HashMap<&str, Vec<Arc<SharedBreaker>>> = HashMap::new();
+        for route in &self.routes {
+            let Some(breaker) = &route.breaker else { continue };
+            for upstream in route.first_upstreams() {
+                used.entry(&upstream.config.name).or_default().push(Arc::clone(breaker));
+            }
+        }
+        for upstream in &self.upstreams {
+            upstream.is_used_by(used.remove(&*upstream.config.name).unwrap_or_default());
+        }
     }
 }
 
@@ -70,7 +89,11 @@ impl<L: Limits> Gateway<L> {
         let table = Table::new(config.routes.iter().map(|config| &**config));
         let in_order = config.upstreams.iter().filter_map(|config| upstreams.get(&config.name).cloned());
         let upstreams = in_order.collect();
-        self.site.store(Arc::new(Site { routes, table, upstreams }));
+        let last = before.candidate.as_ref();
+        let candidate = config.candidate.as_ref().map(|it| Candidate::beside(config, it, last, wall()));
+        let site = Site { routes, table, upstreams, candidate };
+        site.share_breakers();
+        self.site.store(Arc::new(site));
     }
 
     /// The fields in which only this gateway may say whose a request is.
@@ -110,8 +133,9 @@ impl<L: Limits> Gateway<L> {
         if config.check.is_some() {
             for (server, core) in (0..config.servers.len()).zip(self.cores.iter().cycle()) {
                 let seed = check_seed.wrapping_add(server as u64);
-                let watching =
-                    checks::watch(Arc::downgrade(&made), server, self.resolver.clone(), self.clock, seed);
+                let watched = self.verdicts.watch(made.subject(server));
+                let (made, resolver) = (Arc::downgrade(&made), self.resolver.clone());
+                let watching = checks::watch(made, server, resolver, self.clock, (watched, seed));
                 drop(core.spawn(watching));
             }
         }
@@ -153,9 +177,10 @@ fn route(
         action,
         fallback: config.fallback_upstream.as_ref().map(named),
         lacks: config.policies.iter().find(|policy| missing.contains(*policy)).cloned(),
-        breaker: config.breaker.map(SharedBreaker::new),
+        breaker: config.breaker.map(|settings| Arc::new(SharedBreaker::new(settings))),
         canary: config.canary.as_ref().map(|canary| named(&canary.upstream)),
         mirror: config.mirror.as_ref().map(|mirror| Mirror::new(mirror, named(&mirror.upstream))),
+        hedge: config.hedge.then(Hedge::default),
         jwt,
         authority,
         config: Arc::clone(config),

@@ -1,29 +1,35 @@
 //! A gateway in this process, backends that do as they are told, and a client that speaks bytes.
+//!
+//! Over 400 lines because every test binary of the crate takes its servers and clients from here.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use socket2::{Domain, SockRef, Socket, Type};
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Limits;
 use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
-use tidegate_net::clock::Clock;
+use tidegate_net::clock::{Clock, monotonic};
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
+use tidegate_net::tls::{self, PairFiles, Tls, TlsConfig, TlsFiles};
+use tidegate_testkit::certificates::Certificates;
 
 /// Longer than anything here should take; a test that waits this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -107,6 +113,17 @@ impl Backend {
     /// Connections that it accepted.
     pub fn connections(&self) -> usize {
         self.connections.lock().unwrap().len()
+    }
+
+    /// Connections that the other side has not closed.
+    pub fn open(&self) -> usize {
+        // To look at what is there without waiting for it, nor taking it (Linux: MSG_PEEK, MSG_DONTWAIT).
+        const LOOK: i32 = 0x42;
+        let is_open = |stream: &&TcpStream| {
+            let looked = SockRef::from(*stream).recv_with_flags(&mut [MaybeUninit::uninit()], LOOK);
+            looked.map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |bytes| bytes > 0)
+        };
+        self.connections.lock().unwrap().iter().filter(is_open).count()
     }
 
     /// Ends it: no connection is accepted, those that are open are closed.
@@ -223,16 +240,55 @@ impl<L: Limits> TestGateway<L> {
         config: &GatewayConfig,
         add: impl FnOnce(Gateway<L>) -> Gateway<L>,
     ) -> Self {
-        let count = NonZeroUsize::new(2).unwrap();
+        Self::listen(2, None, limits, settings, config, add)
+    }
+
+    /// Over TLS, with this certificate.
+    pub fn start_tls(limits: L, config: &GatewayConfig, certificates: &Certificates) -> Self {
+        let pair = PairFiles { certificate: certificates.certificate(), key: certificates.key() };
+        let files =
+            TlsFiles { pair: Some(pair), named: Vec::new(), client_ca: None, is_client_auth_optional: false };
+        let tls = Tls::load(TlsConfig {
+            files,
+            named: None,
+            protocols: tls::HTTP,
+            handshake_timeout: PATIENCE,
+            max_handshakes: tls::MAX_HANDSHAKES,
+        });
+        let settings = GatewaySettings::default();
+        Self::listen(2, Some(tls.unwrap()), limits, settings, config, |gateway| gateway)
+    }
+
+    /// On so many cores, each of which keeps connections of its own.
+    pub fn start_on(
+        cores: usize,
+        limits: L,
+        settings: GatewaySettings,
+        config: &GatewayConfig,
+        add: impl FnOnce(Gateway<L>) -> Gateway<L>,
+    ) -> Self {
+        Self::listen(cores, None, limits, settings, config, add)
+    }
+
+    fn listen(
+        cores: usize,
+        tls: Option<Tls>,
+        limits: L,
+        settings: GatewaySettings,
+        config: &GatewayConfig,
+        add: impl FnOnce(Gateway<L>) -> Gateway<L>,
+    ) -> Self {
+        let count = NonZeroUsize::new(cores).unwrap();
         let cores = Cores::start(count).unwrap();
         let drain = Drain::new();
-        let stats = Arc::new(Stats::new(2, TEMPLATES));
+        let stats = Arc::new(Stats::new(count.get(), TEMPLATES));
         let buffers = Buffers::new(256 << 20);
         let gate = Gate { permits: Permits::new(10_000), buffers, drain: drain.clone(), stats };
         let gateway = Arc::new(add(Gateway::new(limits, settings, Clock::start(), &cores)));
         gateway.apply(config);
         let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
         let address = listeners.address();
+        let listeners = listeners.with_tls(tls);
         Server::new(GatewayService::new(Arc::clone(&gateway)), HttpConfig::default(), gate)
             .start(&cores, listeners);
         drain.advance(Stage::Ready);
@@ -304,6 +360,21 @@ pub fn server(serve: impl Fn(BufReader<TcpStream>) + Send + Sync + Clone + 'stat
     address
 }
 
+/// An address where connections are never accepted nor refused, for as long as what is with it lives.
+pub fn black_hole() -> (SocketAddr, Socket, Vec<TcpStream>) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let mut queued = Vec::new();
+    // Until the queue is full, and the kernel answers no more.
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) {
+        queued.push(stream);
+        assert!(queued.len() < 100, "the queue has no end");
+    }
+    (address, socket, queued)
+}
+
 /// Reads a head, of a request or a reply.
 pub fn head(reader: &mut impl BufRead) -> String {
     let mut head = String::new();
@@ -311,4 +382,36 @@ pub fn head(reader: &mut impl BufRead) -> String {
         assert!(reader.read_line(&mut head).unwrap() > 0, "a head: {head}");
     }
     head
+}
+
+/// Sends a request on a kept connection, and returns the status of its reply.
+pub fn ask_on(reader: &mut BufReader<TcpStream>, path: &str) -> u16 {
+    reader.get_ref().write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).unwrap();
+    let head = head(reader).to_ascii_lowercase();
+    let length = head.split("content-length: ").nth(1).unwrap();
+    let length = length.split('\r').next().unwrap().parse().unwrap();
+    reader.read_exact(&mut vec![0; length]).unwrap();
+    head[9..12].parse().unwrap()
+}
+
+/// Sends so many requests each, from eight clients on kept connections, and returns the statuses.
+pub fn load<L: Limits>(gateway: &TestGateway<L>, each: usize) -> Vec<u16> {
+    load_timed(gateway, each).into_iter().map(|(_, status)| status).collect()
+}
+
+/// The same, in the order in which requests were sent, with when that was.
+pub fn load_timed<L: Limits>(gateway: &TestGateway<L>, each: usize) -> Vec<(Instant, u16)> {
+    let replies = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut reader = BufReader::new(gateway.connect());
+                let got: Vec<_> = (0..each).map(|_| (monotonic(), ask_on(&mut reader, "/"))).collect();
+                replies.lock().unwrap().extend(got);
+            });
+        }
+    });
+    let mut replies = replies.into_inner().unwrap();
+    replies.sort_unstable();
+    replies
 }

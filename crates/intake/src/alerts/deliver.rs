@@ -17,11 +17,11 @@ use http::{HeaderValue, StatusCode, header};
 use tidegate_algorithms::backoff::Backoff;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, Stage};
+use tidegate_upstream::endpoint::{Endpoint, EndpointUrl};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{Alerts, Notice};
-use crate::endpoint::{Endpoint, EndpointUrl};
 
 /// How often time passes for alerts.
 const STEP: Duration = Duration::from_secs(1);

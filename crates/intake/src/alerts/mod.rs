@@ -14,6 +14,7 @@
 //! | series beyond a threshold | 10,000 | new ones are passed over and counted |
 //! | notices that wait for the webhook | 1,000 | new ones are dropped and counted; firing ones are told again each minute |
 //! | alerts that a reply lists | 1,000 | the counts are of all |
+//! | resolved alerts that are remembered | 100 | the oldest goes |
 //!
 //! After a restart everything is pending anew: what fires is told again, and what was resolved meanwhile ends at the
 //! receiver by the time that the last notice said.
@@ -21,12 +22,13 @@
 mod deliver;
 mod rule;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Response;
 use http::request::Parts as Head;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tidegate_algorithms::alert::{Alert, Change};
 use tidegate_algorithms::time::{SECOND, Tick};
@@ -50,6 +52,8 @@ const MAX_ACTIVE: usize = 10_000;
 pub(crate) const MAX_NOTICES: usize = 1_000;
 /// Most alerts that a reply lists.
 const MAX_LISTED: usize = 1_000;
+/// Resolved alerts that are remembered.
+const MAX_RESOLVED: usize = 100;
 /// How often a firing alert is told again, in nanoseconds.
 const REPEAT: u64 = 60 * SECOND;
 /// How long the receiver may take an alert for firing without being told again, in nanoseconds.
@@ -61,6 +65,8 @@ pub struct Alerts {
     rules: Vec<AlertRule>,
     by_metric: HashMap<String, Vec<usize>>,
     active: Mutex<BTreeMap<Series, Active>>,
+    /// The last ones, the newest in front.
+    resolved: Mutex<VecDeque<(Series, Active, Tick)>>,
     queue: mpsc::Sender<Notice>,
     untracked: AtomicU64,
     dropped: AtomicU64,
@@ -121,6 +127,7 @@ impl Alerts {
             rules,
             by_metric,
             active: Mutex::default(),
+            resolved: Mutex::default(),
             queue,
             untracked: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -132,7 +139,11 @@ impl Alerts {
     }
 
     fn active(&self) -> MutexGuard<'_, BTreeMap<Series, Active>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+        self.active.lock()
+    }
+
+    fn resolved(&self) -> MutexGuard<'_, VecDeque<(Series, Active, Tick)>> {
+        self.resolved.lock()
     }
 
     /// What the rules look at in lines that come at `now`, in Unix milliseconds.
@@ -201,6 +212,11 @@ impl Alerts {
             _ => {}
         }
         let is_over = change == Some(Change::Resolved);
+        if is_over {
+            let mut resolved = self.resolved();
+            resolved.truncate(MAX_RESOLVED - 1);
+            resolved.push_front((series.clone(), known.clone(), now));
+        }
         let ends = if is_over { now } else { now.plus(GOOD_FOR) };
         known.told = now;
         if self.queue.try_send(self.notice(series, known, ends)).is_err() {
@@ -287,18 +303,36 @@ impl Alerts {
             .iter()
             .take(MAX_LISTED)
             .map(|(series, Active { alert, .. })| {
-                serde_json::json!({
-                    "name": self.rules[series.rule].name,
-                    "state": if alert.fired().is_some() { "firing" } else { "pending" },
-                    "client": series.client,
-                    "tags": series.tags,
-                    "value": alert.value(),
-                    "since": time(alert.since()),
-                    "fired": alert.fired().map(time),
-                })
+                let state = if alert.fired().is_some() { "firing" } else { "pending" };
+                self.shown(series, alert, state, None)
             })
             .collect();
-        serde_json::json!({ "rules": rules, "alerts": alerts })
+        drop(active);
+        let resolved: Vec<_> = self
+            .resolved()
+            .iter()
+            .map(|(series, known, at)| self.shown(series, &known.alert, "resolved", Some(*at)))
+            .collect();
+        serde_json::json!({ "rules": rules, "alerts": alerts, "resolved": resolved })
+    }
+
+    fn shown(
+        &self,
+        series: &Series,
+        alert: &Alert,
+        state: &str,
+        resolved: Option<Tick>,
+    ) -> serde_json::Value {
+        serde_json::json!({
+            "name": self.rules[series.rule].name,
+            "state": state,
+            "client": series.client,
+            "tags": series.tags,
+            "value": alert.value(),
+            "since": time(alert.since()),
+            "fired": alert.fired().map(time),
+            "resolved": resolved.map(time),
+        })
     }
 }
 
@@ -306,7 +340,7 @@ impl<L: Limits> Intake<L> {
     /// The rules and what they have found.
     pub(crate) fn show_alerts(&self, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;
-        let empty = || serde_json::json!({ "rules": [], "alerts": [] });
+        let empty = || serde_json::json!({ "rules": [], "alerts": [], "resolved": [] });
         let found = self.parts.alerts.as_ref().map_or_else(empty, |alerts| alerts.to_json());
         Ok(batch::json(found.to_string().into_bytes()))
     }
@@ -314,10 +348,7 @@ impl<L: Limits> Intake<L> {
 
 /// Alerts whose rules are `rules`, and the webhook that tells of them; `None` without a rule.
 #[must_use]
-pub fn alerts(
-    rules: Vec<AlertRule>,
-    webhook: Option<crate::endpoint::EndpointUrl>,
-) -> Option<(Arc<Alerts>, Webhook)> {
+pub fn alerts(rules: Vec<AlertRule>, webhook: Option<crate::EndpointUrl>) -> Option<(Arc<Alerts>, Webhook)> {
     if rules.is_empty() {
         return None;
     }

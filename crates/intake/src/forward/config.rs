@@ -7,8 +7,7 @@ use http::uri::Authority;
 use serde::Deserialize;
 use serde_json::Value;
 use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
-
-use crate::endpoint::EndpointUrl;
+use tidegate_upstream::endpoint::EndpointUrl;
 
 /// The keys of an entry.
 pub const FORWARD_KEYS: [&str; 6] = ["name", "to", "url", "token_file", "servers", "topic"];

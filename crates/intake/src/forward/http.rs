@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use tidegate_upstream::endpoint::{Answer, Endpoint};
 use tidegate_upstream::tls::TlsError;
 use tidegate_wire::metrics::forward;
 
 use super::config::{ForwardConfig, HttpDestination, HttpProtocol};
 use super::sink::{Sent, Untaken};
-use crate::endpoint::{Answer, Endpoint};
 use crate::intake::Intake;
 use crate::limits::Limits;
+use crate::read::Turn;
 
 /// Longest try.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -77,7 +78,7 @@ impl<L: Limits> HttpSink<L> {
     /// The token of the file, so that one that was exchanged is used for the next try.
     async fn token(&self) -> Option<HeaderValue> {
         let path = self.token_file.clone()?;
-        let read = self.intake.on_a_thread(move || std::fs::read_to_string(path)).await;
+        let read = self.intake.on_a_thread(Turn::Forward, move || std::fs::read_to_string(path)).await;
         let token = match read.ok()? {
             Ok(token) => token,
             Err(error) => {

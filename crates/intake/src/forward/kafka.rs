@@ -23,9 +23,10 @@
 //!
 //! TLS and SASL are not there: librdkafka takes them from OpenSSL, which the workspace does without.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -209,12 +210,12 @@ impl Batch {
     }
 
     fn expect_one_more(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).reports += 1;
+        self.0.lock().reports += 1;
     }
 
     /// What became of one line.
     fn report(&self, number: usize, error: Option<KafkaError>) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         waiting.reports -= 1;
         if let Some(error) = error
             && waiting.failed.as_ref().is_none_or(|(first, _)| number < *first)
@@ -246,20 +247,20 @@ struct Trouble {
 
 impl Trouble {
     fn tell(&self, why: String) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *self.last.lock() = Some(why);
         self.changed.notify_one();
     }
 
     /// What was told before concerns nobody any more.
     fn forget(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.last.lock() = None;
     }
 
     /// The next thing that is told.
     async fn told(&self) -> String {
         loop {
             self.changed.notified().await;
-            if let Some(why) = self.last.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some(why) = self.last.lock().take() {
                 return why;
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   log ── read from the committed offset ── a sink: HTTP, Kafka ──┬─ taken ── commit, once a second
-//!    ^                                                             ├─ refused for good ── halves, down to the line: skipped
+//!    ^                                                             ├─ refused for good ── halves, down to the line: set aside
 //!    └── an outage costs only disk                                 └─ anything else ── wait, and the same again
 //! ```
 //!
@@ -14,7 +14,7 @@
 //! | answer over HTTP | lines |
 //! |---|---|
 //! | 2xx | are delivered |
-//! | 400, 413, 422 | are sent again in halves; a single line that is refused is skipped, counted and logged |
+//! | 400, 413, 422 | are sent again in halves; a single line that is refused is set aside, counted and logged |
 //! | any other, none | are sent again after 0.1 to 30 s, longer each time; 401, 403 and 404 can be mended on the other side |
 //!
 //! | bound | value |
@@ -22,6 +22,7 @@
 //! | lines of a batch | 5,000 |
 //! | bytes of a batch's lines | 1 MiB, unless one line has more |
 //! | a try | 30 s |
+//! | tries of a batch of which all lines are refused | one for each line, and 13 |
 //! | time between two commits | 1 s |
 //! | forwards | 16 |
 
@@ -30,15 +31,17 @@ mod http;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod partition;
+mod refused;
 mod sink;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tidegate_log::Log;
 use tidegate_net::runtime::Cores;
 
-use crate::intake::{Intake, millis};
+use crate::intake::Intake;
 use crate::limits::Limits;
 
 pub use config::{
@@ -47,29 +50,19 @@ pub use config::{
 use partition::Forwarder;
 
 /// What the groups of forwards are called; no reader commits for them.
-pub(crate) const GROUP_PREFIX: &str = "forward.";
-
-/// No line waits.
-const NONE: i64 = i64::MIN;
+pub const GROUP_PREFIX: &str = "forward.";
 
 /// What a forward has done, and how far it is behind.
 #[derive(Debug)]
 pub struct ForwardState {
     name: String,
     log: Arc<Log>,
-    places: Vec<Place>,
+    /// The next offset of each partition.
+    places: Vec<AtomicU64>,
     delivered: AtomicU64,
     skipped: AtomicU64,
     missing: AtomicU64,
     failed: AtomicU64,
-}
-
-/// How far a partition is delivered.
-#[derive(Debug)]
-struct Place {
-    next: AtomicU64,
-    /// The time of the oldest line under way, in Unix milliseconds.
-    oldest: AtomicI64,
 }
 
 impl ForwardState {
@@ -79,8 +72,7 @@ impl ForwardState {
         let group = group(&config.name);
         let place = |partition| {
             let kept = log.offsets(partition).unwrap_or_default();
-            let next = log.committed(&group, partition).unwrap_or(kept.start);
-            Place { next: next.into(), oldest: NONE.into() }
+            log.committed(&group, partition).unwrap_or(kept.start).into()
         };
         Self {
             name: config.name.clone(),
@@ -113,23 +105,28 @@ impl ForwardState {
     /// Lines that are not delivered yet.
     #[must_use]
     pub fn waiting(&self) -> u64 {
-        let waiting = |(partition, place): (u16, &Place)| {
+        let waiting = |(partition, next): (u16, &AtomicU64)| {
             let kept = self.log.offsets(partition).unwrap_or_default();
-            kept.end.saturating_sub(place.next.load(Relaxed).max(kept.start))
+            kept.end.saturating_sub(next.load(Relaxed).max(kept.start))
         };
         (0..).zip(&self.places).map(waiting).sum()
     }
 
-    /// How old the oldest line is that is under way, by its own time, in milliseconds; 0 if there is none.
+    /// How long ago the oldest line came that is not delivered, whatever time it states; zero if all are. As exact as
+    /// [`Log::age`].
     #[must_use]
-    pub fn oldest_age_ms(&self) -> u64 {
-        let oldest =
-            self.places.iter().map(|place| place.oldest.load(Relaxed)).filter(|oldest| *oldest != NONE).min();
-        oldest.map_or(0, |oldest| u64::try_from(millis().saturating_sub(oldest)).unwrap_or(0))
+    pub fn oldest_age(&self) -> Duration {
+        let age = |(partition, next): (u16, &AtomicU64)| {
+            let kept = self.log.offsets(partition)?;
+            self.log.age(partition, next.load(Relaxed).max(kept.start))
+        };
+        (0..).zip(&self.places).filter_map(age).max().unwrap_or_default()
     }
 }
 
-fn group(name: &str) -> String {
+/// The group of the forward of this name.
+#[must_use]
+pub fn group(name: &str) -> String {
     format!("{GROUP_PREFIX}{name}")
 }
 

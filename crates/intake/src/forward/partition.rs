@@ -2,20 +2,21 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_algorithms::backoff::Backoff;
 use tidegate_log::{ReadError, ReadLines};
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::Stage;
-use tidegate_wire::metrics::describe;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::refused;
 use super::sink::{Sink, Untaken};
-use super::{ForwardConfig, ForwardState, NONE, Place, group};
+use super::{ForwardConfig, ForwardState, group};
 use crate::intake::Intake;
 use crate::limits::Limits;
+use crate::read::Turn;
 use crate::refusal::Refusal;
 
 /// Most lines of a batch.
@@ -26,8 +27,6 @@ const BATCH_BYTES: usize = 1 << 20;
 const COMMIT_GAP: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Bytes of a skipped line that are logged.
-const SHOWN: usize = 300;
 
 /// The process ends.
 struct Draining;
@@ -51,13 +50,13 @@ impl<L: Limits> Forwarder<L> {
         state: Arc<ForwardState>,
         partition: u16,
     ) -> Self {
-        let next = state.places[usize::from(partition)].next.load(Relaxed);
+        let next = state.places[usize::from(partition)].load(Relaxed);
         let seed = intake.clock().tick().0 ^ u64::from(partition);
         let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed);
         Self { intake, config, state, partition, next, counted_to: 0, backoff }
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &AtomicU64 {
         &self.state.places[usize::from(self.partition)]
     }
 
@@ -87,15 +86,12 @@ impl<L: Limits> Forwarder<L> {
                 Err(Draining) => return Draining,
             };
             if read.count > 0 {
-                let oldest = describe(first_line(&read.lines)).map_or(NONE, |line| line.millis);
-                self.place().oldest.store(oldest, Relaxed);
                 if let Err(Draining) = self.deliver(sink, &read).await {
                     return Draining;
                 }
                 self.advance(read.next_offset);
                 continue;
             }
-            self.place().oldest.store(NONE, Relaxed);
             tokio::select! {
                 () = log.wait_past(self.partition, self.next) => {}
                 () = sleep_until(due), if self.next != committed => {}
@@ -106,15 +102,17 @@ impl<L: Limits> Forwarder<L> {
 
     fn advance(&mut self, next: u64) {
         self.next = next;
-        self.place().next.store(next, Relaxed);
+        self.place().store(next, Relaxed);
     }
 
     /// The next lines; none if there are none yet. Lines that are gone are counted and passed over.
     async fn read(&mut self) -> Result<ReadLines, Draining> {
         loop {
             let (log, partition, at) = (Arc::clone(self.intake.log()), self.partition, self.next);
-            let read =
-                self.intake.on_a_thread(move || log.read(partition, at, BATCH_LINES, BATCH_BYTES)).await;
+            let read = self
+                .intake
+                .on_a_thread(Turn::Forward, move || log.read(partition, at, BATCH_LINES, BATCH_BYTES))
+                .await;
             let error = match read {
                 Ok(Ok(read)) => {
                     if let Some(missing) = &read.missing {
@@ -168,19 +166,20 @@ impl<L: Limits> Forwarder<L> {
     /// Sends lines until each was taken or is skipped.
     async fn deliver(&mut self, sink: &mut Sink<L>, read: &ReadLines) -> Result<(), Draining> {
         let lines: Vec<&[u8]> = read.lines.split_inclusive(|byte| *byte == b'\n').collect();
-        // The next lines to send are on top.
-        let mut parts = vec![(0, lines.len())];
-        while let Some((start, end)) = parts.pop() {
-            let Some((taken, why)) = self.send(sink, &lines[start..end], read.next_offset).await? else {
+        // After a refusal half as many lines go at once, and after a success twice as many: of lines that are all
+        // refused each is tried once, and one that is refused among others costs few tries.
+        let (mut at, mut many) = (0, lines.len());
+        while at < lines.len() {
+            let end = lines.len().min(at + many);
+            let Some((taken, why)) = self.send(sink, &lines[at..end], read.next_offset).await? else {
+                (at, many) = (end, many.saturating_mul(2));
                 continue;
             };
-            let start = start + taken;
-            if let [line] = &lines[start..end] {
-                self.skip(1, &why, line);
-            } else {
-                let middle = start + (end - start) / 2;
-                parts.push((middle, end));
-                parts.push((start, middle));
+            at += taken;
+            many = ((end - at) / 2).max(1);
+            if end - at == 1 {
+                self.set_aside(lines[at], read.first_offset + at as u64, &why).await;
+                at += 1;
             }
         }
         Ok(())
@@ -203,7 +202,7 @@ impl<L: Limits> Forwarder<L> {
             };
             taken += sent.taken;
             self.state.delivered.fetch_add(sent.taken as u64 - sent.left_out, Relaxed);
-            self.skip(sent.left_out, &sent.said, b"");
+            self.skip(sent.left_out, None, &sent.said);
             let (why, retry_after) = match sent.untaken {
                 None => return Ok(self.resumed(None)),
                 Some(Untaken::Refused(why)) => return Ok(self.resumed(Some((taken, why)))),
@@ -225,16 +224,31 @@ impl<L: Limits> Forwarder<L> {
         answer
     }
 
-    /// Counts lines that the other side will never take.
-    fn skip(&self, lines: u64, said: &str, line: &[u8]) {
+    /// Puts a line where a person finds it that the other side will never take.
+    async fn set_aside(&self, line: &[u8], offset: u64, said: &str) {
+        self.skip(1, Some(offset), said);
+        let (file, line) = (refused::file(self.intake.log().folder(), &self.config.name), line.to_vec());
+        let kept = self.intake.on_a_thread(Turn::Forward, move || refused::add(&file, &line)).await;
+        if let Ok(Err(error)) = kept {
+            tracing::error!(forward = self.config.name, offset, %error, "a line that was refused is only in the log");
+        }
+    }
+
+    /// Counts lines that the other side will never take; the offset of a single one.
+    fn skip(&self, lines: u64, offset: Option<u64>, said: &str) {
         if lines == 0 {
             return;
         }
         let skipped = self.state.skipped.fetch_add(lines, Relaxed) + lines;
         // The first ones are told; of many, now and then one.
         if skipped <= 10 || skipped.is_power_of_two() {
-            let line = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned();
-            tracing::warn!(forward = self.config.name, said = %said.escape_debug(), line, skipped, "the other side refuses lines: they are skipped");
+            let (forward, partition) = (&self.config.name, self.partition);
+            let became = if offset.is_some() {
+                "set aside in intake/refused"
+            } else {
+                "lost to it, and it does not say which"
+            };
+            tracing::warn!(forward, partition, offset, said = %said.escape_debug(), skipped, "the other side refuses lines: they are {became}");
         }
     }
 
@@ -261,14 +275,10 @@ impl<L: Limits> Forwarder<L> {
     async fn commit(&self) {
         let (log, partition, next) = (Arc::clone(self.intake.log()), self.partition, self.next);
         let group = group(&self.config.name);
-        let kept = self.intake.on_a_thread(move || log.commit(&group, partition, next)).await;
+        let kept = self.intake.on_a_thread(Turn::Forward, move || log.commit(&group, partition, next)).await;
         if let Ok(Err(error)) = kept {
             // What was delivered since the last commit is delivered again after a restart.
             tracing::error!(forward = self.config.name, partition, %error, "how far lines were forwarded could not be kept");
         }
     }
-}
-
-fn first_line(lines: &[u8]) -> &[u8] {
-    lines.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default()
 }

@@ -40,6 +40,7 @@ use crate::access::Right;
 use crate::batch;
 use crate::intake::{Intake, millis};
 use crate::limits::Limits;
+use crate::read::Turn;
 use crate::refusal::Refusal;
 
 /// Most points of a reply.
@@ -142,7 +143,7 @@ impl<L: Limits> Intake<L> {
         self.admit(head, peer, Right::Read)?;
         let question = Question::parse(head.uri.query().unwrap_or_default(), millis())?;
         let log = Arc::clone(self.log());
-        let answer = self.on_a_thread(move || answer(&log, question)).await??;
+        let answer = self.on_a_thread(Turn::Query, move || answer(&log, question)).await??;
         let accepted = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let wants_csv = accepted.flat_map(|value| value.split([',', ';'])).any(|it| it.trim() == "text/csv");
         let mut response = if wants_csv { csv(&answer) } else { batch::json(object(&answer).into_bytes()) };

@@ -4,8 +4,8 @@
 //! are known go on.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tidegate_wire::metrics::statsd::GaugeChange;
 
 /// Most gauges whose values are remembered.
@@ -21,7 +21,7 @@ impl Gauges {
     /// The value that a gauge has from now on; `None` if it is a difference to one that is not known for want of room.
     pub(super) fn change(&self, client: &str, name: &str, tags: &str, change: GaugeChange) -> Option<f64> {
         let key = format!("{client}\n{name}\n{tags}");
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.0.lock();
         let has_room = values.len() < MAX_GAUGES;
         let known = values.get_mut(&key);
         let value = match change {
@@ -60,6 +60,6 @@ mod tests {
         );
         assert_eq!(gauges.change("c", "7", "", GaugeChange::By(2.0)), Some(3.0));
         assert_eq!(gauges.change("other", "7", "", GaugeChange::By(2.0)), None);
-        assert_eq!(gauges.0.lock().unwrap().len(), MAX_GAUGES);
+        assert_eq!(gauges.0.lock().len(), MAX_GAUGES);
     }
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
+pub mod disk;
+pub mod forwarding;
 pub mod receiver;
 
 use std::io::{Read, Write};
@@ -19,7 +21,7 @@ use tidegate_intake::counters::Counters;
 use tidegate_intake::limits::{Limits, Unlimited};
 use tidegate_intake::settings::IntakeSettings;
 use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, PartitionBy, Parts, TEMPLATES};
-use tidegate_log::{Clock, Durability, Log, RealFiles};
+use tidegate_log::{Clock, Durability, Files, Log, RealFiles};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::{Clock as ProcessClock, monotonic, wall};
@@ -37,6 +39,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Setup<L> {
     pub settings: IntakeSettings,
     pub log: Box<dyn Fn(&mut tidegate_log::Settings)>,
+    pub files: Arc<dyn Files>,
     pub access: Arc<dyn Access>,
     pub limits: L,
     pub connections: usize,
@@ -64,6 +67,7 @@ impl<L: Limits> Setup<L> {
         Self {
             settings,
             log: Box::new(|_| {}),
+            files: Arc::new(RealFiles),
             access: Arc::new(Open),
             limits,
             connections: 10_000,
@@ -98,8 +102,7 @@ impl<L: Limits> TestIntake<L> {
         let mut settings = tidegate_log::Settings::new(folder.path());
         (setup.log)(&mut settings);
         let clock = Clock { monotonic, wall_ms: || i64::try_from(wall().0 / 1_000_000).unwrap() };
-        let (log, _recovery) =
-            Log::open(settings, Arc::new(MetricLines), Arc::new(RealFiles), clock).unwrap();
+        let (log, _recovery) = Log::open(settings, Arc::new(MetricLines), setup.files, clock).unwrap();
         let drain = Drain::new();
         let stats = Arc::new(Stats::new(2, TEMPLATES));
         let permits = Permits::new(setup.connections);
@@ -119,8 +122,7 @@ impl<L: Limits> TestIntake<L> {
             drain: drain.clone(),
             clock,
             alerts,
-            series: (setup.series_per_client > 0)
-                .then(|| Arc::new(ClientSeries::new(setup.series_per_client, clock))),
+            series: Arc::new(ClientSeries::new(setup.series_per_client, clock)),
         }));
         let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
         let address = listeners.address();
@@ -202,7 +204,7 @@ impl<L: Limits> TestIntake<L> {
         lines
     }
 
-    /// The lines on the disk, of all partitions' open segments.
+    /// The lines on the disk, of all partitions' open segments. A line that is being written is left out.
     pub fn lines(&self) -> Vec<Value> {
         let mut files = Vec::new();
         for partition in 0.. {
@@ -213,9 +215,15 @@ impl<L: Limits> TestIntake<L> {
         }
         files.retain(|path: &PathBuf| path.extension().is_some_and(|ending| ending == "jsonl"));
         files.sort();
-        let texts = files.iter().map(|path| std::fs::read_to_string(path).unwrap());
-        texts.collect::<String>().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        files.iter().flat_map(|path| whole_lines(&std::fs::read(path).unwrap())).collect()
     }
+}
+
+/// The lines of a file that end in a line feed.
+fn whole_lines(file: &[u8]) -> Vec<Value> {
+    let end = file.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let texts = file[..end].split_inclusive(|byte| *byte == b'\n');
+    texts.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
 impl<L: Limits> Drop for TestIntake<L> {

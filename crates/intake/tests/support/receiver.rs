@@ -83,6 +83,8 @@ fn converse(
         // The test may have ended.
         drop(sender.send(received));
         let reason = if status == 200 { "" } else { "because the test says so" };
-        write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n{reason}", reason.len())?;
+        // In one piece: of several, the kernel would hold back all but the first until the peer has confirmed it.
+        let reply = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n{reason}", reason.len());
+        stream.write_all(reply.as_bytes())?;
     }
 }

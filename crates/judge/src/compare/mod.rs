@@ -268,7 +268,8 @@ pub fn words(delta: &Delta, better: &str, worse: &str) -> String {
     let ends = [delta.interval.low.abs() * 100.0, delta.interval.high.abs() * 100.0];
     let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
     let digits = usize::from(high < 10.0);
-    let range = format!("{low:.digits$}-{high:.digits$} %");
+    let [low, high] = [low, high].map(|end| format!("{end:.digits$}"));
+    let range = if low == high { format!("{low} %") } else { format!("{low}-{high} %") };
     match delta.change {
         Change::Better => format!("{better} by {range}"),
         Change::Worse => format!("{worse} by {range}"),

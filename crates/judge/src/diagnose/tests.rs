@@ -585,6 +585,12 @@ fn drops_while_connections_were_opened_are_a_finding_about_opening() {
     };
     assert_eq!(ask(late.clone(), opening(400, 0)), [CauseName::Unknown, CauseName::OpeningDrops]);
     assert_eq!(ask(late.clone(), opening(0, 40)), [CauseName::AcceptQueue]);
+    // The rest of opening is no cause either, once all connections are there and stay.
+    let mut kept = late.clone();
+    (kept.established, kept.connect.count) = (kept.plan.connections, u64::from(kept.plan.connections));
+    assert_eq!(ask(kept.clone(), opening(400, 40)), [CauseName::Unknown, CauseName::OpeningDrops]);
+    kept.connect.count += 1;
+    assert_eq!(ask(kept, opening(400, 40)), [CauseName::AcceptQueue, CauseName::OpeningDrops]);
     // On a machine without an idle core the overflow stays true, and is not the cause of a plateau.
     let mut full = opening(0, 40);
     full.kernel.as_mut().unwrap().idle = Some(0.05);

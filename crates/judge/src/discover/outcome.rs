@@ -143,7 +143,8 @@ fn closed(settings: &Settings, levels: &[Level]) -> Concluded {
     let level = &levels[at];
     let knee = (!unbounded).then(|| Knee {
         concurrency: level.load,
-        throughput: level.figure(Metric::Throughput),
+        // What its row says, which leaves out what the generator limited.
+        throughput: level.throughput().map_or_else(|| level.figure(Metric::Throughput), |found| found.mean),
         p99_us: level.figure(Metric::P99),
         between: Interval {
             low: at.checked_sub(1).map_or(0.0, |i| levels[i].load),

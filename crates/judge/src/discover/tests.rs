@@ -31,6 +31,8 @@ fn fixed_workers_give_their_capacity_and_knee() {
         let low = f64::from(workers) / 1.13 - 1.0;
         let high = f64::from(workers) * 1.13 + 1.0;
         assert!((low..=high).contains(&knee.concurrency), "{workers}: {knee:?}");
+        let row = outcome.levels.iter().find(|level| level.load == knee.concurrency).unwrap();
+        assert_eq!(knee.throughput, row.throughput().unwrap().mean, "one figure for one level");
         assert!(outcome.gates.iter().all(|g| g.passed), "{:?}", outcome.gates);
         assert_eq!(outcome.stop, Stop::Found);
         assert!(steps <= 60, "{workers}: {steps} steps");

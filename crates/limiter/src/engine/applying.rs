@@ -1,7 +1,9 @@
 //! From attributes to charges: which policies apply to a request, and where each counts it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::policy::{Attributes, Mode, key_of};
 use tidegate_store::Charge;
@@ -16,13 +18,19 @@ pub(super) struct Applying<'s> {
     pub(super) key: Range<usize>,
 }
 
+/// All policies that apply to a request: up to two, as nearly always, need no allocation.
+pub(super) type AllApplying<'s> = SmallVec<[Applying<'s>; 2]>;
+
+/// The charges of a request, in the same way.
+pub(super) type Charges<'a> = SmallVec<[Charge<'a>; 2]>;
+
 /// The policies that apply, and their keys, one after another in `keys`. `concurrent`: concurrency limits too.
 pub(super) fn applying<'s>(
     set: &'s PolicySet,
     attributes: &Attributes<'_>,
     concurrent: bool,
     keys: &mut Vec<u8>,
-) -> Vec<Applying<'s>> {
+) -> AllApplying<'s> {
     let mut applying = matching(set, attributes, concurrent, keys);
     set.leave_out_replaced(&mut applying, |applies| Some(applies.index));
     applying
@@ -34,8 +42,8 @@ pub(super) fn matching<'s>(
     attributes: &Attributes<'_>,
     concurrent: bool,
     keys: &mut Vec<u8>,
-) -> Vec<Applying<'s>> {
-    let mut applying = Vec::with_capacity(2);
+) -> AllApplying<'s> {
+    let mut applying = AllApplying::new();
     let mut found = Vec::new();
     for (index, in_force) in set.candidates(attributes, &mut found) {
         let policy = &in_force.policy;
@@ -46,12 +54,25 @@ pub(super) fn matching<'s>(
     applying
 }
 
+/// The concurrency policies that match, of all or of those `listed`: what does not apply to who cannot give a permit back.
+pub(super) fn barred(
+    set: &PolicySet,
+    attributes: &Attributes<'_>,
+    listed: Option<&[Arc<str>]>,
+) -> Vec<Arc<str>> {
+    let is_listed = |name: &Arc<str>| listed.is_none_or(|listed| listed.contains(name));
+    let mut found = Vec::new();
+    let candidates = set.candidates(attributes, &mut found).map(|(_, in_force)| in_force);
+    let matching = candidates.filter(|it| it.is_concurrent() && it.policy.applies_to(attributes));
+    matching.map(|it| Arc::clone(&it.policy.name)).filter(is_listed).collect()
+}
+
 /// The concurrency policies in force that granted a permit, and their keys.
 pub(super) fn granting<'s>(
     set: &'s PolicySet,
     permit: &HeldPermit<'_>,
     keys: &mut Vec<u8>,
-) -> Vec<Applying<'s>> {
+) -> AllApplying<'s> {
     let granted =
         |in_force: &InForce| in_force.is_concurrent() && permit.policies.contains(&&*in_force.policy.name);
     let policies = set.policies().iter().enumerate().filter(|(_, in_force)| granted(in_force));
@@ -77,7 +98,7 @@ pub(super) fn charges<'a>(
     applying: &[Applying<'a>],
     keys: &'a [u8],
     cost: u64,
-) -> Vec<Charge<'a>> {
+) -> Charges<'a> {
     let charge = |applies: &Applying<'a>| {
         let policy = &set.policies()[applies.index].policy;
         Charge {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::policy::Mode;
 
-use super::applying::{Applying, charges, counter};
-use super::{Ask, Engine, check};
+use super::applying::{AllApplying, Applying, charges, counter};
+use super::keys::Keys;
+use super::{Ask, Asked, Engine, check};
 use crate::decision::Decision;
 use crate::error::AskError;
 use crate::policy_set::PolicySet;
@@ -19,9 +20,9 @@ impl Engine {
     /// As [`Engine::decide`].
     pub async fn decide_under(&self, policies: &[Arc<str>], ask: &Ask<'_>) -> Result<Decision, AskError> {
         check(&ask.attributes, ask.cost)?;
-        let (set, mut keys) = (self.set.load(), Vec::with_capacity(64));
+        let (set, mut keys) = (self.set.load(), Keys::new());
         let applying = listed(&set, policies, ask, &mut keys);
-        let asked = self.asked(ask, &set, applying);
+        let asked = Asked { listed: Some(policies), ..self.asked(ask, &set, applying) };
         self.settle(&asked, &keys).await
     }
 
@@ -36,16 +37,15 @@ impl Engine {
         ask: &Ask<'_>,
     ) -> Result<(Decision, u64), AskError> {
         check(&ask.attributes, ask.cost)?;
-        let (set, mut keys) = (self.set.load(), Vec::with_capacity(64));
-        let applying = listed(&set, policies, ask, &mut keys);
+        let (set, mut keys, mut ask) = (self.set.load(), Keys::new(), *ask);
+        let applying = listed(&set, policies, &ask, &mut keys);
         let is_enforced =
             |applies: &&Applying<'_>| set.policies()[applies.index].policy.mode == Mode::Enforce;
         let quotas = applying.iter().filter(is_enforced).map(|applies| applies.limit.quota());
         // A quota of 0 denies a cost of 1; a cost of 0 would be a peek.
-        let cost = quotas.min().map_or(ask.cost, |quota| ask.cost.min(quota.max(1)));
-        let ask = Ask { cost, ..*ask };
-        let asked = self.asked(&ask, &set, applying);
-        Ok((self.settle(&asked, &keys).await?, cost))
+        ask.cost = quotas.min().map_or(ask.cost, |quota| ask.cost.min(quota.max(1)));
+        let asked = Asked { listed: Some(policies), ..self.asked(&ask, &set, applying) };
+        Ok((self.settle(&asked, &keys).await?, ask.cost))
     }
 
     /// As [`Engine::refund`], under those of `policies` that apply.
@@ -54,7 +54,7 @@ impl Engine {
     /// As [`Engine::decide`].
     pub async fn refund_under(&self, policies: &[Arc<str>], ask: &Ask<'_>) -> Result<(), AskError> {
         check(&ask.attributes, ask.cost)?;
-        let (set, mut keys) = (self.set.load_full(), Vec::with_capacity(64));
+        let (set, mut keys) = (self.set.load_full(), Keys::new());
         let mut applying = listed(&set, policies, ask, &mut keys);
         applying.retain(|applies| !matches!(applies.limit, Limit::Concurrency(_)));
         let charges = charges(&set, &applying, &keys, ask.cost);
@@ -68,8 +68,8 @@ fn listed<'s>(
     policies: &[Arc<str>],
     ask: &Ask<'_>,
     keys: &mut Vec<u8>,
-) -> Vec<Applying<'s>> {
-    let mut applying = Vec::with_capacity(policies.len());
+) -> AllApplying<'s> {
+    let mut applying = AllApplying::new();
     for index in policies.iter().filter_map(|name| set.place(name)) {
         let in_force = &set.policies()[index];
         let is_for_it = ask.can_release || !in_force.is_concurrent();

@@ -6,13 +6,16 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
 use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::policy::{Attributes, Mode, OnStoreFailure};
 use tidegate_store::{Answer, Charge, Intent};
 
-use super::{Engine, check, matching};
+use super::applying::Charges;
+use super::keys::Keys;
+use super::{Engine, barred, check, matching};
 use crate::ad_hoc::AdHoc;
-use crate::decision::{Decision, Part};
+use crate::decision::{Decision, Part, Parts};
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
 
@@ -38,6 +41,9 @@ pub struct OwnLimit<'a> {
     pub window_seconds: u64,
 }
 
+/// All shares of a request: up to two need no allocation.
+type Shares<'a> = SmallVec<[Share<'a>; 2]>;
+
 /// One limit's share in one demand.
 struct Share<'a> {
     demand: usize,
@@ -57,9 +63,9 @@ impl Engine {
             check(&demand.attributes, demand.cost)?;
         }
         let set = self.set.load();
-        let mut keys = Vec::with_capacity(64 * demands.len());
+        let mut keys = Keys::new();
         let shares = shares(&set, demands, &mut keys);
-        let charges: Vec<Charge<'_>> = shares
+        let charges: Charges<'_> = shares
             .iter()
             .map(|share| Charge {
                 limit: share.limit,
@@ -72,33 +78,44 @@ impl Engine {
         let mut answer = Answer { allowed: true, ..Answer::default() };
         if charges.is_empty() {
             answer.allowed = self.no_match.allows();
-            self.no_match.see(self.clock.tick(), demands.iter().map(|demand| demand.attributes));
+            let requests = || demands.iter().map(|demand| demand.attributes);
+            let barred = || requests().flat_map(|attributes| barred(&set, &attributes, None)).collect();
+            self.no_match.see(self.clock.tick(), requests(), barred);
         } else {
             let intent = Intent::Spend(self.permits.next());
             self.counters.decide(self.clock.now(), &charges, intent, &mut answer).await?;
         }
         // A demand that no policy applies to is within its limits where another of the request has some.
         let allowed = answer.allowed || !charges.is_empty();
-        let undecided = Decision { allowed, parts: Vec::new(), degraded: answer.degraded, permit: None };
+        let undecided = Decision { allowed, parts: Parts::new(), degraded: answer.degraded, permit: None };
         let mut decisions = vec![undecided; demands.len()];
         for (share, verdict) in shares.iter().zip(&answer.verdicts) {
             let (demand, decision) = (&demands[share.demand], &mut decisions[share.demand]);
             let binding = share.mode(&set) == Mode::Enforce;
-            let (part, tally) = match (share.policy, &demand.own) {
-                (None, Some(own)) => (own.part(*verdict), own.counters.tally()),
+            let (spends, is_degraded) = (demand.cost > 0, answer.degraded.is_some());
+            let part = match (share.policy, &demand.own) {
+                (None, Some(own)) => {
+                    if spends {
+                        own.counters.tally().count(verdict.allowed, true, is_degraded);
+                    }
+                    own.part(*verdict)
+                }
                 (index, _) => {
                     let index = index.unwrap_or_default();
                     let in_force = &set.policies()[index];
-                    let quota = set.quota(index, &demand.attributes).0;
-                    let policy = &in_force.policy;
-                    (Part::new(policy.name.clone(), policy.mode, quota, *verdict), &*in_force.tally)
+                    if spends {
+                        in_force.count(verdict.allowed, is_degraded);
+                    }
+                    let (policy, quota) = (&in_force.policy, set.quota(index, &demand.attributes).0);
+                    Part::new(policy.name.clone(), policy.mode, quota, *verdict)
                 }
             };
-            if demand.cost > 0 {
-                tally.count(verdict.allowed, binding, answer.degraded.is_some());
-            }
             decision.allowed &= verdict.allowed || !binding;
             decision.parts.push(part);
+        }
+        if demands.iter().any(|demand| demand.cost > 0) {
+            let allowed = decisions.iter().all(|decision| decision.allowed);
+            self.decided.count(allowed, true, answer.degraded.is_some());
         }
         for (demand, _) in demands.iter().zip(&decisions).filter(|(_, decision)| !decision.allowed) {
             if let Some(client) = demand.attributes.value(CLIENT_ID) {
@@ -135,8 +152,8 @@ impl OwnLimit<'_> {
 
 /// Every limit that is to be charged, with its key in `keys`. A policy that applies to one demand
 /// replaces others in all of them: they are one request.
-fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>) -> Vec<Share<'a>> {
-    let mut shares = Vec::with_capacity(demands.len());
+fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>) -> Shares<'a> {
+    let mut shares = Shares::with_capacity(demands.len());
     for (index, demand) in demands.iter().enumerate() {
         if let Some(own) = &demand.own {
             let start = keys.len();

@@ -20,7 +20,7 @@
 //! with the unit. A year is longer than any window here and is refused.
 //!
 //! An answer that was given without the store has the dynamic metadata `degraded`: `local`, `open` or
-//! `closed`.
+//! `closed`; one that `on_no_match` gave has `no_match`: `allowed` or `denied`.
 //!
 //! Envoy makes its headers from a status: the limit, what is left, and the seconds until it resets;
 //! for a descriptor over its limit those are the seconds after which asking again pays.
@@ -33,7 +33,6 @@ use http::HeaderMap;
 use tidegate_algorithms::limit::{Calendar, FixedWindow, Limit, calendar::Period};
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Source, Sources};
 use tidegate_algorithms::time::SECOND;
-use tidegate_store::Degraded;
 use tidegate_wire::path::normal_form;
 use tidegate_wire::rls::{self, CurrentLimit, Descriptor, Duration, Override, Request, Response, Unit};
 
@@ -90,7 +89,7 @@ impl RateLimits {
         Ok(Response {
             overall_code: code(decisions.iter().all(|decision| decision.allowed)),
             statuses: decisions.iter().map(status).collect(),
-            dynamic_metadata: decisions.iter().find_map(|decision| decision.degraded).map(degraded),
+            dynamic_metadata: mark(&decisions),
         })
     }
 
@@ -128,7 +127,7 @@ impl Caller<'_> {
     fn attributes<'s>(&self, sources: &'s Sources) -> Result<Vec<(&'s str, Vec<u8>)>, Status> {
         let found = sources.read(|source| match source {
             Source::Header(name) => Ok(sources::header(self.metadata, name)?.map(<[u8]>::to_vec)),
-            Source::Address => Ok(Some(sources::address_text(self.address).into_bytes())),
+            Source::Address => Ok(Some(sources::address_text(self.address).as_bytes().to_vec())),
             Source::TlsName => Ok(self.tls_name.map(|name| name.as_bytes().to_vec())),
             // The configuration accepts none of these for gRPC.
             Source::Cookie(_) | Source::Query(_) | Source::PathPart(_) => Ok(None),
@@ -187,9 +186,14 @@ fn keys(descriptor: &Descriptor) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(keys.join("/").into_bytes()))
 }
 
-/// What marks an answer that was given without the store.
-fn degraded(degraded: Degraded) -> rls::Metadata {
-    rls::Metadata::of("degraded", degraded.word())
+/// What marks an answer that was given without the store, or without a policy.
+fn mark(decisions: &[Decision]) -> Option<rls::Metadata> {
+    if decisions.iter().all(Decision::no_match) {
+        let answer = if decisions.iter().all(|decision| decision.allowed) { "allowed" } else { "denied" };
+        return Some(rls::Metadata::of("no_match", answer));
+    }
+    let degraded = decisions.iter().find_map(|decision| decision.degraded)?;
+    Some(rls::Metadata::of("degraded", degraded.word()))
 }
 
 fn code(allowed: bool) -> i32 {

@@ -23,10 +23,13 @@
 
 use std::borrow::Cow;
 
+use http::StatusCode;
 use http::request::Parts;
+use smallvec::SmallVec;
 use tidegate_access::schema::Problems;
 use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source, Sources};
-use tidegate_net::http::Peer;
+use tidegate_net::http::{Answered, Peer, Plain, Unwritten};
+use tidegate_net::stats::Route;
 use tidegate_wire::path::normal_form;
 use tidegate_wire::problem::{self, Problem};
 
@@ -38,13 +41,19 @@ use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
-use crate::sources::{self, SourceError};
+use crate::sources::{self, AddressText, Fields, SourceError};
 
 /// The attribute that has a normal form.
 const PATH: &str = "path";
 
 /// An attribute's name and value.
 type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
+
+/// The attributes of a request; seldom more than eight.
+type NamedValues<'a> = SmallVec<[NamedValue<'a>; 8]>;
+
+/// The same as the engine takes them.
+type Pairs<'a> = SmallVec<[(&'a str, &'a [u8]); 8]>;
 
 /// A parameter's name and value.
 type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
@@ -65,24 +74,46 @@ pub(super) async fn check(shared: &Shared, head: &Parts, peer: &Peer) -> Reply {
     }
 }
 
+/// As [`check`], from the buffer that the request was read into to the one that the reply leaves from. `None`, without
+/// a trace, for everything but a decision; the request has no query.
+pub(super) fn check_at_once(
+    shared: &Shared,
+    request: &Plain<'_>,
+    peer: &Peer,
+    reply: Unwritten<'_>,
+    route: Route,
+) -> Option<Answered> {
+    let set = shared.engine.in_force();
+    let request = Request::read(shared, &set, request, "", peer).ok()?;
+    let attributes = request.attributes(&set).ok()?;
+    let decision = shared.engine.decide_now(&ask(&pairs(&attributes)))?;
+    if decision.allowed {
+        let mut head = reply.head(StatusCode::NO_CONTENT);
+        describe(shared, &decision, &mut head);
+        return Some(head.end_without_body(route));
+    }
+    let denied = reply_to(shared, &decision);
+    let mut head = reply.head(denied.status());
+    for (name, value) in denied.headers() {
+        head.field(name, |field| field.extend_from_slice(value.as_bytes()));
+    }
+    Some(head.end(route, |body| body.extend_from_slice(denied.body())))
+}
+
 async fn decide(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Decision, Refusal> {
     let set = shared.engine.in_force();
-    let address = client_address(&head.headers, peer.address.ip(), shared.settings.trusted_hops)?;
-    let address = sources::address_text(address);
-    let proxied = Proxied::read(&head.headers, shared.settings.proxy_headers)?;
-    let query = query(head.uri.query().unwrap_or_default(), &set.sources().check)?;
-    let path = match proxied.target.filter(|_| looks_at_path(&set)) {
-        Some(target) => Some(normal_form(target).map_err(AskError::from)?),
-        None => None,
-    };
-    let (method, path) = (proxied.method, path.as_deref());
-    let tls_name = peer.tls_name.as_deref();
-    let request = Request { head, method, path, query, address: address.as_bytes(), tls_name };
+    let query = head.uri.query().unwrap_or_default();
+    let request = Request::read(shared, &set, &head.headers, query, peer)?;
     let attributes = request.attributes(&set)?;
-    let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
-    let attributes = Attributes::new(&pairs);
-    let ask = Ask { attributes, cost: 1, peek: false, can_release: false };
-    shared.engine.decide(&ask).await.map_err(Stated::Flat.refusal())
+    shared.engine.decide(&ask(&pairs(&attributes))).await.map_err(Stated::Flat.refusal())
+}
+
+fn pairs<'a>(attributes: &'a [NamedValue<'_>]) -> Pairs<'a> {
+    attributes.iter().map(|(name, value)| (*name, &**value)).collect()
+}
+
+fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
+    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: false }
 }
 
 /// Whether any policy needs the path, itself or a part of it. Where none does, it may be longer than an
@@ -93,26 +124,52 @@ fn looks_at_path(set: &PolicySet) -> bool {
 }
 
 /// What is known of the request that a proxy asks about.
-struct Request<'a> {
-    head: &'a Parts,
+struct Request<'a, F> {
+    fields: &'a F,
     method: Option<&'a [u8]>,
     /// In its normal form.
-    path: Option<&'a [u8]>,
+    path: Option<Cow<'a, [u8]>>,
     query: Vec<Parameter<'a>>,
-    address: &'a [u8],
+    address: AddressText,
     tls_name: Option<&'a str>,
 }
 
-impl<'a> Request<'a> {
+impl<'a, F: Fields> Request<'a, F> {
+    /// Looks for what does not depend on the sources; `fields` and `query` are those of the check itself.
+    fn read(
+        shared: &Shared,
+        set: &PolicySet,
+        fields: &'a F,
+        query: &'a str,
+        peer: &'a Peer,
+    ) -> Result<Self, Refusal> {
+        let address = client_address(fields, peer.address.ip(), shared.settings.trusted_hops)?;
+        let proxied = Proxied::read(fields, shared.settings.proxy_headers)?;
+        let query = parameters(query, &set.sources().check)?;
+        let path = match proxied.target.filter(|_| looks_at_path(set)) {
+            Some(target) => Some(normal_form(target).map_err(AskError::from)?),
+            None => None,
+        };
+        Ok(Self {
+            fields,
+            method: proxied.method,
+            path,
+            query,
+            address: sources::address_text(address),
+            tls_name: peer.tls_name.as_deref(),
+        })
+    }
+
     /// The attributes that policies may look at; what none looks at may be longer than an attribute.
-    fn attributes(&'a self, set: &'a PolicySet) -> Result<Vec<NamedValue<'a>>, Refusal> {
+    fn attributes<'s>(&'s self, set: &'s PolicySet) -> Result<NamedValues<'s>, Refusal> {
+        let address = self.address.as_bytes();
         let sources = &set.sources().check;
-        let mut attributes = sources.read(|source| self.look(source))?;
+        let mut attributes = NamedValues::from(sources.read(|source| self.look(source))?);
         let has_client = attributes.iter().any(|(name, _)| *name == CLIENT_ID);
-        let built_in = [("method", self.method), (PATH, self.path), ("ip", Some(self.address))]
+        let built_in = [("method", self.method), (PATH, self.path.as_deref()), ("ip", Some(address))]
             .into_iter()
             .filter(|(name, _)| sources.of(name).is_none())
-            .chain([(CLIENT_ID, Some(self.address).filter(|_| !has_client))]);
+            .chain([(CLIENT_ID, Some(address).filter(|_| !has_client))]);
         for (name, value) in built_in {
             attributes.extend(value.map(|value| (name, Cow::Borrowed(value))));
         }
@@ -126,26 +183,27 @@ impl<'a> Request<'a> {
         Ok(attributes)
     }
 
-    fn look(&'a self, source: &Source) -> Result<Option<Cow<'a, [u8]>>, SourceError> {
-        let headers = &self.head.headers;
+    fn look(&self, source: &Source) -> Result<Option<Cow<'_, [u8]>>, SourceError> {
         Ok(match source {
-            Source::Header(name) => sources::header(headers, name)?.map(Cow::Borrowed),
-            Source::Cookie(name) => sources::cookie(headers, name)?.map(Cow::Borrowed),
+            Source::Header(name) => sources::header(self.fields, name)?.map(Cow::Borrowed),
+            Source::Cookie(name) => sources::cookie(self.fields, name)?.map(Cow::Borrowed),
             Source::Query(name) => {
                 let stated = self.query.iter().find(|(other, _)| other == name);
                 stated.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
             }
-            Source::PathPart(number) => {
-                self.path.and_then(|path| path.split(|byte| *byte == b'/').nth(*number)).map(Cow::Borrowed)
-            }
-            Source::Address => Some(Cow::Borrowed(self.address)),
+            Source::PathPart(number) => self
+                .path
+                .as_deref()
+                .and_then(|path| path.split(|byte| *byte == b'/').nth(*number))
+                .map(Cow::Borrowed),
+            Source::Address => Some(Cow::Borrowed(self.address.as_bytes())),
             Source::TlsName => self.tls_name.map(|name| Cow::Borrowed(name.as_bytes())),
         })
     }
 }
 
 /// The parameters of the check's own query, each of which must be a source.
-fn query<'q>(text: &'q str, sources: &Sources) -> Result<Vec<Parameter<'q>>, SourceError> {
+fn parameters<'q>(text: &'q str, sources: &Sources) -> Result<Vec<Parameter<'q>>, SourceError> {
     let mut parameters: Vec<Parameter<'q>> = Vec::new();
     for (name, value) in form_urlencoded::parse(text.as_bytes()) {
         if parameters.iter().any(|(other, _)| *other == name) {
@@ -164,7 +222,7 @@ fn reply_to(shared: &Shared, decision: &Decision) -> Reply {
     let mut reply = if decision.allowed {
         no_content()
     } else if decision.no_match() {
-        let detail = "no policy applies to the request, and on_no_match is \"deny\"";
+        let detail = "no policy applies to the request (concurrency limits never do here), and on_no_match is \"deny\"";
         Refusal(Problem::new(403, "Forbidden", detail)).reply()
     } else {
         let denied = decision.parts.iter().filter(|part| !part.verdict.allowed);

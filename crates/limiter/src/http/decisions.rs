@@ -9,9 +9,12 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use http::request::Parts;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use smallvec::SmallVec;
 use tidegate_access::schema::Problems;
 use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
+use tidegate_net::http::{Answered, Plain, Unwritten};
+use tidegate_net::stats::Route;
 use tidegate_store::Degraded;
 use tidegate_wire::bodies::{AttributesBody, DecisionBodies, DecisionBody, read, read_decisions};
 use tidegate_wire::path::normal_form;
@@ -20,10 +23,11 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::permits::{permit_fits, permit_text};
 use super::quota::describe;
-use super::reply::{JsonBytes, Refusal, Reply, Stated, expect_json, json};
+use super::reply::{JsonBytes, Refusal, Reply, Stated, decided, expect_json, is_json, json};
 use crate::decision::{Decision, Part};
 use crate::engine::Ask;
 use crate::error::AskError;
+use crate::policy_set::PolicySet;
 
 /// The answer to one request.
 #[derive(Debug, Serialize, ToSchema)]
@@ -63,7 +67,14 @@ pub(super) struct DecisionReply {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) permit: Option<String>,
     /// Every policy that applied.
-    pub(super) policies: Vec<PartReply>,
+    #[serde(serialize_with = "each")]
+    #[schema(value_type = Vec<PartReply>)]
+    pub(super) policies: SmallVec<[PartReply; 2]>,
+}
+
+/// Writes a list.
+fn each<S: Serializer>(parts: &[PartReply], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(parts)
 }
 
 /// One policy's part.
@@ -135,11 +146,33 @@ pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply 
     }
 }
 
+/// As [`decide`] for one request, from the buffer that it was read into to the one that the reply leaves from. `None`,
+/// without a trace, for everything but a decision.
+pub(super) fn decide_at_once(
+    shared: &Shared,
+    request: &Plain<'_>,
+    reply: Unwritten<'_>,
+    route: Route,
+) -> Option<Answered> {
+    if !is_json(request.field("content-type"), request.field("content-encoding")) {
+        return None;
+    }
+    let DecisionBodies::One(mut body) = read_decisions(request.body()).ok()? else { return None };
+    let set = shared.engine.in_force();
+    normalise(&set, &mut body).ok()?;
+    let pairs = pairs(&body.attributes);
+    let decision = shared.engine.decide_now(&ask(&set, &body, &pairs).ok()?)?;
+    let answer = DecisionReply::new(shared, &decision, &body.attributes);
+    // Invariant: as for `json`.
+    let write = |body: &mut Vec<u8>| serde_json::to_writer(body, &answer).unwrap_or_default();
+    Some(decided(shared, &decision, reply, route, write))
+}
+
 async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
     expect_json(&head.headers)?;
     match read_decisions(body)? {
         DecisionBodies::One(mut body) => {
-            normalise(&mut body)?;
+            normalise(&shared.engine.in_force(), &mut body)?;
             let decision = decide_one(shared, &body).await?;
             let answer = DecisionReply::new(shared, &decision, &body.attributes);
             let mut reply = json(&DecisionReplies::One(Box::new(answer)));
@@ -147,8 +180,11 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
             Ok(reply)
         }
         DecisionBodies::Batch(mut batch) => {
+            let set = shared.engine.set();
             for (index, body) in batch.iter_mut().enumerate() {
-                normalise(body).and_then(|()| check(shared, body)).map_err(Stated::Item(index).refusal())?;
+                normalise(&set, body)
+                    .and_then(|()| check(shared, body))
+                    .map_err(Stated::Item(index).refusal())?;
             }
             let mut replies = Vec::with_capacity(batch.len());
             for (index, body) in batch.iter().enumerate() {
@@ -161,15 +197,17 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
 }
 
 /// Reads the body of a route that takes one request.
-pub(super) fn read_one(body: &[u8]) -> Result<DecisionBody<'_>, Refusal> {
+pub(super) fn read_one<'b>(shared: &Shared, body: &'b [u8]) -> Result<DecisionBody<'b>, Refusal> {
     let mut body: DecisionBody<'_> = read(body)?;
-    normalise(&mut body)?;
+    normalise(&shared.engine.in_force(), &mut body)?;
     Ok(body)
 }
 
-/// Puts the attribute `path` into its one normal form before anything is matched (fault 54).
-fn normalise(body: &mut DecisionBody<'_>) -> Result<(), AskError> {
-    if let Some((_, path)) = body.attributes.0.iter_mut().find(|(name, _)| name == "path")
+/// Puts the attribute `path` into its one normal form before anything is matched (fault 54). Where no policy looks at
+/// it, it may have more than one reading: who asks sends it of every request, also of those that it would serve.
+fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) -> Result<(), AskError> {
+    if set.uses("path")
+        && let Some((_, path)) = body.attributes.0.iter_mut().find(|(name, _)| name == "path")
         && let Cow::Owned(normal) = normal_form(path.as_bytes())?
     {
         // Invariant: the form of a text is a text; only whole escapes and segments are taken out.
@@ -193,10 +231,18 @@ fn check(shared: &Shared, body: &DecisionBody<'_>) -> Result<(), AskError> {
 
 pub(super) async fn decide_one(shared: &Shared, body: &DecisionBody<'_>) -> Result<Decision, AskError> {
     let pairs = pairs(&body.attributes);
-    let attributes = Attributes::new(&pairs);
-    permit_fits(&shared.engine.set(), &attributes)?;
-    let ask = Ask { attributes, cost: body.cost, peek: body.peek, can_release: true };
+    let ask = ask(&shared.engine.in_force(), body, &pairs)?;
     shared.engine.decide(&ask).await
+}
+
+fn ask<'a>(
+    set: &PolicySet,
+    body: &DecisionBody<'_>,
+    pairs: &'a [(&'a str, &'a [u8])],
+) -> Result<Ask<'a>, AskError> {
+    let attributes = Attributes::new(pairs);
+    permit_fits(set, &attributes)?;
+    Ok(Ask { attributes, cost: body.cost, peek: body.peek, can_release: true })
 }
 
 /// Gives units back to every policy that applies.
@@ -213,14 +259,14 @@ pub(super) async fn refund(
     State(shared): State<Arc<Shared>>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<RefundReply>, Refusal> {
-    let body = read_one(&body)?;
+    let body = read_one(&shared, &body)?;
     let pairs = pairs(&body.attributes);
     let ask = Ask { attributes: Attributes::new(&pairs), cost: body.cost, peek: false, can_release: false };
     Ok(Json(RefundReply { policies: shared.engine.refund(&ask).await? }))
 }
 
 /// Attributes as the engine takes them.
-pub(super) fn pairs<'a>(attributes: &'a AttributesBody<'_>) -> Vec<(&'a str, &'a [u8])> {
+pub(super) fn pairs<'a>(attributes: &'a AttributesBody<'_>) -> SmallVec<[(&'a str, &'a [u8]); 8]> {
     attributes.0.iter().map(|(name, value)| (&**name, value.as_bytes())).collect()
 }
 
@@ -272,4 +318,49 @@ fn wait_ms(part: &Part) -> Option<u64> {
 /// Milliseconds, rounded up.
 pub(super) fn millis(nanos: u64) -> u64 {
     nanos.div_ceil(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tidegate_algorithms::policy::parse;
+    use tidegate_control::Snapshot;
+
+    use super::*;
+    use crate::policy_set::FileLayer;
+    use crate::tally::Tallies;
+
+    fn set(policy: &serde_json::Value) -> PolicySet {
+        let file = FileLayer { policies: vec![parse(policy, "").unwrap()], ..FileLayer::default() };
+        PolicySet::assemble(Arc::new(file), Snapshot::default(), &Tallies::default())
+    }
+
+    fn sent(set: &PolicySet, path: &str) -> Result<String, AskError> {
+        let text = json!({"attributes": {"path": path}}).to_string();
+        let mut body: DecisionBody<'_> = read(text.as_bytes()).unwrap();
+        normalise(set, &mut body)?;
+        Ok(body.attributes.0[0].1.to_string())
+    }
+
+    #[test]
+    fn a_path_has_its_normal_form_where_a_policy_looks_at_it() {
+        let keyed = json!({"name": "a", "key": ["path"], "limit": 1, "window_seconds": 1});
+        let matched =
+            json!({"name": "a", "key": [], "match": {"path": "/pay"}, "limit": 1, "window_seconds": 1});
+        for policy in [keyed, matched] {
+            let set = set(&policy);
+            assert_eq!(sent(&set, "//%70ay/").unwrap(), "/pay");
+            for ambiguous in ["/a%2Fb", "/100%", "*"] {
+                assert!(sent(&set, ambiguous).is_err(), "{ambiguous}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_path_is_taken_where_no_policy_looks_at_it() {
+        let set = set(&json!({"name": "a", "key": ["client_id"], "limit": 1, "window_seconds": 1}));
+        for path in ["//%70ay/", "/a%2Fb", "/100%", "*", ""] {
+            assert_eq!(sent(&set, path).unwrap(), path);
+        }
+    }
 }

@@ -97,17 +97,25 @@ impl Decisions {
         Some((template, reply))
     }
 
-    /// As [`Decisions::respond`], at once and into `reply`, for the most frequent request; `None`: `respond` is
+    /// As [`Decisions::respond`], at once and into `reply`, for the most frequent requests; `None`: `respond` is
     /// to be asked. `route` is what a route's template counts as.
     fn respond_at_once(
         &self,
         request: &Plain<'_>,
+        peer: &Peer,
         reply: Unwritten<'_>,
         route: impl FnOnce(&str) -> Route,
     ) -> Option<Answered> {
+        let shared = &self.shared;
         match (request.method(), request.target()) {
             ("POST", RATELIMIT) if self.answers_plainly(request) => {
-                simple::rate_limit_at_once(&self.shared, request, reply, route(RATELIMIT))
+                simple::rate_limit_at_once(shared, request, reply, route(RATELIMIT))
+            }
+            ("POST", DECISIONS) if self.answers_plainly(request) => {
+                decisions::decide_at_once(shared, request, reply, route(DECISIONS))
+            }
+            ("GET", CHECK) if self.answers_plainly(request) => {
+                check::check_at_once(shared, request, peer, reply, route(CHECK))
             }
             _ => None,
         }
@@ -116,7 +124,8 @@ impl Decisions {
     /// Whether nothing but the decision itself goes into the reply.
     fn answers_plainly(&self, request: &Plain<'_>) -> bool {
         let guard = &self.shared.guard;
-        guard.may_decide(request.field("authorization")) && !guard.origins.concerns(request.field("origin"))
+        guard.may_decide(request.field("authorization"))
+            && !guard.origins.concerns(request.method(), request.field("origin"))
     }
 }
 

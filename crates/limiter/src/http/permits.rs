@@ -48,7 +48,7 @@ pub(super) async fn acquire(
     State(shared): State<Arc<Shared>>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<DecisionReply>, Refusal> {
-    let body = read_one(&body)?;
+    let body = read_one(&shared, &body)?;
     let known = pairs(&body.attributes);
     let attributes = Attributes::new(&known);
     let set = shared.engine.set();

@@ -10,9 +10,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderMap, HeaderValue};
-
-use crate::sources::{SourceError, header};
+use crate::sources::{Fields, SourceError, header};
 
 /// The header fields by which a proxy says which request it asks about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,8 +37,8 @@ pub(super) struct Proxied<'h> {
 }
 
 impl<'h> Proxied<'h> {
-    pub(super) fn read(headers: &'h HeaderMap, believed: ProxyHeaders) -> Result<Self, SourceError> {
-        let has = |pair: [&str; 2]| pair.iter().any(|name| headers.contains_key(*name));
+    pub(super) fn read(headers: &'h impl Fields, believed: ProxyHeaders) -> Result<Self, SourceError> {
+        let has = |pair: [&str; 2]| pair.iter().any(|name| headers.values(name).next().is_some());
         if has(ORIGINAL) && has(FORWARDED) {
             return Err(SourceError::TwoFamilies);
         }
@@ -56,13 +54,12 @@ impl<'h> Proxied<'h> {
 /// The address of the client: of the peer, unless proxies in between are trusted. A request that came
 /// by fewer proxies than are trusted is its peer's.
 pub(super) fn client_address(
-    headers: &HeaderMap,
+    headers: &impl Fields,
     peer: IpAddr,
     trusted_hops: usize,
 ) -> Result<IpAddr, SourceError> {
     let Some(hops_before) = trusted_hops.checked_sub(1) else { return Ok(peer) };
-    let fields = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes);
-    let entries = fields.flat_map(|field| field.split(|byte| *byte == b','));
+    let entries = headers.values("x-forwarded-for").flat_map(|field| field.split(|byte| *byte == b','));
     match entries.rev().nth(hops_before) {
         None => Ok(peer),
         Some(entry) => address(entry.trim_ascii()).ok_or(SourceError::NotAnAddress),
@@ -78,6 +75,8 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, HeaderValue};
+
     use super::*;
 
     fn client(forwarded: &[&[u8]], trusted_hops: usize) -> Result<String, SourceError> {

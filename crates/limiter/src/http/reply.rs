@@ -1,12 +1,18 @@
 //! From this service's errors to statuses and problem documents.
 
 use axum::response::IntoResponse;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
 pub(super) use tidegate_access::refusal::Refusal;
-pub(super) use tidegate_access::reply::{
-    JSON, JsonBytes, Reply, bytes, expect_json, is_json, json, no_content,
-};
+use tidegate_access::reply::JSON;
+pub(super) use tidegate_access::reply::{JsonBytes, Reply, bytes, expect_json, is_json, json, no_content};
+use tidegate_net::http::{Answered, Unwritten};
+use tidegate_net::stats::Route;
 use tidegate_wire::problem::{self, FieldError, Problem};
 
+use super::Shared;
+use super::quota::describe;
+use crate::decision::Decision;
 use crate::error::AskError;
 use crate::sources::SourceError;
 
@@ -57,6 +63,20 @@ impl From<SourceError> for Refusal {
     fn from(error: SourceError) -> Self {
         Self(Problem::new(400, "Bad Request", error.to_string()))
     }
+}
+
+/// Answers a decision at once: the fields that describe it, then the JSON that `write` appends.
+pub(super) fn decided(
+    shared: &Shared,
+    decision: &Decision,
+    reply: Unwritten<'_>,
+    route: Route,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Answered {
+    let mut head = reply.head(StatusCode::OK);
+    head.field(&CONTENT_TYPE, |value| value.extend_from_slice(JSON.as_bytes()));
+    describe(shared, decision, &mut head);
+    head.end(route, write)
 }
 
 /// A text that must say something is empty, at this pointer.

@@ -31,15 +31,15 @@ impl Service {
         match self.decisions.respond(&request, peer).await {
             Some((template, reply)) => self.api.reply(request, template, reply),
             // In a box: the hot routes carry no room for a router.
-            None => Box::pin(self.api.answer(request)).await,
+            None => Box::pin(self.api.answer(request, peer)).await,
         }
     }
 
     /// Answers at once, if it can; see [`tidegate_net::http::Handle::answer_at_once`].
-    pub fn answer_at_once(&self, request: &Plain<'_>, reply: Unwritten<'_>) -> Option<Answered> {
+    pub fn answer_at_once(&self, request: &Plain<'_>, peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
         if request.body().len() > self.api.max_body_bytes() {
             return None;
         }
-        self.decisions.respond_at_once(request, reply, |template| self.api.route(template))
+        self.decisions.respond_at_once(request, peer, reply, |template| self.api.route(template))
     }
 }

@@ -5,8 +5,6 @@
 
 use axum::Json;
 use bytes::Bytes;
-use http::StatusCode;
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::Serialize;
 use tidegate_access::schema::Problems;
@@ -18,7 +16,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::quota::{describe, put_number};
-use super::reply::{JSON, Refusal, Reply, Stated, bytes, empty, expect_json, is_json};
+use super::reply::{Refusal, Reply, Stated, bytes, decided, empty, expect_json, is_json};
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::policy_set::CLIENT_ID;
@@ -68,7 +66,9 @@ pub(super) async fn health() -> Json<Health> {
 pub(super) async fn rate_limit(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
     match decide(shared, head, body).await {
         Ok(decision) => {
-            let mut reply = bytes(200, Bytes::from(text_of(&decision)));
+            let mut text = Vec::with_capacity(64);
+            put_text(&decision, &mut text);
+            let mut reply = bytes(200, Bytes::from(text));
             describe(shared, &decision, reply.headers_mut());
             reply
         }
@@ -103,10 +103,7 @@ pub(super) fn rate_limit_at_once(
         return None;
     }
     let decision = shared.engine.decide_now(&ask(&attributes(&body)))?;
-    let mut head = reply.head(StatusCode::OK);
-    head.field(&CONTENT_TYPE, |value| value.extend_from_slice(JSON.as_bytes()));
-    describe(shared, &decision, &mut head);
-    Some(head.end(&text_of(&decision), route))
+    Some(decided(shared, &decision, reply, route, |body| put_text(&decision, body)))
 }
 
 fn attributes<'a>(body: &'a RateLimitBody<'_>) -> [(&'a str, &'a [u8]); 2] {
@@ -117,21 +114,19 @@ fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
     Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: false }
 }
 
-/// [`RateLimitReply`], written by hand.
-fn text_of(decision: &Decision) -> Vec<u8> {
-    let mut text = Vec::with_capacity(64);
+/// Appends a [`RateLimitReply`], written by hand.
+fn put_text(decision: &Decision, text: &mut Vec<u8>) {
     text.extend_from_slice(if decision.allowed { b"{\"allowed\":true" } else { b"{\"allowed\":false" });
     if decision.no_match() {
         text.extend_from_slice(b",\"no_match\":true");
     }
     if let Some(part) = decision.deciding() {
         text.extend_from_slice(b",\"remaining\":");
-        put_number(&mut text, part.verdict.remaining);
+        put_number(text, part.verdict.remaining);
     }
     if let Some(seconds) = decision.retry_after_seconds() {
         text.extend_from_slice(b",\"retry_after\":");
-        put_number(&mut text, seconds);
+        put_number(text, seconds);
     }
     text.push(b'}');
-    text
 }

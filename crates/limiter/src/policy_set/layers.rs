@@ -164,7 +164,8 @@ impl Base {
         let used = policies.iter().flat_map(|(policy, _)| policy.attributes()).map(Box::from).collect();
         let counted = tallies.prepare(policies.iter().map(|(policy, _)| &policy.name));
         let policies = policies.into_iter().zip(counted);
-        let policies = policies.map(|((policy, origin), tally)| InForce { policy, origin, tally }).collect();
+        let policies =
+            policies.map(|((policy, origin), tally)| InForce::new(policy, origin, tally)).collect();
         let mut declared: HashMap<String, Vec<usize>> = HashMap::new();
         for (place, (client, _, _)) in file.overrides.iter().enumerate() {
             declared.entry(client.clone()).or_default().push(place);
@@ -266,7 +267,7 @@ mod tests {
     const POLICIES: [&str; 3] = ["default", "p", "q"];
 
     fn author() -> Author {
-        Author { actor: "test".to_owned(), at: Wall(1) }
+        Author { actor: "test".to_owned(), at: Wall(1), from: None }
     }
 
     /// A document that may be good, may fit, may be gone.

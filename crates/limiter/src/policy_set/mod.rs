@@ -29,11 +29,13 @@ mod layers;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use smallvec::{Array, SmallVec};
 use tidegate_algorithms::policy::{
-    Algorithm, Attributes, MatchIndex, Mistake, Policy, Quota, SourceForm, Sources,
+    Algorithm, Attributes, MatchIndex, Mistake, Mode, Policy, Quota, SourceForm, Sources,
 };
 use tidegate_control::{Kind, Origin, Revision, Snapshot};
 
@@ -63,6 +65,20 @@ pub struct FileLayer {
     pub overrides: Vec<(String, String, Value)>,
     /// Where attributes come from that the request itself does not state.
     pub sources: AttributeSources,
+}
+
+impl FileLayer {
+    /// What it declares: kind, name and document, each once. Overrides are a client's, all together.
+    #[must_use]
+    pub fn documents(&self) -> Vec<(Kind, String, Value)> {
+        let policies = self.policies.iter().map(|it| (POLICY, it.name.to_string(), it.document()));
+        let mut of_clients: HashMap<&str, Value> = HashMap::new();
+        for (client, policy, numbers) in &self.overrides {
+            of_clients.entry(client).or_insert_with(|| Value::Object(Map::new()))[policy] = numbers.clone();
+        }
+        let overrides = of_clients.into_iter().map(|(client, limits)| (OVERRIDE, client.to_owned(), limits));
+        policies.chain(overrides).collect()
+    }
 }
 
 /// Where attributes come from, for each protocol that has more than the request states: decision 0065.
@@ -121,8 +137,10 @@ pub struct InForce {
     pub policy: Policy,
     /// Where it comes from.
     pub origin: Origin,
-    /// What it decided so far.
+    /// What it decided so far, as it is and as it was before.
     pub tally: Arc<Tally>,
+    /// Whether it decided anything as it is. All cores read it, and one of them writes it once.
+    asked: AtomicBool,
 }
 
 /// All policies in force, with the stored documents that they were made from. Cloning it copies a few
@@ -180,6 +198,29 @@ pub struct SetAside<'a> {
 }
 
 impl InForce {
+    pub(crate) fn new(policy: Policy, origin: Origin, tally: Arc<Tally>) -> Self {
+        Self { policy, origin, tally, asked: AtomicBool::new(false) }
+    }
+
+    /// Counts its verdict of a decision that spends.
+    pub(crate) fn count(&self, allowed: bool, degraded: bool) {
+        self.tally.count(allowed, self.policy.mode == Mode::Enforce, degraded);
+        self.see();
+    }
+
+    /// Whether a request that spends has met it since it came into force as it is: since its last change, or since the
+    /// process began.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn see(&self) {
+        if !self.is_asked() {
+            self.asked.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Whether it hands out permits.
     #[must_use]
     pub fn is_concurrent(&self) -> bool {
@@ -190,11 +231,15 @@ impl InForce {
 impl PolicySet {
     /// Takes out of `applying` what others in it replace; `index` is an item's policy, if it has one.
     /// One that is replaced still replaces, so the order does not matter.
-    pub(crate) fn leave_out_replaced<T>(&self, applying: &mut Vec<T>, index: impl Fn(&T) -> Option<usize>) {
+    pub(crate) fn leave_out_replaced<A: Array>(
+        &self,
+        applying: &mut SmallVec<A>,
+        index: impl Fn(&A::Item) -> Option<usize>,
+    ) {
         if !self.base.replacing {
             return;
         }
-        let policy = |item: &T| index(item).map(|index| &self.base.policies[index].policy);
+        let policy = |item: &A::Item| index(item).map(|index| &self.base.policies[index].policy);
         let replaced: Vec<&str> =
             applying.iter().filter_map(policy).flat_map(|it| &it.replaces).map(String::as_str).collect();
         applying.retain(|item| !policy(item).is_some_and(|it| replaced.contains(&&*it.name)));
@@ -313,6 +358,19 @@ impl PolicySet {
             Origin::Stored(revision) => Some((policy, revision)),
             Origin::BuiltIn | Origin::File => None,
         })
+    }
+
+    /// Takes over from the set before this one which policies were asked, of those that are in both as they are.
+    pub(crate) fn take_over_asked(&self, last: &Self) {
+        if Arc::ptr_eq(&self.base, &last.base) {
+            return;
+        }
+        for in_force in self.policies() {
+            let before = last.policy(&in_force.policy.name).filter(|before| before.is_asked());
+            if before.is_some_and(|before| before.policy == in_force.policy) {
+                in_force.see();
+            }
+        }
     }
 
     /// Makes every policy of this set counted on the metrics page.

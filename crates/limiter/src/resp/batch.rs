@@ -46,6 +46,8 @@ pub(super) struct Batch {
     keys: Vec<u8>,
     /// The replies that are known already.
     replies: Vec<u8>,
+    /// The verdicts on the throttle commands, while it is settled.
+    verdicts: Vec<Verdict>,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,11 @@ impl Batch {
 
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.keys.capacity() + self.replies.capacity()
+        let verdicts = self.verdicts.capacity() * size_of::<Verdict>();
+        self.entries.capacity() * size_of::<Entry>()
+            + self.keys.capacity()
+            + self.replies.capacity()
+            + verdicts
     }
 
     pub(super) fn len(&self) -> usize {
@@ -89,7 +95,7 @@ impl Batch {
 
     /// Adds the commands of a transaction.
     pub(super) fn append(&mut self, transaction: Self) {
-        let Self { entries, keys, replies } = transaction;
+        let Self { entries, keys, replies, .. } = transaction;
         let offset = self.keys.len();
         self.entries.extend(entries.into_iter().map(|mut entry| {
             if let Pending::Decision { spend, .. } = &mut entry.answer {
@@ -133,36 +139,35 @@ impl Batch {
     /// Decides what is to be decided, appends all replies to `out` and their outcomes to `answered`. It is
     /// empty then.
     pub(super) async fn settle(&mut self, shared: &Shared, out: &mut Vec<u8>, answered: &mut Answered) {
-        match self.decide_now(shared) {
-            Some(verdicts) => self.write(verdicts.into_iter().map(Ok), out, answered),
-            None => {
-                let verdicts = self.decide_side_by_side(shared).await;
-                self.write(verdicts.into_iter(), out, answered);
-            }
+        if self.decide_now(shared) {
+            self.write(self.verdicts.iter().copied().map(Ok), out, answered);
+        } else {
+            let verdicts = self.decide_side_by_side(shared).await;
+            self.write(verdicts.into_iter(), out, answered);
         }
         self.entries.clear();
         self.keys.clear();
         self.replies.clear();
+        self.verdicts.clear();
         // A transaction may have been large.
         self.entries.shrink_to(MAX_TOGETHER);
         self.keys.shrink_to(FULL_BYTES);
         self.replies.shrink_to(FULL_BYTES);
+        self.verdicts.shrink_to(MAX_TOGETHER);
     }
 
-    /// The verdicts on what is to be decided, by a store that need not be waited for. `None` if it has to be: it
-    /// says so of the first run already, so that nothing was charged.
-    fn decide_now(&self, shared: &Shared) -> Option<Vec<Verdict>> {
-        let runs = self.entries.chunk_by(|one, next| one.dialect() == next.dialect());
-        let decide = |run: &[Entry]| {
-            let counters = shared.counters(run[0].dialect()?);
-            Some(counters.decide_each_now(run.iter().filter_map(Entry::spend), &self.keys))
-        };
-        let mut runs = runs.filter_map(decide);
-        let mut verdicts = runs.next().unwrap_or_else(|| Some(Vec::new()))?;
-        for more in runs {
-            verdicts.extend(more?);
-        }
-        Some(verdicts)
+    /// Has what is to be decided decided by a store that need not be waited for. False if it has to be: it says so
+    /// of the first run already, so that nothing was charged.
+    fn decide_now(&mut self, shared: &Shared) -> bool {
+        let Self { entries, keys, verdicts, .. } = self;
+        let mut runs = entries.chunk_by(|one, next| one.dialect() == next.dialect());
+        runs.all(|run| match run[0].dialect() {
+            Some(dialect) => {
+                let spends = run.iter().filter_map(Entry::spend);
+                shared.counters(dialect).decide_each_now(spends, keys, verdicts)
+            }
+            None => true,
+        })
     }
 
     /// The same by a store that has to be waited for.

@@ -120,6 +120,15 @@ fn a_scan_reads_the_blocks_that_can_have_the_lines() {
     let (ids, scanned) = scan("absent", 0, i64::MAX, u64::MAX);
     assert!(ids.is_empty() && scanned.complete, "{scanned:?}");
     assert!(scanned.blocks_read <= 1, "only the block under way has no list of names: {scanned:?}");
+    let late = Scan {
+        name: "cpu.usage",
+        start_ms: 0,
+        end_ms: i64::MAX,
+        max_bytes: u64::MAX,
+        deadline: (clock().monotonic)(),
+    };
+    let scanned = log.scan(&late, |_, _| ControlFlow::Continue(())).unwrap();
+    assert!(!scanned.complete, "its time has passed: {scanned:?}");
     let (ids, scanned) = scan("cpu.usage", 0, i64::MAX, 10_000);
     assert!(!ids.is_empty() && !scanned.complete && scanned.bytes <= 10_000, "{scanned:?}");
 }

@@ -104,6 +104,13 @@ impl Disk {
         Self(Arc::new(Mutex::new(state)))
     }
 
+    /// Whether all that was written to a file survives a loss of power.
+    pub(crate) fn is_synced(&self, path: &Path) -> bool {
+        let state = self.state();
+        let file = state.names.get(path).map(|file| &state.files[*file]);
+        file.is_some_and(|file| !file.poisoned && file.content == file.durable)
+    }
+
     pub(crate) fn content(&self, path: &Path) -> Vec<u8> {
         let state = self.state();
         state.files[state.names[path]].content.clone()

@@ -1,5 +1,7 @@
 //! A disk that refuses: nothing of what it refused is acknowledged, and the log goes on by itself.
 
+use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -7,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_log::{AppendError, Clock, Durability, Log, Settings};
+use tidegate_log::{AppendError, Clock, Durability, Finding, Log, Settings};
 use tokio::time::timeout;
 
-use crate::disk::{Disk, Faults};
+use crate::disk::{Dice, Disk, Faults};
 use crate::support::{Numbered, all, append, clock, line, lines, now, open, open_on, small, until};
 
 /// Longer than anything here should take.
@@ -80,6 +82,104 @@ fn lines_in_memory_that_the_disk_refuses_are_counted() {
     assert_eq!(log.statistics().partitions[0].lost_lines, 7);
 }
 
+/// A crash has left half a line, and there is no room for a copy of it: each start says so, and serves.
+fn start_without_space(settings: &Settings, acknowledged: &[(u64, u64)]) {
+    let folder = settings.folder.join("0");
+    let newest = crate::support::files(&settings.folder, ".jsonl").pop().unwrap();
+    fs::remove_file(folder.join(newest.replace(".jsonl", ".index"))).ok();
+    let whole = fs::metadata(folder.join(&newest)).unwrap().len();
+    // The last page of the file has room for it.
+    fs::OpenOptions::new()
+        .append(true)
+        .open(folder.join(&newest))
+        .unwrap()
+        .write_all(b"{\"name\":\"")
+        .unwrap();
+    let filler = settings.folder.parent().unwrap().join("filler");
+    let mut filler = fs::File::create(filler).unwrap();
+    while filler.write_all(&[1; 4_096]).is_ok() {}
+    for _ in 0..2 {
+        let (log, recovery) = open(settings.clone());
+        assert_eq!(all(&log), acknowledged);
+        let findings = &recovery.findings;
+        assert!(findings.iter().any(|it| matches!(it, Finding::NotMended { .. })), "{findings:?}");
+        assert_eq!(append(&log, [0], Durability::Fsync), Err(AppendError::DiskFull));
+        assert_eq!(
+            fs::metadata(folder.join(&newest)).unwrap().len(),
+            whole + 9,
+            "nothing is cut that was not copied"
+        );
+        let quarantine = fs::read_dir(settings.folder.join("quarantine"));
+        assert_eq!(quarantine.map_or(0, Iterator::count), 0, "a copy that is not whole is left nowhere");
+    }
+    fs::remove_file(settings.folder.parent().unwrap().join("filler")).unwrap();
+    fs::OpenOptions::new().write(true).open(folder.join(&newest)).unwrap().set_len(whole).unwrap();
+}
+
+/// A log that syncs nothing unless somebody waits for it.
+fn lazy(disk: &Disk) -> Log {
+    let settings = Settings { sync_gap: Duration::from_secs(3_600), ..small(Path::new("/log")) };
+    open_on(settings, Arc::new(disk.clone())).0
+}
+
+#[test]
+fn fault_26_what_was_appended_before_a_sync_is_there_after_a_loss_of_power() {
+    for seed in 0..20 {
+        let disk = Disk::default();
+        let log = lazy(&disk);
+        append(&log, 0..3, Durability::Memory).unwrap();
+        append(&log, 3..5, Durability::Written).unwrap();
+        append(&log, 5..9, Durability::Memory).unwrap();
+        now(log.sync(1)).unwrap();
+        now(log.sync(2)).unwrap();
+        assert_eq!(log.losses(), 0);
+        let after = disk.after_power_loss(&mut Dice(seed));
+        let (log, _) = open_on(small(Path::new("/log")), Arc::new(after));
+        assert_eq!(all(&log), (0..9).map(|id| (id, id)).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[test]
+fn fault_26_what_nobody_waits_for_is_on_the_disk_after_the_sync_gap() {
+    let segment = Path::new("/log/0/00000000000000000000.jsonl");
+    for durability in [Durability::Memory, Durability::Written] {
+        let disk = Disk::default();
+        let settings = Settings { sync_gap: Duration::from_millis(20), ..small(Path::new("/log")) };
+        let (log, _) = open_on(settings, Arc::new(disk.clone()));
+        append(&log, 0..9, durability).unwrap();
+        until("it is written", || log.offsets(0).unwrap().end == 9);
+        until("it is synced", || disk.is_synced(segment));
+        for seed in 0..20 {
+            let after = disk.after_power_loss(&mut Dice(seed));
+            let (log, _) = open_on(small(Path::new("/log")), Arc::new(after));
+            assert_eq!(
+                all(&log),
+                (0..9).map(|id| (id, id)).collect::<Vec<_>>(),
+                "{durability:?}, seed {seed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn fault_27_a_sync_that_fails_is_told_and_counts_as_a_loss() {
+    let disk = Disk::default();
+    let log = lazy(&disk);
+    append(&log, 0..3, Durability::Written).unwrap();
+    disk.fail(Faults { next_sync: true, ..Faults::default() });
+    assert!(matches!(now(log.sync(1)), Err(AppendError::Refused(_))));
+    assert_eq!(log.losses(), 1);
+    now(log.sync(1)).unwrap();
+    assert_eq!(log.losses(), 1, "what is lost stays lost");
+    append(&log, 3..4, Durability::Fsync).unwrap();
+    disk.fail(Faults { space: Some(0), ..Faults::default() });
+    append(&log, 4..6, Durability::Memory).unwrap();
+    until("the lines are lost", || log.losses() == 3);
+    until("the log knows that the disk is full", || log.statistics().partitions[0].troubled);
+    now(log.sync(1)).unwrap();
+    assert!(log.statistics().partitions[0].troubled, "a sync without lines says nothing of the disk's space");
+}
+
 static IS_BROKEN: AtomicBool = AtomicBool::new(false);
 
 fn breaking() -> Instant {
@@ -126,7 +226,7 @@ fn fault_25_a_full_disk() {
 
 fn fill_and_free(mount: &Path) {
     let ballast = mount.join("ballast");
-    std::fs::write(&ballast, vec![1; 2 << 20]).unwrap();
+    fs::write(&ballast, vec![1; 2 << 20]).unwrap();
     let settings = Settings { compress: false, segment_bytes: 1 << 20, ..small(&mount.join("log")) };
     let (log, _) = open(settings.clone());
     let mut acknowledged = Vec::new();
@@ -143,14 +243,15 @@ fn fill_and_free(mount: &Path) {
     assert_eq!(append(&log, next..next + 500, Durability::Memory), Err(AppendError::DiskFull));
     assert_eq!(all(&log), acknowledged, "what was refused is not there");
     for name in crate::support::files(&mount.join("log"), ".jsonl") {
-        let content = std::fs::read(mount.join("log/0").join(name)).unwrap();
+        let content = fs::read(mount.join("log/0").join(name)).unwrap();
         assert!(content.is_empty() || content.ends_with(b"\n"), "cut back to the last whole line");
     }
-    std::fs::remove_file(&ballast).unwrap();
+    fs::remove_file(&ballast).unwrap();
     let offset = now(log.append(0, lines([next]), Durability::Fsync)).unwrap().first_offset;
     acknowledged.push((offset.unwrap(), next));
     assert_eq!(all(&log), acknowledged, "it goes on by itself");
     drop(log);
+    start_without_space(&settings, &acknowledged);
     let (log, recovery) = open(settings);
     assert_eq!((all(&log), recovery.quarantined_files), (acknowledged, 0));
 }

@@ -2,7 +2,7 @@
 
 use tidegate_log::{Durability, Finding, GroupError, Settings};
 
-use crate::support::{append, line, open, small};
+use crate::support::{Numbered, append, line, open, small};
 
 /// A reader that dies between reading and committing is followed by one that reads the same lines.
 #[test]
@@ -36,14 +36,37 @@ fn groups_are_bounded_and_forgotten_by_name() {
     assert!(matches!(log.commit("../a", 0, 1), Err(GroupError::Name)));
     assert!(matches!(log.commit("a", 0, 11), Err(GroupError::Beyond { next: 10 })));
     assert!(matches!(log.commit("a", 1, 1), Err(GroupError::NoPartition(1))));
-    assert!(log.remove_group("b").unwrap());
-    assert!(!log.remove_group("b").unwrap());
+    let before = log.groups()["b"].clone();
+    log.commit("b", 0, 4).unwrap();
+    assert!(!log.remove_group("b", &before).unwrap());
+    assert_eq!(log.committed("b", 0), Some(4), "it has come further, and is still there");
+    let now = log.groups()["b"].clone();
+    assert!(log.remove_group("b", &now).unwrap());
+    assert!(!log.remove_group("b", &now).unwrap());
     log.commit("c", 0, 1).unwrap();
     drop(log);
     let (log, recovery) = open(small(folder.path()));
     assert_eq!((log.committed("a", 0), log.committed("b", 0)), (Some(3), None));
     assert_eq!(log.groups().len(), 2);
     assert_eq!(recovery.findings, []);
+}
+
+#[test]
+fn readers_do_not_use_up_the_room_of_the_logs_own_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { max_groups: 2, own_groups: Some("forward."), ..small(folder.path()) };
+    for _ in 0..2 {
+        let (log, recovery) = open(settings.clone());
+        assert_eq!(recovery.findings, []);
+        append(&log, 0..10, Durability::Fsync).unwrap();
+        for name in ["a", "b", "forward.a", "forward.b"] {
+            log.commit(name, 0, log.offsets(0).unwrap().end).unwrap();
+        }
+        for name in ["c", "forward.c"] {
+            assert!(matches!(log.commit(name, 0, 1), Err(GroupError::TooMany(2))), "{name}");
+        }
+        assert_eq!(log.groups().len(), 4);
+    }
 }
 
 /// Lines that a group has read are lost; others do not get their offsets, or the group would not see them.
@@ -73,6 +96,8 @@ fn fault_72_a_group_that_is_further_than_any_line_can_be_is_damaged() {
     drop(log);
     let file = folder.path().join("groups/alerts.json");
     std::fs::write(&file, format!("{{\"0\":{}}}\n", u64::MAX)).unwrap();
+    let verified = tidegate_log::verify(folder.path(), &Numbered, &tidegate_log::RealFiles).unwrap();
+    assert_eq!(verified.findings, [Finding::Group { file: file.clone() }], "it is known before the start");
     let (log, recovery) = open(small(folder.path()));
     assert_eq!(recovery.findings, [Finding::Group { file }]);
     assert_eq!(log.committed("alerts", 0), None);

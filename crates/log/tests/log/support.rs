@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 use tidegate_log::{
@@ -36,6 +37,30 @@ pub(crate) fn clock() -> Clock {
             i64::try_from(since.unwrap().as_millis()).unwrap()
         },
     }
+}
+
+/// Milliseconds that clocks of a test have jumped: the civil one, and the one that only goes on.
+pub(crate) struct Jumps(pub(crate) AtomicI64, pub(crate) AtomicU64);
+
+/// Those of the test that has this name; each test that lets time jump has some of its own.
+#[macro_export]
+macro_rules! jumping {
+    ($jumps:ident) => {{
+        static $jumps: $crate::support::Jumps = $crate::support::Jumps(
+            std::sync::atomic::AtomicI64::new(0),
+            std::sync::atomic::AtomicU64::new(0),
+        );
+        let clock = tidegate_log::Clock {
+            monotonic: || {
+                let jumped = $jumps.1.load(std::sync::atomic::Ordering::SeqCst);
+                ($crate::support::clock().monotonic)() + std::time::Duration::from_millis(jumped)
+            },
+            wall_ms: || {
+                ($crate::support::clock().wall_ms)() + $jumps.0.load(std::sync::atomic::Ordering::SeqCst)
+            },
+        };
+        (clock, &$jumps)
+    }};
 }
 
 pub(crate) fn line(id: u64) -> String {
@@ -73,11 +98,15 @@ pub(crate) fn open(settings: Settings) -> (Log, Recovery) {
     open_on(settings, Arc::new(RealFiles))
 }
 
-/// A child of another test holds our descriptors, and so the lock, until it has become its own program.
 pub(crate) fn open_on(settings: Settings, files: Arc<dyn Files>) -> (Log, Recovery) {
+    open_at(settings, files, clock())
+}
+
+/// A child of another test holds our descriptors, and so the lock, until it has become its own program.
+pub(crate) fn open_at(settings: Settings, files: Arc<dyn Files>, clock: Clock) -> (Log, Recovery) {
     let mut opened = None;
     until("nobody has the folder", || {
-        let log = Log::open(settings.clone(), Arc::new(Numbered), Arc::clone(&files), clock());
+        let log = Log::open(settings.clone(), Arc::new(Numbered), Arc::clone(&files), clock);
         if matches!(log, Err(OpenError::InUse(_))) {
             return false;
         }

@@ -88,6 +88,12 @@ impl RequestBody {
         Self(Source::Arriving(Arriving { incoming, pace, account, received: 0, wait: None }))
     }
 
+    /// No body, for a request that this process makes of a service of its own.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Source::Whole(None))
+    }
+
     pub(super) fn whole(bytes: Bytes) -> Self {
         Self(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }

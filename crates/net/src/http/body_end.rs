@@ -30,7 +30,7 @@ pub(super) enum Chunks {
     TrailerEnd { line: u16, total: u16 },
 }
 
-/// Sizes up to 2^60 - 1: more cannot be meant.
+/// Sizes up to 2^60 - 1. No body is longer.
 const MAX_DIGITS: u8 = 15;
 /// Longest extension, and longest trailer section.
 const MAX_EXTRA: u16 = 8_192;

@@ -7,13 +7,14 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::activity::{Activity, Phase};
@@ -78,7 +79,7 @@ impl<H: Handle> Connection<H> {
 
     fn continuation(&self) -> MutexGuard<'_, Option<Continuation>> {
         // Nothing panics while it is held.
-        self.continuation.lock().unwrap_or_else(PoisonError::into_inner)
+        self.continuation.lock()
     }
 
     /// Serves what the short way leaves: HTTP/1.1 in all its forms, and what a client and the service agree to

@@ -81,7 +81,7 @@ impl<S> DeadlineIo<S> {
         }
     }
 
-    /// From now on it is spoken HTTP/2 on it.
+    /// The same, on which HTTP/2 is spoken from now on.
     pub(super) fn for_http2(self) -> Self {
         Self { http2_opening: Some(HTTP2_OPENING_BYTES), ..self }
     }
@@ -151,8 +151,8 @@ impl<S> DeadlineIo<S> {
         }
     }
 
-    /// Says that there are bytes of a request, of which an idle connection is waiting for the rest from now
-    /// on. It says so itself of bytes that it reads.
+    /// The first bytes of a request are there, so that from now on the connection waits for the rest of its head. Bytes
+    /// that this stream reads itself need no call.
     pub(super) fn head_begins(&mut self) {
         if self.activity.phase() == Phase::Idle {
             self.activity.enter(Phase::Head);

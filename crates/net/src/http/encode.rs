@@ -1,10 +1,12 @@
 //! HTTP/1.1 replies as bytes (RFC 9112), in the form in which hyper writes them.
 
 use std::cell::Cell;
+use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::HeaderMap;
 use http::{HeaderName, StatusCode, header};
+use httpdate::HttpDate;
 
 use crate::clock::wall;
 use crate::stats::Route;
@@ -49,7 +51,7 @@ impl<'a> Unwritten<'a> {
     /// Writes the status line.
     #[must_use]
     pub fn head(self, status: StatusCode) -> Head<'a> {
-        self.0.reserve(512);
+        make_room(self.0);
         put_status(self.0, status);
         Head { output: self.0, status, stated: Stated::default() }
     }
@@ -65,11 +67,28 @@ impl Head<'_> {
         self.output.extend_from_slice(b"\r\n");
     }
 
-    /// Ends the head and writes the body. The reply counts under `route`.
+    /// Ends the head; `write` appends the body. The reply counts under `route`.
     #[must_use]
-    pub fn end(self, body: &[u8], route: Route) -> Answered {
-        end_head(self.output, Some(body.len() as u64), self.stated);
-        self.output.extend_from_slice(body);
+    pub fn end(self, route: Route, write: impl FnOnce(&mut Vec<u8>)) -> Answered {
+        let Self { output, status, stated } = self;
+        let head = output.len();
+        end_head(output, None, stated);
+        let body = output.len();
+        write(output);
+        if !stated.length {
+            // Known only now, and in its place before the date.
+            let end = output.len();
+            put_length(output, (end - body) as u64);
+            let field = output.len() - end;
+            output[head..].rotate_right(field);
+        }
+        Answered { route, status }
+    }
+
+    /// Ends the head of a reply whose status says that there is no body: 204. It counts under `route`.
+    #[must_use]
+    pub fn end_without_body(self, route: Route) -> Answered {
+        end_head(self.output, None, self.stated);
         Answered { route, status: self.status }
     }
 }
@@ -85,6 +104,32 @@ impl Answered {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+}
+
+thread_local! {
+    /// The buffer that the last replies of this thread left from.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Bytes that most replies fit into.
+const SHORT_BYTES: usize = 512;
+/// Most bytes of a buffer that a thread keeps.
+const KEPT_BYTES: usize = 32 << 10;
+
+/// Makes room for a reply: in the buffer that earlier ones of this thread left from, if `output` has none.
+pub(super) fn make_room(output: &mut Vec<u8>) {
+    if output.capacity() == 0 {
+        *output = SPARE.take();
+    }
+    output.reserve(SHORT_BYTES);
+}
+
+/// Keeps the buffer of replies that are written for the next ones of this thread.
+pub(super) fn keep(mut output: Vec<u8>) {
+    if (1..=KEPT_BYTES).contains(&output.capacity()) {
+        output.clear();
+        SPARE.set(output);
     }
 }
 
@@ -114,10 +159,14 @@ pub(super) fn put_field(output: &mut Vec<u8>, name: &str, value: &[u8]) {
     output.extend_from_slice(b"\r\n");
 }
 
+fn put_length(output: &mut Vec<u8>, length: u64) {
+    put_field(output, "content-length", itoa::Buffer::new().format(length).as_bytes());
+}
+
 /// What every head ends with: the length, where there is one to state, and the date, unless they were stated.
 pub(super) fn end_head(output: &mut Vec<u8>, length: Option<u64>, stated: Stated) {
     if let Some(length) = length.filter(|_| !stated.length) {
-        put_field(output, "content-length", itoa::Buffer::new().format(length).as_bytes());
+        put_length(output, length);
     }
     if !stated.date {
         put_field(output, "date", &date());
@@ -146,9 +195,9 @@ fn date() -> [u8; 29] {
     let second = wall().0 / 1_000_000_000;
     let (at, mut text) = LAST.get();
     if at != second {
-        let formatted = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
-        // Invariant: the format has a fixed length of 29 bytes until the year 9999.
-        text.copy_from_slice(formatted.as_bytes());
+        let formatted = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second));
+        // Invariant: it fits, for it has 29 bytes until the year 9999.
+        drop(write!(&mut text[..], "{formatted}"));
         LAST.set((second, text));
     }
     text

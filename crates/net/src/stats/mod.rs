@@ -159,7 +159,7 @@ mod tests {
         stats.core(0).requests.answered_together(Route::new(9), 404, Duration::ZERO, 3);
         let routes = stats.routes();
         assert_eq!(routes[1].by_class, [0, 2, 0, 0, 1]);
-        assert_eq!((routes[1].buckets[0], routes[1].buckets[1], routes[1].buckets[16]), (1, 1, 1));
+        assert_eq!((routes[1].buckets[4], routes[1].buckets[5], routes[1].buckets[20]), (1, 1, 1));
         assert_eq!(routes[0].by_class, [0, 0, 0, 3, 0], "an undeclared route counts as other");
         assert_eq!(stats.totals().answered, 6);
     }

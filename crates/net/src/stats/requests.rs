@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Upper bounds of the request duration histogram in nanoseconds; a last bucket has no bound.
-pub const DURATION_BOUNDS: [u64; 16] = [
+pub const DURATION_BOUNDS: [u64; 20] = [
+    5_000,
+    10_000,
+    25_000,
+    50_000,
     100_000,
     250_000,
     500_000,

@@ -16,12 +16,13 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 use tidegate_wire::x509::Validity;
 
-use super::TlsFiles;
+use super::pairs::Pairs;
+use super::{PairFiles, TlsConfig};
 use crate::clock::wall;
 
 /// Largest file that is read, in bytes: every public authority there is takes a fifth of it.
@@ -36,11 +37,11 @@ const SHOWN_OVERHEAD: usize = 5;
 /// Which of a listener's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFile {
-    /// [`TlsFiles::certificate`]
+    /// [`PairFiles::certificate`](super::PairFiles::certificate)
     Certificate,
-    /// [`TlsFiles::key`]
+    /// [`PairFiles::key`](super::PairFiles::key)
     Key,
-    /// [`TlsFiles::client_ca`]
+    /// [`TlsFiles::client_ca`](super::TlsFiles::client_ca)
     ClientCa,
 }
 
@@ -50,6 +51,8 @@ pub enum TlsFile {
 pub struct TlsError {
     /// Which one it is.
     pub file: TlsFile,
+    /// Its place among [`TlsFiles::named`](super::TlsFiles::named), if it is one of these.
+    pub place: Option<usize>,
     /// Where it is.
     pub path: PathBuf,
     /// Why not.
@@ -86,6 +89,12 @@ pub enum TlsFault {
     /// The certificate is for later.
     #[error("holds a certificate that becomes valid in {}", Span(*.0))]
     NotYetValid(u64),
+    /// Nobody can ask for it.
+    #[error("holds a certificate without names (subject alternative names of DNS)")]
+    NoName,
+    /// It would not be known which one to show.
+    #[error("holds a certificate for {0}, as does another one")]
+    NameTaken(Box<str>),
     /// Larger than the handshake messages that clients take.
     #[error("holds {0} bytes to be shown in a handshake; clients take at most {MAX_SHOWN_BYTES}")]
     TooLongToShow(usize),
@@ -107,19 +116,18 @@ impl std::fmt::Display for Span {
     }
 }
 
-/// What `files` make at `now`, in seconds since 1970, and how long their certificate is good.
-pub(super) fn load(
-    files: &TlsFiles,
-    protocols: &[&[u8]],
-    now: u64,
-) -> Result<(ServerConfig, Validity), TlsError> {
+/// What the files of `listener` make at `now`, in seconds since 1970, and the files of certificates with the last second
+/// of each.
+pub(super) fn load(listener: &TlsConfig, now: u64) -> Result<(ServerConfig, Vec<(PathBuf, u64)>), TlsError> {
     let provider = Arc::new(ring::default_provider());
-    let (pair, validity) = pair(files, &provider, now)?;
-    let of_pair = |error| refuse(TlsFile::Certificate, &files.certificate, TlsFault::Library(error));
+    let files = &listener.files;
+    let (pairs, ends) = pairs(listener, &provider, now)?;
+    let named_as = ends.first().map_or(Path::new(""), |(path, _)| path);
+    let of_pair = |error| refuse(TlsFile::Certificate, named_as, TlsFault::Library(error));
     let builder = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(CivilTime))
         .with_safe_default_protocol_versions()
         .map_err(of_pair)?;
-    let resolver = Arc::new(SingleCertAndKey::from(pair));
+    let resolver = Arc::new(pairs);
     let mut config = match &files.client_ca {
         None => {
             let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
@@ -147,12 +155,40 @@ pub(super) fn load(
         }
     };
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    Ok((config, validity))
+    config.alpn_protocols = listener.protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok((config, ends))
+}
+
+/// What `listener` has to show at `now`, and the files of certificates with the last second of each.
+fn pairs(
+    listener: &TlsConfig,
+    provider: &CryptoProvider,
+    now: u64,
+) -> Result<(Pairs, Vec<(PathBuf, u64)>), TlsError> {
+    let mut ends = Vec::new();
+    let mut load = |files: &PairFiles| {
+        let (pair, validity) = pair(files, provider, now)?;
+        ends.push((files.certificate.clone(), validity.not_after));
+        Ok(pair)
+    };
+    let otherwise = listener.files.pair.as_ref().map(&mut load).transpose()?;
+    let mut pairs = Pairs::new(listener.named.clone().unwrap_or_default(), otherwise);
+    for (place, files) in listener.files.named.iter().enumerate() {
+        let added = load(files).and_then(|pair| {
+            let fault = |name: Option<_>| name.map_or(TlsFault::NoName, TlsFault::NameTaken);
+            pairs.add(pair).map_err(|name| refuse(TlsFile::Certificate, &files.certificate, fault(name)))
+        });
+        added.map_err(|error| TlsError { place: Some(place), ..error })?;
+    }
+    Ok((pairs, ends))
 }
 
 /// The certificate and the key that belong together, valid now.
-fn pair(files: &TlsFiles, provider: &CryptoProvider, now: u64) -> Result<(CertifiedKey, Validity), TlsError> {
+fn pair(
+    files: &PairFiles,
+    provider: &CryptoProvider,
+    now: u64,
+) -> Result<(CertifiedKey, Validity), TlsError> {
     let chain = certificates(TlsFile::Certificate, &files.certificate)?;
     refuse_if_too_long(TlsFile::Certificate, &files.certificate, chain.iter().map(|it| it.len()))?;
     let bad_certificate = |fault| refuse(TlsFile::Certificate, &files.certificate, fault);
@@ -228,7 +264,7 @@ fn read(file: TlsFile, path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 fn refuse(file: TlsFile, path: &Path, fault: TlsFault) -> TlsError {
-    TlsError { file, path: path.to_owned(), fault }
+    TlsError { file, place: None, path: path.to_owned(), fault }
 }
 
 /// The clock by which the certificates of clients are judged.

@@ -14,13 +14,19 @@
 //! replaced with it. A listener that asks for client certificates resumes none: a ticket would let a
 //! client in for hours after its authority was taken off the list. No early data, which can be replayed.
 //!
-//! Deliberately absent: choosing among certificates by server name, revocation lists, OCSP stapling,
-//! and what a client may do. A client certificate opens the listener and names the client
+//! A listener may have several pairs of files, each for the names in its certificate, and certificates that are no files,
+//! but ordered for names ([`NamedCertificates`]; who orders them puts them in force there). A client is shown what is of
+//! the name that it asks for: of files first, then what was ordered, or else the pair for all others.
+//!
+//! Deliberately absent: ordering certificates, revocation lists, OCSP stapling, and what a client may do. A client certificate opens the listener and names the client
 //! ([`peer_name`]); what may be asked there is decided by the service, as it is without TLS.
 
 mod handshake;
 mod identity;
+mod named;
+mod pairs;
 mod peer;
+mod settings;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,13 +34,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tidegate_wire::x509::Validity;
+use rustls::ServerConfig;
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 
 pub use handshake::TlsStream;
 pub use identity::{TlsError, TlsFault, TlsFile};
+pub use named::{Named, NamedCertificates, NamedPair, NamedPairError};
 pub use peer::peer_name;
+pub use settings::{MAX_PAIRS, TlsSettings};
 
 use crate::clock::wall;
 
@@ -47,13 +54,22 @@ pub const GRPC: &[&[u8]] = &[b"h2"];
 /// thousand a second or more.
 pub const MAX_HANDSHAKES: usize = 1_000;
 
-/// The files of a listener's TLS, in PEM.
+/// The files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct PairFiles {
     /// The certificate, and after it those that lead to its authority.
     pub certificate: PathBuf,
     /// The certificate's private key, not encrypted: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
+}
+
+/// The files of a listener's TLS, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// What clients are shown that ask for a name of which there is nothing else, or for none.
+    pub pair: Option<PairFiles>,
+    /// What clients are shown that ask for a name in the certificate.
+    pub named: Vec<PairFiles>,
     /// The authorities one of which must have signed a client's certificate; without them, none is
     /// asked for.
     pub client_ca: Option<PathBuf>,
@@ -66,6 +82,8 @@ pub struct TlsFiles {
 pub struct TlsConfig {
     /// Where its secrets are.
     pub files: TlsFiles,
+    /// Certificates of names, beside the files.
+    pub named: Option<NamedCertificates>,
     /// The application protocols it speaks: [`HTTP`], [`GRPC`], or nothing, if ALPN is not used.
     pub protocols: &'static [&'static [u8]],
     /// From connecting to the turn of the handshake, and from there to its end.
@@ -77,8 +95,8 @@ pub struct TlsConfig {
 /// How a listener's certificate fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsStatus {
-    /// The certificate's last second, since 1970.
-    pub not_after: u64,
+    /// The last second of the certificate in the files that ends first, since 1970; `None`: there is none.
+    pub not_after: Option<u64>,
     /// Whether the last attempt to load the files again succeeded; true if there was none.
     pub is_reload_good: bool,
     /// Times that files loaded again were taken over.
@@ -90,10 +108,10 @@ pub struct TlsStatus {
 }
 
 impl TlsStatus {
-    /// Seconds for which the certificate is still good.
+    /// Seconds for which all certificates in the files are still good.
     #[must_use]
-    pub fn seconds_left(&self) -> u64 {
-        self.not_after.saturating_sub(seconds_now())
+    pub fn seconds_left(&self) -> Option<u64> {
+        Some(self.not_after?.saturating_sub(seconds_now()))
     }
 }
 
@@ -113,8 +131,9 @@ struct Shared {
 }
 
 struct InForce {
-    acceptor: TlsAcceptor,
-    validity: Validity,
+    server: Arc<ServerConfig>,
+    /// The files of certificates, with their last seconds since 1970.
+    ends: Vec<(PathBuf, u64)>,
 }
 
 impl Tls {
@@ -156,12 +175,19 @@ impl Tls {
         &self.shared.config.files
     }
 
-    /// How the certificate in force fares.
+    /// The files of certificates that are in force, with the seconds for which each is still good.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<(PathBuf, u64)> {
+        let (in_force, now) = (self.shared.in_force.load(), seconds_now());
+        in_force.ends.iter().map(|(path, end)| (path.clone(), end.saturating_sub(now))).collect()
+    }
+
+    /// How the certificates in force fare.
     #[must_use]
     pub fn status(&self) -> TlsStatus {
         let Shared { config, in_force, slots, is_reload_good, applied, refused } = &*self.shared;
         TlsStatus {
-            not_after: in_force.load().validity.not_after,
+            not_after: in_force.load().ends.iter().map(|(_, end)| *end).min(),
             is_reload_good: is_reload_good.load(Relaxed),
             applied: applied.load(Relaxed),
             refused: refused.load(Relaxed),
@@ -177,8 +203,8 @@ impl std::fmt::Debug for Tls {
 }
 
 fn in_force(config: &TlsConfig) -> Result<InForce, TlsError> {
-    let (server, validity) = identity::load(&config.files, config.protocols, seconds_now())?;
-    Ok(InForce { acceptor: TlsAcceptor::from(Arc::new(server)), validity })
+    let (server, ends) = identity::load(config, seconds_now())?;
+    Ok(InForce { server: Arc::new(server), ends })
 }
 
 fn seconds_now() -> u64 {

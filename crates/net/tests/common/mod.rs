@@ -102,10 +102,12 @@ impl Handle for Routes {
         if request.target() == "/dated" {
             let mut head = reply.head(StatusCode::OK);
             head.field(&header::DATE, |value| value.extend_from_slice(DATE.as_bytes()));
-            return Some(head.end(b"ok", Route::new(1)));
+            return Some(head.end(Route::new(1), |body| body.extend_from_slice(b"ok")));
         }
         let echo = request.target() == "/echo" && request.body().len() <= BODY_LIMIT;
-        echo.then(|| reply.head(StatusCode::OK).end(request.body(), Route::new(1)))
+        echo.then(|| {
+            reply.head(StatusCode::OK).end(Route::new(1), |body| body.extend_from_slice(request.body()))
+        })
     }
 }
 

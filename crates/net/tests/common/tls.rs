@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tidegate_net::stats::{HandshakeFailure, Totals};
-use tidegate_net::tls::{self, TlsConfig, TlsFiles};
+use tidegate_net::tls::{self, PairFiles, TlsConfig, TlsFiles};
 use tidegate_testkit::certificates::{Certificates, Pair};
 
 /// A connection to the server.
@@ -20,11 +20,12 @@ pub type Client = StreamOwned<ClientConnection, TcpStream>;
 pub fn server(pair: &Pair, client_ca: Option<&Path>) -> TlsConfig {
     TlsConfig {
         files: TlsFiles {
-            certificate: pair.certificate.clone(),
-            key: pair.key.clone(),
+            pair: Some(PairFiles { certificate: pair.certificate.clone(), key: pair.key.clone() }),
+            named: Vec::new(),
             client_ca: client_ca.map(Path::to_owned),
             is_client_auth_optional: false,
         },
+        named: None,
         protocols: tls::HTTP,
         handshake_timeout: Duration::from_secs(10),
         max_handshakes: tls::MAX_HANDSHAKES,

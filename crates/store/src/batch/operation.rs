@@ -144,7 +144,7 @@ impl WireLimit {
                 let bucket = Bucket { interval: first, burst: second };
                 let leaks = self.kind == LEAKY_BUCKET;
                 let limit = if leaks { Limit::LeakyBucket(bucket) } else { Limit::TokenBucket(bucket) };
-                (limit, State::Bucket(bucket::Debt { tat: tick, interval: first, excess: 0 }), Now::at(0))
+                (limit, State::Bucket(bucket::Debt::new(tick, first, narrow(second), 0)), Now::at(0))
             }
             SLIDING_COUNTER => {
                 let seconds = narrow(second);

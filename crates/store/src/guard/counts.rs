@@ -39,8 +39,8 @@ pub struct GuardStats {
     pub blind_units: u64,
     /// Of those, what the store had no room for when they were charged to it afterwards.
     pub over_admitted_units: u64,
-    /// Of those, what the store has charged afterwards. What had come back by itself by then is in none
-    /// of the three.
+    /// Of those, what the store has charged afterwards. Units whose window had ended by then are counted in none of
+    /// these three.
     pub charged_units: u64,
     /// Of those, what could not be charged afterwards, so that nobody knows: see [`super::outage`].
     pub unsettled_units: u64,

@@ -30,10 +30,11 @@ mod counts;
 mod outage;
 mod share;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::breaker::{Breaker, Change, Outcome, Pass, Settings, Window};
 use tidegate_algorithms::limit::{Limit, PermitId};
 use tidegate_algorithms::time::{Now, SECOND, Tick};
@@ -345,5 +346,5 @@ impl Inner {
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

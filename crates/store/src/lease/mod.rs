@@ -37,8 +37,8 @@ mod taking;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::limit::{Limit, Verdict};
 use tidegate_algorithms::time::{Now, Tick};
 
@@ -350,5 +350,5 @@ fn uncovered<'a>(charges: &[Charge<'a>], plans: &[Plan]) -> Vec<Charge<'a>> {
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

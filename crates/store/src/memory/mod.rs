@@ -37,13 +37,14 @@ mod table;
 
 use std::hint::black_box;
 
+use smallvec::SmallVec;
 use tidegate_algorithms::limit::{Limit, PermitId, State, Verdict};
 use tidegate_algorithms::time::Now;
 
 use self::identity::Identity;
 use self::lock::{Mutex, MutexGuard, approach, hold};
 use self::shard::{BUDGET, Census, Reserve, Shard};
-use crate::{Answer, Charge, Intent};
+use crate::{Answer, Charge, Intent, Verdicts};
 pub use identity::HashKey;
 
 /// Cap unless stated otherwise: 1 GiB, some 23 million keys whose state has a fixed size.
@@ -245,24 +246,27 @@ struct Held<'a> {
     reserve: &'a Reserve,
     /// The latest time that any of the shards was told.
     now: Now,
-    shards: Vec<MutexGuard<'a, Shard>>,
+    shards: Few<MutexGuard<'a, Shard>>,
     /// Per charge: its key's identity, and the index in `shards`.
-    places: Vec<(u64, usize)>,
+    places: Few<(u64, usize)>,
 }
+
+/// One for each limit of a request: up to four need no allocation.
+type Few<T> = SmallVec<[T; 4]>;
 
 impl<'a> Held<'a> {
     fn lock(memory: &'a Memory, now: Now, charges: &[Charge<'_>]) -> Self {
         let hashes = charges.iter().map(|charge| memory.identity.of(charge.key));
-        let mut places: Vec<_> = hashes.map(|hash| (hash, memory.shard_index(hash))).collect();
+        let mut places: Few<_> = hashes.map(|hash| (hash, memory.shard_index(hash))).collect();
         let slots = places.iter().map(|(_, index)| &memory.shards[*index].0);
         black_box(slots.filter(|lock| approach(lock)).count());
-        let mut indices: Vec<_> = places.iter().map(|(_, index)| *index).collect();
+        let mut indices: Few<_> = places.iter().map(|(_, index)| *index).collect();
         indices.sort_unstable();
         indices.dedup();
         for (_, index) in &mut places {
             *index = indices.partition_point(|other| other < index);
         }
-        let mut shards: Vec<_> = indices.iter().map(|index| hold(&memory.shards[*index].0)).collect();
+        let mut shards: Few<_> = indices.iter().map(|index| hold(&memory.shards[*index].0)).collect();
         black_box(places.iter().filter(|(hash, shard)| shards[*shard].approach(*hash)).count());
         let now = shards.iter_mut().fold(now, |now, shard| shard.time(now));
         for shard in &mut shards {
@@ -273,7 +277,7 @@ impl<'a> Held<'a> {
 
     /// One verdict per charge; whether all that bind have room. Charges of one key are one spend:
     /// a later one is judged as if the earlier ones that have room had been made.
-    fn check(&mut self, charges: &[Charge<'_>], verdicts: &mut Vec<Verdict>) -> bool {
+    fn check(&mut self, charges: &[Charge<'_>], verdicts: &mut Verdicts) -> bool {
         let mut allowed = true;
         for (index, charge) in charges.iter().enumerate() {
             let earlier = self.cost_before(index, charges, verdicts);

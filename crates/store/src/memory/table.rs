@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     fn numbered(number: u64) -> State {
-        State::Bucket(Debt { tat: Tick(number), interval: 1, excess: 0 })
+        State::Bucket(Debt::new(Tick(number), 1, 1, 0))
     }
 
     /// Every entry is found, and nothing lies past one that is closer to its home.

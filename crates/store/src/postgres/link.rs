@@ -16,7 +16,7 @@ use tidegate_postgres::{Error, Session, SqlState, Statement, migrate, text};
 use tokio::sync::Mutex;
 
 use super::function::{Batch, DECIDE, read};
-use super::plain::{Family, Plain, Said};
+use super::plain::{Family, FoundRows, Plain};
 use super::schema::schema;
 use super::{Durability, PostgresConfig, signed};
 use crate::batch::{Executor, Failure, Operation, Reply};
@@ -239,9 +239,9 @@ impl Question for AnyKind<'_> {
 }
 
 impl<'o> Question for PlainKind<'_, 'o> {
-    type Reply = Said<'o>;
+    type Reply = FoundRows<'o>;
 
-    async fn put_to(&self, live: &Live) -> Result<Said<'o>, Error> {
+    async fn put_to(&self, live: &Live) -> Result<FoundRows<'o>, Error> {
         let statement = match self.plain.family {
             Family::Buckets => &live.buckets,
             Family::Windows => &live.windows,
@@ -267,7 +267,7 @@ fn times(at: Option<Now>) -> (Option<i64>, Option<i64>) {
 }
 
 async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
-    let client = config.place.connect(|| {}).await?;
+    let client = config.place.connect(|_, _| {}).await?;
     // Also for migrations, which wait for those of other nodes.
     client.bound(config.connect_timeout).await?;
     let commit = if config.durability == Durability::Synchronous { "on" } else { "off" };

@@ -22,6 +22,7 @@
 //!
 //! Deliberately absent: deadlines, breaker and what to answer meanwhile ([`crate::guard`]).
 
+mod examine;
 mod function;
 mod link;
 mod plain;
@@ -35,6 +36,7 @@ use tidegate_algorithms::time::Now;
 use tidegate_postgres::Place;
 pub use tidegate_postgres::UrlError;
 
+pub(crate) use self::examine::examine;
 use self::link::Link;
 use crate::Charge;
 use crate::batch::{Failure, Kind, Lane, Operation, Reply, open_all};

@@ -1,9 +1,9 @@
 //! The operations of a batch that are decided set-wise, as `bucket.sql` and `windows.sql` take them.
 //!
-//! Those are under one limit that is no log and no permits, on counters that meet equal operations only in
-//! this batch; under a bucket they spend something, and its capacity at most. All others go through
-//! `tidegate.decide`, and so do these if a state turns out to be of another algorithm. No counter is in
-//! two parts, so their order is free.
+//! Such an operation has one limit, and that is a bucket, a window or a counter. All operations of the batch on its key
+//! are equal. Under a bucket it costs at least one unit and at most the capacity. Every other operation goes through
+//! `tidegate.decide`, and so does one of these whose stored state is of another algorithm. A key is in one part only, so
+//! the parts may run in any order.
 //!
 //! ```text
 //!   statement: of n equal operations, how many fit above what is found; adds these; says what it found
@@ -57,12 +57,12 @@ pub(super) type Parameter<'o> = Box<dyn ToSql + Sync + Send + 'o>;
 
 /// What a statement said.
 #[derive(Debug)]
-pub(super) struct Said<'o> {
+pub(super) struct FoundRows<'o> {
     /// Places of operations, with their replies.
     pub(super) decided: Vec<(usize, Reply)>,
     /// Places of operations that are for the function; nothing was charged there.
     pub(super) strange: Vec<usize>,
-    /// Counters that have no row yet, or a bucket's of another algorithm or interval; nothing was charged
+    /// Counters that have no row yet, or a bucket's of another algorithm, interval or burst; nothing was charged
     /// there.
     pub(super) missing: Plain<'o>,
 }
@@ -148,8 +148,9 @@ impl<'o> Plain<'o> {
     ///
     /// # Errors
     /// A column that is not as the statement has it.
-    pub(super) fn read(&self, rows: &[Row], operations: &[Operation]) -> Result<Said<'o>, Error> {
-        let mut said = Said { decided: Vec::new(), strange: Vec::new(), missing: Self::new(self.family) };
+    pub(super) fn read(&self, rows: &[Row], operations: &[Operation]) -> Result<FoundRows<'o>, Error> {
+        let mut said =
+            FoundRows { decided: Vec::new(), strange: Vec::new(), missing: Self::new(self.family) };
         let mut found = rows.iter().map(read).collect::<Result<Vec<_>, Error>>()?;
         found.sort_unstable();
         let mut found = found.into_iter().peekable();

@@ -14,9 +14,10 @@
 //! that was charged from one that was not; hence this one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use redis::{Value, cmd};
 use tidegate_algorithms::time::Now;
 
@@ -99,6 +100,12 @@ impl Cluster {
         Ok(self.map.known().lanes.values().flatten().cloned().collect())
     }
 
+    /// The servers that own a tag.
+    pub(super) async fn servers(&self) -> Result<Vec<Address>, Failure> {
+        self.lanes().await?;
+        Ok(self.map.known().lanes.keys().cloned().collect())
+    }
+
     /// Learns the map, unless that was done since `version`.
     async fn refresh(&self, version: u64) -> Result<(), Failure> {
         let map = Arc::clone(&self.map);
@@ -178,7 +185,7 @@ impl Map {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

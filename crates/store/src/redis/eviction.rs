@@ -22,7 +22,7 @@ pub(super) async fn warn_of(mut connection: MultiplexedConnection, address: &Add
 }
 
 /// The policy by which a server drops keys; none if it does not.
-fn dropping(info: &str) -> Option<&str> {
+pub(super) fn dropping(info: &str) -> Option<&str> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let policy = field("maxmemory_policy").map(str::trim).filter(|policy| *policy != "noeviction")?;
     let bound = field("maxmemory").map(str::trim).filter(|bytes| *bytes != "0");

@@ -41,7 +41,7 @@ pub(super) struct Link {
     /// Whether to resolve the server again when this one turns out not to decide. A Cluster does
     /// that itself.
     follow: bool,
-    /// Whether to warn of a server that drops keys: one of the links to it does.
+    /// Whether to warn of a server that drops keys, and to tell it this node's version: one of the links to it does.
     warns: bool,
     live: Mutex<Slot>,
 }
@@ -135,6 +135,7 @@ impl Link {
         let mut live = Live { connection, script: Arc::from(""), generation };
         live.script = live.load().await?;
         if self.warns {
+            super::presence::announce(live.connection.clone()).await;
             super::eviction::warn_of(live.connection.clone(), &address).await;
         }
         Ok(live)

@@ -35,8 +35,8 @@ pub enum UrlError {
         "the store's URL does not begin with redis://, redis-sentinel:// or redis-cluster:// (rediss... for TLS)"
     )]
     Scheme,
-    /// No host, or a port that is no port, or too many.
-    #[error("the store's URL has no host, or a port that is none, or more than {MAX_ADDRESSES} hosts")]
+    /// No host, an invalid port, or too many hosts.
+    #[error("the store's URL has no host, an invalid port, or more than {MAX_ADDRESSES} hosts")]
     Address,
     /// A database other than 0.
     #[error("the store's URL names a database other than 0")]

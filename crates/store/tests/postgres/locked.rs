@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_algorithms::limit::{Bucket, FixedWindow, Limit, SlidingLog};
 use tidegate_algorithms::time::{Now, SECOND};
 use tidegate_store::guard::{Guard, GuardConfig};
 use tidegate_store::postgres::{Postgres, PostgresConfig};
@@ -14,20 +15,25 @@ use tokio::time::Instant;
 
 use super::{bare, charge, config, hourly, remaining, spend};
 
-/// Another session's lock on a counter, held until it is released.
-struct RowLock {
+/// Another session's lock on a counter, held until it is released. Then the session may change the counter before it ends.
+pub(crate) struct RowLock {
     server: Arc<PostgresServer>,
     holder: Option<std::thread::JoinHandle<String>>,
 }
 
 impl RowLock {
     fn take(server: &Arc<PostgresServer>, key: &str) -> Self {
+        Self::take_and(server, key, "SELECT 1")
+    }
+
+    /// `last` is done before the lock ends.
+    pub(crate) fn take_and(server: &Arc<PostgresServer>, key: &str, last: &str) -> Self {
         server.sql("CREATE TABLE IF NOT EXISTS released (at int); TRUNCATE released");
         let hold = format!(
-            "BEGIN; SELECT 1 FROM tidegate.counters WHERE key = '{key}' FOR UPDATE; \
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT 1 FROM tidegate.counters WHERE key = '{key}' FOR UPDATE; \
              SELECT pg_advisory_xact_lock(7); \
              DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM released) LOOP PERFORM pg_sleep(0.005); END LOOP; \
-             END $$; COMMIT"
+             END $$; {last}; COMMIT"
         );
         let holder = std::thread::spawn({
             let server = Arc::clone(server);
@@ -41,13 +47,13 @@ impl RowLock {
         Self { server: Arc::clone(server), holder: Some(holder) }
     }
 
-    fn release(mut self) {
+    pub(crate) fn release(mut self) {
         self.server.sql("INSERT INTO released VALUES (1)");
         self.holder.take().expect("it is released once").join().expect("psql ends");
     }
 }
 
-fn count(server: &PostgresServer, which: &str) -> u64 {
+pub(crate) fn count(server: &PostgresServer, which: &str) -> u64 {
     let sql =
         format!("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND {which}");
     server.sql(&sql).trim().parse().expect("a count")
@@ -92,6 +98,91 @@ async fn fault_07_a_locked_row_leaves_no_backends_waiting() {
     }
 }
 
+/// What another session does with a counter before it lets it go: it spends under a limit of this kind and these numbers.
+fn spend_by_function(key: &str, kind: u8, [a, b]: [u64; 2], cost: u64) -> String {
+    format!(
+        "SELECT tidegate.decide(ARRAY['{key}'::bytea], ARRAY[{kind}], ARRAY[{a}::bigint], ARRAY[{b}::bigint], \
+         ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[1], ARRAY[1::bigint], ARRAY[1], ARRAY[1], ARRAY[1], \
+         ARRAY[{cost}::bigint], ARRAY[true], NULL, NULL)"
+    )
+}
+
+/// A call asks for a counter, waits for its row, and gets it after another session that asked later has spent. Its time is
+/// read after the wait, in each of the statements: what the other spent is not given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_56_a_call_that_waited_for_its_row_gives_nothing_back() {
+    let server = Arc::new(PostgresServer::start(&[]));
+    let store = Arc::new(bare(config(&server)));
+    spend(&store, &hourly(1), b"first").await.expect("the schema is made");
+    let row = |what: &str| server.sql(&format!("SELECT {what} FROM tidegate.counters WHERE key = 'locked'"));
+    let waited = async |limit: Limit, last: String, what: &str| {
+        server.sql("DELETE FROM tidegate.counters");
+        spend(&store, &limit, b"locked").await.expect("an answer");
+        server.sql("CREATE TABLE IF NOT EXISTS noted (row text); TRUNCATE noted");
+        let note = format!("INSERT INTO noted SELECT {what} FROM tidegate.counters WHERE key = 'locked'");
+        let lock = RowLock::take_and(&server, "locked", &format!("{last}; {note}"));
+        let asked = tokio::spawn({
+            let (store, limit) = (Arc::clone(&store), limit.clone());
+            async move { spend(&store, &limit, b"locked").await }
+        });
+        tokio::task::block_in_place(|| {
+            while count(&server, "wait_event_type = 'Lock'") == 0 {
+                assert!(!asked.is_finished(), "it does not wait");
+            }
+            lock.release();
+        });
+        let answer = asked.await.expect("no panic").expect("an answer");
+        (answer.allowed, server.sql("SELECT row FROM noted").trim().to_owned(), row(what).trim().to_owned())
+    };
+
+    // A bucket that is emptied: with an older time its debt would be cut to its capacity from there.
+    let bucket = Bucket { interval: 3_600 * SECOND, burst: 10 };
+    let emptied = spend_by_function("locked", 1, [bucket.interval, bucket.burst], 9);
+    let (allowed, before, after) = waited(Limit::TokenBucket(bucket), emptied, "a::text").await;
+    assert_eq!((allowed, after), (false, before));
+    // A log, which the function decides: its times stay in order.
+    let log = Limit::SlidingLog(SlidingLog { limit: 100, window: 3_600 * SECOND });
+    let in_order = "(ticks = ARRAY(SELECT unnest(ticks) ORDER BY 1))::text || cardinality(ticks)";
+    let spent = spend_by_function("locked", 4, [100, 3_600 * SECOND], 1);
+    let (allowed, before, after) = waited(log, spent, in_order).await;
+    assert_eq!((allowed, &*before, &*after), (true, "true2", "true3"));
+    // A window that began while the call waited, and is used up: of the end and the count nothing goes back.
+    let window = Limit::FixedWindow(FixedWindow { limit: 10, seconds: 1 });
+    // A cast to an integer rounds, and windows begin with whole seconds.
+    let next = "DO $$ DECLARE began numeric := floor(extract(epoch FROM clock_timestamp())); BEGIN \
+                WHILE floor(extract(epoch FROM clock_timestamp())) <= began LOOP PERFORM pg_sleep(0.001); END LOOP; END $$";
+    let used_up = format!("{next}; {}", spend_by_function("locked", 3, [10, 1], 10));
+    let (_, before, after) = waited(window, used_up, "a || ' ' || b").await;
+    let numbers =
+        |text: &str| -> Vec<u64> { text.split(' ').map(|one| one.parse().expect("numbers")).collect() };
+    let (before, after) = (numbers(&before), numbers(&after));
+    assert_eq!(before[1], 10, "used up");
+    assert!(after[0] > before[0] || after == before, "{before:?} became {after:?}");
+}
+
+/// A call reads its clock and waits for the store until its deadline; by then the fallback has decided one that read its
+/// clock later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_56_a_call_that_waited_to_its_deadline_gives_the_fallback_nothing_back() {
+    let server = PostgresServer::start(&[]);
+    server.server.freeze();
+    let store = Shared::Postgres(Postgres::start(config(&server)));
+    let guard =
+        Guard::new(store, GuardConfig { deadline: Duration::from_millis(100), ..GuardConfig::default() });
+    let bucket = Limit::TokenBucket(Bucket { interval: SECOND, burst: 10 });
+    let ask = async |at: u64, cost: u64| {
+        let mut answer = Answer::default();
+        let intent = Intent::Spend(tidegate_algorithms::limit::PermitId(1));
+        guard.decide(Now::at(at * SECOND), &[charge(&bucket, b"key", cost)], intent, &mut answer).await;
+        assert!(answer.degraded.is_some(), "the store does not answer");
+        answer
+    };
+    assert!(ask(1_020, 10).await.allowed);
+    assert!(!ask(1_015, 1).await.allowed);
+    assert_eq!(ask(1_020, 0).await.verdicts[0].remaining, 0);
+    server.server.thaw();
+}
+
 /// The server says that it has cancelled the statement; that charged nothing, and the connection goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_statement_charges_nothing() {
@@ -112,7 +203,13 @@ async fn a_cancelled_statement_charges_nothing() {
     let error = spend(&store, &limit, b"locked").await.expect_err("the row is locked");
     assert!(error.to_string().contains("57014"), "{error}");
     tokio::task::block_in_place(|| lock.release());
-    assert_eq!(server.sql(backends), before, "the same connections");
+    // The one that held the lock may take a moment to go.
+    let released = Instant::now();
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    while server.sql(backends) != before {
+        assert!(released.elapsed() < Duration::from_secs(60), "other connections than before");
+        ticks.tick().await;
+    }
     assert_eq!(remaining(&patient, &limit, b"locked").await, 99, "charged once, by the patient one");
 }
 
@@ -121,7 +218,7 @@ async fn a_cancelled_statement_charges_nothing() {
 async fn a_connection_that_is_given_up_is_closed() {
     let server = PostgresServer::start(&[]);
     let place = tidegate_postgres::Place::parse(&server.connection_string()).expect("a connection string");
-    let session = place.connect(|| {}).await.expect("a connection");
+    let session = place.connect(|_, _| {}).await.expect("a connection");
     let asked = session.query_one("SELECT pg_sleep(600)", &[]);
     assert!(tokio::time::timeout(Duration::from_millis(100), asked).await.is_err());
     drop(session);

@@ -149,6 +149,40 @@ async fn fault_07_a_deadlock_is_repeated_and_charged_once() {
     assert_eq!(remaining(&store, &limit, b"b").await, 98, "charged once");
 }
 
+/// Where transactions keep their snapshot, a row that another one changed meanwhile is 40001.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_07_a_serialization_failure_is_repeated_and_charged_once() {
+    let server = Arc::new(PostgresServer::start(&["default_transaction_isolation=repeatable read"]));
+    let store = Arc::new(bare(config(&server)));
+    let limit = hourly(100);
+    spend(&store, &limit, b"locked").await.unwrap();
+    let change = "UPDATE tidegate.counters SET expires = expires WHERE key = 'locked'";
+    let lock = locked::RowLock::take_and(&server, "locked", change);
+    let asked = tokio::spawn({
+        let (store, limit) = (Arc::clone(&store), limit.clone());
+        async move { spend(&store, &limit, b"locked").await }
+    });
+    let rolled_back = || -> u64 {
+        let count = "SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
+        server.sql(count).trim().parse().unwrap()
+    };
+    let before = tokio::task::block_in_place(|| {
+        while locked::count(&server, "wait_event_type = 'Lock'") == 0 {
+            assert!(!asked.is_finished(), "it does not wait");
+        }
+        let before = rolled_back();
+        lock.release();
+        before
+    });
+    assert!(asked.await.unwrap().expect("repeated after the failure").allowed);
+    assert_eq!(remaining(&store, &limit, b"locked").await, 98, "charged once");
+    // Backends tell what they have counted when they are idle for a while.
+    let start = Instant::now();
+    while tokio::task::block_in_place(rolled_back) == before {
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing was rolled back");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_07_frozen_and_back() {
     let server = PostgresServer::start(&[]);

@@ -7,7 +7,7 @@ use tidegate_algorithms::limit::{Bucket, Limit};
 use tidegate_algorithms::time::SECOND;
 use tidegate_store::redis::config::{Address, RedisConfig, Topology};
 use tidegate_store::{Counters, StoreError};
-use tidegate_testkit::redis::{RedisCluster, RedisServer, SentinelTrio};
+use tidegate_testkit::redis::{RedisCluster, RedisServer, SentinelTrio, command};
 
 use crate::exactness::admitted;
 use crate::node::{Clock, bare, charge, hourly, patient, remaining, spend, spend_all};
@@ -63,6 +63,70 @@ async fn fault_04_a_replica_is_an_error_and_never_a_denial() {
     let store = bare(patient(RedisConfig::single("127.0.0.1", replica.port)));
     let error = spend(&store, &clock, &hourly(100), b"client").await.unwrap_err();
     assert!(matches!(&error, StoreError::Unreachable(why) if why.contains("ReadOnly")), "{error}");
+}
+
+/// Calls of the script that the server turned away so far, whether they were counted as rejected or as failed.
+fn turned_away(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).unwrap_or_default();
+    let counts = line.split(',').filter_map(|field| field.split_once('='));
+    counts
+        .filter(|(name, _)| name.ends_with("_calls"))
+        .map(|(_, count)| count.parse::<u64>().expect("a number"))
+        .sum()
+}
+
+/// A master that has lost its replicas, a replica that has lost its master, and a server that still loads its data say so
+/// while that lasts. Each call is repeated once, charges nothing, and is answered when it is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_04_a_server_in_a_failover_is_an_error_after_one_repetition() {
+    let options = ["--enable-debug-command", "local", "--key-load-delay", "0", "--save", ""];
+    let server = RedisServer::start(&options);
+    let clock = Clock::start();
+    let store = bare(patient(RedisConfig::single("127.0.0.1", server.port)));
+    let limit = hourly(100);
+    spend(&store, &clock, &limit, b"client").await.unwrap();
+    let set =
+        |name: &str, value: &str| assert!(server.command(&["CONFIG", "SET", name, value]).contains("OK"));
+    let refused = async |word: &str| {
+        let before = turned_away(&server);
+        let error = spend(&store, &clock, &limit, b"client").await.unwrap_err();
+        assert!(matches!(&error, StoreError::Unreachable(why) if why.contains(word)), "{word}: {error}");
+        before
+    };
+
+    set("min-replicas-to-write", "1");
+    let before = refused("NOREPLICAS").await;
+    assert_eq!(turned_away(&server) - before, 2, "asked, and asked again");
+    set("min-replicas-to-write", "0");
+    spend(&store, &clock, &limit, b"client").await.expect("a master again");
+
+    // Nobody listens at this port. One that may be written to says this instead of READONLY.
+    set("replica-serve-stale-data", "no");
+    set("replica-read-only", "no");
+    assert!(server.command(&["REPLICAOF", "127.0.0.1", "1"]).contains("OK"));
+    let before = refused("MasterDown").await;
+    assert_eq!(turned_away(&server) - before, 2, "asked, and asked again");
+    assert!(server.command(&["REPLICAOF", "NO", "ONE"]).contains("OK"));
+    spend(&store, &clock, &limit, b"client").await.expect("a master again");
+
+    for number in 0..100 {
+        server.command(&["SET", &format!("other{number}"), &"x".repeat(2_048)]);
+    }
+    // 100 ms for each key, with a look at the sockets after each kilobyte. Compressed, these keys would be thirty to a kilobyte.
+    set("rdbcompression", "no");
+    set("key-load-delay", "100000");
+    set("loading-process-events-interval-bytes", "1024");
+    let port = server.port;
+    let reload = std::thread::spawn(move || command(port, &["DEBUG", "RELOAD"]));
+    while !server.command(&["PING"]).starts_with("LOADING") {
+        assert!(!reload.is_finished(), "it was not seen to load");
+    }
+    refused("BusyLoading").await;
+    assert!(!reload.is_finished(), "it loaded all the while");
+    assert!(reload.join().unwrap().contains("OK"));
+    spend(&store, &clock, &limit, b"client").await.expect("it is loaded");
+    assert_eq!(remaining(&store, &clock, &limit, b"client").await, 96, "charged once each");
 }
 
 /// The master dies with writes that its replica never saw: at most one more limit is admitted.

@@ -2,9 +2,11 @@
 
 use std::{
     io::{self, BufRead, Write},
-    sync::{Mutex, PoisonError, mpsc},
+    sync::mpsc,
     thread,
 };
+
+use parking_lot::Mutex;
 
 use super::{ClusterError, Line, Order, Transfer};
 use crate::{load::Engine, preflight::raise_descriptors};
@@ -46,7 +48,7 @@ fn work(Order { job, plan }: Order) -> Result<Transfer, ClusterError> {
     let broken = Mutex::new(None);
     let note = |result: io::Result<()>| {
         if let Err(error) = result {
-            broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            broken.lock().get_or_insert(error);
         }
     };
     engine = engine.on_progress(Box::new(|progress| {
@@ -57,7 +59,7 @@ fn work(Order { job, plan }: Order) -> Result<Transfer, ClusterError> {
         note(say(&Line::Ready));
         let _opened = wait.recv().is_ok();
     })?;
-    match broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match broken.into_inner() {
         Some(error) => Err(error.into()),
         None => Ok(Transfer::from(&measured)),
     }

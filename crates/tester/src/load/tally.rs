@@ -5,11 +5,7 @@
 //! are integrated over time from their sends and ends, not derived from latencies: Little's law can
 //! then be checked against it.
 
-use std::collections::BTreeMap;
-
-use tidegate_judge::measurement::{
-    Bucket, ErrorClass, GeneratorLoad, Latency, Measurement, StepPlan, latency,
-};
+use tidegate_judge::measurement::{Bucket, ErrorClass, Latency, Measurement, StepPlan, latency};
 
 use super::selfwatch::ThreadLoad;
 
@@ -256,7 +252,8 @@ impl Tally {
 /// Adds up the threads of a step.
 pub(crate) fn measurement(plan: &StepPlan, tallies: &[Tally]) -> Measurement {
     let seconds = tallies.iter().map(|tally| tally.end - tally.start).max().unwrap_or(0) as f64 / 1e9;
-    let mut sum = empty(plan, seconds, u32::try_from(tallies.len()).unwrap_or(u32::MAX));
+    let mut sum = Measurement::empty(plan, seconds, bucket_ms(plan.measure_ms));
+    sum.generator.threads = u32::try_from(tallies.len()).unwrap_or(u32::MAX);
     let mut lag = latency();
     for tally in tallies {
         sum.established += tally.alive_max;
@@ -295,32 +292,6 @@ pub(crate) fn measurement(plan: &StepPlan, tallies: &[Tally]) -> Measurement {
     }
     sum.generator.send_lag_p99_us = lag.value_at_quantile(0.99);
     sum
-}
-
-fn empty(plan: &StepPlan, seconds: f64, threads: u32) -> Measurement {
-    Measurement {
-        plan: plan.clone(),
-        opening_seconds: 0.0,
-        seconds,
-        established: 0,
-        sent: 0,
-        good: 0,
-        denied: 0,
-        errors: BTreeMap::new(),
-        statuses: BTreeMap::new(),
-        response: latency(),
-        service: latency(),
-        connect: latency(),
-        handshake: latency(),
-        first_byte: latency(),
-        denied_response: latency(),
-        mean_in_flight: 0.0,
-        bytes_read: 0,
-        bytes_written: 0,
-        bucket_ms: bucket_ms(plan.measure_ms),
-        timeline: Vec::new(),
-        generator: GeneratorLoad { threads, ..GeneratorLoad::default() },
-    }
 }
 
 /// Adds one timeline to another, bucket by bucket.

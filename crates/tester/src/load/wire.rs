@@ -7,10 +7,11 @@
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What the library takes for a socket.
@@ -30,7 +31,7 @@ pub(super) struct Buffers {
 impl Wire {
     /// Only the event loop's thread ever asks, so it never waits.
     pub(super) fn lock(&self) -> MutexGuard<'_, Buffers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

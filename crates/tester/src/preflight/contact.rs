@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug, Error)]
 pub enum Unreachable {
     /// ECONNREFUSED.
-    #[error("nothing listens at {0}: start the server, or mend the address")]
+    #[error("nothing listens at {0}: start the server, or correct the address")]
     NobodyListens(SocketAddr),
     /// No answer to a connection within 3 s, or within the shorter timeout of the run.
     #[error("{0} does not answer: no connection within {seconds:.1} s", seconds = .1.as_secs_f64())]
@@ -76,7 +76,7 @@ mod tests {
         let said = contact(&options).unwrap_err().to_string();
         assert_eq!(
             said,
-            format!("nothing listens at {}: start the server, or mend the address", options.target)
+            format!("nothing listens at {}: start the server, or correct the address", options.target)
         );
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn check(
     // Templates that fail alone were reported above; here only what needs the data too.
     if let Ok(workload) = scenario.workload("host") {
         for column in workload.missing_columns() {
-            checker.mistake("request", &format!("{{{{row.{column}}}}} is no column of the data"));
+            checker.mistake("request", &format!("{{{{row.{column}}}}} is not a column of the data"));
         }
     }
     if checker.mistakes.is_empty() { Ok(scenario) } else { Err(checker.mistakes) }
@@ -295,7 +295,7 @@ mod tests {
             "\ndata = 'd'\n",
             1,
         );
-        assert_eq!(mistakes(&text), ["request: {{row.none}} is no column of the data"]);
+        assert_eq!(mistakes(&text), ["request: {{row.none}} is not a column of the data"]);
     }
 
     #[test]

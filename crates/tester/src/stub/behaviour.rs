@@ -10,11 +10,10 @@
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
+
+use parking_lot::Mutex;
 
 use super::options::{Beyond, FaultKind, MAX_LEAK, Options};
 use crate::epoch::nanos;
@@ -87,7 +86,7 @@ impl Behaviour {
         }
         let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed);
         let first = self.first.fetch_min(now, Ordering::Relaxed).min(now);
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         shared.requests += 1;
         if let Some(admission) = self.options.admission {
             let admitted = match admission.beyond {

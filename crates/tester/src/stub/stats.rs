@@ -1,10 +1,8 @@
 //! What a stub knows of itself: the truth that a measurement is compared with.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use tidegate_judge::measurement::{Latency, latency};
@@ -137,6 +135,6 @@ impl Counters {
     }
 
     fn service(&self) -> MutexGuard<'_, Latency> {
-        self.service.lock().unwrap_or_else(PoisonError::into_inner)
+        self.service.lock()
     }
 }

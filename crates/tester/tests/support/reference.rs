@@ -4,11 +4,12 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tidegate_net::clock::monotonic;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: reference\r\n\r\n";
@@ -45,7 +46,7 @@ impl Server {
                         if stream.write_all(REPLY).is_err() {
                             return;
                         }
-                        done.lock().unwrap_or_else(PoisonError::into_inner).push((read, monotonic()));
+                        done.lock().push((read, monotonic()));
                     }
                 });
             }
@@ -57,7 +58,7 @@ impl Server {
     /// the n-th request's, which was due n gaps after the first. None is read before it is due, so the
     /// earliest of all says when the first was.
     pub(crate) fn responses(&self, rate: f64) -> Vec<f64> {
-        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = self.done.lock();
         let origin = done.iter().map(|(read, _)| *read).min().expect("a request");
         let ascending = |pick: fn(&Moments) -> Instant| {
             let since = |moments| pick(moments).duration_since(origin).as_secs_f64() * 1e3;

@@ -10,7 +10,8 @@ use tidegate_store::lease::{Bounds, LeaseConfig, bounds};
 
 use super::EXIT_MISTAKES;
 use super::layers::Layers;
-use super::sample::{Samples, unsupplied};
+use super::reach::Reach;
+use super::sample::Samples;
 use crate::config::{Config, Environment, Flags, Source};
 use crate::serve::{lease_config, memory_warning};
 
@@ -36,11 +37,15 @@ impl Check {
             Ok((loaded, soon)) => {
                 let layers = Layers::of(&loaded.config);
                 let stored = layers.warnings();
-                let unsupplied = unsupplied(&layers.set, &loaded.config, &self.samples);
+                let reach = Reach::of(&loaded.config, &layers);
+                let unsupplied = reach.unsupplied(&self.samples);
                 let memory = memory_warning(&loaded.config.settings);
                 let found = loaded.warnings.iter().chain(&soon).chain(&memory);
                 for warning in found.chain(&stored).chain(&unsupplied) {
                     writeln!(out, "warning: {warning}")?;
+                }
+                for note in reach.only_permits() {
+                    writeln!(out, "note: {note}")?;
                 }
                 let (policies, overrides) =
                     (loaded.config.layer.policies.len(), loaded.config.layer.overrides.len());
@@ -49,7 +54,7 @@ impl Check {
                     0 => String::new(),
                     _ => format!(", upstreams: {upstreams}, routes: {routes}"),
                 };
-                let edge = match loaded.config.edge.backends.len() {
+                let edge = match loaded.config.edge.config.backends.len() {
                     0 => String::new(),
                     backends => format!(", backends: {backends}"),
                 };

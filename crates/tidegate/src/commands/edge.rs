@@ -9,7 +9,7 @@ use tidegate_algorithms::document::is_name;
 
 use super::EXIT_MISTAKES;
 use super::signals::Stops;
-use crate::config::{Environment, Log, LogFormat, LogLevel};
+use crate::config::{Environment, Log, LogFormat, LogLevel, Value};
 use crate::serve::{EdgeApp, EdgeOptions};
 
 /// Exit code of a process that could not start.
@@ -36,6 +36,16 @@ pub struct EdgeCommand {
     /// Where the operator's pages are: /livez, /readyz, /metrics.
     #[arg(long, default_value = "127.0.0.1:4000")]
     http_listen: SocketAddr,
+    /// The least severe line that is logged: off, error, warn, info, debug, trace. With debug every connection has a line.
+    #[arg(long, default_value = "info", value_parser = word::<LogLevel>)]
+    log_level: LogLevel,
+    /// How log lines look: text, json.
+    #[arg(long, default_value = "text", value_parser = word::<LogFormat>)]
+    log_format: LogFormat,
+}
+
+fn word<T: Value<Range = ()>>(text: &str) -> Result<T, String> {
+    T::parse(text, &()).ok_or_else(|| T::accepted(&()))
 }
 
 fn region(text: &str) -> Result<String, String> {
@@ -49,7 +59,7 @@ impl EdgeCommand {
     /// # Errors
     /// If `out` cannot be written to.
     pub fn run(self, environment: Environment, out: &mut dyn Write) -> io::Result<ExitCode> {
-        let Self { listen, region, api, http_listen } = self;
+        let Self { listen, region, api, http_listen, log_level, log_format } = self;
         let secret = environment.get(TOKEN);
         match secret {
             Some(secret) if secret.len() < MIN_TOKEN_BYTES => {
@@ -69,7 +79,7 @@ impl EdgeCommand {
         let credential =
             secret.map(|secret| Credential::new("edge", [Scope::Read, Scope::Configure], secret));
         let tokens = TokensInForce::new(credential.into_iter().collect::<Tokens>());
-        crate::logging::start(&Log { level: LogLevel::Info, format: LogFormat::Text });
+        crate::logging::start(&Log { level: log_level, format: log_format });
         let app = match EdgeApp::build(&EdgeOptions { listen, region, api, http_listen, tokens }) {
             Ok(app) => app,
             Err(error) => {

@@ -117,12 +117,20 @@ fn ask(
 fn scores(answer: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").escape_debug().to_string();
     let mut lines = format!(
-        "{}: country {}, region {}, known by {}\n",
+        "{}: country {}, region {}, known by {}",
         text(&answer["client"]),
         text(&answer["country"]),
         text(&answer["region"]),
         text(&answer["known_by"])
     );
+    // Only what differs from the defaults.
+    if answer["spill"].as_str().is_some_and(|spill| spill != "at-hard") {
+        lines.push_str(&format!(", spill {}", text(&answer["spill"])));
+    }
+    if answer["panic"] == true {
+        lines.push_str(", panic: fewer than half of the backends are usable, so all count");
+    }
+    lines.push('\n');
     for row in answer["backends"].as_array().map(Vec::as_slice).unwrap_or_default() {
         let score = row["score"].as_f64().map_or_else(|| "-".to_owned(), |score| format!("{score}"));
         let mut line = format!(
@@ -132,6 +140,11 @@ fn scores(answer: &Value) -> String {
             row["connections"],
             row["hard_limit"]
         );
+        for (name, usual) in [("weight", 1), ("priority", 0)] {
+            if let Some(number) = row[name].as_u64().filter(|number| *number != usual) {
+                line.push_str(&format!(", {name} {number}"));
+            }
+        }
         if row["tier_by"] == "round_trip" {
             line.push_str(&format!(", {} ms away", row["round_trip_ms"]));
         }
@@ -145,4 +158,34 @@ fn scores(answer: &Value) -> String {
         answer["next"].as_str().map_or_else(|| "none".to_owned(), |next| next.escape_debug().to_string());
     lines.push_str(&format!("next: {next}, for {}\n", text(&answer["why"])));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn scores_are_shown_with_what_is_not_as_usual() {
+        let row = |name: &str, weight: u32, priority: u32| {
+            json!({"backend": name, "tier": "region", "score": 100.0, "connections": 0, "hard_limit": 150,
+                "weight": weight, "priority": priority})
+        };
+        let mut answer = json!({"client": "127.1.0.1", "country": "BR", "region": null, "known_by": "network",
+            "spill": "at-hard", "panic": false, "backends": [row("rio", 1, 0)], "next": "rio", "why": "it is there"});
+        let usual = "127.1.0.1: country BR, region -, known by network\n\
+            \x20 rio                100  region     0 of 150 connections\n\
+            next: rio, for it is there\n";
+        assert_eq!(scores(&answer), usual);
+        answer["spill"] = json!("never");
+        answer["panic"] = json!(true);
+        answer["backends"] = json!([row("rio", 3, 2)]);
+        answer["backends"][0]["excluded"] = json!("others come first");
+        let other = "127.1.0.1: country BR, region -, known by network, spill never, \
+            panic: fewer than half of the backends are usable, so all count\n\
+            \x20 rio                100  region     0 of 150 connections, weight 3, priority 2, not used: others come first\n\
+            next: rio, for it is there\n";
+        assert_eq!(scores(&answer), other);
+    }
 }

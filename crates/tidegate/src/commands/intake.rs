@@ -7,7 +7,11 @@ mod verify;
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 use std::time::Duration;
+
+use tidegate_wire::metrics::describe;
 
 use super::terminal;
 use crate::config::TOKEN_VARIABLE;
@@ -33,7 +37,9 @@ pub enum IntakeCommand {
 }
 
 /// Prints the newest lines, and with `--follow` those that come. Exit code 0: printed, 1: no answer.
-#[derive(Debug, clap::Args)]
+///
+/// Of a log with several partitions these are the lines of all of them that have the newest times.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Tail {
     /// How many lines, at most 10,000.
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=10_000))]
@@ -41,9 +47,9 @@ pub struct Tail {
     /// Prints further lines as they come, until it is stopped.
     #[arg(short, long)]
     follow: bool,
-    /// The partition of the log.
-    #[arg(long, default_value_t = 0)]
-    partition: u16,
+    /// One partition of the log; all of them unless it is given.
+    #[arg(long)]
+    partition: Option<u16>,
     /// The intake.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4002")]
     server: String,
@@ -67,7 +73,11 @@ impl IntakeCommand {
 struct Page {
     lines: Vec<u8>,
     next: u64,
+    partitions: u16,
 }
+
+/// A partition, and the offset from which on nothing is printed yet.
+type Place = (u16, u64);
 
 impl Tail {
     fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
@@ -87,32 +97,74 @@ impl Tail {
     fn print(&self, out: &mut dyn Write) -> Result<(), TailError> {
         let agent = ureq::Agent::config_builder().http_status_as_error(false);
         let agent = agent.timeout_global(Some(DEADLINE + Duration::from_secs(WAIT))).build().into();
-        let end = self.ask(&agent, "newest", 0)?.next;
-        let mut at = end.saturating_sub(self.lines);
-        while at < end {
-            let page = self.ask(&agent, &at.to_string(), 0)?;
-            out.write_all(shown(&page.lines).as_bytes())?;
-            if page.next <= at {
-                break;
-            }
-            at = page.next;
+        let partitions = match self.partition {
+            Some(one) => one..one.saturating_add(1),
+            None => 0..self.ask(&agent, 0, "newest", 0)?.partitions,
+        };
+        let (mut places, mut lines) = (Vec::new(), Vec::new());
+        for partition in partitions {
+            let (of_it, next) = self.newest(&agent, partition)?;
+            places.push((partition, next));
+            lines.extend(of_it);
+        }
+        if places.len() > 1 {
+            lines.sort_by_key(|line| describe(line).map(|line| line.millis));
+        }
+        let shown_from = lines.len().saturating_sub(usize::try_from(self.lines).unwrap_or(usize::MAX));
+        for line in &lines[shown_from..] {
+            out.write_all(shown(line).as_bytes())?;
         }
         out.flush()?;
         if !self.follow {
             return Ok(());
         }
-        loop {
-            let page = self.ask(&agent, &at.to_string(), WAIT)?;
-            out.write_all(shown(&page.lines).as_bytes())?;
+        for lines in self.following(&agent, places) {
+            out.write_all(shown(&lines?).as_bytes())?;
             out.flush()?;
-            at = page.next;
         }
+        Ok(())
     }
 
-    /// Lines from an offset on; from the oldest one, if that one is gone.
-    fn ask(&self, agent: &ureq::Agent, from: &str, wait: u64) -> Result<Page, TailError> {
+    /// The newest lines of a partition, and where they end.
+    fn newest(&self, agent: &ureq::Agent, partition: u16) -> Result<(Vec<Vec<u8>>, u64), TailError> {
+        let end = self.ask(agent, partition, "newest", 0)?.next;
+        let mut at = end.saturating_sub(self.lines);
+        let mut lines = Vec::new();
+        while at < end {
+            let page = self.ask(agent, partition, &at.to_string(), 0)?;
+            lines.extend(page.lines.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec));
+            if page.next <= at {
+                break;
+            }
+            at = page.next;
+        }
+        Ok((lines, at.max(end)))
+    }
+
+    /// The lines of all these partitions as they come, each from its place on; ends with what went wrong. A thread for each,
+    /// which ends with the process.
+    fn following(&self, agent: &ureq::Agent, places: Vec<Place>) -> Receiver<Result<Vec<u8>, TailError>> {
+        let (sender, pages) = sync_channel(places.len());
+        for (partition, mut at) in places {
+            let (tail, agent, sender) = (self.clone(), agent.clone(), sender.clone());
+            thread::spawn(move || {
+                loop {
+                    let page = tail.ask(&agent, partition, &at.to_string(), WAIT);
+                    at = page.as_ref().map_or(at, |page| page.next);
+                    let is_last = page.is_err();
+                    // Nobody listens any more once one of them has failed.
+                    if sender.send(page.map(|page| page.lines)).is_err() || is_last {
+                        break;
+                    }
+                }
+            });
+        }
+        pages
+    }
+
+    /// Lines of a partition from an offset on; from the oldest one, if that one is gone.
+    fn ask(&self, agent: &ureq::Agent, partition: u16, from: &str, wait: u64) -> Result<Page, TailError> {
         let server = self.server.trim_end_matches('/');
-        let partition = self.partition;
         let get = |from: &str| {
             let url =
                 format!("{server}/v1/intake/read?partition={partition}&from={from}&wait={wait}&max=10000");
@@ -127,12 +179,14 @@ impl Tail {
         if reply.status() == http::StatusCode::GONE {
             reply = get("oldest")?;
         }
-        let next =
-            reply.headers().get("tidegate-next-offset").and_then(|next| next.to_str().ok()?.parse().ok());
+        let number = |name| reply.headers().get(name).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+        let next = number("tidegate-next-offset");
+        // A server of an older version says nothing of it, and shows its first one.
+        let partitions = number("tidegate-partitions").and_then(|it| u16::try_from(it).ok()).unwrap_or(1);
         let mut lines = Vec::new();
         reply.body_mut().as_reader().take(MAX_BYTES).read_to_end(&mut lines).map_err(TailError::unread)?;
         match next {
-            Some(next) if reply.status().is_success() => Ok(Page { lines, next }),
+            Some(next) if reply.status().is_success() => Ok(Page { lines, next, partitions }),
             _ => {
                 let said = String::from_utf8_lossy(&lines);
                 Err(TailError::Server(format!("{}: {}", reply.status(), said.escape_debug())))

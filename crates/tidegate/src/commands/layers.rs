@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_control::{Control, Origin, Place, Snapshot};
+use tidegate_control::{Control, Origin, Place, SetAside, Snapshot};
+use tidegate_edge::documents::EdgeSet;
+use tidegate_gateway::config::RouteConfig;
 use tidegate_gateway::documents::Routing;
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
@@ -17,6 +19,8 @@ pub(super) struct Layers {
     pub(super) unknown: Option<String>,
     /// The routes and upstreams that would be.
     routing: Routing,
+    /// The backends and places of the edge that would be.
+    edge: EdgeSet,
 }
 
 impl Layers {
@@ -27,8 +31,14 @@ impl Layers {
             Err(error) => (Snapshot::default(), Some(error)),
         };
         let routing = Routing::assemble(Arc::new(config.gateway.clone()), &stored);
+        let edge = EdgeSet::assemble(Arc::new(config.edge.clone()), &stored);
         let set = PolicySet::assemble(Arc::new(config.layer.clone()), stored, &Tallies::default());
-        Self { set, unknown, routing }
+        Self { set, unknown, routing, edge }
+    }
+
+    /// The routes that would be in force.
+    pub(super) fn routes(&self) -> Vec<Arc<RouteConfig>> {
+        self.routing.config().routes
     }
 
     /// What of the configuration would not be in force, a line each.
@@ -39,12 +49,13 @@ impl Layers {
             let (kind, name) = (document.kind, document.name);
             format!("the stored {kind} {name:?} is set aside: {}", mistakes.join("; "))
         });
-        let routing = self.routing.set_aside().iter().map(|document| {
+        let said = |document: &SetAside| {
             let mistakes: Vec<_> = document.mistakes.iter().map(ToString::to_string).collect();
             let whose = if document.revision.is_some() { "stored" } else { "file's" };
             let (kind, name) = (document.kind, &document.name);
             format!("the {whose} {kind} {name:?} is set aside: {}", mistakes.join("; "))
-        });
+        };
+        let routing = self.routing.set_aside().iter().chain(self.edge.set_aside()).map(said);
         let lacking = self.routing.config().routes.into_iter().filter_map(|route| {
             let policy = route.policies.iter().find(|policy| self.set.policy(policy).is_none())?;
             Some(format!(

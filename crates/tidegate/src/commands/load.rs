@@ -10,10 +10,11 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use tidegate_judge::{
     live::{self, Running},
     measurement::{Bench as _, Latency, Measurement},
@@ -162,7 +163,7 @@ fn steps(
         }
         cluster.follow_profile(step.profile.as_ref().map(|_| index));
         let measured = cluster.run(&step.plan);
-        canvas.lock().unwrap_or_else(PoisonError::into_inner).erase();
+        canvas.lock().erase();
         let measured = measured?;
         if stop.is_stopped() && measured.seconds <= 0.0 {
             // Interrupted before its measured time began.
@@ -198,12 +199,12 @@ fn steps(
 fn drawn_on(canvas: Arc<Mutex<Canvas>>) -> OnProgress {
     Box::new(move |progress| {
         let lines = live::step(&Running::from(progress), terminal::size());
-        canvas.lock().unwrap_or_else(PoisonError::into_inner).draw(&lines);
+        canvas.lock().draw(&lines);
     })
 }
 
 /// This program, to be started again.
-pub(super) fn own_program() -> anyhow::Result<PathBuf> {
+pub(crate) fn own_program() -> anyhow::Result<PathBuf> {
     // Without /proc the system does not know; then as it was called.
     let called = || std::env::args_os().next().map(PathBuf::from);
     std::env::current_exe().ok().or_else(called).context("this program's own path is needed")

@@ -1,23 +1,18 @@
-//! What `tidegate check` can say of policies and requests without a server: which policies a sample
-//! request meets, and which attributes no request may ever have.
+//! What `tidegate check` can say of requests without a server: which policies a sample request meets.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use tidegate_algorithms::policy::{Attributes, Policy, TIER, nearest};
-use tidegate_limiter::policy_set::{CLIENT_ID, PolicySet};
+use tidegate_algorithms::policy::{Attributes, Policy};
+use tidegate_limiter::policy_set::PolicySet;
 use tidegate_wire::path::{PathError, normal_form};
 
-use crate::config::{Config, OnNoMatch, ProxyHeaders, Value};
+use crate::config::{OnNoMatch, Value};
 
 /// The flag's name.
 const REQUEST: &str = "request";
-
-/// Attributes that say that a policy is about Envoy's descriptors, whose entries Envoy names.
-const OF_ENVOY: [&str; 2] = ["domain", "descriptor_keys"];
 
 /// An attribute's name and value.
 type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
@@ -82,7 +77,8 @@ impl Samples {
         Ok(())
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    /// The attributes that the requests state.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flatten().map(|(name, _)| name.as_str())
     }
 }
@@ -127,37 +123,4 @@ fn outcome(policies: &[&Policy], sample: &[NamedValue<'_>], on_no_match: OnNoMat
         format!("{} applies, counted {counted}", policy.name)
     });
     described.collect::<Vec<_>>().join("; ")
-}
-
-/// Policies that look at an attribute which nothing supplies, in words.
-pub(super) fn unsupplied(set: &PolicySet, config: &Config, samples: &Samples) -> Vec<String> {
-    let mut supplied: BTreeSet<&str> = BTreeSet::from([CLIENT_ID, "resource", "ip"]);
-    if config.settings.http.proxy_headers != ProxyHeaders::None {
-        supplied.extend(["path", "method"]);
-    }
-    let sources = &config.layer.sources;
-    supplied.extend(sources.check.iter().chain(sources.grpc.iter()).map(|(name, _)| name));
-    if config.gateway.asks_for_keys() {
-        supplied.extend(["api_key", "consumer", TIER]);
-    }
-    supplied.extend(samples.names());
-    let mut warnings = Vec::new();
-    for policy in set.policies().iter().map(|in_force| &in_force.policy) {
-        let names: BTreeSet<&str> = policy.attributes().collect();
-        if OF_ENVOY.iter().any(|name| names.contains(name)) {
-            continue;
-        }
-        for name in names.difference(&supplied) {
-            let meant = nearest(name, supplied.iter().copied());
-            let meant = meant.map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default();
-            let hint = if ["path", "method"].contains(name) { ", http.proxy_headers" } else { "" };
-            warnings.push(format!(
-                "policy {:?} looks at the attribute {name:?}, which only requests have that state it themselves \
-                 (POST /v1/decisions, descriptors of Envoy){meant} ([attributes]{hint} or an example here, \
-                 --request {name}=VALUE, says where it comes from)",
-                policy.name
-            ));
-        }
-    }
-    warnings
 }

@@ -14,8 +14,10 @@ use super::EXIT_MISTAKES;
 use super::config::Sources;
 use super::signals::Stops;
 use crate::config::watch::{POLL_INTERVAL, Reloader, State, follow};
-use crate::config::{Environment, Listener, Loaded};
-use crate::serve::{Addresses, App, EdgeAddresses, Snapshots, apply, memory_warning, reopen, rotate};
+use crate::config::{Environment, Listener, Loaded, OperatorToken};
+use crate::serve::{
+    Addresses, App, EdgeAddresses, Snapshots, apply, memory_warning, record_file, reopen, rotate,
+};
 use crate::service_manager;
 
 /// Serves decisions until SIGTERM or Ctrl-C.
@@ -34,7 +36,9 @@ impl Serve {
     /// # Errors
     /// If `out` cannot be written to.
     pub fn run(self, environment: Environment, out: &mut dyn Write) -> io::Result<ExitCode> {
-        let (reloader, loaded) = match Reloader::start(self.sources.with(environment)) {
+        let source = self.sources.with(environment);
+        let started = source.make_token().and_then(|token| Ok((token, Reloader::start(source)?)));
+        let (token, (reloader, loaded)) = match started {
             Ok(started) => started,
             Err(mistakes) => {
                 writeln!(out, "{mistakes}")?;
@@ -59,11 +63,20 @@ impl Serve {
             let _hangups = signal(SignalKind::hangup())?;
             app.start();
             announce(&app, out)?;
+            if let OperatorToken::Made(path) = token {
+                writeln!(
+                    out,
+                    "the operator's token was made: {} (`tidegate token` prints it)",
+                    path.display()
+                )?;
+                out.flush()?;
+            }
             service_manager::ready();
             let watchdog = tokio::spawn(service_manager::feed_watchdog(app.pulse()));
             let started_with = loaded.config.clone();
             let saver = tokio::spawn(save_counters(app.engine().clone(), app.snapshots().cloned()));
             let (sender, state) = watch::channel(State::new(loaded));
+            let (data_dir, recorded) = (started_with.settings.data_dir.clone(), state.clone());
             let put_in_force = async |loaded: &Loaded| apply(&app, &started_with, &loaded.config).await;
             tokio::select! {
                 () = stops.next() => {}
@@ -71,6 +84,7 @@ impl Serve {
                 reopened = reopen(app.access_log()) => reopened?,
                 rotated = rotate(app.tls(), POLL_INTERVAL) => rotated?,
                 () = report_reloads(state, app.status()) => {}
+                () = record_file(app.configuration(), &data_dir, recorded) => {}
             }
             saver.abort();
             service_manager::stopping(app.drain_deadline());
@@ -130,27 +144,31 @@ async fn drain(app: App, mut stops: Stops) -> ExitCode {
 fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
     let Addresses { http, admin, grpc, resp, intake } = app.addresses();
     let s = |listener| if app.tls().iter().any(|it| it.listener == listener) { "s" } else { "" };
-    let http = format!("http{}://{http}", s(Listener::Http));
+    let http = format!("http{}://{http}", s(Listener::HTTP));
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  decision API   {http}   (OpenAPI: {http}/openapi.json)")?;
     let mut console = http.clone();
     if let Some(admin) = admin {
-        console = format!("http{}://{admin}", s(Listener::Admin));
+        console = format!("http{}://{admin}", s(Listener::ADMIN));
         writeln!(out, "  admin API      {console}   (OpenAPI: {console}/openapi.json)")?;
     }
     writeln!(out, "  console        {console}/   (in a browser)")?;
-    writeln!(out, "  gRPC           grpc{}://{grpc}   (Envoy's rate-limit service)", s(Listener::Grpc))?;
-    writeln!(out, "  RESP           redis{}://{resp}   (CL.THROTTLE, THROTTLE)", s(Listener::Resp))?;
+    if let Some(grpc) = grpc {
+        writeln!(out, "  gRPC           grpc{}://{grpc}   (Envoy's rate-limit service)", s(Listener::GRPC))?;
+    }
+    if let Some(resp) = resp {
+        writeln!(out, "  RESP           redis{}://{resp}   (CL.THROTTLE, THROTTLE)", s(Listener::RESP))?;
+    }
     if let Some(intake) = intake {
-        writeln!(out, "  intake         http{}://{intake}   (metrics: POST /metrics)", s(Listener::Intake))?;
+        writeln!(out, "  intake         http{}://{intake}   (metrics: POST /metrics)", s(Listener::INTAKE))?;
     }
     for (place, address) in app.gateway_addresses().iter().enumerate() {
-        let scheme = format!("http{}", s(Listener::Gateway(place)));
+        let scheme = format!("http{}", s(Listener::gateway(place)));
         writeln!(out, "  gateway        {scheme}://{address}")?;
     }
     let EdgeAddresses { listeners, registration, names } = app.edge_addresses();
     for (place, address) in listeners.iter().enumerate() {
-        let scheme = if s(Listener::Edge(place)).is_empty() { "tcp" } else { "tls" };
+        let scheme = if s(Listener::edge(place)).is_empty() { "tcp" } else { "tls" };
         writeln!(out, "  edge           {scheme}://{address}")?;
     }
     if let Some(address) = registration {

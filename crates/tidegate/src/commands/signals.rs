@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM end a run of load, a stub or a server cleanly.
+//! SIGINT and SIGTERM, and for some the end of standard input, end a run of load, a stub or a server cleanly.
 
 use std::{io, thread};
 
@@ -26,6 +26,19 @@ pub(super) fn stop_on_signal(stop: Stop) -> io::Result<()> {
         stop.stop();
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+/// Makes the end of standard input stop a run: whoever started it has gone, or does not want it any more.
+///
+/// # Errors
+/// When no thread can be had for it.
+pub(super) fn stop_with_input(stop: Stop) -> io::Result<()> {
+    let wait = move || {
+        // What comes is of no interest, and an error is an end, too.
+        let _ended = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        stop.stop();
+    };
+    thread::Builder::new().name("input".to_owned()).spawn(wait).map(drop)
 }
 
 /// SIGTERM and Ctrl-C.

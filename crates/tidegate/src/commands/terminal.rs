@@ -5,7 +5,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use rustix::termios::tcgetwinsize;
+use rustix::termios::{Winsize, tcgetwinsize};
 
 /// Size of a terminal that does not say: the one that everybody had.
 const USUAL: (usize, usize) = (80, 24);
@@ -19,7 +19,15 @@ pub(super) fn can_redraw() -> bool {
 
 /// Columns and rows, as of now: a window may be resized while a run goes on.
 pub(super) fn size() -> (usize, usize) {
-    let size = tcgetwinsize(io::stderr()).ok();
+    known(tcgetwinsize(io::stderr()).ok())
+}
+
+/// The same of the terminal that standard output is.
+pub(super) fn output_size() -> (usize, usize) {
+    known(tcgetwinsize(io::stdout()).ok())
+}
+
+fn known(size: Option<Winsize>) -> (usize, usize) {
     let known = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
     known.map_or(USUAL, |size| (size.ws_col.into(), size.ws_row.into()))
 }

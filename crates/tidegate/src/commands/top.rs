@@ -1,4 +1,16 @@
 //! `tidegate top`: what a running gateway does in the minute under way, again and again.
+//!
+//! ```text
+//!   look:  GET /v1/analytics?step=minute          the newest minute that has requests, by the server's clock
+//!          ...&by=LABELS&from=that minute         a panel for each question, of that minute alone
+//! ```
+//!
+//! A panel asks for one minute and no more, so that an answer has all of its rows: the server keeps at most 1,000 combinations
+//! of a minute apart, and answers with at most 10,000 rows, the oldest first. The minute is the server's own, since the clock
+//! here may be wrong.
+//!
+//! On a terminal the panels share its rows, and a line is never longer than a terminal is wide: one that is broken would push the
+//! rest off the screen.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -10,32 +22,39 @@ use tidegate_net::clock::monotonic;
 use super::keys::Server;
 use super::{EXIT_REFUSED, terminal};
 
-/// Rows that are shown where nobody looks at a terminal.
+/// Rows that are shown of a panel where nobody looks at a terminal.
 const ROWS: usize = 100;
+
+/// Longest name in a panel: the numbers behind it count for more.
+const NAME: usize = 32;
 
 /// What takes a terminal's cursor to the top and clears what is below.
 const REDRAW: &str = "\u{1b}[H\u{1b}[J";
 
-/// The numbers of a row: title, member of the reply, width.
+/// The numbers of a row: title, member of the reply, width. A narrow terminal lacks the last ones.
 const COLUMNS: [(&str, &str, usize); 9] = [
     ("requests", "requests", 9),
     ("good", "succeeded", 9),
     ("429", "rate_limited", 7),
     ("4xx", "client_errors", 7),
     ("5xx", "failed", 7),
-    ("mean ms", "mean_ms", 9),
-    ("p50", "p50_ms", 9),
-    ("p95", "p95_ms", 9),
-    ("p99", "p99_ms", 9),
+    ("p99 ms", "p99_ms", 8),
+    ("p95", "p95_ms", 8),
+    ("p50", "p50_ms", 8),
+    ("mean", "mean_ms", 8),
 ];
 
-/// Shows the requests of a gateway as they come, the busiest first: those of the minute under way. It needs
-/// `gateway.analytics` there, and the scope `read`: a token is taken from the environment, `TIDEGATE_TOKEN`.
+/// Statuses by which a gateway turns a request away before a server has it: no identity, not this one's, too many.
+const DENIALS: [&str; 3] = ["401", "403", "429"];
+
+/// Shows the requests of a gateway as they come, the busiest first: those of the minute under way, by route, by API key,
+/// by denial and by server. It needs `gateway.analytics` there, and the scope `read`: a token is taken from the
+/// environment, `TIDEGATE_TOKEN`.
 #[derive(Debug, clap::Args)]
 pub struct Top {
-    /// What they are told apart by: some of route,key,upstream,server,status.
-    #[arg(long, value_name = "LABELS", value_parser = labels, default_value = "route")]
-    by: String,
+    /// One table instead, told apart by some of route,key,upstream,server,status.
+    #[arg(long, value_name = "LABELS", value_parser = labels)]
+    by: Option<String>,
     /// Seconds between two looks.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600), default_value_t = 2)]
     every: u64,
@@ -46,6 +65,33 @@ pub struct Top {
     server: Server,
 }
 
+/// A question, and which rows of its answer are shown.
+struct Panel {
+    title: String,
+    by: String,
+    shows: fn(&Value) -> bool,
+}
+
+impl Panel {
+    fn new(title: &str, by: &str, shows: fn(&Value) -> bool) -> Self {
+        Self { title: title.to_owned(), by: by.to_owned(), shows }
+    }
+
+    /// Everything that there is, or one table by `labels`.
+    fn all(labels: Option<&str>) -> Vec<Self> {
+        if let Some(labels) = labels {
+            return vec![Self::new(&labels.replace(',', " "), labels, |_| true)];
+        }
+        let is_denial = |row: &Value| DENIALS.iter().any(|status| row["status"] == *status);
+        vec![
+            Self::new("route", "route", |_| true),
+            Self::new("key", "key", |row| row["key"] != ""),
+            Self::new("denied: route key status", "route,key,status", is_denial),
+            Self::new("backend: upstream server", "upstream,server", |row| row["server"] != ""),
+        ]
+    }
+}
+
 impl Top {
     /// Asks, and prints the answers.
     ///
@@ -53,19 +99,18 @@ impl Top {
     /// If `out` cannot be written to.
     pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
         let is_terminal = io::stdout().is_terminal();
-        let path = format!("/v1/analytics?step=minute&by={}", self.by);
+        let panels = Panel::all(self.by.as_deref());
         let mut looks = 0;
         loop {
-            let answer = match self.server.ask("GET", &path, None) {
-                Ok(answer) => answer,
+            let size = if is_terminal { terminal::output_size() } else { (usize::MAX, usize::MAX) };
+            let picture = match look(&self.server, &panels, size) {
+                Ok(picture) => terminal::plain(&picture),
                 Err(reason) => {
                     terminal::say(&reason);
                     return Ok(ExitCode::from(EXIT_REFUSED));
                 }
             };
-            let rows = if is_terminal { terminal::size().1.saturating_sub(3) } else { ROWS };
-            let table = terminal::plain(&table(&answer, &self.by, rows));
-            write!(out, "{}{table}", if is_terminal { REDRAW } else { "" })?;
+            write!(out, "{}{picture}", if is_terminal { REDRAW } else { "" })?;
             out.flush()?;
             looks += 1;
             if self.times.is_some_and(|times| looks >= times) {
@@ -74,6 +119,39 @@ impl Top {
             pause(Duration::from_secs(self.every));
         }
     }
+}
+
+/// What is shown, on so many columns and rows.
+fn look(server: &Server, panels: &[Panel], (columns, rows): (usize, usize)) -> Result<String, String> {
+    let minutes = server.ask("GET", "/v1/analytics?step=minute", None)?;
+    let Some(newest) = newest(&minutes) else { return Ok("no requests in the last hour\n".to_owned()) };
+    let mut heading = format!("since {newest}");
+    let mut shown = Vec::with_capacity(panels.len());
+    let (mut is_whole, mut is_shared) = (true, true);
+    for panel in panels {
+        let path = format!("/v1/analytics?step=minute&from={newest}&by={}", panel.by);
+        let answer = server.ask("GET", &path, None)?;
+        is_whole &= answer["series_left_out"].as_u64().unwrap_or_default() == 0;
+        is_shared &= answer["complete"] != false;
+        shown.push(answer);
+    }
+    if !is_whole {
+        heading.push_str(" (not all rows: there are too many)");
+    }
+    if !is_shared {
+        heading.push_str(" (this node alone: the store does not answer)");
+    }
+    // The heading, and of each panel its titles and the line above them; the last line is the cursor's.
+    let rows =
+        if rows == usize::MAX { ROWS } else { rows.saturating_sub(2 + 2 * panels.len()) / panels.len() };
+    let mut picture = cut(&heading, columns);
+    for (panel, answer) in panels.iter().zip(&shown) {
+        if panels.len() > 1 {
+            picture.push('\n');
+        }
+        picture.push_str(&table(panel, answer, &newest, (columns, rows)));
+    }
+    Ok(picture)
 }
 
 fn pause(lasting: Duration) {
@@ -93,40 +171,61 @@ fn labels(text: &str) -> Result<String, String> {
     }
 }
 
-/// The rows of the latest minute, those with most requests first.
-fn table(answer: &Value, by: &str, most: usize) -> String {
+/// The beginning of the newest minute that an answer has.
+fn newest(answer: &Value) -> Option<String> {
+    let rows = answer["rows"].as_array()?;
+    rows.iter().filter_map(|row| row["begin"].as_str()).max().map(str::to_owned)
+}
+
+/// A panel's rows of the minute that begins then, those with most requests first.
+fn table(panel: &Panel, answer: &Value, begin: &str, (columns, most): (usize, usize)) -> String {
     let rows = answer["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let begin = |row: &Value| row["begin"].as_str().unwrap_or_default().to_owned();
-    let Some(latest) = rows.iter().map(begin).max() else {
-        return "no requests in the last hour\n".to_owned();
-    };
-    let mut rows: Vec<&Value> = rows.iter().filter(|row| begin(row) == latest).collect();
+    let mut rows: Vec<&Value> =
+        rows.iter().filter(|row| row["begin"] == begin && (panel.shows)(row)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row["requests"].as_u64()));
-    let name = |row: &Value| {
-        let words = by.split(',').map(|label| row[label].as_str().filter(|text| !text.is_empty()));
-        words.map(|word| word.unwrap_or("-").to_owned()).collect::<Vec<_>>().join(" ")
-    };
-    let names: Vec<String> = rows.iter().map(|row| name(row)).collect();
-    let titles = by.replace(',', " ");
-    let width = names.iter().map(|name| name.chars().count()).chain([titles.len()]).max().unwrap_or_default();
-    let mut text = format!("since {latest}\n{titles:width$}");
-    for (title, _, width) in COLUMNS {
-        text.push_str(&format!(" {title:>width$}"));
+    rows.truncate(most);
+    let names: Vec<String> = rows.iter().map(|row| name(panel, row)).collect();
+    let width = names.iter().map(|name| name.chars().count()).chain([panel.title.len()]).max();
+    let width = width.unwrap_or_default();
+    let mut numbers = &COLUMNS[..];
+    while let Some((_, fewer)) = numbers.split_last()
+        && width + numbers.iter().map(|(_, _, width)| width + 1).sum::<usize>() > columns
+    {
+        numbers = fewer;
     }
-    text.push('\n');
-    for (row, name) in rows.iter().zip(&names).take(most) {
-        text.push_str(&format!("{name:width$}"));
-        for (_, member, width) in COLUMNS {
+    let mut line = format!("{:width$}", panel.title);
+    for (title, _, width) in numbers {
+        line.push_str(&format!(" {title:>width$}"));
+    }
+    let mut text = cut(&line, columns);
+    for (row, name) in rows.iter().zip(&names) {
+        line = format!("{name:width$}");
+        for (_, member, width) in numbers {
             let cell = match (row[member].as_u64(), row[member].as_f64()) {
                 (Some(count), _) => count.to_string(),
                 (None, Some(number)) => format!("{number:.1}"),
                 (None, None) => "-".to_owned(),
             };
-            text.push_str(&format!(" {cell:>width$}"));
+            line.push_str(&format!(" {cell:>width$}"));
         }
-        text.push('\n');
+        text.push_str(&cut(&line, columns));
     }
     text
+}
+
+/// What a row is called: its labels, `-` for one that it does not have.
+fn name(panel: &Panel, row: &Value) -> String {
+    let words = panel.by.split(',').map(|label| row[label].as_str().filter(|text| !text.is_empty()));
+    let name = words.map(|word| word.unwrap_or("-")).collect::<Vec<_>>().join(" ");
+    if name.chars().count() <= NAME {
+        return name;
+    }
+    name.chars().take(NAME - 1).chain(['\u{2026}']).collect()
+}
+
+/// A line, no longer than this.
+fn cut(line: &str, columns: usize) -> String {
+    line.chars().take(columns).chain(['\n']).collect()
 }
 
 #[cfg(test)]
@@ -136,16 +235,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_rows_of_the_latest_minute_are_shown() {
+    fn the_busiest_rows_of_the_newest_minute_are_shown() {
         let row = |begin: &str, route: &str, requests: u64| json!({"begin": begin, "route": route, "requests": requests, "succeeded": requests, "p99_ms": 1.5});
         let (old, new) = ("2026-11-23T08:00:00Z", "2026-11-23T08:01:00Z");
         let rows = [row(old, "gone", 99), row(new, "b", 1), row(new, "app", 20), row(new, "", 3)];
-        let text = table(&json!({ "rows": rows }), "route", 2);
+        let answer = json!({ "rows": rows });
+        assert_eq!(newest(&answer).unwrap(), new);
+        let panel = &Panel::all(Some("route"))[0];
+        let text = table(panel, &answer, new, (usize::MAX, 2));
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["since", new]);
-        assert_eq!(lines[2], ["app", "20", "20", "-", "-", "-", "-", "-", "-", "1.5"]);
-        assert_eq!((lines[3][0], lines.len()), ("-", 4));
-        assert_eq!(table(&json!({"rows": []}), "route", 9), "no requests in the last hour\n");
+        assert_eq!(lines[1], ["app", "20", "20", "-", "-", "-", "1.5", "-", "-", "-"]);
+        assert_eq!((lines[2][0], lines.len()), ("-", 3));
+        assert_eq!(newest(&json!({"rows": []})), None);
         assert!(labels("route,status").is_ok() && labels("route&x=1").is_err() && labels("").is_err());
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_fewer_numbers_and_no_broken_line() {
+        let begin = "2026-11-23T08:01:00Z";
+        let row = |key: &str, status: &str| json!({"begin": begin, "route": "r".repeat(60), "key": key, "status": status, "requests": 7});
+        let answer = json!({"rows": [row("k", "429"), row("k", "200"), row("", "401")]});
+        let denied = &Panel::all(None)[2];
+        let text = table(denied, &answer, begin, (60, 9));
+        assert_eq!(text.lines().count(), 3, "the titles and two denials: {text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        let titles: Vec<&str> = text.lines().next().unwrap().split_whitespace().skip(4).collect();
+        assert_eq!(titles, ["requests", "good", "429"]);
     }
 }

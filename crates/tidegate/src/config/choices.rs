@@ -25,6 +25,16 @@ choice! {
 }
 
 choice! {
+    /// What becomes of requests with an API key while nobody can say whether it was revoked.
+    OnStaleKeys {
+        /// They are served, by the keys that are known.
+        Serve = "serve",
+        /// They are not.
+        Refuse = "refuse",
+    }
+}
+
+choice! {
     /// The header fields by which a proxy says which request it asks about.
     ProxyHeaders {
         /// None is believed.
@@ -33,6 +43,25 @@ choice! {
         Original = "original",
         /// X-Forwarded-Uri and X-Forwarded-Method.
         Forwarded = "forwarded",
+    }
+}
+
+choice! {
+    /// The header field in which proxies say whose request it is.
+    ClientField {
+        /// X-Forwarded-For.
+        XForwardedFor = "x-forwarded-for",
+        /// Forwarded (RFC 7239).
+        Forwarded = "forwarded",
+    }
+}
+
+impl From<ClientField> for tidegate_gateway::service::ClientField {
+    fn from(field: ClientField) -> Self {
+        match field {
+            ClientField::XForwardedFor => Self::XForwardedFor,
+            ClientField::Forwarded => Self::Forwarded,
+        }
     }
 }
 

@@ -12,20 +12,15 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::mistake::{Found, MAX_MISTAKES, Mistake, Origin, Position};
+use super::services::ServiceConfig;
 use super::settings::{GROUPS, TABLE};
 use super::value::TomlType;
-use super::{edge, gateway, intake_lists};
 
 /// Largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 
-/// The arrays of tables that are not settings.
-const ARRAYS: [&str; 5] = ["policy", "override", "token", "upstream", "route"];
-
-/// The table of tables that is none: where attributes come from.
-pub(super) const ATTRIBUTES: &str = "attributes";
-
-/// A parsed file.
+/// A parsed file; the default is one that is not there.
+#[derive(Debug, Default)]
 pub(super) struct Document<'a> {
     root: DeTable<'a>,
     lines: Lines<'a>,
@@ -41,7 +36,7 @@ pub(super) struct Scalar<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Parses `bytes`; a file that is not there is an empty document.
+    /// Parses `bytes`.
     pub(super) fn parse(bytes: &'a [u8]) -> Self {
         let mut found = Found::default();
         let text = text(bytes).unwrap_or_else(|mistake| {
@@ -68,6 +63,7 @@ impl<'a> Document<'a> {
         let text = match value.get_ref() {
             DeValue::String(text) => Cow::Borrowed(&**text),
             DeValue::Integer(number) => Cow::Owned(decimal(number)),
+            DeValue::Float(number) => Cow::Borrowed(number.as_str()),
             DeValue::Boolean(value) => Cow::Owned(value.to_string()),
             DeValue::Array(list) => Cow::Owned(joined(list)),
             _ => Cow::Borrowed(""),
@@ -89,7 +85,7 @@ impl<'a> Document<'a> {
         };
         for (index, entry) in list.iter().enumerate() {
             let pointer = format!("/{name}/{index}");
-            let value = json(entry.get_ref(), &pointer, &mut entries.unsayable);
+            let value = json(entry.get_ref(), &pointer, &mut entries.inexpressible);
             entries.values.push(value);
         }
         Ok(entries)
@@ -122,42 +118,44 @@ impl<'a> Document<'a> {
         self.at(&found.span())
     }
 
-    /// Finds keys that nothing reads, and tables that are not tables.
-    pub(super) fn find_strangers(&self, found: &mut Found) {
+    /// Finds keys that nothing reads, neither a setting nor a service, and tables that are not tables.
+    pub(super) fn find_unknown_keys(&self, services: &[ServiceConfig], found: &mut Found) {
+        let tables: Vec<&'static str> =
+            services.iter().flat_map(|it| it.tables).map(|table| table.path).collect();
         for (key, value) in self.root.iter() {
             let name = key.get_ref().as_ref();
             let is_group = GROUPS.iter().any(|(group, _)| *group == name);
             match value.get_ref() {
-                DeValue::Table(table) if is_group => self.find_strangers_in(name, table, found),
+                DeValue::Table(table) if is_group => self.find_unknown_keys_in(name, table, &tables, found),
                 other if is_group => found.push(Mistake {
                     origin: self.at(&value.span()),
                     path: name.to_owned(),
                     problem: TomlType::of(other).described().to_owned(),
                     accepted: format!("a table: [{name}]"),
                 }),
-                _ if ARRAYS.contains(&name)
-                    || name == ATTRIBUTES
-                    || TABLE.iter().any(|setting| setting.path == name) => {}
+                _ if tables.contains(&name) || TABLE.iter().any(|setting| setting.path == name) => {}
                 _ => {
                     let tops = TABLE.iter().map(|s| s.path).filter(|path| !path.contains('.'));
-                    let names =
-                        tops.chain(GROUPS.iter().map(|(group, _)| *group)).chain(ARRAYS).chain([ATTRIBUTES]);
+                    let tables = tables.iter().copied().filter(|path| !path.contains('.'));
+                    let names = tops.chain(GROUPS.iter().map(|(group, _)| *group)).chain(tables);
                     found.push(self.stranger(&key.span(), name.to_owned(), names));
                 }
             }
         }
     }
 
-    fn find_strangers_in(&self, group: &str, table: &DeTable<'_>, found: &mut Found) {
-        let fields =
-            || TABLE.iter().filter_map(|setting| setting.path.strip_prefix(group)?.strip_prefix('.'));
-        let is_list = |key: &str| match group {
-            gateway::TABLE => key == gateway::LISTENERS,
-            edge::TABLE => edge::LISTS.contains(&key),
-            intake_lists::TABLE => intake_lists::LISTS.contains(&key),
-            _ => false,
+    fn find_unknown_keys_in(
+        &self,
+        group: &str,
+        table: &DeTable<'_>,
+        tables: &[&'static str],
+        found: &mut Found,
+    ) {
+        let in_group = |path: &'static str| path.strip_prefix(group)?.strip_prefix('.');
+        let fields = || TABLE.iter().filter_map(|setting| in_group(setting.path));
+        let is_known = |key: &str| {
+            fields().any(|field| field == key) || tables.iter().any(|path| in_group(path) == Some(key))
         };
-        let is_known = |key: &str| is_list(key) || fields().any(|field| field == key);
         let unknown = table.keys().filter(|key| !is_known(key.get_ref().as_ref()));
         found.extend(
             unknown.map(|key| self.stranger(&key.span(), format!("{group}.{}", key.get_ref()), fields())),
@@ -232,10 +230,10 @@ pub(super) struct Entries {
     pub(super) values: Vec<Json>,
     /// Pointers to what JSON cannot say (dates, NaN, numbers beyond 64 bits), and its text, which
     /// stands in `values` for it. The first [`MAX_MISTAKES`]: one is enough to refuse the file.
-    pub(super) unsayable: Vec<(String, String)>,
+    pub(super) inexpressible: Vec<(String, String)>,
 }
 
-fn json(value: &DeValue<'_>, pointer: &str, unsayable: &mut Vec<(String, String)>) -> Json {
+fn json(value: &DeValue<'_>, pointer: &str, inexpressible: &mut Vec<(String, String)>) -> Json {
     let said = match value {
         DeValue::String(text) => Some(Json::from(&**text)),
         DeValue::Integer(number) => {
@@ -250,7 +248,7 @@ fn json(value: &DeValue<'_>, pointer: &str, unsayable: &mut Vec<(String, String)
         DeValue::Datetime(_) => None,
         DeValue::Array(values) => {
             let entry = |(index, value): (usize, &Spanned<DeValue<'_>>)| {
-                json(value.get_ref(), &format!("{pointer}/{index}"), unsayable)
+                json(value.get_ref(), &format!("{pointer}/{index}"), inexpressible)
             };
             Some(values.iter().enumerate().map(entry).collect())
         }
@@ -258,7 +256,7 @@ fn json(value: &DeValue<'_>, pointer: &str, unsayable: &mut Vec<(String, String)
             let fields = table.iter().map(|(key, value)| {
                 let key = key.get_ref();
                 let token = key.replace('~', "~0").replace('/', "~1");
-                (key.to_string(), json(value.get_ref(), &format!("{pointer}/{token}"), unsayable))
+                (key.to_string(), json(value.get_ref(), &format!("{pointer}/{token}"), inexpressible))
             });
             Some(fields.collect())
         }
@@ -270,14 +268,15 @@ fn json(value: &DeValue<'_>, pointer: &str, unsayable: &mut Vec<(String, String)
             DeValue::Datetime(date) => date.to_string(),
             other => TomlType::of(other).described().to_owned(),
         };
-        if unsayable.len() < MAX_MISTAKES {
-            unsayable.push((pointer.to_owned(), text.clone()));
+        if inexpressible.len() < MAX_MISTAKES {
+            inexpressible.push((pointer.to_owned(), text.clone()));
         }
         Json::from(text)
     })
 }
 
 /// Turns byte offsets into lines and columns.
+#[derive(Debug, Default)]
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,

@@ -1,97 +1,98 @@
-//! The file's `[[edge.listener]]`, `[[edge.backend]]` and `[[edge.place]]` entries, with the lines of the file put to
+//! The edge's part of the configuration: its listeners, and the file's `[[edge.listener]]`, `[[edge.backend]]` and `[[edge.place]]` entries, with the lines of the file put to
 //! their mistakes.
 
-use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde_json::{Value as Json, json};
 use tidegate_algorithms::policy::Mistake as DocumentMistake;
 use tidegate_edge::config::{
-    BACKEND_KEYS, EdgeConfig, LISTENER_KEYS, ListenerConfig, MAX_BACKENDS, MAX_LISTENERS, MAX_PLACES,
-    PLACE_KEYS, each,
+    BACKEND_KEYS, LISTENER_KEYS, ListenerConfig, MAX_BACKENDS, MAX_LISTENERS, MAX_PLACES, PLACE_KEYS, each,
 };
+use tidegate_edge::documents::EdgeLayer;
 
-use super::document::Document;
-use super::gateway::GatewayListener;
-use super::mistake::{Found, Origin, path};
-use super::policies::Checker;
-use super::{Settings, gateway, listen_addresses};
+use super::checker::Checker;
+use super::services::{Listener, ListenerTls, ServiceConfig, ServiceListener, Table, TlsSource, list_schema};
+use super::{Config, RegionName, gateway};
 
 /// The table that holds the lists, beside its settings.
-pub(super) const TABLE: &str = "edge";
+const TABLE: &str = "edge";
 
 const LISTENERS: &str = "listener";
 
-/// The arrays of tables in it.
-pub(super) const LISTS: [&str; 3] = [LISTENERS, "backend", "place"];
+impl Listener {
+    /// The edge's, at this place among its listeners.
+    #[must_use]
+    pub const fn edge(place: usize) -> Self {
+        Self::of_list(TABLE, place)
+    }
 
-/// What the file says of the edge.
-#[derive(Debug, Default)]
-pub(super) struct FileEdge {
-    pub(super) layer: EdgeConfig,
-    pub(super) listeners: Vec<ListenerConfig>,
-    /// Where each listener stands.
-    pub(super) origins: Vec<Origin>,
+    /// The registration API.
+    pub const REGISTRATION: Self = Self::of_settings(TABLE, "registration");
+    /// The server of names.
+    pub const NAMES: Self = Self::of_settings(TABLE, "names");
 }
 
-/// Checks the lists. Mistakes are added to `found`; lists with mistakes are left out.
-pub(super) fn check(
-    document: &Document<'_>,
-    settings: &Settings,
-    gateway: &[GatewayListener],
-    found: &mut Found,
-) -> FileEdge {
-    let mut checker = Checker { document, found };
-    let table = document.table(TABLE);
+/// The edge.
+pub(super) const SERVICE: ServiceConfig = ServiceConfig {
+    tables: &[
+        Table { path: "edge.listener", schema: || list_schema(&LISTENER_KEYS, MAX_LISTENERS, &["listen"]) },
+        Table {
+            path: "edge.backend",
+            schema: || list_schema(&BACKEND_KEYS, MAX_BACKENDS, &["name", "address"]),
+        },
+        Table { path: "edge.place", schema: || list_schema(&PLACE_KEYS, MAX_PLACES, &[]) },
+    ],
+    check,
+    listeners: |config| {
+        let settings = &config.settings.edge;
+        let listener = |(place, it): (usize, &ListenerConfig)| ServiceListener {
+            listener: Listener::edge(place),
+            setting: "listen",
+            address: Some(it.listen),
+            tls: Some(ListenerTls {
+                source: TlsSource::List { files: it.tls.files(false), has_acme: it.tls.acme },
+                protocols: &[],
+            }),
+        };
+        let of_settings = [
+            ServiceListener::plain(Listener::REGISTRATION, "api_listen", settings.api_listen),
+            ServiceListener::plain(Listener::NAMES, "dns_listen", settings.dns_listen),
+        ];
+        of_settings.into_iter().chain(config.edge_listeners.iter().enumerate().map(listener)).collect()
+    },
+    warnings,
+    serve: None,
+};
+
+/// Checks the lists. Lists with mistakes are left out.
+fn check(checker: &mut Checker<'_>, config: &mut Config) {
     let mut mistakes = Vec::new();
-    let [listeners, backends, places] = LISTS.map(|list| match table.get(list) {
-        None => Vec::new(),
-        Some(Json::Array(values)) => values.clone(),
-        Some(_) => {
-            mistakes.push(DocumentMistake {
-                pointer: format!("/{TABLE}/{list}"),
-                problem: "is no list".to_owned(),
-                accepted: format!("tables, each under [[{TABLE}.{list}]]"),
-            });
-            Vec::new()
-        }
-    });
+    let [listeners, backends, places] = [LISTENERS, "backend", "place"].map(|list| checker.list(TABLE, list));
     let pointer = format!("/{TABLE}/{LISTENERS}");
     let read = each(&pointer, &listeners, MAX_LISTENERS, &mut mistakes, ListenerConfig::read);
-    let declared = gateway::declared(document);
+    let declared = gateway::declared(checker.document);
     let listable = gateway::listable(&declared);
-    let mut taken = taken(settings, gateway);
-    let (mut listeners, mut origins) = (Vec::new(), Vec::new());
     for (index, listener) in read {
         let at = format!("{pointer}/{index}");
-        match taken.get(&listener.listen).filter(|_| listener.listen.port() != 0) {
-            Some(first) => mistakes.push(DocumentMistake {
-                pointer: format!("{at}/listen"),
-                problem: format!("is {}, as is {first}", listener.listen),
-                accepted: "an address of its own".to_owned(),
-            }),
-            None => {
-                taken.insert(listener.listen, path(&format!("{at}/listen")));
-            }
-        }
-        mistakes.extend(strange_policies(&listener, &at, &listable));
-        origins.push(checker.document.locate(&at));
-        listeners.push(listener);
+        checker.add_listener(Listener::edge(config.edge_listeners.len()), listener.listen, &at);
+        mistakes.extend(unlistable_policies(&listener, &at, &listable));
+        config.edge_listeners.push(listener);
     }
-    let layer = match tidegate_edge::config::check(&backends, &places) {
-        Ok((backends, places)) => EdgeConfig { backends, places: places.into(), ..EdgeConfig::default() },
-        Err(found) => {
-            mistakes.extend(found);
-            EdgeConfig::default()
-        }
-    };
+    let layer = EdgeLayer::check(&backends, &places).unwrap_or_else(|found| {
+        mistakes.extend(found);
+        EdgeLayer::default()
+    });
     checker.adopt(mistakes);
-    FileEdge { layer, listeners, origins }
+    config.edge = layer;
+    let (edge, settings) = (&mut config.edge.config, &config.settings.edge);
+    edge.region = settings.region.as_ref().map(|RegionName(name)| name.as_str().into());
+    edge.database = settings.country_database.clone();
+    edge.round_trip_tiers = settings.round_trip_tiers;
+    edge.listeners = config.edge_listeners.iter().cloned().map(Arc::new).collect();
 }
 
 /// The policies that a listener lists and the file does not have.
-fn strange_policies(listener: &ListenerConfig, at: &str, listable: &[&str]) -> Vec<DocumentMistake> {
+fn unlistable_policies(listener: &ListenerConfig, at: &str, listable: &[&str]) -> Vec<DocumentMistake> {
     let lists = [("policies", &listener.policies), ("byte_policies", &listener.byte_policies)];
     let each = lists
         .into_iter()
@@ -105,17 +106,9 @@ fn strange_policies(listener: &ListenerConfig, at: &str, listable: &[&str]) -> V
     strange.map(mistake).collect()
 }
 
-/// The addresses of the other listeners, and whose they are.
-fn taken(settings: &Settings, gateway: &[GatewayListener]) -> HashMap<SocketAddr, String> {
-    let own = listen_addresses(settings).into_iter().map(|(path, address)| (address, path.to_owned()));
-    let place = |(index, listener): (usize, &GatewayListener)| {
-        (listener.listen, format!("{}.{}[{index}].listen", gateway::TABLE, gateway::LISTENERS))
-    };
-    own.chain(gateway.iter().enumerate().map(place)).collect()
-}
-
 /// What is not wrong but looks like a mistake.
-pub(super) fn warnings(edge: &EdgeConfig, listeners: &[ListenerConfig]) -> Vec<String> {
+fn warnings(config: &Config) -> Vec<String> {
+    let (edge, listeners) = (&config.edge.config, &config.edge_listeners);
     let mut warnings = Vec::new();
     if listeners.is_empty() && !edge.backends.is_empty() {
         warnings.push("no backend of the edge has an effect, since there is no [[edge.listener]]".to_owned());
@@ -125,8 +118,8 @@ pub(super) fn warnings(edge: &EdgeConfig, listeners: &[ListenerConfig]) -> Vec<S
         .flat_map(|listener| listener.server_names.iter().map(|names| &*names.app).chain([&*listener.app]))
         .collect();
     if !listeners.is_empty() {
-        let strangers = edge.backends.iter().filter(|backend| !apps.contains(&*backend.app)).take(20);
-        warnings.extend(strangers.map(|backend| {
+        let unserved = edge.backends.iter().filter(|backend| !apps.contains(&*backend.app)).take(20);
+        warnings.extend(unserved.map(|backend| {
             format!(
                 "edge.backend {:?} gets nothing, since no listener is for its app {:?}",
                 backend.name, backend.app
@@ -136,35 +129,13 @@ pub(super) fn warnings(edge: &EdgeConfig, listeners: &[ListenerConfig]) -> Vec<S
     warnings
 }
 
-/// The JSON schemas of the lists: their keys. What each accepts is said by `tidegate check`, and on the page.
-pub(super) fn schemas() -> [(&'static str, Json); 3] {
-    let list = |keys: &[&str], most: usize, required: &[&str]| {
-        let properties: serde_json::Map<_, _> =
-            keys.iter().map(|key| ((*key).to_owned(), json!({}))).collect();
-        json!({
-            "type": "array",
-            "maxItems": most,
-            "items": {
-                "type": "object",
-                "additionalProperties": false,
-                "required": required,
-                "properties": properties,
-            },
-        })
-    };
-    [
-        (LISTS[0], list(&LISTENER_KEYS, MAX_LISTENERS, &["listen"])),
-        (LISTS[1], list(&BACKEND_KEYS, MAX_BACKENDS, &["name", "address"])),
-        (LISTS[2], list(&PLACE_KEYS, MAX_PLACES, &[])),
-    ]
-}
-
 /// The page of the reference.
 pub(super) const REFERENCE: &str = "
 ## `[[edge.listener]]`
 
-Where clients of the edge connect ([edge.md](edge.md)). Up to 64. A changed listener takes effect at the next
-start, changed backends and places at once.
+Where clients of the edge connect ([edge.md](edge.md)). Up to 64. What a listener does with connections changes with the file
+at once, as backends and places do; its address, the proxies in front of it (`proxy_protocol_from`), its TLS, and a listener
+that comes or goes change at the next start, and with one of the first three the whole listener. Connections go on as they began. A listener on port 0 changes at the next start.
 
 | key | default | accepted | what it is |
 |---|---|---|---|
@@ -172,7 +143,8 @@ start, changed backends and places at once.
 | `app` | `default` | a name | whose backends its connections go to |
 | `server_names` | none | a list of up to 1,000 `{ names = [...], app = \"...\" }` | apps by the server name that TLS asks for, read without decrypting; `*.` at the beginning of a name stands for one label or more; other names go to `app`; what is no TLS is closed |
 | `policies` | none | a list of up to 32 names of policies | what each connection is charged under, one unit each; a permit of a concurrency limit is held until the connection ends; a connection that is denied is closed |
-| `byte_policies` | none | a list of up to 32 names of policies | what the bytes of both directions are charged under, one unit each; connections whose bytes are used up wait |
+| `byte_policies` | none | a list of up to 32 names of policies | what the bytes of both directions are charged under; connections whose bytes are used up wait |
+| `byte_unit` | 1 | 1 to 65,536 | how many bytes one unit of `byte_policies` stands for; a unit that is used in part is charged whole |
 | `affinity` | `address` | off, address, server_name | what a client is known again by: its address (the /64 of an IPv6 one), alone or with the server name |
 | `affinity_seconds` | 600 | 1 to 86,400 | how long a client that does not come back is remembered |
 | `spill` | `at-hard` | never, at-soft, at-hard | when clients go to backends further away: never; when nearer ones are at their soft limits; when they are at their hard limits |
@@ -184,6 +156,8 @@ start, changed backends and places at once.
 | `proxy_protocol_to` | none | v1, v2 | the header that backends are sent in front of each connection |
 | `tls_certificate` | none | a file | PEM file with the certificate that it shows; clients must then speak TLS, and backends are spoken to without |
 | `tls_key` | none | a file | PEM file with the certificate's private key, not encrypted |
+| `tls_pairs` | none | a list of up to 1,000 `{ certificate = \"...\", key = \"...\" }` | more certificates, each shown to clients that ask for a name in it; `*.` stands for one label, exact names come first, no two have the same one |
+| `tls_acme` | false | true, false | whether it shows the certificates that are ordered for `acme.names`; clients must then speak TLS, and who asks for another name is shown `tls_certificate` |
 | `tls_client_ca` | none | a file | PEM file with the authorities of clients' certificates (mTLS) |
 
 ## `[[edge.backend]]`
@@ -200,7 +174,7 @@ start, changed backends and places at once.
 | `hard_limit` | 150, or `soft_limit` if that is more | 1 to 1,000,000 | connections that it may have from this node |
 | `priority` | 0 | 0 to 100 | used when no backend of a lower number has room |
 | `drain` | false | true, false | whether it gets nothing new, while what it has lives on |
-| `slow_start_seconds` | 0 | 0 to 3,600 | how long it is given less than its share after it came up |
+| `slow_start_seconds` | 0 | 0 to 3,600 | how long it is given less than its share after it came up, or came while its app had backends |
 | `check.kind` | `tcp` | tcp, http, tls, off | how it is checked: a connection; a request answered with 2xx; a TLS hello that is answered; not at all |
 | `check.path` | `/` | a path | what the request is for |
 | `check.interval_seconds` | 10 | 0.1 to 3,600 | time between two checks |

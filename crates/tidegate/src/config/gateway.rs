@@ -1,43 +1,48 @@
-//! The file's `[[upstream]]`, `[[route]]` and `[[gateway.listener]]` entries, with the lines of the file put to
+//! The gateway's part of the configuration: the file's `[[upstream]]`, `[[route]]` and `[[gateway.listener]]` entries, with the lines of the file put to
 //! their mistakes.
 //!
 //! A route of the file must name an upstream and policies of the file (or the built-in policy, where it declares
 //! none): a route whose limit is not there would be no limit at all. Stored routes may name whatever is in force.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::policy::Mistake as DocumentMistake;
+use tidegate_gateway::config::{
+    Auth, Key, MAX_ROUTES, MAX_UPSTREAMS, ROUTE_KEYS, RouteConfig, UPSTREAM_KEYS,
+};
 use tidegate_gateway::documents::GatewayLayer;
 use tidegate_gateway::service::HttpsRules;
 use tidegate_limiter::policy_set::DEFAULT_POLICY;
 use tidegate_net::proxied::Network;
+use tidegate_net::tls::{HTTP, TlsSettings};
 
+use super::checker::Checker;
 use super::document::Document;
-use super::mistake::{Found, Origin, path};
-use super::policies::Checker;
-use super::{Settings, listen_addresses};
+use super::services::{Listener, ListenerTls, ServiceConfig, ServiceListener, Table, TlsSource};
+use super::{Config, tls};
 
 /// Most listeners of a gateway.
 const MAX_LISTENERS: usize = 64;
 
 /// The table that holds the listeners, beside its settings.
-pub(super) const TABLE: &str = "gateway";
+const TABLE: &str = "gateway";
 
 /// The array of listeners in it.
-pub(super) const LISTENERS: &str = "listener";
+const LISTENERS: &str = "listener";
 
 /// Most networks of proxies in front of a listener.
 const MAX_NETWORKS: usize = 100;
 
-const LISTENER_KEYS: [&str; 9] = [
+const LISTENER_KEYS: [&str; 11] = [
     "listen",
     "proxy_protocol_from",
     "tls_certificate",
     "tls_key",
+    "tls_pairs",
+    "tls_acme",
     "tls_client_ca",
     "tls_client_auth",
     "redirect_to_https",
@@ -48,6 +53,10 @@ const LISTENER_KEYS: [&str; 9] = [
 const MAX_HSTS: u64 = 315_360_000;
 const ADDRESS: &str = "an address and a port, as in \"127.0.0.1:8080\" or \"[::]:443\"";
 
+/// Said where API keys are used without a secret for their digests. Set later, it makes every key unknown.
+const KEY_SECRET_WARNING: &str = "a route asks for API keys, and gateway.key_secret is not set: their digests are made under no \
+    secret. Set it before keys are issued, at all nodes; whoever sets it later makes every key unknown";
+
 /// Where clients of the gateway connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayListener {
@@ -56,42 +65,86 @@ pub struct GatewayListener {
     /// The proxies in front of it, which begin each connection with a header of the PROXY protocol; empty: there
     /// are none.
     pub proxy_protocol_from: Vec<Network>,
-    /// PEM file with its certificate; clients must then speak TLS.
-    pub tls_certificate: Option<PathBuf>,
-    /// PEM file with the certificate's key.
-    pub tls_key: Option<PathBuf>,
-    /// PEM file with the authorities of clients' certificates.
-    pub tls_client_ca: Option<PathBuf>,
+    /// Its TLS.
+    pub tls: TlsSettings,
     /// Whether clients without a certificate are let in beside those.
     pub is_client_auth_optional: bool,
     /// What it does about plain HTTP.
     pub https: HttpsRules,
 }
 
-/// What the file says of the gateway.
-#[derive(Debug, Default)]
-pub(super) struct FileGateway {
-    pub(super) layer: GatewayLayer,
-    pub(super) listeners: Vec<GatewayListener>,
-    /// Where each listener stands.
-    pub(super) origins: Vec<Origin>,
+impl Listener {
+    /// The gateway's, at this place among its listeners.
+    #[must_use]
+    pub const fn gateway(place: usize) -> Self {
+        Self::of_list(TABLE, place)
+    }
 }
 
-/// Checks the lists. Mistakes are added to `found`; a list that has some is left out.
-pub(super) fn check(document: &Document<'_>, settings: &Settings, found: &mut Found) -> FileGateway {
-    let mut checker = Checker { document, found };
-    let upstreams = checker.entries("upstream", tidegate_gateway::config::MAX_UPSTREAMS);
-    let routes = checker.entries("route", tidegate_gateway::config::MAX_ROUTES);
+/// The gateway.
+pub(super) const SERVICE: ServiceConfig = ServiceConfig {
+    tables: &[
+        Table { path: "upstream", schema: || documents_schema(MAX_UPSTREAMS, UPSTREAM_KEYS) },
+        Table { path: "route", schema: || documents_schema(MAX_ROUTES, ROUTE_KEYS) },
+        Table { path: "gateway.listener", schema: listeners_schema },
+    ],
+    check,
+    listeners: |config| {
+        let listener = |(place, it): (usize, &GatewayListener)| ServiceListener {
+            listener: Listener::gateway(place),
+            setting: "listen",
+            address: Some(it.listen),
+            tls: Some(ListenerTls {
+                source: TlsSource::List {
+                    files: it.tls.files(it.is_client_auth_optional),
+                    has_acme: it.tls.acme,
+                },
+                protocols: HTTP,
+            }),
+        };
+        config.listeners.iter().enumerate().map(listener).collect()
+    },
+    warnings,
+    serve: None,
+};
+
+/// Checks the lists. A list that has mistakes is left out.
+fn check(checker: &mut Checker<'_>, config: &mut Config) {
+    let upstreams = checker.entries("upstream", MAX_UPSTREAMS);
+    let routes = checker.entries("route", MAX_ROUTES);
     // A policy with a mistake is in the file all the same: a route to it has none of its own.
-    let declared = declared(document);
-    let layer = GatewayLayer::check(&upstreams.values, &routes.values, &listable(&declared));
-    let layer = layer.unwrap_or_else(|mistakes| {
+    let declared = declared(checker.document);
+    let layer = GatewayLayer::check(&upstreams, &routes, &listable(&declared));
+    config.gateway = layer.unwrap_or_else(|mistakes| {
         checker.adopt(mistakes);
         GatewayLayer::default()
     });
-    checker.refuse_unsayable(upstreams.unsayable.iter().chain(&routes.unsayable));
-    let (listeners, origins) = listeners(&mut checker, settings);
-    FileGateway { layer, listeners, origins }
+    config.listeners = listeners(checker);
+}
+
+/// What is not wrong but looks like a mistake.
+fn warnings(config: &Config) -> Vec<String> {
+    let mut warnings = unshown_certificates(config);
+    if config.settings.gateway.key_secret.is_none() && config.gateway.asks_for_keys() {
+        warnings.push(KEY_SECRET_WARNING.to_owned());
+    }
+    if config.listeners.is_empty() && config.gateway.counts().1 > 0 {
+        warnings.push("no route has an effect, since there is no [[gateway.listener]]".to_owned());
+    }
+    warnings
+}
+
+/// Routes that ask for a client's certificate where no listener does: nobody can have shown one.
+fn unshown_certificates(Config { gateway, listeners, .. }: &Config) -> Vec<String> {
+    if listeners.is_empty() || listeners.iter().any(|it| it.tls.client_ca.is_some()) {
+        return Vec::new();
+    }
+    let asks = |route: &&Arc<RouteConfig>| matches!(route.auth, Some(Auth::Certificate(_)));
+    let routes = gateway.config().routes;
+    let warning = |route: &Arc<RouteConfig>| {
+        format!("route {:?} lets nobody in: no [[gateway.listener]] has tls_client_ca", &*route.name)
+    };
+    routes.iter().filter(asks).map(warning).collect()
 }
 
 /// The policies that a file declares.
@@ -107,62 +160,34 @@ pub(super) fn listable(declared: &[Json]) -> Vec<&str> {
     declared.iter().filter_map(|policy| policy.get("name")?.as_str()).collect()
 }
 
-fn listeners(checker: &mut Checker<'_>, settings: &Settings) -> (Vec<GatewayListener>, Vec<Origin>) {
-    let table = checker.document.table(TABLE);
-    let mut mistakes = Vec::new();
-    let mut read = Vec::new();
-    let list = match table.get(LISTENERS) {
-        None => &Vec::new(),
-        Some(Json::Array(list)) => list,
-        Some(_) => {
-            mistakes.push(DocumentMistake {
-                pointer: format!("/{TABLE}/{LISTENERS}"),
-                problem: "is no list".to_owned(),
-                accepted: format!("tables, each under [[{TABLE}.{LISTENERS}]]"),
-            });
-            &Vec::new()
-        }
-    };
+fn listeners(checker: &mut Checker<'_>) -> Vec<GatewayListener> {
+    let list = checker.list(TABLE, LISTENERS);
     if list.len() > MAX_LISTENERS {
-        mistakes.push(DocumentMistake {
-            pointer: format!("/{TABLE}/{LISTENERS}/{MAX_LISTENERS}"),
-            problem: format!("is one of {}", list.len()),
-            accepted: format!("at most {MAX_LISTENERS}"),
-        });
+        let pointer = format!("/{TABLE}/{LISTENERS}/{MAX_LISTENERS}");
+        checker.refuse(&pointer, format!("is one of {}", list.len()), format!("at most {MAX_LISTENERS}"));
     }
-    let taken = listen_addresses(settings).into_iter().map(|(path, address)| (address, path.to_owned()));
-    let mut taken: HashMap<SocketAddr, String> = taken.collect();
+    let mut read = Vec::new();
     for (index, value) in list.iter().enumerate().take(MAX_LISTENERS) {
         let pointer = format!("/{TABLE}/{LISTENERS}/{index}");
-        match listener(value, &pointer, &mut taken) {
+        match listener(value, &pointer, Listener::gateway(read.len()), checker) {
             Ok(listener) => read.push(listener),
-            Err(found) => mistakes.extend(found),
+            Err(found) => checker.adopt(found),
         }
     }
-    let origins =
-        (0..read.len()).map(|index| checker.document.locate(&format!("/{TABLE}/{LISTENERS}/{index}")));
-    let origins = origins.collect();
-    checker.adopt(mistakes);
-    (read, origins)
+    read
 }
 
 fn listener(
     value: &Json,
     pointer: &str,
-    taken: &mut HashMap<SocketAddr, String>,
+    listener: Listener,
+    checker: &mut Checker<'_>,
 ) -> Result<GatewayListener, Vec<DocumentMistake>> {
     let mut reader = DocumentReader::new(value, pointer, &LISTENER_KEYS)?;
     let text = reader.text("listen", 1, 64);
     let listen: Option<SocketAddr> = text.and_then(|text| text.parse().ok());
     match (text, listen) {
-        (_, Some(address)) => match taken.get(&address).filter(|_| address.port() != 0) {
-            Some(first) => {
-                reader.mistake("listen", format!("is {address}, as is {first}"), "an address of its own");
-            }
-            None => {
-                taken.insert(address, path(&format!("{pointer}/listen")));
-            }
-        },
+        (_, Some(address)) => checker.add_listener(listener, address, pointer),
         (Some(text), None) => reader.mistake("listen", format!("is {text:?}"), ADDRESS),
         (None, None) if reader.field("listen").is_none() => reader.mistake("listen", "is missing", ADDRESS),
         (None, None) => {}
@@ -178,34 +203,13 @@ fn listener(
             ),
         }
     }
-    let mut file = |field| reader.text(field, 1, 4_096).map(PathBuf::from);
-    let [tls_certificate, tls_key, tls_client_ca] =
-        ["tls_certificate", "tls_key", "tls_client_ca"].map(&mut file);
-    match (&tls_certificate, &tls_key, &tls_client_ca) {
-        (Some(_), None, _) => {
-            reader.mistake("tls_certificate", "is given without tls_key", "both or neither")
-        }
-        (None, Some(_), _) => {
-            reader.mistake("tls_key", "is given without tls_certificate", "both or neither")
-        }
-        (None, None, Some(_)) => {
-            let accepted = "a certificate and its key beside it";
-            reader.mistake("tls_client_ca", "is given without tls_certificate", accepted);
-        }
-        _ => {}
-    }
+    let tls = TlsSettings::read(&mut reader, pointer);
     let is_client_auth_optional = client_auth(&mut reader);
-    let https = https(&mut reader);
+    let https = https(&mut reader, tls.is_on());
     match listen {
-        Some(listen) if reader.mistakes.is_empty() => Ok(GatewayListener {
-            listen,
-            proxy_protocol_from,
-            tls_certificate,
-            tls_key,
-            tls_client_ca,
-            is_client_auth_optional,
-            https,
-        }),
+        Some(listen) if reader.mistakes.is_empty() => {
+            Ok(GatewayListener { listen, proxy_protocol_from, tls, is_client_auth_optional, https })
+        }
         _ => Err(reader.mistakes),
     }
 }
@@ -226,18 +230,17 @@ fn client_auth(reader: &mut DocumentReader<'_>) -> bool {
     wanted == Some("optional")
 }
 
-fn https(reader: &mut DocumentReader<'_>) -> HttpsRules {
-    let is_tls = reader.field("tls_certificate").is_some();
+fn https(reader: &mut DocumentReader<'_>, is_tls: bool) -> HttpsRules {
     let port = reader.number("redirect_to_https", 1, 65_535);
     if port.is_some() && is_tls {
-        let accepted = "a listener without tls_certificate";
+        let accepted = "a listener without tls_certificate and tls_acme";
         reader.mistake("redirect_to_https", "stands on a listener that has TLS", accepted);
     }
     let seconds = reader.number("hsts_seconds", 0, MAX_HSTS);
     let subdomains = reader.flag("hsts_subdomains");
     if seconds.is_some() && !is_tls {
         // Browsers ignore it there (RFC 6797, 8.1).
-        reader.mistake("hsts_seconds", "has no effect without TLS", "tls_certificate beside it");
+        reader.mistake("hsts_seconds", "has no effect without TLS", "tls_certificate or tls_acme beside it");
     }
     if subdomains.is_some() && seconds.is_none() {
         reader.mistake("hsts_subdomains", "has no effect without hsts_seconds", "hsts_seconds beside it");
@@ -252,11 +255,13 @@ fn https(reader: &mut DocumentReader<'_>) -> HttpsRules {
     }
 }
 
+fn documents_schema(most: usize, keys: &'static [Key]) -> Json {
+    json!({ "type": "array", "maxItems": most, "items": tidegate_gateway::config::schema(keys, &["name"]) })
+}
+
 /// The JSON schema of the list of listeners.
-pub(super) fn listeners_schema() -> Json {
-    let file =
-        |doc: &str| json!({ "type": "string", "minLength": 1, "maxLength": 4_096, "description": doc });
-    json!({
+fn listeners_schema() -> Json {
+    let mut schema = json!({
         "type": "array",
         "maxItems": MAX_LISTENERS,
         "items": {
@@ -271,9 +276,6 @@ pub(super) fn listeners_schema() -> Json {
                     "items": { "type": "string" },
                     "description": "Proxies in front, which begin each connection with a header of the PROXY protocol.",
                 },
-                "tls_certificate": file("PEM file with the certificate that this listener shows."),
-                "tls_key": file("PEM file with the private key of tls_certificate, not encrypted."),
-                "tls_client_ca": file("PEM file with the authorities of clients' certificates (mTLS)."),
                 "tls_client_auth": {
                     "enum": ["required", "optional"],
                     "description": "Whether clients must show a certificate of these, or may.",
@@ -296,5 +298,8 @@ pub(super) fn listeners_schema() -> Json {
                 },
             },
         },
-    })
+    });
+    let properties = schema["items"]["properties"].as_object_mut().expect("it is written so above");
+    properties.extend(tls::listener_schema());
+    schema
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use serde_json::{Value as Json, json};
-use tidegate_intake::EndpointUrl;
 
 use super::list::Item;
 use super::value::{TomlType, Value, choice};
@@ -102,7 +101,7 @@ const SECRET_FIELDS: [http::HeaderName; 3] =
     [http::header::AUTHORIZATION, http::header::PROXY_AUTHORIZATION, http::header::COOKIE];
 
 /// Fields that address or frame a message.
-const FRAMING_FIELDS: [http::HeaderName; 6] = [
+pub(super) const FRAMING_FIELDS: [http::HeaderName; 6] = [
     http::header::CONNECTION,
     http::header::CONTENT_LENGTH,
     http::header::HOST,
@@ -135,28 +134,6 @@ impl Value for Option<FieldName> {
 
     fn show(&self) -> String {
         self.as_ref().map_or_else(|| "(none)".to_owned(), |field| field.0.to_string())
-    }
-}
-
-/// An endpoint that the intake sends to.
-impl Value for Option<EndpointUrl> {
-    type Range = ();
-    const TYPES: &'static [TomlType] = &[TomlType::String];
-
-    fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() { Some(None) } else { EndpointUrl::parse(text).map(Some) }
-    }
-
-    fn accepted((): &()) -> String {
-        EndpointUrl::ACCEPTED.to_owned()
-    }
-
-    fn schema((): &()) -> Json {
-        json!({ "type": "string" })
-    }
-
-    fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), ToString::to_string)
     }
 }
 

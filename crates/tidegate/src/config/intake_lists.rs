@@ -1,26 +1,22 @@
-//! The file's `[[intake.alert]]` and `[[intake.forward]]` entries, with the lines of the file put to their mistakes.
+//! The intake's part of the configuration: its listeners, and the file's `[[intake.alert]]` and `[[intake.forward]]` entries, with the lines of the file put to their mistakes.
 
 use std::collections::HashMap;
 
-use serde_json::{Value as Json, json};
 use tidegate_algorithms::policy::Mistake as DocumentMistake;
 use tidegate_edge::config::each;
 use tidegate_intake::alerts::{ALERT_KEYS, AlertRule, MAX_ALERTS};
 use tidegate_intake::forward::{FORWARD_KEYS, ForwardConfig, MAX_FORWARDS};
+use tidegate_net::tls;
 
-use super::Settings;
-use super::document::Document;
-use super::mistake::Found;
-use super::policies::Checker;
+use super::Config;
+use super::checker::Checker;
+use super::services::{Listener, ServiceConfig, ServiceListener, Table, list_schema};
 
 /// The table that holds the lists, beside its settings.
-pub(super) const TABLE: &str = "intake";
+const TABLE: &str = "intake";
 
 const ALERTS: &str = "alert";
 const FORWARDS: &str = "forward";
-
-/// The arrays of tables in it.
-pub(super) const LISTS: [&str; 2] = [ALERTS, FORWARDS];
 
 /// What the file says of the intake, its settings aside.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,41 +27,52 @@ pub struct IntakeLists {
     pub forwards: Vec<ForwardConfig>,
 }
 
-/// Checks the lists. Mistakes are added to `found`; entries with mistakes are left out.
-pub(super) fn check(document: &Document<'_>, found: &mut Found) -> IntakeLists {
-    let mut checker = Checker { document, found };
-    let table = document.table(TABLE);
+impl Listener {
+    /// The metrics intake.
+    pub const INTAKE: Self = Self::of_settings(TABLE, "intake");
+    /// StatsD.
+    pub const STATSD: Self = Self::of_settings(TABLE, "statsd");
+}
+
+/// The intake.
+pub(super) const SERVICE: ServiceConfig = ServiceConfig {
+    tables: &[
+        Table { path: "intake.alert", schema: || list_schema(&ALERT_KEYS, MAX_ALERTS, &["name", "metric"]) },
+        Table {
+            path: "intake.forward",
+            schema: || list_schema(&FORWARD_KEYS, MAX_FORWARDS, &["name", "to"]),
+        },
+    ],
+    check,
+    listeners: |config| {
+        let intake = &config.settings.intake;
+        vec![
+            ServiceListener::of_settings(Listener::INTAKE, intake.listen, &intake.tls, tls::HTTP),
+            ServiceListener::plain(Listener::STATSD, "statsd_listen", intake.statsd_listen),
+        ]
+    },
+    warnings,
+    serve: None,
+};
+
+/// Checks the lists. Entries with mistakes are left out.
+fn check(checker: &mut Checker<'_>, config: &mut Config) {
     let mut mistakes = Vec::new();
-    let alerts = list(&table, ALERTS, &mut mistakes);
+    let alerts = checker.list(TABLE, ALERTS);
     let alerts = each(&pointer(ALERTS), &alerts, MAX_ALERTS, &mut mistakes, AlertRule::read);
     distinct(ALERTS, alerts.iter().map(|(at, rule)| (*at, &*rule.name)), &mut mistakes);
-    let forwards = list(&table, FORWARDS, &mut mistakes);
+    let forwards = checker.list(TABLE, FORWARDS);
     let forwards = each(&pointer(FORWARDS), &forwards, MAX_FORWARDS, &mut mistakes, ForwardConfig::read);
     distinct(FORWARDS, forwards.iter().map(|(at, forward)| (*at, &*forward.name)), &mut mistakes);
     checker.adopt(mistakes);
-    IntakeLists {
+    config.intake = IntakeLists {
         alerts: alerts.into_iter().map(|(_, rule)| rule).collect(),
         forwards: forwards.into_iter().map(|(_, forward)| forward).collect(),
-    }
+    };
 }
 
 fn pointer(list: &str) -> String {
     format!("/{TABLE}/{list}")
-}
-
-fn list(table: &Json, name: &str, mistakes: &mut Vec<DocumentMistake>) -> Vec<Json> {
-    match table.get(name) {
-        None => Vec::new(),
-        Some(Json::Array(values)) => values.clone(),
-        Some(_) => {
-            mistakes.push(DocumentMistake {
-                pointer: pointer(name),
-                problem: "is no list".to_owned(),
-                accepted: format!("tables, each under [[{TABLE}.{name}]]"),
-            });
-            Vec::new()
-        }
-    }
 }
 
 fn distinct<'a>(
@@ -86,7 +93,7 @@ fn distinct<'a>(
 }
 
 /// What is not wrong but looks like a mistake.
-pub(super) fn warnings(settings: &Settings, lists: &IntakeLists) -> Vec<String> {
+fn warnings(Config { settings, intake: lists, .. }: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     if settings.intake.listen.is_none() {
         if !lists.alerts.is_empty() {
@@ -105,28 +112,6 @@ pub(super) fn warnings(settings: &Settings, lists: &IntakeLists) -> Vec<String> 
         );
     }
     warnings
-}
-
-/// The JSON schemas of the lists: their keys. What each accepts is said by `tidegate check`, and on the page.
-pub(super) fn schemas() -> [(&'static str, Json); 2] {
-    let list = |keys: &[&str], most: usize, required: &[&str]| {
-        let properties: serde_json::Map<_, _> =
-            keys.iter().map(|key| ((*key).to_owned(), json!({}))).collect();
-        json!({
-            "type": "array",
-            "maxItems": most,
-            "items": {
-                "type": "object",
-                "additionalProperties": false,
-                "required": required,
-                "properties": properties,
-            },
-        })
-    };
-    [
-        (ALERTS, list(&ALERT_KEYS, MAX_ALERTS, &["name", "metric"])),
-        (FORWARDS, list(&FORWARD_KEYS, MAX_FORWARDS, &["name", "to"])),
-    ]
 }
 
 /// The page of the reference.

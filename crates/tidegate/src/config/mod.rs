@@ -6,10 +6,7 @@
 //!   file ──▶ Document ─────┼──▶ (highest layer ──▶ checks ──▶ Loaded { config, origins }
 //!     (tree with places)   │     wins, all            │        or
 //!   defaults of the table ─┘     are checked)         └──────▶ Mistakes: all of them, with places
-//!                  ├──▶ [[policy]], [[override]], [attributes] ──▶ algorithms::policy ──▶ FileLayer
-//!                  ├──▶ [[upstream]], [[route]] ──▶ gateway::config ──▶ GatewayLayer
-//!                  ├──▶ [[edge.*]] ──▶ edge::config ──▶ EdgeConfig
-//!                  └──▶ [[intake.*]] ──▶ intake::alerts, intake::forward ──▶ IntakeLists
+//!                  └──▶ tables of services (`services.rs`) ──▶ each service's check ──▶ its part of Config
 //! ```
 //!
 //! [`load`] is total: any bytes, environment and flags give a configuration or a list of mistakes.
@@ -20,9 +17,13 @@
 //! of a value by the time its range can be checked.
 
 mod access_log;
+mod acme;
+mod checker;
 mod choices;
+mod declared;
 mod document;
 mod edge;
+mod endpoint;
 mod explain;
 mod flags;
 mod gateway;
@@ -34,26 +35,33 @@ mod policies;
 mod reference;
 mod resolve;
 mod secret;
+mod services;
 mod settings;
 mod source;
+mod telemetry;
 mod tls;
+mod token_file;
 mod tokens;
 mod value;
 pub mod watch;
 
 use std::net::SocketAddr;
 
+use sha2::{Digest, Sha256};
 use tidegate_access::tokens::Credential;
 use tidegate_control::Layers;
-use tidegate_edge::config::{EdgeConfig, ListenerConfig as EdgeListenerConfig};
-use tidegate_edge::documents::EdgeDocuments;
+use tidegate_edge::config::ListenerConfig as EdgeListenerConfig;
+use tidegate_edge::documents::{EdgeDocuments, EdgeLayer};
 use tidegate_gateway::documents::{GatewayLayer, Routes};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
 
 pub use access_log::{LineFormat, LogPlace};
-pub use choices::{OnMissingPolicy, OnNoMatch, ProxyHeaders};
+pub use acme::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
+pub use checker::Checker;
+pub use choices::{ClientField, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
+pub use endpoint::CollectorUrl;
 pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 pub use intake_lists::IntakeLists;
@@ -63,19 +71,22 @@ pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
 pub use resolve::{Environment, FILE_VARIABLE, Flags, TOKEN_VARIABLE};
 pub use secret::{Place, Secret, Store};
-pub use settings::{
-    AccessLog, Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime, Setting,
-    Settings, Shared, TABLE,
+pub(crate) use services::listen_addresses;
+pub use services::{
+    Listener, ListenerTls, SERVICES, Serve, ServiceConfig, ServiceListener, Table, TlsSource,
 };
-pub use source::Source;
+pub use settings::{
+    AccessLog, Acme, Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime,
+    Setting, Settings, Shared, TABLE, Telemetry,
+};
+pub use source::{OperatorToken, Source};
+pub use telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
 pub(crate) use tls::stamps;
-pub use tls::{Listener, Secured, TlsMistake, load_tls};
+pub use tls::{Secured, TlsMistake, load_tls};
 pub(crate) use tokens::{Access, unguarded};
 pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;
-use edge::FileEdge;
-use gateway::FileGateway;
 use resolve::Resolver;
 
 /// The file's name, for messages, and its contents.
@@ -98,8 +109,8 @@ pub struct Config {
     pub gateway: GatewayLayer,
     /// Where the gateway listens.
     pub listeners: Vec<GatewayListener>,
-    /// The edge's part, listeners aside.
-    pub edge: EdgeConfig,
+    /// The edge's part: backends, places, and what its listeners do.
+    pub edge: EdgeLayer,
     /// Where the edge listens.
     pub edge_listeners: Vec<EdgeListenerConfig>,
     /// The intake's part, settings aside.
@@ -108,13 +119,35 @@ pub struct Config {
     pub tokens: Vec<Credential>,
     /// Each setting for people: path, value (secrets redacted), origin.
     pub shown: Vec<[String; 3]>,
+    /// What the file declares for services that have no field here.
+    pub others: Layers,
+    /// The services that it was made for.
+    pub services: Vec<ServiceConfig>,
 }
 
 impl Config {
+    /// A configuration whose tables are still to be read.
+    fn new(services: &[ServiceConfig], settings: Settings, tokens: Vec<Credential>) -> Self {
+        Self {
+            settings,
+            layer: FileLayer::default(),
+            gateway: GatewayLayer::default(),
+            listeners: Vec::new(),
+            edge: EdgeLayer::default(),
+            edge_listeners: Vec::new(),
+            intake: IntakeLists::default(),
+            tokens,
+            shown: Vec::new(),
+            others: Layers::default(),
+            services: services.to_vec(),
+        }
+    }
+
     /// What the file declares, for each service: one line for each.
     #[must_use]
     pub fn layers(&self) -> Layers {
-        Layers::default()
+        self.others
+            .clone()
             .with::<Policies>(self.layer.clone())
             .with::<Routes>(self.gateway.clone())
             .with::<EdgeDocuments>(self.edge.clone())
@@ -128,10 +161,12 @@ pub struct Loaded {
     pub config: Config,
     /// What is not wrong but looks like a mistake.
     pub warnings: Vec<String>,
+    /// Of the file's bytes.
+    digest: Option<[u8; 32]>,
     file: Option<String>,
     origins: Vec<(&'static str, Origin)>,
-    listener_origins: Vec<Origin>,
-    edge_listener_origins: Vec<Origin>,
+    /// Where each listener of a list stands.
+    listener_origins: Vec<(Listener, Origin)>,
 }
 
 /// Makes a configuration from its sources.
@@ -139,64 +174,68 @@ pub struct Loaded {
 /// # Errors
 /// Everything that is wrong with any of them.
 pub fn load(file: Option<File<'_>>, environment: &Environment, flags: &Flags) -> Result<Loaded, Mistakes> {
-    let document = file.map(|file| Document::parse(file.bytes));
-    let mut resolver = Resolver::new(document.as_ref(), environment, flags);
+    load_for(SERVICES, file, environment, flags)
+}
+
+/// [`load`], for these services: [`SERVICES`], and perhaps more.
+///
+/// # Errors
+/// Everything that is wrong with any of the sources.
+pub fn load_for(
+    services: &[ServiceConfig],
+    file: Option<File<'_>>,
+    environment: &Environment,
+    flags: &Flags,
+) -> Result<Loaded, Mistakes> {
+    let document = file.map_or_else(Document::default, |file| Document::parse(file.bytes));
+    let mut resolver = Resolver::new(&document, environment, flags);
     let settings = Settings::resolve(&mut resolver);
-    let tokens = document.as_ref().map(|document| tokens::check(document, &mut resolver.found));
-    let tokens = tokens.unwrap_or_default();
-    cross_checks(&settings, &tokens, &mut resolver);
+    let tokens = tokens::check(&document, &mut resolver.found);
+    let mut config = Config::new(services, settings, tokens);
+    cross_checks(&config, &mut resolver);
     let Resolver { origins, mut found, .. } = resolver;
 
-    let mut layer = FileLayer::default();
-    let mut gateway = FileGateway::default();
-    let mut edge = FileEdge::default();
-    let mut intake = IntakeLists::default();
-    if let Some(document) = document {
-        layer = policies::check(&document, &mut found);
-        gateway = gateway::check(&document, &settings, &mut found);
-        edge = edge::check(&document, &settings, &gateway.listeners, &mut found);
-        intake = intake_lists::check(&document, &mut found);
-        document.find_strangers(&mut found);
-        found.add_syntax(document.syntax);
+    let mut checker = Checker::new(&document, &config, &mut found);
+    for service in services {
+        (service.check)(&mut checker, &mut config);
     }
+    let listener_origins = checker.finish();
+    document.find_unknown_keys(services, &mut found);
+    found.add_syntax(document.syntax);
+    let origin = |path: &str| {
+        let found = origins.iter().find(|(known, _)| *known == path);
+        found.map_or(Origin::Default, |(_, origin)| origin.clone())
+    };
+    acme::cross_checks(&config, &listener_origins, origin, &mut found);
     if let Some(mistakes) = Mistakes::new(file.map_or("", |file| file.name), found) {
         return Err(mistakes);
     }
-    let mut warnings = environment.strangers();
-    if settings.shared.leases && settings.store == Store::Memory {
+    let mut warnings = environment.unknown_variables();
+    warnings.extend(environment.telemetry_warning().filter(|_| config.settings.telemetry.endpoint.is_some()));
+    if config.settings.shared.leases && config.settings.store == Store::Memory {
         warnings.push("shared.leases has no effect, since the store is this process's memory".to_owned());
     }
-    let FileGateway { layer: routing, listeners, origins: listener_origins } = gateway;
-    if listeners.is_empty() && routing.counts().1 > 0 {
-        warnings.push("no route has an effect, since there is no [[gateway.listener]]".to_owned());
-    }
-    let FileEdge { layer: mut edge, listeners: edge_listeners, origins: edge_listener_origins } = edge;
-    edge.region = settings.edge.region.as_ref().map(|RegionName(name)| name.as_str().into());
-    edge.database = settings.edge.country_database.clone();
-    edge.round_trip_tiers = settings.edge.round_trip_tiers;
-    warnings.extend(edge::warnings(&edge, &edge_listeners));
-    warnings.extend(intake_lists::warnings(&settings, &intake));
-    let shown = Vec::new();
-    let config =
-        Config { settings, layer, gateway: routing, listeners, edge, edge_listeners, intake, tokens, shown };
+    warnings.extend(services.iter().flat_map(|service| (service.warnings)(&config)));
+    let digest = file.map(|file| Sha256::digest(file.bytes).into());
     let file = file.map(|file| file.name.to_owned());
-    let mut loaded = Loaded { config, warnings, file, origins, listener_origins, edge_listener_origins };
+    let mut loaded = Loaded { config, warnings, digest, file, origins, listener_origins };
     loaded.config.shown = loaded.settings();
     Ok(loaded)
 }
 
 /// Rules about several settings at once.
-fn cross_checks(settings: &Settings, tokens: &[Credential], resolver: &mut Resolver<'_>) {
-    // A secret that was given and is wrong is a mistake of its own.
-    let given = |path: &str| resolver.origin(path) != Origin::Default;
-    let open = unguarded(settings, &Access::new(settings, tokens));
-    let open: Vec<_> = open.into_iter().filter(|listener| !listener.secret.is_some_and(given)).collect();
+fn cross_checks(config: &Config, resolver: &mut Resolver<'_>) {
+    let settings = &config.settings;
+    // A secret that is wrong is a mistake of its own. An empty one is none, and guards nothing.
+    let wrong = |path: &str| resolver.found.list().iter().any(|mistake| mistake.path == path);
+    let open = unguarded(settings, &Access::new(settings, &config.tokens));
+    let open: Vec<_> = open.into_iter().filter(|listener| !listener.secret.is_some_and(wrong)).collect();
     let mut refuse = |path: &str, problem: String, accepted: &str| {
         let origin = resolver.origin(path);
         let (path, accepted) = (path.to_owned(), accepted.to_owned());
         resolver.found.push(Mistake { origin, path, problem, accepted });
     };
-    tls::cross_checks(settings, &mut refuse);
+    tls::cross_checks(config, &mut refuse);
     let is_open = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
     if settings.intake.statsd_allowed.is_empty()
         && let Some(address) = settings.intake.statsd_listen.filter(is_open)
@@ -211,26 +250,11 @@ fn cross_checks(settings: &Settings, tokens: &[Credential], resolver: &mut Resol
     for listener in open {
         refuse(listener.path, listener.problem(), &listener.accepted());
     }
-    let listeners = listen_addresses(settings);
+    let listeners = listen_addresses(config);
     for (index, (path, address)) in listeners.iter().enumerate() {
         let taken = listeners[..index].iter().find(|(_, other)| other == address && address.port() != 0);
         if let Some((first, _)) = taken {
             refuse(path, format!("is {address}, as is {first}"), "an address of its own");
         }
     }
-}
-
-/// The addresses that settings name, with their paths.
-fn listen_addresses(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
-    let always = [
-        ("http.listen", settings.http.listen),
-        ("grpc.listen", settings.grpc.listen),
-        ("resp.listen", settings.resp.listen),
-    ];
-    let intake = settings.intake.listen.map(|address| ("intake.listen", address));
-    let statsd = settings.intake.statsd_listen.map(|address| ("intake.statsd_listen", address));
-    let admin = settings.admin.listen.map(|address| ("admin.listen", address));
-    let api = settings.edge.api_listen.map(|address| ("edge.api_listen", address));
-    let names = settings.edge.dns_listen.map(|address| ("edge.dns_listen", address));
-    always.into_iter().chain(intake).chain(statsd).chain(admin).chain(api).chain(names).collect()
 }

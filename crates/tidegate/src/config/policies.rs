@@ -1,4 +1,5 @@
-//! The file's `[[policy]]`, `[[override]]` and `[attributes]` entries, checked by the code that checks the admin
+//! The decision service's part of the configuration: its listeners, and the file's `[[policy]]`, `[[override]]` and
+//! `[attributes]` entries, checked by the code that checks the admin
 //! API's documents, with the lines of the file put to its mistakes.
 //!
 //! They end as the limiter's [`FileLayer`], which keeps the numbers of an override as they were
@@ -6,52 +7,94 @@
 //! name a policy that the file declares (or the built-in one, where it declares none), because an
 //! override of a policy that is not there has no effect, and so would hide a typing mistake.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use serde_json::Value as Json;
-use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy, Sources};
+use serde_json::{Value as Json, json};
+use tidegate_algorithms::policy::{self, Algorithm, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy, Sources};
 use tidegate_limiter::policy_set::{AttributeSources, CLIENT_ID, DEFAULT_POLICY, FileLayer, MAX_POLICIES};
+use tidegate_net::tls;
 
-use super::document::{ATTRIBUTES, Document, Entries};
-use super::mistake::{Found, Mistake, path};
+use super::checker::Checker;
+use super::services::{Listener, ServiceConfig, ServiceListener, Table};
 use super::value::shown;
+use super::{Config, Settings};
 
 /// Most overrides that a file may have; more belong in the control store.
 pub const MAX_OVERRIDES: usize = 10_000;
 
-/// Checks both lists. Mistakes are added to `found`, and the entries that have some left out.
-pub(super) fn check(document: &Document<'_>, found: &mut Found) -> FileLayer {
-    let mut checker = Checker { document, found };
-    let entries = checker.entries("policy", MAX_POLICIES);
-    let policies = checker.policies(&entries.values);
-    let declared = entries.values.iter().filter_map(|entry| entry.get("name")?.as_str()).collect::<Vec<_>>();
-    let Entries { values, unsayable } = checker.entries("override", MAX_OVERRIDES);
-    let overrides = checker.overrides(values, &policies, &declared);
-    checker.refuse_unsayable(entries.unsayable.iter().chain(&unsayable));
-    let sources = checker.sources();
-    FileLayer { policies, overrides, sources }
+/// The table of tables that says where attributes come from.
+const ATTRIBUTES: &str = "attributes";
+
+impl Listener {
+    /// The decision API.
+    pub const HTTP: Self = Self::of_settings("http", "api");
+    /// The Envoy rate-limit service.
+    pub const GRPC: Self = Self::of_settings("grpc", "grpc");
+    /// The Redis protocol.
+    pub const RESP: Self = Self::of_settings("resp", "resp");
 }
 
-/// Reads lists of the file and notes what is wrong with them.
-pub(super) struct Checker<'a> {
-    pub(super) document: &'a Document<'a>,
-    pub(super) found: &'a mut Found,
+/// The decision service.
+pub(super) const SERVICE: ServiceConfig = ServiceConfig {
+    tables: &[
+        Table { path: "policy", schema: || tables(MAX_POLICIES) },
+        Table { path: "override", schema: || tables(MAX_OVERRIDES) },
+        Table { path: ATTRIBUTES, schema: attributes },
+    ],
+    check,
+    listeners: |Config { settings, .. }| {
+        let Settings { http, grpc, resp, .. } = settings;
+        vec![
+            ServiceListener::of_settings(Listener::HTTP, Some(http.listen), &http.tls, tls::HTTP),
+            ServiceListener::of_settings(Listener::GRPC, grpc.listen, &grpc.tls, tls::GRPC),
+            ServiceListener::of_settings(Listener::RESP, resp.listen, &resp.tls, &[]),
+        ]
+    },
+    warnings: unreturned_permits,
+    serve: None,
+};
+
+/// Checks both lists. The entries that have mistakes are left out.
+fn check(checker: &mut Checker<'_>, config: &mut Config) {
+    let entries = checker.entries("policy", MAX_POLICIES);
+    let policies = checker.policies(&entries);
+    let declared = entries.iter().filter_map(|entry| entry.get("name")?.as_str()).collect::<Vec<_>>();
+    let overrides = checker.entries("override", MAX_OVERRIDES);
+    let overrides = checker.overrides(overrides, &policies, &declared);
+    let sources = checker.sources();
+    config.layer = FileLayer { policies, overrides, sources };
+}
+
+fn tables(most: usize) -> Json {
+    json!({ "type": "array", "maxItems": most, "items": { "type": "object" } })
+}
+
+fn attributes() -> Json {
+    let protocols =
+        AttributeSources::PROTOCOLS.map(|(name, _)| (name.to_owned(), json!({ "type": "object" })));
+    let protocols: serde_json::Map<_, _> = protocols.into_iter().collect();
+    json!({ "type": "object", "additionalProperties": false, "properties": protocols })
+}
+
+/// Concurrency limits of the file that are listed where nobody could give a permit back, in words.
+fn unreturned_permits(Config { layer, settings, edge_listeners, .. }: &Config) -> Vec<String> {
+    let is_concurrent = |name: &str| {
+        let mut policies = layer.policies.iter();
+        policies.any(|it| *it.name == *name && it.quota.spec.algorithm == Algorithm::Concurrency)
+    };
+    let of_intake = settings.intake.policies.iter().map(|name| ("intake.policies", name.to_string()));
+    let of_bytes = edge_listeners.iter().flat_map(|listener| &listener.byte_policies);
+    let of_bytes = of_bytes.map(|name| ("byte_policies", name.to_string()));
+    let listed: BTreeSet<_> = of_intake.chain(of_bytes).filter(|(_, name)| is_concurrent(name)).collect();
+    let warning = |(list, name): (&str, String)| {
+        format!(
+            "{list} lists {name:?}, a concurrency limit: it limits nothing there, since no permit can be given back"
+        )
+    };
+    listed.into_iter().map(warning).collect()
 }
 
 impl Checker<'_> {
-    pub(super) fn entries(&mut self, name: &str, most: usize) -> Entries {
-        let mut entries = self.document.entries(name).unwrap_or_else(|mistake| {
-            self.found.push(mistake);
-            Entries::default()
-        });
-        let count = entries.values.len();
-        if count > most {
-            self.refuse(&format!("/{name}/{most}"), format!("is one of {count}"), format!("at most {most}"));
-            entries.values.truncate(most);
-        }
-        entries
-    }
-
     fn policies(&mut self, entries: &[Json]) -> Vec<Policy> {
         let mut names = HashMap::new();
         let mut policies = Vec::new();
@@ -123,7 +166,7 @@ impl Checker<'_> {
         let mut read = AttributeSources::default();
         let protocols = AttributeSources::PROTOCOLS;
         let accepted = protocols.map(|(name, _)| format!("[{ATTRIBUTES}.{name}]")).join(", ");
-        let value = self.document.table(ATTRIBUTES);
+        let value = self.table(ATTRIBUTES);
         let Json::Object(tables) = value else {
             self.refuse(&format!("/{ATTRIBUTES}"), shown(&value.to_string()), accepted);
             return read;
@@ -162,32 +205,5 @@ impl Checker<'_> {
         };
         self.refuse(&format!("{pointer}/{field}"), problem, format!("a string of 1 to {most} bytes"));
         None
-    }
-
-    /// A text was checked in the place of each of these: it may have been accepted.
-    pub(super) fn refuse_unsayable<'t>(&mut self, unsayable: impl Iterator<Item = &'t (String, String)>) {
-        let reported: HashSet<_> = self.found.list().iter().map(|mistake| mistake.path.clone()).collect();
-        for (pointer, text) in unsayable.filter(|(pointer, _)| !reported.contains(&path(pointer))) {
-            self.refuse(
-                pointer,
-                format!("is {text}"),
-                "a string, a boolean, a list, a table or a 64-bit number",
-            );
-        }
-    }
-
-    pub(super) fn adopt(&mut self, found: Vec<policy::Mistake>) {
-        for policy::Mistake { pointer, problem, accepted } in found {
-            self.refuse(&pointer, problem, accepted);
-        }
-    }
-
-    fn refuse(&mut self, pointer: &str, problem: impl Into<String>, accepted: impl Into<String>) {
-        self.found.push(Mistake {
-            origin: self.document.locate(pointer),
-            path: path(pointer),
-            problem: problem.into(),
-            accepted: accepted.into(),
-        });
     }
 }

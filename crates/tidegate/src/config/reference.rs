@@ -5,12 +5,12 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
-use tidegate_gateway::config::{Key, MAX_ROUTES, MAX_UPSTREAMS, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
-use tidegate_limiter::policy_set::{AttributeSources, MAX_POLICIES};
+use tidegate_gateway::config::{Key, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
 
+use super::services::SERVICES;
 use super::settings::{GROUPS, Setting, TABLE};
 use super::value::TomlType;
-use super::{edge, gateway, intake_lists};
+use super::{edge, intake_lists};
 
 const PREFACE: &str = "\
 # Configuration
@@ -20,7 +20,8 @@ const PREFACE: &str = "\
 Every setting can be given in four places; the first that has it wins:
 
 1. a flag: `tidegate serve --http-listen 127.0.0.1:8080`
-2. the environment: `TIDEGATE_HTTP_LISTEN=127.0.0.1:8080` (an empty variable counts as unset)
+2. the environment: `TIDEGATE_HTTP_LISTEN=127.0.0.1:8080` (an empty variable counts as unset), and for `[telemetry]`
+   OpenTelemetry's own variables behind these
 3. the TOML file named by `--config FILE` or `TIDEGATE_CONFIG`: `http.listen = \"127.0.0.1:8080\"`
 4. the default
 
@@ -91,6 +92,8 @@ A changed listener takes effect at the next start, changed routes and upstreams 
 | `proxy_protocol_from` | none | a list of up to 100 addresses or networks | proxies in front, each of whose connections begins with a header of the PROXY protocol, version 1 or 2; connections from elsewhere, and those without a whole header within 3 s, are closed |
 | `tls_certificate` | none | a file | PEM file with the certificate that it shows; clients must then speak TLS |
 | `tls_key` | none | a file | PEM file with the certificate's private key, not encrypted |
+| `tls_pairs` | none | a list of up to 1,000 `{ certificate = \"...\", key = \"...\" }` | more certificates, each shown to clients that ask for a name in it; `*.` stands for one label, exact names come first, no two have the same one |
+| `tls_acme` | false | true, false | whether it shows the certificates that are ordered for `acme.names`; clients must then speak TLS, and who asks for another name is shown `tls_certificate` |
 | `tls_client_ca` | none | a file | PEM file with the authorities of clients' certificates (mTLS) |
 | `tls_client_auth` | `\"required\"` | `\"required\"`, `\"optional\"` | whether every client must show such a certificate, or only where a route asks for one (`auth = \"certificate\"`). A bad certificate is refused in both |
 | `redirect_to_https` | none | a port | this listener has no routes: every request is answered 308 to `https://` on this port of the same host |
@@ -194,24 +197,12 @@ pub fn schema() -> Json {
         });
         properties.insert((*group).to_owned(), table);
     }
-    let tables = |most| json!({ "type": "array", "maxItems": most, "items": { "type": "object" } });
-    properties.insert("policy".to_owned(), tables(MAX_POLICIES));
-    properties.insert("override".to_owned(), tables(super::MAX_OVERRIDES));
-    properties.insert("upstream".to_owned(), list(MAX_UPSTREAMS, UPSTREAM_KEYS, &["name"]));
-    properties.insert("route".to_owned(), list(MAX_ROUTES, ROUTE_KEYS, &["name"]));
-    properties[gateway::TABLE]["properties"][gateway::LISTENERS] = gateway::listeners_schema();
-    for (list, schema) in edge::schemas() {
-        properties[edge::TABLE]["properties"][list] = schema;
+    for table in SERVICES.iter().flat_map(|service| service.tables) {
+        match table.path.split_once('.') {
+            Some((group, list)) => properties[group]["properties"][list] = (table.schema)(),
+            None => drop(properties.insert(table.path.to_owned(), (table.schema)())),
+        }
     }
-    for (list, schema) in intake_lists::schemas() {
-        properties[intake_lists::TABLE]["properties"][list] = schema;
-    }
-    let protocols =
-        AttributeSources::PROTOCOLS.map(|(name, _)| (name.to_owned(), json!({ "type": "object" })));
-    let protocols: Map<_, _> = protocols.into_iter().collect();
-    let attributes = json!({ "type": "object", "additionalProperties": false, "properties": protocols });
-    properties.insert("attributes".to_owned(), attributes);
-    properties.insert("token".to_owned(), super::tokens::schema());
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Tidegate configuration file",
@@ -219,10 +210,6 @@ pub fn schema() -> Json {
         "additionalProperties": false,
         "properties": properties,
     })
-}
-
-fn list(most: usize, keys: &'static [Key], required: &[&str]) -> Json {
-    json!({ "type": "array", "maxItems": most, "items": tidegate_gateway::config::schema(keys, required) })
 }
 
 /// A table of the keys of a document.
@@ -253,7 +240,11 @@ fn section<'a>(page: &mut String, title: &str, doc: &str, settings: impl Iterato
         let default = if setting.default.is_empty() { "none".to_owned() } else { code(&written(setting)) };
         let flag = setting.flag_name().map_or("none".to_owned(), |name| code(&format!("--{name}")));
         let accepted = (setting.accepted)();
-        let (path, variable) = (code(setting.path), code(&setting.environment_name()));
+        let (path, mut variable) = (code(setting.path), code(&setting.environment_name()));
+        if let Some(standard) = setting.standard_variable() {
+            variable.push_str(", ");
+            variable.push_str(&code(standard));
+        }
         let _infallible = writeln!(page, "| {path} | {default} | {accepted} | {variable} | {flag} |");
         let _infallible = writeln!(notes, "- {path}: {}", setting.doc.trim());
     }

@@ -12,6 +12,7 @@ use tidegate_algorithms::policy::nearest;
 use super::document::Document;
 use super::mistake::{Found, Mistake, Origin};
 use super::settings::{Setting, TABLE};
+use super::telemetry;
 use super::value::{TomlType, Value, shown};
 
 /// What every variable of ours starts with.
@@ -21,12 +22,17 @@ const PREFIX: &str = "TIDEGATE_";
 pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
 /// What clients of the service send, so it is no setting of the service.
 pub const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
+/// Names the file with the operator's token, which [`super::Source`] reads.
+pub(super) const TOKEN_FILE_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN_FILE";
+/// The operator's token itself.
+pub(super) const ADMIN_TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
 /// What is no setting and no typing mistake either. The last three are read by the client libraries, for where the
 /// service is, and by their tests, for the binary and for their folder.
-const NO_SETTINGS: [&str; 5] =
-    [FILE_VARIABLE, TOKEN_VARIABLE, "TIDEGATE_URL", "TIDEGATE_BIN", "TIDEGATE_CLIENTS"];
+const NO_SETTINGS: [&str; 6] =
+    [FILE_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, "TIDEGATE_URL", "TIDEGATE_BIN", "TIDEGATE_CLIENTS"];
 
-/// The variables of the environment that start with `TIDEGATE_`. An empty one counts as unset.
+/// The variables of the environment that start with `TIDEGATE_`, and those of OpenTelemetry that are known. An empty one counts
+/// as unset.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// `None`: not UTF-8.
@@ -46,28 +52,43 @@ impl Environment {
         self.values.get(name)?.as_deref()
     }
 
+    /// The same with the operator's token.
+    #[must_use]
+    pub(super) fn with_token(mut self, token: String) -> Self {
+        self.values.insert(ADMIN_TOKEN.to_owned(), Some(token));
+        self
+    }
+
     /// Variables that are spelt like ours and name no setting: likely a typing mistake.
     #[must_use]
-    pub fn strangers(&self) -> Vec<String> {
+    pub fn unknown_variables(&self) -> Vec<String> {
         let known: Vec<_> = TABLE.iter().map(Setting::environment_name).collect();
-        let strange =
-            self.values.keys().filter(|name| !NO_SETTINGS.contains(&name.as_str()) && !known.contains(name));
+        let ours = self.values.keys().filter(|name| name.starts_with(PREFIX));
+        let strange = ours.filter(|name| !NO_SETTINGS.contains(&name.as_str()) && !known.contains(name));
         let said = |name: &String| match nearest(name, known.iter().map(String::as_str)) {
             Some(meant) => format!("environment {name} names no setting; did you mean {meant}?"),
             None => format!("environment {name} names no setting"),
         };
         strange.map(said).collect()
     }
+
+    /// What the variables of OpenTelemetry ask for and do not get.
+    pub(super) fn telemetry_warning(&self) -> Option<String> {
+        telemetry::warning(&self.values)
+    }
 }
 
 impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let ours = pairs.into_iter().filter_map(|(name, value)| {
-            let name = name.into().into_string().ok().filter(|name| name.starts_with(PREFIX))?;
+            let name = name.into().into_string().ok();
+            let name = name.filter(|name| name.starts_with(PREFIX) || telemetry::is_standard(name))?;
             let value = value.into();
             (!value.is_empty()).then(|| (name, value.into_string().ok()))
         });
-        Self { values: ours.collect() }
+        let mut values = ours.collect();
+        telemetry::in_our_words(&mut values);
+        Self { values }
     }
 }
 
@@ -87,7 +108,7 @@ struct Candidate<'a> {
 
 /// Picks the value of each setting and remembers where it came from.
 pub(super) struct Resolver<'a> {
-    document: Option<&'a Document<'a>>,
+    document: &'a Document<'a>,
     environment: &'a Environment,
     flags: &'a Flags,
     pub(super) origins: Vec<(&'static str, Origin)>,
@@ -95,25 +116,22 @@ pub(super) struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(
-        document: Option<&'a Document<'a>>,
-        environment: &'a Environment,
-        flags: &'a Flags,
-    ) -> Self {
+    pub(super) fn new(document: &'a Document<'a>, environment: &'a Environment, flags: &'a Flags) -> Self {
         Self { document, environment, flags, origins: Vec::new(), found: Found::default() }
     }
 
     /// The setting's value; its default if what was given is wrong (and reported).
     pub(super) fn value<T: Value>(&mut self, path: &'static str, default: &str, range: &T::Range) -> T {
         let mut chosen = None;
-        let (flag, variable) = (self.flag(path), self.variable(path));
-        let scalar = self.document.and_then(|document| document.scalar(path));
+        let variable = self.variable(setting(path).map(Setting::environment_name));
+        let standard = self.variable(telemetry::standard_variable(path).map(str::to_owned));
+        let scalar = self.document.scalar(path);
         let file = scalar.as_ref().map(|scalar| Candidate {
             origin: Origin::File(scalar.position),
             text: Some(&scalar.text),
             written: Some(scalar.written),
         });
-        for candidate in [flag, variable, file].into_iter().flatten() {
+        for candidate in [self.flag(path), variable, standard, file].into_iter().flatten() {
             let value = read::<T>(&candidate, path, range);
             let value = value.map_err(|mistake| self.found.push(mistake)).ok();
             chosen.get_or_insert((candidate.origin, value));
@@ -135,8 +153,8 @@ impl<'a> Resolver<'a> {
         Some(Candidate { origin, text: Some(text), written: None })
     }
 
-    fn variable(&self, path: &str) -> Option<Candidate<'a>> {
-        let name = setting(path)?.environment_name();
+    fn variable(&self, name: Option<String>) -> Option<Candidate<'a>> {
+        let name = name?;
         let text = self.environment.values.get(&name)?.as_deref();
         Some(Candidate { origin: Origin::Environment(name), text, written: None })
     }
@@ -149,7 +167,12 @@ fn setting(path: &str) -> Option<&'static Setting> {
 fn read<T: Value>(candidate: &Candidate<'_>, path: &str, range: &T::Range) -> Result<T, Mistake> {
     let refuse = |problem| {
         let (origin, path) = (candidate.origin.clone(), path.to_owned());
-        Err(Mistake { origin, path, problem, accepted: T::accepted(range) })
+        let accepted = match &origin {
+            Origin::Environment(variable) => telemetry::accepted(variable),
+            _ => None,
+        };
+        let accepted = accepted.map_or_else(|| T::accepted(range), str::to_owned);
+        Err(Mistake { origin, path, problem, accepted })
     };
     let Some(text) = candidate.text else { return refuse("is not UTF-8".to_owned()) };
     if let Some(written) = candidate.written.filter(|written| !T::TYPES.contains(written)) {
@@ -157,7 +180,9 @@ fn read<T: Value>(candidate: &Candidate<'_>, path: &str, range: &T::Range) -> Re
     }
     match T::parse(text, range) {
         Some(value) => Ok(value),
-        None if T::SECRET => refuse(format!("is not acceptable ({} characters)", text.chars().count())),
+        None if T::is_secret(text) => {
+            refuse(format!("is not acceptable ({} characters)", text.chars().count()))
+        }
         None => refuse(shown(text)),
     }
 }

@@ -16,11 +16,14 @@ use tidegate_intake::EndpointUrl;
 use tidegate_net::proxied::Network;
 
 use super::access_log::{LineFormat, LogPlace};
-use super::choices::{OnMissingPolicy, OnNoMatch, ProxyHeaders};
+use super::acme::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
+use super::choices::{ClientField, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders};
+use super::endpoint::CollectorUrl;
 use super::intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 use super::list::{Host, RegionName, WebOrigin};
 use super::resolve::Resolver;
 use super::secret::{Place, Secret, Store};
+use super::telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
 use super::value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 const fn seconds(seconds: u64) -> Duration {
@@ -51,6 +54,12 @@ impl Setting {
     #[must_use]
     pub fn environment_name(&self) -> String {
         format!("TIDEGATE_{}", self.path.replace('.', "_").to_uppercase())
+    }
+
+    /// The variable of OpenTelemetry's that stands for the same.
+    #[must_use]
+    pub fn standard_variable(&self) -> Option<&'static str> {
+        super::telemetry::standard_variable(self.path)
     }
 
     /// The name of its flag, without the dashes; none for what must not show in `ps`.
@@ -254,8 +263,8 @@ settings! {
 
     /// The Envoy rate-limit service.
     grpc: Grpc {
-        /// Address of the gRPC listener. A public address needs `grpc.token`, a `[[token]]` with the scope `decide`, or `grpc.tls_client_ca`.
-        listen: SocketAddr = "127.0.0.1:4001", ();
+        /// Address of the gRPC listener; `"off"` or an empty text: there is none. A public address needs `grpc.token`, a `[[token]]` with the scope `decide`, or `grpc.tls_client_ca`.
+        listen: Option<SocketAddr> = "127.0.0.1:4001", ();
     }
     tls {
         /// Token that calls must carry as metadata, `authorization: Bearer ...`. Without one, and without a
@@ -265,8 +274,8 @@ settings! {
 
     /// The Redis protocol.
     resp: Resp {
-        /// Address of the RESP listener. A public address needs `resp.password`, a `[[token]]` with the scope `decide`, or `resp.tls_client_ca`.
-        listen: SocketAddr = "127.0.0.1:6380", ();
+        /// Address of the RESP listener; `"off"` or an empty text: there is none. A public address needs `resp.password`, a `[[token]]` with the scope `decide`, or `resp.tls_client_ca`.
+        listen: Option<SocketAddr> = "127.0.0.1:6380", ();
     }
     tls {
         /// Password that clients must give with AUTH or HELLO. Without one, and without a `[[token]]` with the
@@ -278,12 +287,22 @@ settings! {
     gateway: Gateway {
         /// Proxies in front whose `X-Forwarded-For` entries are believed, counted from the right.
         trusted_proxy_hops: u32 = "0", 0..=16;
+        /// The field in which they say whose request it is. With `forwarded`, what a request has of `X-Forwarded-` is not believed, and one whose `Forwarded` breaks the grammar of RFC 7239 is 400.
+        client_address_from: ClientField = "x-forwarded-for", ();
+        /// Whether servers are told in `Forwarded`, too, what is believed of a request: made anew, never passed on.
+        send_forwarded: bool = "false", ();
         /// What a route answers that lists a policy which is not in force, since another node or a new file has taken it away: 503, or what it would without that policy.
         on_missing_policy: OnMissingPolicy = "deny", ();
-        /// How long the addresses of a server's name are used before the system is asked again. A connection to an address that the name has no longer gets no further request.
+        /// How long the addresses of a server's name are used before the system is asked again, where the servers of `/etc/resolv.conf` do not say how long they hold (the TTL; at least 1 s and at most an hour of it counts). A connection to an address that the name has no longer gets no further request.
         dns_refresh: Duration = "5s", Duration::from_millis(100)..=seconds(3_600);
+        /// How late a core may come to what is ready, for good, before requests are refused: those of routes whose `priority` is `low` first, `critical` last. 0: none are.
+        shed_after: Duration = "0ms", Duration::ZERO..=seconds(10);
         /// Secret under which digests of API keys are made, the same at all nodes. Whoever changes it makes every key unknown. Without one, digests are made under an empty secret: a key has 256 bits of chance, which its digest does not give away.
         key_secret: Option<Secret> = "", 16;
+        /// How old this node's API keys may get before `on_stale_keys` says what becomes of them: for how long the database that nodes share has not answered. Until then, a key that was revoked elsewhere may still be good here.
+        keys_max_age: Duration = "1m", seconds(5)..=seconds(86_400);
+        /// What requests with an API key are answered once the keys are older than `keys_max_age`: what they would be with the keys that are known, or 503. A data directory's keys are never old.
+        on_stale_keys: OnStaleKeys = "serve", ();
         /// Header field that tells servers who uses the API key of a request. It is taken off whatever clients send, on all routes, as the next two are.
         consumer_field: Option<FieldName> = "x-consumer-id", ();
         /// Header field that tells servers the id of the API key.
@@ -292,6 +311,22 @@ settings! {
         tier_field: Option<FieldName> = "x-consumer-tier", ();
         /// Whether requests are counted by route, API key, server and status, for `GET /v1/analytics`.
         analytics: bool = "false", ();
+    }
+
+    /// Certificates that are ordered by ACME, for listeners of gateway and edge with `tls_acme = true`.
+    acme: Acme {
+        /// Names to order certificates for, one each. What clients ask for is never ordered.
+        names: Vec<CertificateName> = "", ();
+        /// Where the authority's directory is. For tries, Let's Encrypt has `https://acme-staging-v02.api.letsencrypt.org/directory`.
+        directory: DirectoryUrl = "https://acme-v02.api.letsencrypt.org/directory", ();
+        /// Whether you agree to the authority's terms of service. Without it nothing is ordered.
+        agree_to_terms: bool = "false", ();
+        /// Mail addresses that the authority may write to.
+        contact: Vec<MailAddress> = "", ();
+        /// How the authority is shown that the names are this server's: by a gateway listener without TLS, which it reaches on port 80, or by a TLS listener with `tls_acme`, which it reaches on port 443.
+        challenge: AcmeChallenge = "http-01", ();
+        /// PEM file with the authorities one of which must have signed the certificate of the directory itself. Without it, the system's.
+        ca_file: Option<PathBuf> = "", ();
     }
 
     /// The gateway's access log: a line for each request, with what was done for it step by step.
@@ -326,6 +361,8 @@ settings! {
         dns_listen: Option<SocketAddr> = "", ();
         /// Networks whose questions about names are answered, beside this machine's own.
         dns_allowed: Vec<Network> = "", ();
+        /// How long the addresses of a backend's name are used before the system is asked again, where the servers of `/etc/resolv.conf` do not say how long they hold (the TTL; at least 1 s and at most an hour of it counts).
+        dns_refresh: Duration = "5s", Duration::from_millis(100)..=seconds(3_600);
         /// What becomes of the connections of a listener that lists a policy which is not in force, since another node or a new file has taken it away: they are refused, or not limited by it.
         on_missing_policy: OnMissingPolicy = "deny", ();
         /// How long a registered backend stays without a heartbeat.
@@ -431,6 +468,28 @@ settings! {
         format: LogFormat = "text", ();
         /// The least severe line that is logged.
         level: LogLevel = "info", ();
+    }
+
+    /// What an OpenTelemetry collector is sent, by OTLP over HTTP: spans of the gateway's requests, and the metrics page.
+    telemetry: Telemetry {
+        /// Where the collector is, as `http://127.0.0.1:4318`: spans go to `/v1/traces` beneath it, metrics to `/v1/metrics`. None: nothing is recorded and nothing sent.
+        endpoint: Option<CollectorUrl> = "", ();
+        /// Header fields of each request to it, as `authorization=Bearer%20...`.
+        headers: ExportFields = "", ();
+        /// What this service is called there. None: what `resource` says, or `tidegate`.
+        service_name: Option<ServiceName> = "", ();
+        /// What else is said of this process. `service.version` and a `service.instance.id` that each start draws anew are said unless they are here.
+        resource: Vec<ResourceAttribute> = "", ();
+        /// Whether spans are sent.
+        traces: bool = "true", ();
+        /// Whether metrics are sent.
+        metrics: bool = "true", ();
+        /// The part of the requests that are recorded of those whose client sends no `traceparent`. Where there is one, its sampled flag decides.
+        sample_ratio: Ratio = "1", ();
+        /// How long spans wait for others before they are sent, if they do not fill a request before.
+        span_delay: Duration = "5s", Duration::from_millis(100)..=seconds(60);
+        /// Time between two exports of the metrics.
+        metrics_interval: Duration = "1m", Duration::from_millis(100)..=seconds(86_400);
     }
 
     /// The machine's resources.

@@ -4,123 +4,19 @@
 //! by [`load_tls`], which both `tidegate check` and the start of the server call: what the one accepts,
 //! the other can serve with.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_net::tls::{self, Tls, TlsConfig, TlsError, TlsFile, TlsFiles};
+use serde_json::{Map, Value as Json, json};
+use tidegate_net::tls::{self, NamedCertificates, PairFiles, Tls, TlsConfig, TlsError, TlsFile, TlsFiles};
 
 use super::mistake::{Found, Mistake};
+use super::services::{Listener, ListenerTls, ServiceListener, TlsSource, listeners, origin_of};
+use super::settings::TlsSettings;
 use super::watch::{Stamp, stamp};
-use super::{Config, Loaded, Mistakes, Settings};
+use super::{Config, Loaded, Mistakes};
 
 /// A certificate that is good for less than this is worth a warning.
 const SOON: Duration = Duration::from_secs(7 * 86_400);
-
-/// A listener that may have TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listener {
-    /// The decision API.
-    Http,
-    /// The admin API, if it has a listener of its own.
-    Admin,
-    /// The Envoy rate-limit service.
-    Grpc,
-    /// The Redis protocol.
-    Resp,
-    /// The metrics intake.
-    Intake,
-    /// The gateway, at this place among its listeners.
-    Gateway(usize),
-    /// The edge, at this place among its listeners.
-    Edge(usize),
-}
-
-impl Listener {
-    /// Those whose settings stand in the table of settings.
-    const OF_SETTINGS: [Self; 5] = [Self::Http, Self::Admin, Self::Grpc, Self::Resp, Self::Intake];
-
-    /// All of them.
-    fn all(config: &Config) -> impl Iterator<Item = Self> {
-        let gateway = (0..config.listeners.len()).map(Self::Gateway);
-        let edge = (0..config.edge_listeners.len()).map(Self::Edge);
-        Self::OF_SETTINGS.into_iter().chain(gateway).chain(edge)
-    }
-
-    /// The name of its server in metrics.
-    #[must_use]
-    pub const fn server(self) -> &'static str {
-        match self {
-            Self::Http => "api",
-            Self::Admin => "admin",
-            Self::Grpc => "grpc",
-            Self::Resp => "resp",
-            Self::Intake => "intake",
-            Self::Gateway(_) => "gateway",
-            Self::Edge(_) => "edge",
-        }
-    }
-
-    /// Its own name in metrics: its server's, and its place if the server has several.
-    #[must_use]
-    pub fn label(self) -> String {
-        match self {
-            Self::Gateway(place) | Self::Edge(place) => format!("{}[{place}]", self.server()),
-            other => other.server().to_owned(),
-        }
-    }
-
-    /// The path of one of its settings.
-    fn path(self, setting: &str) -> String {
-        match self {
-            Self::Http => format!("http.{setting}"),
-            Self::Admin => format!("admin.{setting}"),
-            Self::Grpc => format!("grpc.{setting}"),
-            Self::Resp => format!("resp.{setting}"),
-            Self::Intake => format!("intake.{setting}"),
-            Self::Gateway(place) | Self::Edge(place) => {
-                format!("{}.listener[{place}].{setting}", self.server())
-            }
-        }
-    }
-
-    /// Certificate, key, client authorities, where the settings have them.
-    fn values(self, settings: &Settings) -> [&Option<PathBuf>; 3] {
-        match self {
-            Self::Http => settings.http.tls.files(),
-            Self::Admin => settings.admin.tls.files(),
-            Self::Grpc => settings.grpc.tls.files(),
-            Self::Resp => settings.resp.tls.files(),
-            Self::Intake => settings.intake.tls.files(),
-            Self::Gateway(_) | Self::Edge(_) => [&None, &None, &None],
-        }
-    }
-
-    fn files(self, config: &Config) -> [&Option<PathBuf>; 3] {
-        match self {
-            Self::Gateway(place) => {
-                let listener = &config.listeners[place];
-                [&listener.tls_certificate, &listener.tls_key, &listener.tls_client_ca]
-            }
-            Self::Edge(place) => {
-                let listener = &config.edge_listeners[place];
-                [&listener.tls_certificate, &listener.tls_key, &listener.tls_client_ca]
-            }
-            other => other.values(&config.settings),
-        }
-    }
-
-    fn is_client_auth_optional(self, config: &Config) -> bool {
-        matches!(self, Self::Gateway(place) if config.listeners[place].is_client_auth_optional)
-    }
-
-    const fn protocols(self) -> &'static [&'static [u8]] {
-        match self {
-            Self::Http | Self::Admin | Self::Intake | Self::Gateway(_) => tls::HTTP,
-            Self::Grpc => tls::GRPC,
-            Self::Resp | Self::Edge(_) => &[],
-        }
-    }
-}
 
 /// A listener that has TLS.
 #[derive(Clone, Debug)]
@@ -134,8 +30,9 @@ pub struct Secured {
 }
 
 /// What tells whether `files` have changed.
-pub(crate) fn stamps(TlsFiles { certificate, key, client_ca, .. }: &TlsFiles) -> Vec<Stamp> {
-    [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten().map(|path| stamp(path)).collect()
+pub(crate) fn stamps(TlsFiles { pair, named, client_ca, .. }: &TlsFiles) -> Vec<Stamp> {
+    let pairs = pair.iter().chain(named).flat_map(|files| [&files.certificate, &files.key]);
+    pairs.chain(client_ca).map(|path| stamp(path)).collect()
 }
 
 /// Why a listener cannot have the TLS that its settings ask for.
@@ -150,23 +47,27 @@ pub struct TlsMistake {
     pub error: TlsError,
 }
 
-/// Reads the files that TLS settings name; one entry for each listener that has TLS. Blocks on the
-/// disk.
+/// Reads the files that TLS settings name; one entry for each listener that has TLS. Listeners that show the
+/// certificates of names take them from `named`. Blocks on the disk.
 ///
 /// # Errors
 /// For each listener the first file that cannot be used.
-pub fn load_tls(config: &Config) -> Result<Vec<Secured>, Vec<TlsMistake>> {
+pub fn load_tls(config: &Config, named: &NamedCertificates) -> Result<Vec<Secured>, Vec<TlsMistake>> {
     let (mut loaded, mut mistakes) = (Vec::new(), Vec::new());
-    for listener in Listener::all(config) {
-        let [Some(certificate), Some(key), client_ca] = listener.files(config) else { continue };
+    for ServiceListener { listener, tls, .. } in listeners(config) {
+        let Some(ListenerTls { source, protocols }) = tls else { continue };
+        let (files, has_acme) = match source {
+            TlsSource::Settings(tls) => (files(tls), false),
+            TlsSource::List { files, has_acme } => (files, has_acme),
+        };
+        let named = has_acme.then(|| named.clone());
+        if files.pair.is_none() && files.named.is_empty() && named.is_none() {
+            continue;
+        }
         let tls = TlsConfig {
-            files: TlsFiles {
-                certificate: certificate.clone(),
-                key: key.clone(),
-                client_ca: client_ca.clone(),
-                is_client_auth_optional: listener.is_client_auth_optional(config),
-            },
-            protocols: listener.protocols(),
+            files,
+            named,
+            protocols,
             handshake_timeout: config.settings.limits.header_deadline,
             max_handshakes: tls::MAX_HANDSHAKES,
         };
@@ -174,16 +75,29 @@ pub fn load_tls(config: &Config) -> Result<Vec<Secured>, Vec<TlsMistake>> {
         match Tls::load(tls) {
             Ok(tls) => loaded.push(Secured { listener, tls, read }),
             Err(error) => {
-                let path = listener.path(match error.file {
-                    TlsFile::Certificate => "tls_certificate",
-                    TlsFile::Key => "tls_key",
-                    TlsFile::ClientCa => "tls_client_ca",
-                });
+                let path = listener.path(&setting(&error));
                 mistakes.push(TlsMistake { listener, path, error });
             }
         }
     }
     if mistakes.is_empty() { Ok(loaded) } else { Err(mistakes) }
+}
+
+fn files(settings: &TlsSettings) -> TlsFiles {
+    let [certificate, key, client_ca] = settings.files().map(Clone::clone);
+    let pair = certificate.zip(key).map(|(certificate, key)| PairFiles { certificate, key });
+    TlsFiles { pair, named: Vec::new(), client_ca, is_client_auth_optional: false }
+}
+
+/// Which setting of a listener names the file.
+fn setting(error: &TlsError) -> String {
+    match (error.place, error.file) {
+        (Some(place), TlsFile::Key) => format!("tls_pairs[{place}].key"),
+        (Some(place), _) => format!("tls_pairs[{place}].certificate"),
+        (None, TlsFile::Certificate) => "tls_certificate".to_owned(),
+        (None, TlsFile::Key) => "tls_key".to_owned(),
+        (None, TlsFile::ClientCa) => "tls_client_ca".to_owned(),
+    }
 }
 
 impl Loaded {
@@ -193,20 +107,16 @@ impl Loaded {
     /// # Errors
     /// Everything that is wrong with them.
     pub fn check_tls(&self) -> Result<Vec<String>, Mistakes> {
-        let found = match load_tls(&self.config) {
+        let found = match load_tls(&self.config, &NamedCertificates::default()) {
             Ok(loaded) => {
-                let soon = loaded.iter().filter(|it| it.tls.status().seconds_left() < SOON.as_secs());
-                return Ok(soon.map(|it| expires_soon(&it.tls)).collect());
+                self.check_acme()?;
+                return Ok(loaded.iter().flat_map(|it| expire_soon(&it.tls)).collect());
             }
             Err(found) => found,
         };
         let mut list = Found::default();
         list.extend(found.into_iter().map(|TlsMistake { listener, path, error }| Mistake {
-            origin: match listener {
-                Listener::Gateway(place) => self.listener_origins[place].clone(),
-                Listener::Edge(place) => self.edge_listener_origins[place].clone(),
-                _ => self.origin(&path).clone(),
-            },
+            origin: origin_of(listener, &self.listener_origins).unwrap_or_else(|| self.origin(&path).clone()),
             path,
             accepted: accepted(error.file).to_owned(),
             problem: error.to_string(),
@@ -215,9 +125,11 @@ impl Loaded {
     }
 }
 
-fn expires_soon(tls: &Tls) -> String {
-    let hours = tls.status().seconds_left() / 3_600;
-    format!("{} holds a certificate that expires in {hours} h", tls.files().certificate.display())
+fn expire_soon(tls: &Tls) -> impl Iterator<Item = String> {
+    let soon = tls.certificates().into_iter().filter(|(_, left)| *left < SOON.as_secs());
+    soon.map(|(file, left)| {
+        format!("{} holds a certificate that expires in {} h", file.display(), left / 3_600)
+    })
 }
 
 fn accepted(file: TlsFile) -> &'static str {
@@ -228,12 +140,48 @@ fn accepted(file: TlsFile) -> &'static str {
     }
 }
 
+/// The JSON schema of the fields of [`tls::TlsSettings`].
+pub(super) fn listener_schema() -> Map<String, Json> {
+    let file =
+        |doc: &str| json!({ "type": "string", "minLength": 1, "maxLength": 4_096, "description": doc });
+    let certificate = file("PEM file with a certificate, and those that lead to its authority.");
+    let pair = json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["certificate", "key"],
+        "properties": { "certificate": certificate, "key": file("PEM file with its private key, not encrypted.") },
+    });
+    let fields = [
+        ("tls_certificate", file("PEM file with the certificate that this listener shows.")),
+        ("tls_key", file("PEM file with the private key of tls_certificate, not encrypted.")),
+        (
+            "tls_pairs",
+            json!({
+                "type": "array",
+                "maxItems": tls::MAX_PAIRS,
+                "items": pair,
+                "description": "More certificates, each shown to clients that ask for a name in it.",
+            }),
+        ),
+        (
+            "tls_acme",
+            json!({
+                "type": "boolean",
+                "description": "Whether this listener shows the certificates that are ordered for `acme.names`. Clients that ask for another name are shown tls_certificate.",
+            }),
+        ),
+        ("tls_client_ca", file("PEM file with the authorities of clients' certificates (mTLS).")),
+    ];
+    fields.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
+}
+
 /// Refuses halves: a certificate and its key are given together, authorities beside them.
-pub(super) fn cross_checks(settings: &Settings, refuse: &mut dyn FnMut(&str, String, &str)) {
-    for listener in Listener::OF_SETTINGS {
+pub(super) fn cross_checks(config: &Config, refuse: &mut dyn FnMut(&str, String, &str)) {
+    for ServiceListener { listener, tls, .. } in listeners(config) {
+        let Some(ListenerTls { source: TlsSource::Settings(tls), .. }) = tls else { continue };
         let [certificate, key, client_ca] =
             ["tls_certificate", "tls_key", "tls_client_ca"].map(|setting| listener.path(setting));
-        match listener.values(settings) {
+        match tls.files() {
             [Some(_), None, _] => refuse(&certificate, format!("is given without {key}"), "both or neither"),
             [None, Some(_), _] => refuse(&key, format!("is given without {certificate}"), "both or neither"),
             [None, None, Some(_)] => {
@@ -243,8 +191,9 @@ pub(super) fn cross_checks(settings: &Settings, refuse: &mut dyn FnMut(&str, Str
             _ => {}
         }
     }
-    let [certificate, ..] = settings.admin.tls.files();
-    if settings.admin.listen.is_none() && certificate.is_some() {
+    let admin = &config.settings.admin;
+    let [certificate, ..] = admin.tls.files();
+    if admin.listen.is_none() && certificate.is_some() {
         let problem = "is given without admin.listen".to_owned();
         refuse("admin.tls_certificate", problem, "an address for the admin API beside it");
     }

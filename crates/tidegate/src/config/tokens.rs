@@ -6,21 +6,40 @@
 
 use serde_json::{Value as Json, json};
 use tidegate_access::tokens::{Credential, MAX_TOKENS, Scope, Tokens};
+use tidegate_net::tls;
 
 use super::Settings;
 use super::document::Document;
 use super::mistake::{Found, MAX_MISTAKES, Mistake, path};
 use super::secret::Secret;
+use super::services::{Listener, ServiceConfig, ServiceListener, Table};
 use super::settings::TlsSettings;
 use super::value::shown;
 
-/// Names that the settings' tokens have, and who needed none.
+/// Names that stand for the tokens of the settings, and for clients that needed no token.
 const TAKEN: [&str; 5] = ["admin", "default", "edge", "grpc", "local"];
 const FIELDS: [&str; 3] = ["name", "scopes", "sha256"];
 const NAME: &str = "1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter, and no other token's";
 const SCOPES: &str = "a list of some of \"decide\", \"refund\", \"read\", \"configure\", \"ingest\"";
 const DIGEST: &str = "64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum";
 const MAX_NAME_BYTES: usize = 64;
+
+impl Listener {
+    /// The admin API, if it has a listener of its own.
+    pub const ADMIN: Self = Self::of_settings("admin", "admin");
+}
+
+/// The admin API. Its tokens are read before all tables: they decide whether a listener may be open.
+pub(super) const SERVICE: ServiceConfig = ServiceConfig {
+    tables: &[Table { path: "token", schema }],
+    check: |_, _| {},
+    listeners: |config| {
+        let admin = &config.settings.admin;
+        vec![ServiceListener::of_settings(Listener::ADMIN, admin.listen, &admin.tls, tls::HTTP)]
+    },
+    warnings: |_| Vec::new(),
+    serve: None,
+};
 
 /// The tokens that are good at each listener.
 #[derive(Clone, Debug)]
@@ -97,8 +116,8 @@ pub(crate) fn unguarded(settings: &Settings, access: &Access) -> Vec<Unguarded> 
     let listeners = [
         ("http.listen", Some("admin.token"), Some(http.listen), http_guarded),
         ("admin.listen", Some("admin.token"), admin.listen, http_guarded),
-        ("grpc.listen", Some("grpc.token"), Some(grpc.listen), grpc_guarded),
-        ("resp.listen", Some("resp.password"), Some(resp.listen), resp_guarded),
+        ("grpc.listen", Some("grpc.token"), grpc.listen, grpc_guarded),
+        ("resp.listen", Some("resp.password"), resp.listen, resp_guarded),
         ("intake.listen", None, intake.listen, intake_guarded),
         ("edge.api_listen", Some("edge.api_token"), edge.api_listen, access.edge.demands(Scope::Configure)),
     ];
@@ -198,7 +217,7 @@ fn digest_of(text: &str) -> Option<[u8; 32]> {
 }
 
 /// The JSON schema of the list.
-pub(super) fn schema() -> Json {
+fn schema() -> Json {
     let words: Vec<&str> = Scope::ALL.iter().map(|scope| scope.word()).collect();
     json!({
         "type": "array",

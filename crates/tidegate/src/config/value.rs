@@ -76,6 +76,11 @@ pub trait Value: Sized {
     /// Whether it may be given as a flag, where every user can see it in `ps`.
     const FLAG: bool = true;
 
+    /// Whether messages must not repeat this text, which was refused.
+    fn is_secret(_text: &str) -> bool {
+        Self::SECRET
+    }
+
     /// Reads `text`; `None` if it is malformed or out of range.
     fn parse(text: &str, range: &Self::Range) -> Option<Self>;
     /// Says in words what is accepted.

@@ -52,6 +52,9 @@ impl State {
         match outcome {
             Ok(loaded) => {
                 tracing::info!("configuration loaded again");
+                for warning in loaded.warnings.iter().filter(|new| !self.loaded.warnings.contains(new)) {
+                    tracing::warn!("{warning}");
+                }
                 self.applied_total += 1;
                 self.refused = None;
                 self.loaded = Arc::new(loaded);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_access::guard::Guard;
 use tidegate_access::openapi;
 use tidegate_access::origins::TrustedOrigins;
@@ -21,14 +21,20 @@ use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
 use tidegate_net::stats::Stats;
 
+use super::breakers::GatewayBreakers;
+use super::candidate::GatewayCandidate;
+use super::capacity::Load;
 use super::edges::{EdgeDecisions, ExplainedEdge, ServedEdge};
 use super::explain_route::{ExplainedRoutes, GatewayAnalytics};
 use super::inherited::Inherited;
+use super::intake::ServedIntake;
+use super::intake_reader::IntakeReader;
 use super::last_warnings::OfThisProcess;
 use super::limits::EngineLimits;
-use super::protocols::tls_of;
 use super::proxies::ServedGateway;
 use super::routes::{FIRST_API_ROUTE, ListenerApi, Routes, names};
+use super::saturation::Runs;
+use super::standalone::{Standalone, tls_of};
 use super::tokens::ListenerTokens;
 use super::traces::KeptTraces;
 use super::{StartError, permits_of_a_listener, whole};
@@ -55,8 +61,8 @@ impl HttpSockets {
             let listeners = inherited.listeners(address, workers)?;
             Ok::<_, StartError>(listeners.with_tls(tls_of(tls, listener)))
         };
-        let http = bind(settings.http.listen, Listener::Http)?;
-        let admin = settings.admin.listen.map(|address| bind(address, Listener::Admin)).transpose()?;
+        let http = bind(settings.http.listen, Listener::HTTP)?;
+        let admin = settings.admin.listen.map(|address| bind(address, Listener::ADMIN)).transpose()?;
         Ok(Self { http, admin })
     }
 
@@ -103,11 +109,39 @@ impl Side {
     }
 }
 
+/// What a process has for its operators alone.
+#[derive(Debug)]
+pub(super) struct Tools {
+    pub(super) intake: Arc<IntakeReader>,
+    pub(super) load: Arc<Load>,
+    pub(super) runs: Arc<Runs>,
+}
+
+impl Tools {
+    pub(super) fn new(settings: &Settings, configuration: &Configuration) -> Self {
+        Self {
+            intake: Arc::default(),
+            load: Load::new(configuration.clone()),
+            runs: Arc::new(Runs::new(&settings.data_dir)),
+        }
+    }
+
+    /// Reads this intake, and counts what these servers answer.
+    pub(super) fn look_at(&self, ingestion: Option<&ServedIntake>, servers: &Servers) {
+        if let Some(ingestion) = ingestion {
+            self.intake.read(ingestion);
+        }
+        self.load.of(servers.clone());
+    }
+}
+
 /// Whose values the APIs show and change.
 pub(super) struct Shown<'a> {
     engine: &'a Arc<Engine>,
     gateway: &'a Arc<ServedGateway>,
     edge: &'a Arc<ServedEdge>,
+    tools: &'a Tools,
+    standalone: &'a [Box<dyn Standalone>],
     configuration: &'a Configuration,
     tokens: &'a ListenerTokens,
     events: &'a Events,
@@ -116,19 +150,19 @@ pub(super) struct Shown<'a> {
 impl<'a> Shown<'a> {
     pub(super) fn new(
         engine: &'a Arc<Engine>,
-        (gateway, edge): (&'a Arc<ServedGateway>, &'a Arc<ServedEdge>),
-        configuration: &'a Configuration,
+        (gateway, edge, tools): (&'a Arc<ServedGateway>, &'a Arc<ServedEdge>, &'a Tools),
+        (configuration, standalone): (&'a Configuration, &'a [Box<dyn Standalone>]),
         tokens: &'a ListenerTokens,
         events: &'a Events,
     ) -> Self {
-        Self { engine, gateway, edge, configuration, tokens, events }
+        Self { engine, gateway, edge, tools, standalone, configuration, tokens, events }
     }
 }
 
 impl Apis {
     pub(super) fn new(config: &Config, shown: &Shown<'_>, sockets: HttpSockets, cores: usize) -> Self {
         let settings = &config.settings;
-        let Shown { engine, configuration, gateway, edge, tokens, events } = *shown;
+        let Shown { engine, configuration, gateway, edge, tools, standalone, tokens, events } = *shown;
         let has_tls = sockets.admin.as_ref().unwrap_or(&sockets.http).has_tls();
         let guard = Arc::new(Guard {
             tokens: tokens.http.clone(),
@@ -142,28 +176,38 @@ impl Apis {
         let explainers = Explainers {
             routes: Some(Arc::new(ExplainedRoutes(gateway.clone()))),
             edge: Some(Arc::new(ExplainedEdge(edge.clone()))),
-            requests: gateway.analytics().map(|it| Arc::new(GatewayAnalytics(it.clone())) as _),
+            requests: gateway.analytics().cloned().map(|analytics| {
+                let control = configuration.control().clone();
+                Arc::new(GatewayAnalytics { analytics, control }) as _
+            }),
             edge_decisions: Some(Arc::new(EdgeDecisions(edge.clone()))),
             traces: Some(Arc::new(KeptTraces(gateway.traces().clone()))),
+            breakers: Some(Arc::new(GatewayBreakers(gateway.clone()))),
+            candidates: Some(Arc::new(GatewayCandidate(gateway.clone()))),
+            capacity: Some(tools.load.clone()),
+            saturation: Some(tools.runs.clone()),
+            intake: Some(tools.intake.clone()),
             warnings: Some(Arc::new(OfThisProcess)),
             settings: config.shown.iter().map(shown_setting).collect(),
         };
-        let (configuration, events) = (configuration.clone(), events.clone());
-        let admin_routes = admin::routes(&guard, configuration, limits, explainers, events);
+        let admin_routes = admin::routes(&guard, configuration.clone(), limits, explainers, events.clone());
         let admin_routes = admin_routes.with(console::routes(&guard));
+        let more = standalone.iter().map(|service| service.routes(&guard, configuration));
+        let admin_routes = more.fold(admin_routes, ApiRoutes::with);
         let [documents, others] = admin::described();
+        let more: Vec<Value> = standalone.iter().map(|service| service.described()).collect();
         let page = |described: Vec<_>| openapi::routes(openapi::document(described), &guard);
         let HttpSockets { http, admin } = sockets;
         let (http, admin) = match admin {
             None => {
-                let page = page(vec![described(), documents, others]);
+                let page = page([vec![described(), documents, others], more].concat());
                 (Side::new(decisions.routes().with(admin_routes).with(page), http, cores), None)
             }
             Some(admin) => {
                 let routes = decisions.routes().with(page(vec![described()]));
                 // Explanations are made of the decision service's schemas.
                 let schemas = json!({ "components": described()["components"] });
-                let admin_routes = admin_routes.with(page(vec![documents, others, schemas]));
+                let admin_routes = admin_routes.with(page([vec![documents, others, schemas], more].concat()));
                 (Side::new(routes, http, cores), Some(Side::new(admin_routes, admin, cores)))
             }
         };
@@ -182,9 +226,9 @@ impl Apis {
 
     /// What is counted on all of them.
     pub(super) fn counted(&self) -> Servers {
-        let servers = Servers::default().with(Listener::Http.server(), self.stats());
+        let servers = Servers::default().with(Listener::HTTP.server(), self.stats());
         match &self.admin {
-            Some(admin) => servers.with(Listener::Admin.server(), admin.stats.clone()),
+            Some(admin) => servers.with(Listener::ADMIN.server(), admin.stats.clone()),
             None => servers,
         }
     }

@@ -1,13 +1,18 @@
-//! The breakers of this process: those of upstreams, and that of the counters' store.
+//! The breakers of this process: those of upstreams and of routes, and that of the counters' store.
 
 use std::sync::Arc;
 
-use tidegate_admin::api::{BreakerState, Breakers, Events};
-use tidegate_algorithms::breaker::Phase;
+use serde_json::{Value, json};
+use tidegate_admin::api::{BreakerState, Breakers, Events, JudgedBreakers};
+use tidegate_algorithms::breaker::{Phase, Window};
+use tidegate_algorithms::time::SECOND;
+use tidegate_gateway::service::{BreakerOf, BreakerStatus};
 use tidegate_limiter::engine::Engine;
 use tidegate_net::drain::Drain;
 
 use super::proxies::ServedGateway;
+
+const MILLISECOND: u64 = 1_000_000;
 
 /// Whose breakers.
 #[derive(Debug)]
@@ -29,12 +34,51 @@ impl Breakers for ProcessBreakers {
             let state = word(upstream.breaker?);
             Some(BreakerState { of: "upstream", name: upstream.name.clone(), state })
         });
+        let routes = self.gateway.route_breakers().into_iter();
+        let routes = routes.map(|(name, phase)| BreakerState { of: "route", name, state: word(phase) });
         let store = self.engine.counters().guard().map(|guard| {
             let state = if guard.stats().is_open { "open" } else { "closed" };
             BreakerState { of: "store", name: "counters".into(), state }
         });
-        upstreams.chain(store).collect()
+        upstreams.chain(routes).chain(store).collect()
     }
+}
+
+/// The gateway's, with what they judge by.
+#[derive(Debug)]
+pub(super) struct GatewayBreakers(pub(super) Arc<ServedGateway>);
+
+impl JudgedBreakers for GatewayBreakers {
+    fn judged(&self) -> Value {
+        json!({ "breakers": self.0.breakers().iter().map(shown).collect::<Vec<_>>() })
+    }
+}
+
+fn shown(BreakerStatus { of, name, judged }: &BreakerStatus) -> Value {
+    let rule = &judged.settings;
+    let mut shown = json!({
+        "of": match of {
+            BreakerOf::Upstream => "upstream",
+            BreakerOf::Route => "route",
+        },
+        "name": name,
+        "state": word(judged.phase),
+        "calls": judged.calls,
+        "failed": judged.failed,
+        "slow": judged.slow,
+        "retry_ms": judged.wait.div_ceil(MILLISECOND),
+        "minimum_calls": rule.minimum_calls,
+        "failure_percent": rule.failure_percent,
+        "slow_percent": rule.slow_percent,
+        "slow_ms": rule.slow_after / MILLISECOND,
+        "open_seconds": rule.pause as f64 / SECOND as f64,
+        "trials": rule.trials,
+    });
+    match rule.window {
+        Window::Calls(calls) => shown["window_calls"] = calls.into(),
+        Window::Span(nanos) => shown["window_seconds"] = (nanos as f64 / SECOND as f64).into(),
+    }
+    shown
 }
 
 /// The word for a breaker's phase, in events and metrics.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_algorithms::policy::Mode;
-use tidegate_edge::limits::{Asked, ConnectionPermit, Denial, GrantedBytes, LimitedConnection, Limits};
+use tidegate_edge::limits::{Asked, ConnectionPermit, Denial, GrantedUnits, LimitedConnection, Limits};
 use tidegate_limiter::connections::{ConnectionError, ServedConnection};
 use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
@@ -37,28 +37,28 @@ impl Limits for ConnectionLimits {
         })
     }
 
-    fn take_bytes<'a>(
+    fn take_units<'a>(
         &'a self,
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
         most: u64,
-    ) -> Asked<'a, GrantedBytes> {
+    ) -> Asked<'a, GrantedUnits> {
         Box::pin(async move {
             let connection = served(connection);
-            let grant = self.engine.take_bytes(policies, self.needs_all, &connection, most).await;
-            GrantedBytes { bytes: grant.bytes, after: grant.after }
+            let grant = self.engine.take_units(policies, self.needs_all, &connection, most).await;
+            GrantedUnits { units: grant.units, after: grant.after }
         })
     }
 
-    fn give_bytes_back<'a>(
+    fn give_units_back<'a>(
         &'a self,
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
-        bytes: u64,
+        units: u64,
     ) -> Asked<'a, ()> {
         Box::pin(async move {
-            if let Err(error) = self.engine.give_bytes_back(policies, &served(connection), bytes).await {
-                tracing::debug!(%error, "bytes could not be given back");
+            if let Err(error) = self.engine.give_units_back(policies, &served(connection), units).await {
+                tracing::debug!(%error, "units of bytes could not be given back");
             }
         })
     }

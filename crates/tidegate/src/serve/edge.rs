@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_access::tokens::TokensInForce;
-use tidegate_admin::{BuildInfo, Lifecycle, Metrics, Operator, Process, Readiness, Servers};
+use tidegate_admin::{Lifecycle, Metrics, Operator, Process, Readiness, Servers};
 use tidegate_edge::config::{EdgeConfig, ListenerConfig};
 use tidegate_edge::limits::Unlimited;
 use tidegate_edge::registration::{AddressRules, MemoryStore, RegistrationApi, Registry, TEMPLATES};
-use tidegate_edge::service::EdgeListener;
+use tidegate_edge::service::{DNS_REFRESH, EdgeListener};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
@@ -28,6 +28,7 @@ use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::Stats;
+use tidegate_upstream::verdicts::Verdicts;
 
 use super::StartError;
 use super::edge_metrics::EdgeMetrics;
@@ -35,6 +36,7 @@ use super::edges::ServedEdge;
 use super::gateway::{
     MAX_BUFFERED_BYTES, MAX_CONNECTIONS, MAX_OPERATOR_CONNECTIONS, OPERATOR_TEMPLATES, OperatorPages,
 };
+use super::operator::BUILD;
 use super::registrations::ByToken;
 
 /// Most connections to the registration API, which clients cannot take.
@@ -90,7 +92,7 @@ impl EdgeApp {
             Gate { permits: Permits::new(most), buffers: buffers.clone(), drain: drain.clone(), stats }
         };
         let clock = Clock::start();
-        let served = ServedEdge::new(clock, &cores);
+        let served = ServedEdge::new(clock, &cores, (Verdicts::default(), DNS_REFRESH));
         let edge_gate = gate(OPERATOR_TEMPLATES, MAX_CONNECTIONS);
         let config = ListenerConfig::new(options.listen);
         let listener = EdgeListener::new(
@@ -114,10 +116,7 @@ impl EdgeApp {
         };
         let api_gate = gate(TEMPLATES, MAX_API_CONNECTIONS);
         let mut metrics = Metrics::new();
-        metrics.register(BuildInfo {
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
-        });
+        metrics.register(BUILD);
         metrics.register(Process::started_now());
         metrics.register(Lifecycle { drain: drain.clone() });
         let servers = Servers::default().with_streams("edge", Arc::clone(&edge_gate.stats));

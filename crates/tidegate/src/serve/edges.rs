@@ -1,5 +1,7 @@
 //! The edge's listeners, and what the admin API is told of it.
 
+mod pops;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -10,29 +12,31 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_admin::Servers;
 use tidegate_admin::api::{ExplainRoute, NoExplanation};
-use tidegate_control::Configuration;
-use tidegate_edge::dns::NameServer;
+use tidegate_control::{Configuration, Control};
+use tidegate_edge::dns::{NameServer, addresses};
 use tidegate_edge::explain::{Question, explain};
 use tidegate_edge::geo::Database;
 use tidegate_edge::limits::Limits;
+use tidegate_edge::pops::Pops;
 use tidegate_edge::registration::{self, AddressRules, RegistrationApi, Registry};
 use tidegate_edge::service::{Edge, EdgeListener};
 use tidegate_limiter::engine::Engine;
 use tidegate_net::accept::Gate;
 use tidegate_net::clock::Clock;
+use tidegate_net::drain::Drain;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::{ListenConfig, Listeners, bind_datagrams};
 use tidegate_net::permits::Permits;
 use tidegate_net::proxied::{Network, Proxied};
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
+use tidegate_upstream::verdicts::Verdicts;
 use tokio::time::MissedTickBehavior;
 
+use super::StartError;
 use super::connection_limits::ConnectionLimits;
-use super::inherited::Inherited;
-use super::protocols::{Guards, tls_of};
 use super::registrations::{ByToken, ControlStore};
-use super::{StartError, permits_of_a_listener};
+use super::standalone::{BoundService, Door};
 use crate::config::watch::{Change, Stamp, stamp};
 use crate::config::{Config, Listener, OnMissingPolicy};
 
@@ -51,12 +55,16 @@ pub(super) struct ServedEdge {
     pub(super) edge: Arc<Edge>,
     listeners: OnceLock<Vec<Arc<EdgeListener>>>,
     names: OnceLock<Arc<NameServer>>,
+    /// Where other nodes listen.
+    pops: Pops,
 }
 
 impl ServedEdge {
-    pub(super) fn new(clock: Clock, cores: &Cores) -> Arc<Self> {
-        let edge = Arc::new(Edge::new(clock, cores));
-        Arc::new(Self { edge, listeners: OnceLock::new(), names: OnceLock::new() })
+    /// An edge without listeners, whose checks share `verdicts` with other nodes, and how long a name's addresses are good.
+    pub(super) fn new(clock: Clock, cores: &Cores, (verdicts, refresh): (Verdicts, Duration)) -> Arc<Self> {
+        let edge = Edge::new(clock, cores).with_verdicts(verdicts).with_dns_refresh(refresh);
+        let edge = Arc::new(edge);
+        Arc::new(Self { edge, listeners: OnceLock::new(), names: OnceLock::new(), pops: Pops::default() })
     }
 
     /// Takes note of its listeners, once in a process's life.
@@ -67,8 +75,8 @@ impl ServedEdge {
 
     /// Makes its server of names, once in a process's life and after its listeners are known.
     fn set_names(&self, allowed: &[Network]) {
-        let listeners = self.listeners().to_vec();
-        self.names.get_or_init(|| NameServer::new(Arc::clone(&self.edge), listeners, allowed.to_vec()));
+        let (listeners, pops) = (self.listeners().to_vec(), self.pops.clone());
+        self.names.get_or_init(|| NameServer::new(Arc::clone(&self.edge), listeners, pops, allowed.to_vec()));
     }
 
     /// Its server of names, if it has one.
@@ -102,6 +110,8 @@ pub(super) struct EdgeServers {
     database: Option<(PathBuf, Stamp)>,
     api: Option<Api>,
     names: Option<Names>,
+    /// What the other nodes are told by, and when no more.
+    others: (Control, Drain),
 }
 
 /// The server of names, bound.
@@ -122,31 +132,33 @@ struct Api {
 }
 
 impl EdgeServers {
-    /// Binds each listener of the file and the registration API, and reads the database. They share the drain of
-    /// `gate` and its permits, but for those that they have for themselves; the listeners' connections are counted
-    /// together.
+    /// Binds each listener of the file and the registration API, and reads the database. The listeners' connections
+    /// are counted together.
     pub(super) fn bind(
         config: &Config,
         (served, configuration, engine): (&Arc<ServedEdge>, &Configuration, &Arc<Engine>),
-        workers: NonZeroUsize,
-        gate: &Gate,
-        guards: &Guards<'_>,
-        inherited: &mut Inherited,
+        door: &mut Door<'_>,
     ) -> Result<Self, StartError> {
-        let (served_edge, sockets) = (Arc::clone(served), Vec::new());
-        let mut servers =
-            Self { served: served_edge, sockets, stats: None, database: None, api: None, names: None };
+        let mut servers = Self {
+            served: Arc::clone(served),
+            sockets: Vec::new(),
+            stats: None,
+            database: None,
+            api: None,
+            names: None,
+            others: (configuration.control().clone(), door.gate.drain.clone()),
+        };
         let has_listeners = !config.edge_listeners.is_empty();
         if let Some(listen) = config.settings.edge.api_listen
             && (has_listeners || config.gateway.has_apps())
         {
-            let sockets = inherited.listeners(listen, workers)?;
-            servers.api = Some(Api::new(config, served, configuration, gate, guards, sockets));
+            let sockets = door.listeners(Listener::REGISTRATION, listen)?;
+            servers.api = Some(Api::new(config, served, configuration, door, sockets));
         }
         if !has_listeners {
             return Ok(servers);
         }
-        if let Some(path) = &config.edge.database {
+        if let Some(path) = &config.edge.config.database {
             let looked_at = stamp(path);
             let read = Database::open(path);
             let database = read.map_err(|error| StartError::CountryDatabase { path: path.clone(), error })?;
@@ -154,17 +166,15 @@ impl EdgeServers {
             servers.database = Some((path.clone(), looked_at));
         }
         if let Some(listen) = config.settings.edge.dns_listen {
-            servers.names = Some(Names::bind(listen, gate, config.settings.runtime.share_ports)?);
+            servers.names = Some(Names::bind(listen, door.gate, config.settings.runtime.share_ports)?);
         }
-        let stats = Arc::new(Stats::new(workers.get(), NO_REQUESTS));
-        let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
-        servers.stats = Some(stats);
+        let gate = door.gate(NO_REQUESTS);
+        servers.stats = Some(Arc::clone(&gate.stats));
         let needs_all = config.settings.edge.on_missing_policy == OnMissingPolicy::Deny;
         let limits: Arc<dyn Limits> = Arc::new(ConnectionLimits { engine: Arc::clone(engine), needs_all });
         let mut made = Vec::new();
         for (place, listener) in config.edge_listeners.iter().enumerate() {
-            let listeners = inherited.listeners(listener.listen, workers)?;
-            let listeners = listeners.with_tls(tls_of(guards.tls, Listener::Edge(place)));
+            let listeners = door.listeners(Listener::edge(place), listener.listen)?;
             let trusted = &listener.proxy_protocol_from;
             let listeners =
                 listeners.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
@@ -192,24 +202,29 @@ impl EdgeServers {
             names: self.names.as_ref().map(|names| names.tcp.address()),
         }
     }
+}
 
-    /// `servers` and what these count.
-    pub(super) fn counted(&self, servers: Servers) -> Servers {
+impl BoundService for EdgeServers {
+    fn counted(&self, servers: Servers) -> Servers {
         let servers = match &self.api {
-            Some(api) => servers.with("registration", Arc::clone(&api.stats)),
+            Some(api) => servers.with(Listener::REGISTRATION.server(), Arc::clone(&api.stats)),
             None => servers,
         };
         match &self.stats {
-            Some(stats) => servers.with_streams(Listener::Edge(0).server(), Arc::clone(stats)),
+            Some(stats) => servers.with_streams(Listener::edge(0).server(), Arc::clone(stats)),
             None => servers,
         }
     }
 
-    /// Begins to serve.
-    pub(super) fn start(self, cores: &Cores) {
-        let Self { served, sockets, database, api, names, .. } = self;
+    fn start(self: Box<Self>, cores: &Cores) {
+        let Self { served, sockets, database, api, names, others: (control, drain), .. } = *self;
         for (listener, listeners) in served.listeners().iter().zip(sockets) {
             listener.start(cores, listeners);
+        }
+        let (region, addresses) = (served.edge.region(), addresses(served.listeners()));
+        if let Some(region) = region.filter(|_| !served.listeners().is_empty()) {
+            let by = (&control, &drain, served.edge.clock(), cores);
+            pops::share(by, (&region, addresses), served.pops.clone());
         }
         if let Some(Api { server, sockets, registry, .. }) = api {
             server.start(cores, sockets);
@@ -244,8 +259,7 @@ impl Api {
         config: &Config,
         served: &Arc<ServedEdge>,
         configuration: &Configuration,
-        gate: &Gate,
-        guards: &Guards<'_>,
+        door: &Door<'_>,
         sockets: Listeners,
     ) -> Self {
         let settings = &config.settings.edge;
@@ -258,12 +272,11 @@ impl Api {
             edge: Arc::clone(&served.edge),
             registry: Arc::clone(&registry),
             rules: AddressRules { allowed: settings.api_allowed.clone(), allows_loopback },
-            admission: Arc::new(ByToken(guards.tokens.edge.clone())),
+            admission: Arc::new(ByToken(door.tokens.edge.clone())),
         };
-        let stats = Arc::new(Stats::new(gate.stats.cores(), registration::TEMPLATES));
-        let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
-        let http =
-            HttpConfig { head_timeout: config.settings.limits.header_deadline, ..HttpConfig::default() };
+        let gate = door.gate(registration::TEMPLATES);
+        let stats = Arc::clone(&gate.stats);
+        let http = HttpConfig { head_timeout: door.head_timeout, ..HttpConfig::default() };
         Self { server: Server::new(api, http, gate), sockets, stats, registry }
     }
 }

@@ -29,7 +29,7 @@ pub enum StartError {
     #[error("{}", no_configuration(.0))]
     Control(#[from] tidegate_control::Error),
     /// The intake's log.
-    #[error("the intake's log cannot be used: {0}")]
+    #[error("the intake's log cannot be used: {0} (--data-dir or TIDEGATE_DATA_DIR chooses another)")]
     Log(#[from] tidegate_log::OpenError),
     /// A socket that the service manager passed on.
     #[error(transparent)]
@@ -37,6 +37,12 @@ pub enum StartError {
     /// The TLS of one or more listeners.
     #[error("TLS:{}", Lines(.0))]
     Tls(Vec<TlsMistake>),
+    /// The authorities of the ACME directory.
+    #[error("acme.ca_file: {0}")]
+    Acme(String),
+    /// The authorities of the collector's TLS.
+    #[error("telemetry.endpoint: {0}")]
+    Telemetry(String),
     /// The access log.
     #[error("the access log cannot be written: {0} (access_log.to chooses another place)")]
     AccessLog(io::Error),
@@ -71,7 +77,7 @@ pub enum StartError {
 fn elsewhere(error: &ListenError) -> &'static str {
     match error {
         ListenError::AddressInUse { .. } => {
-            " (stop it, or choose: --http-listen, --grpc-listen, --resp-listen, --intake-listen; a gateway.listener in the file)"
+            " (stop it, or choose: --http-listen, --grpc-listen, --resp-listen, --intake-listen, --edge-api-listen; or the listener's listen in the file)"
         }
         _ => "",
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use serde_json::Value;
-use tidegate_admin::api::{CountedAnswer, CountedRequests, ExplainRoute, NoExplanation};
+use tidegate_admin::api::{CountedAnswer, CountedRequests, ExplainRoute, NoAnswer, NoExplanation};
+use tidegate_control::Control;
 use tidegate_gateway::analytics::{Analytics, AnalyticsQuery, QueryMistake};
 use tidegate_gateway::explain::Question;
 use tidegate_net::clock::wall;
@@ -39,18 +40,33 @@ impl ExplainRoute for ExplainedRoutes {
 
 /// Its counted requests, as the admin API asks for them.
 #[derive(Debug)]
-pub(super) struct GatewayAnalytics(pub(super) Arc<Analytics>);
+pub(super) struct GatewayAnalytics {
+    pub(super) analytics: Arc<Analytics>,
+    /// Where they are kept.
+    pub(super) control: Control,
+}
 
 impl CountedRequests for GatewayAnalytics {
-    fn answer(&self, parameters: &[(String, String)]) -> Result<CountedAnswer, NoExplanation> {
-        let query = AnalyticsQuery::read(parameters, wall()).map_err(|mistake| {
-            let QueryMistake { parameter, problem, accepted } = mistake;
-            NoExplanation { parameter, problem, accepted }
-        })?;
-        Ok(if query.wants_csv {
-            CountedAnswer::Csv(self.0.csv(&query))
-        } else {
-            CountedAnswer::Json(self.0.json(&query))
+    fn answer<'a>(
+        &'a self,
+        parameters: &'a [(String, String)],
+    ) -> Pin<Box<dyn Future<Output = Result<CountedAnswer, NoAnswer>> + Send + 'a>> {
+        Box::pin(async move {
+            let query = AnalyticsQuery::read(parameters, wall()).map_err(|mistake| {
+                let QueryMistake { parameter, problem, accepted } = mistake;
+                NoAnswer::Question(NoExplanation { parameter, problem, accepted })
+            })?;
+            let (analytics, wants_csv) = (self.analytics.clone(), query.wants_csv);
+            let made = self.control.run(move |control| {
+                let answer = analytics.answer(control, &query);
+                match &answer.lacks_stored {
+                    // A table has no place to say what it lacks.
+                    Some(why) if wants_csv => Ok(Err(NoAnswer::Away(why.to_string()))),
+                    _ if wants_csv => Ok(Ok(CountedAnswer::Csv(answer.csv()))),
+                    _ => Ok(Ok(CountedAnswer::Json(answer.json()))),
+                }
+            });
+            made.await.map_err(|why| NoAnswer::Away(why.to_string()))?
         })
     }
 }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
-use tidegate_admin::{BuildInfo, Lifecycle, Metrics, Operator, Process, Readiness, Servers};
+use tidegate_admin::{Lifecycle, Metrics, Operator, Process, Readiness, Servers};
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
@@ -25,6 +25,7 @@ use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::{Route, Stats};
 
 use super::StartError;
+use super::operator::BUILD;
 use super::upstream_metrics::UpstreamMetrics;
 
 /// Most open connections, those of operators aside.
@@ -76,10 +77,7 @@ impl GatewayApp {
         let proxy_gate = gate(TEMPLATES, MAX_CONNECTIONS);
         let operator_gate = gate(OPERATOR_TEMPLATES, MAX_OPERATOR_CONNECTIONS);
         let mut metrics = Metrics::new();
-        metrics.register(BuildInfo {
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
-        });
+        metrics.register(BUILD);
         metrics.register(Process::started_now());
         metrics.register(Lifecycle { drain: drain.clone() });
         metrics.register(Servers::default().with("gateway", proxy_gate.stats.clone()));

@@ -1,7 +1,6 @@
 //! The intake: its log, its listener, and what it asks of tokens and policies.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use http::{HeaderMap, Request, Response};
@@ -20,19 +19,18 @@ use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::error::AskError;
 use tidegate_limiter::http::quota_fields;
 use tidegate_log::{Clock as LogClock, Log, RealFiles};
-use tidegate_net::accept::Gate;
-use tidegate_net::clock::{monotonic, wall};
+use tidegate_net::clock::{Clock, monotonic, wall};
+use tidegate_net::drain::Drain;
 use tidegate_net::http::{Body, HttpConfig, Server};
 use tidegate_net::listen::{ListenError, Listeners};
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 
-use super::inherited::Inherited;
 use super::intake_metrics::{
     AlertMetrics, ForwardMetrics, IntakeMetrics, LogMetrics, SeriesMetrics, StatsdMetrics,
 };
-use super::protocols::{Guards, tls_of};
-use super::{StartError, permits_of_a_listener, whole};
+use super::standalone::{BoundService, Door};
+use super::{StartError, whole};
 use crate::config::{Config, IntakeCost, Listener, Settings};
 
 /// What policies know a batch by, beside its client: the attribute `resource`.
@@ -45,12 +43,13 @@ const MAX_FINDINGS: usize = 20;
 const ALERTS_CORE: usize = 0;
 
 /// The intake's folder in the data directory.
-const FOLDER: &str = "intake";
+pub(crate) const FOLDER: &str = "intake";
 
 /// An intake with its socket bound.
 #[derive(Debug)]
-pub(super) struct Ingestion {
+pub(super) struct ServedIntake {
     intake: Arc<Intake<IntakeLimits>>,
+    settings: IntakeSettings,
     server: (Server<IntakeService<IntakeLimits>>, Listeners),
     stats: Arc<Stats>,
     webhook: Option<Webhook>,
@@ -58,21 +57,16 @@ pub(super) struct Ingestion {
     forwards: Vec<(ForwardConfig, Arc<ForwardState>)>,
 }
 
-impl Ingestion {
-    /// Opens the log and binds the listener, if there is to be one. It shares the drain of `gate` and its permits,
-    /// but for those that it has for itself.
+impl ServedIntake {
+    /// Opens the log and binds the listener, if there is to be one.
     pub(super) fn bind(
         config: &Config,
         engine: &Arc<Engine>,
-        workers: NonZeroUsize,
-        gate: &Gate,
-        guards: &Guards<'_>,
-        inherited: &mut Inherited,
+        door: &mut Door<'_>,
     ) -> Result<Option<Self>, StartError> {
         let settings = &config.settings;
         let Some(address) = settings.intake.listen else { return Ok(None) };
-        let listeners = inherited.listeners(address, workers)?;
-        let listeners = listeners.with_tls(tls_of(guards.tls, Listener::Intake));
+        let listeners = door.listeners(Listener::INTAKE, address)?;
         let log = open(settings)?;
         let counters = Arc::new(Counters::default());
         let policies: Vec<Arc<str>> =
@@ -85,19 +79,16 @@ impl Ingestion {
         };
         let (alerts, webhook) =
             alerts(config.intake.alerts.clone(), settings.intake.alert_webhook.clone()).unzip();
-        let series = match settings.intake.series_per_client {
-            0 => None,
-            limit => Some(Arc::new(ClientSeries::new(limit.into(), *engine.clock()))),
-        };
-        let readiness = Readiness::new(gate.drain.clone());
+        let series = Arc::new(ClientSeries::new(settings.intake.series_per_client.into(), *engine.clock()));
+        let readiness = Readiness::new(door.gate.drain.clone());
         let intake = Arc::new(Intake::new(Parts {
             page: Box::new(page(readiness, &log, &counters, alerts.as_ref())),
             log,
             settings: intake_settings(settings),
-            access: Arc::new(IntakeTokens(guards.tokens.intake.clone())),
+            access: Arc::new(IntakeTokens(door.tokens.intake.clone())),
             limits,
             counters,
-            drain: gate.drain.clone(),
+            drain: door.gate.drain.clone(),
             clock: *engine.clock(),
             alerts,
             series,
@@ -106,17 +97,18 @@ impl Ingestion {
         let forwards = forwards
             .map(|forward| (forward.clone(), Arc::new(ForwardState::new(forward, intake.log()))))
             .collect();
-        let statsd = statsd(settings, &intake, workers, gate, inherited)?;
-        let stats = Arc::new(Stats::new(workers.get(), TEMPLATES));
-        let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
+        let statsd = statsd(settings, &intake, door)?;
+        let gate = door.gate(TEMPLATES);
+        let stats = Arc::clone(&gate.stats);
         let body_bytes = whole(settings.intake.body_bytes);
         let config = HttpConfig {
-            head_timeout: settings.limits.header_deadline,
+            head_timeout: door.head_timeout,
             connection_bytes: HttpConfig::default().connection_bytes.max(2 * body_bytes),
             ..HttpConfig::default()
         };
         let server = Server::new(IntakeService(Arc::clone(&intake)), config, gate);
-        Ok(Some(Self { intake, server: (server, listeners), stats, webhook, statsd, forwards }))
+        let settings = intake_settings(settings);
+        Ok(Some(Self { intake, settings, server: (server, listeners), stats, webhook, statsd, forwards }))
     }
 
     /// Where it listens, with the real port.
@@ -124,26 +116,25 @@ impl Ingestion {
         self.server.1.address()
     }
 
-    /// `servers` and what its own count.
-    pub(super) fn counted(&self, servers: Servers) -> Servers {
-        let servers = servers.with(Listener::Intake.server(), Arc::clone(&self.stats));
-        match &self.statsd {
-            Some((_, stats)) => servers.with_streams("statsd", Arc::clone(stats)),
-            None => servers,
-        }
-    }
-
-    /// Its log, for whom it outlives.
+    /// Its log, for parts that run on when it has ended.
     pub(super) fn log(&self) -> Arc<Log> {
         Arc::clone(self.intake.log())
+    }
+
+    /// What a second intake over its log is made of.
+    pub(super) fn lasting(&self) -> (Arc<Log>, IntakeSettings, Drain, Clock) {
+        (self.log(), self.settings.clone(), self.intake.drain(), self.intake.clock())
+    }
+
+    /// The groups of its forwards.
+    pub(super) fn groups_of_forwards(&self) -> Vec<String> {
+        self.forwards.iter().map(|(config, _)| forward::group(&config.name)).collect()
     }
 
     /// What is on the operator's metrics page of it.
     pub(super) fn register(&self, metrics: &mut Metrics) {
         register(metrics, self.intake.log(), self.intake.counters(), self.intake.alerts());
-        if let Some(series) = self.intake.series() {
-            metrics.register(SeriesMetrics(Arc::clone(series)));
-        }
+        metrics.register(SeriesMetrics(Arc::clone(self.intake.series())));
         if let Some((statsd, _)) = &self.statsd {
             metrics.register(StatsdMetrics(statsd.counters()));
         }
@@ -152,14 +143,18 @@ impl Ingestion {
                 .register(ForwardMetrics(self.forwards.iter().map(|(_, state)| Arc::clone(state)).collect()));
         }
     }
+}
 
-    /// Says which of the policies that limit it are not in force.
-    pub(super) fn announce_unknown_policies(&self) {
-        self.intake.limits().announce_unknown();
+impl BoundService for ServedIntake {
+    fn counted(&self, servers: Servers) -> Servers {
+        let servers = servers.with(Listener::INTAKE.server(), Arc::clone(&self.stats));
+        match &self.statsd {
+            Some((_, stats)) => servers.with_streams(Listener::STATSD.server(), Arc::clone(stats)),
+            None => servers,
+        }
     }
 
-    /// Begins to serve.
-    pub(super) fn start(self, cores: &Cores) {
+    fn start(self: Box<Self>, cores: &Cores) {
         let (server, listeners) = self.server;
         if let Some(webhook) = self.webhook {
             let (clock, drain) = (self.intake.clock(), self.intake.drain());
@@ -181,14 +176,12 @@ type CountedStatsd = (Statsd<IntakeLimits>, Arc<Stats>);
 fn statsd(
     settings: &Settings,
     intake: &Arc<Intake<IntakeLimits>>,
-    workers: NonZeroUsize,
-    gate: &Gate,
-    inherited: &mut Inherited,
+    door: &mut Door<'_>,
 ) -> Result<Option<CountedStatsd>, StartError> {
     let Some(address) = settings.intake.statsd_listen else { return Ok(None) };
-    let listeners = inherited.listeners(address, workers)?;
-    let stats = Arc::new(Stats::new::<&str>(workers.get(), &[]));
-    let gate = Gate { permits: permits_of_a_listener(gate), stats: Arc::clone(&stats), ..gate.clone() };
+    let listeners = door.listeners(Listener::STATSD, address)?;
+    let gate = door.gate::<&str>(&[]);
+    let stats = Arc::clone(&gate.stats);
     let allowed = settings.intake.statsd_allowed.clone();
     let statsd = Statsd::bind(Arc::clone(intake), listeners, allowed, gate)
         .map_err(|source| StartError::Listen(ListenError::System { address, source }))?;
@@ -205,6 +198,7 @@ fn open(settings: &Settings) -> Result<Arc<Log>, StartError> {
     log.retain_bytes = Some(intake.retain_bytes.0);
     log.retain_age = Some(intake.retain_age);
     log.queue_bytes = whole(intake.queue_bytes);
+    log.own_groups = Some(forward::GROUP_PREFIX);
     let clock = LogClock { monotonic, wall_ms: || i64::try_from(wall().0 / 1_000_000).unwrap_or(i64::MAX) };
     let (log, recovery) = Log::open(log, Arc::new(MetricLines), Arc::new(RealFiles), clock)?;
     for finding in recovery.findings.iter().take(MAX_FINDINGS) {
@@ -285,11 +279,18 @@ pub(super) struct IntakeLimits {
 }
 
 impl IntakeLimits {
-    fn announce_unknown(&self) {
-        let set = self.engine.set();
-        for name in self.policies.iter().filter(|name| set.policy(name).is_none()) {
-            tracing::warn!(policy = %name, "intake.policies lists a policy that is not in force: it limits nothing");
+    fn cost(&self, batch: &LimitedBatch<'_>) -> u64 {
+        match self.cost {
+            IntakeCost::Batches => 1,
+            IntakeCost::Metrics => batch.metrics,
         }
+    }
+
+    /// A listed policy that is not in force, so that nobody knows how much may pass.
+    fn missing(&self) -> Option<Denial> {
+        let set = self.engine.set();
+        let name = self.policies.iter().find(|name| set.policy(name).is_none())?;
+        Some(Denial::NoAnswer(format!("the policy {name:?}, which intake.policies lists, is not in force")))
     }
 }
 
@@ -298,16 +299,12 @@ impl Limits for IntakeLimits {
         if self.policies.is_empty() {
             return Ruling::default();
         }
+        if let Some(denial) = self.missing() {
+            return Ruling { denial: Some(denial), ..Ruling::default() };
+        }
         let address = batch.address.to_string();
-        let pairs = [
-            ("client_id", batch.client.as_bytes()),
-            ("ip", address.as_bytes()),
-            ("resource", RESOURCE.as_bytes()),
-        ];
-        let cost = match self.cost {
-            IntakeCost::Batches => 1,
-            IntakeCost::Metrics => batch.metrics,
-        };
+        let pairs = attributes(batch, &address);
+        let cost = self.cost(batch);
         let ask = Ask { attributes: Attributes::new(&pairs), cost, peek: false, can_release: false };
         let denial = match self.engine.decide_under(&self.policies, &ask).await {
             Ok(decision) => {
@@ -319,4 +316,22 @@ impl Limits for IntakeLimits {
         };
         Ruling { denial: Some(denial), ..Ruling::default() }
     }
+
+    async fn refund(&self, batch: &LimitedBatch<'_>) {
+        if self.policies.is_empty() {
+            return;
+        }
+        let address = batch.address.to_string();
+        let pairs = attributes(batch, &address);
+        let cost = self.cost(batch);
+        let ask = Ask { attributes: Attributes::new(&pairs), cost, peek: false, can_release: false };
+        if let Err(error) = self.engine.refund_under(&self.policies, &ask).await {
+            tracing::debug!(%error, "a batch that was not kept stays charged");
+        }
+    }
+}
+
+/// What policies know of a batch.
+fn attributes<'a>(batch: &LimitedBatch<'a>, address: &'a str) -> [(&'static str, &'a [u8]); 3] {
+    [("client_id", batch.client.as_bytes()), ("ip", address.as_bytes()), ("resource", RESOURCE.as_bytes())]
 }

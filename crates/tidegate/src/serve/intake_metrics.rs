@@ -103,9 +103,10 @@ impl Family for ForwardMetrics {
         families.gauges("tidegate_intake_forward_waiting_lines", help, |series| {
             forwards.iter().try_for_each(|it| series(&[("forward", it.name())], it.waiting()))
         })?;
-        let help = "Age of the oldest line that is not delivered, by its own time; 0 if all are";
+        let help =
+            "How long ago the oldest line came that is not delivered, whatever time it states; 0 if all are";
         families.gauges("tidegate_intake_forward_oldest_age_seconds", help, |series| {
-            forwards.iter().try_for_each(|it| series(&[("forward", it.name())], it.oldest_age_ms() / 1_000))
+            forwards.iter().try_for_each(|it| series(&[("forward", it.name())], it.oldest_age().as_secs()))
         })
     }
 }
@@ -118,7 +119,7 @@ impl Family for SeriesMetrics {
         let Self(series) = self;
         let help = "Clients whose series are counted";
         families.gauge("tidegate_intake_series_clients", help, series.client_count() as u64)?;
-        let help = "Series of the client that has the most";
+        let help = "Series of the client that has the most; without intake.series_per_client an estimate";
         families.gauge("tidegate_intake_series_most", help, series.most())?;
         let help = "Metrics refused because their series is new and their client has no room for it";
         families.counter("tidegate_intake_series_refused_metrics", help, series.refused())?;

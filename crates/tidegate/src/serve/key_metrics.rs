@@ -20,7 +20,8 @@ impl Family for KeyMetrics {
             series(&[("result", "accepted")], stats.accepted)?;
             series(&[("result", "missing")], stats.missing)?;
             series(&[("result", "unknown")], stats.unknown)?;
-            series(&[("result", "expired")], stats.expired)
+            series(&[("result", "expired")], stats.expired)?;
+            series(&[("result", "stale")], stats.stale)
         })
     }
 }

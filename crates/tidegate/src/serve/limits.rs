@@ -54,6 +54,7 @@ impl Limits for EngineLimits {
         let near = self.0.nearest_clients().list(now).into_iter().map(|near| Near {
             client_id: text(&near.client),
             policy: near.policy,
+            mode: near.mode,
             limit: near.limit,
             remaining: near.remaining,
             seen_ms_ago: now.since(near.seen) / 1_000_000,
@@ -66,9 +67,9 @@ impl Limits for EngineLimits {
         set.hidden().map(|(policy, revision)| (policy.name.clone(), revision)).collect()
     }
 
-    fn explain<'a>(&'a self, attributes: Pairs<'a>, cost: u64) -> Answer<'a, Value> {
+    fn explain<'a>(&'a self, attributes: Pairs<'a>, cost: u64, listed: usize) -> Answer<'a, Value> {
         Box::pin(async move {
-            let explained = self.0.explain(Attributes::new(attributes), cost).await;
+            let explained = self.0.explain(Attributes::new(attributes), cost, listed).await;
             let explained = explained.map_err(|error| problem_of(&error, Stated::Flat))?;
             // Invariant: plain structs with string keys always serialise.
             Ok(serde_json::to_value(explained).unwrap_or_default())

@@ -18,10 +18,15 @@ const MAX_DEPTH: usize = 16;
 /// What is wrong with `memory.max_bytes` on this machine, if anything.
 #[must_use]
 pub fn memory_warning(settings: &Settings) -> Option<String> {
+    memory_warning_of(settings, "self")
+}
+
+/// The same for another process, by its number.
+pub(crate) fn memory_warning_of(settings: &Settings, process: &str) -> Option<String> {
     if settings.store != Store::Memory {
         return None;
     }
-    let Allowed { bytes, by } = allowed(Path::new("/"))?;
+    let Allowed { bytes, by } = allowed(Path::new("/"), process)?;
     let asked = settings.memory.max_bytes;
     // What is resident stays within 110 %.
     (asked.0.saturating_add(asked.0 / 10) > bytes).then(|| {
@@ -41,14 +46,14 @@ struct Allowed {
 }
 
 /// The least of the limits that are found in the file systems under `root`.
-fn allowed(root: &Path) -> Option<Allowed> {
+fn allowed(root: &Path, process: &str) -> Option<Allowed> {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-    let limits = read("proc/self/limits");
+    let limits = read(&format!("proc/{process}/limits"));
     let ulimits = [("Max address space", "ulimit -v"), ("Max data size", "ulimit -d")].into_iter();
     let ulimits =
         ulimits.filter_map(|(name, by)| Some(Allowed { bytes: ulimit(&limits, name)?, by: by.into() }));
     let machine = machine(&read("proc/meminfo")).map(|bytes| Allowed { bytes, by: "the machine".to_owned() });
-    let groups = group_files(&read("proc/self/cgroup"));
+    let groups = group_files(&read(&format!("proc/{process}/cgroup")));
     let groups = groups.into_iter().filter_map(|file| {
         // "max" is none, and version 1 has a number above every machine's memory for that.
         let bytes = read(&file).trim().parse().ok()?;
@@ -103,20 +108,23 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        assert_eq!(allowed(folder.path()), None, "nothing is known");
+        assert_eq!(allowed(folder.path(), "self"), None, "nothing is known");
         write("proc/meminfo", "MemFree:  1 kB\nMemTotal:        8388608 kB\n");
         let is = |bytes: u64, by: &str| Some(Allowed { bytes, by: by.to_owned() });
-        assert_eq!(allowed(folder.path()), is(8 << 30, "the machine"));
+        assert_eq!(allowed(folder.path(), "self"), is(8 << 30, "the machine"));
         write("proc/self/cgroup", "4:cpu,memory:/outer\n0::/pod/app\n");
         write("sys/fs/cgroup/pod/app/memory.max", "max\n");
         write("sys/fs/cgroup/pod/memory.max", "2147483648\n");
-        assert_eq!(allowed(folder.path()), is(2 << 30, "/sys/fs/cgroup/pod/memory.max"));
+        assert_eq!(allowed(folder.path(), "self"), is(2 << 30, "/sys/fs/cgroup/pod/memory.max"));
         write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
         write("sys/fs/cgroup/memory/outer/memory.limit_in_bytes", "1073741824\n");
-        assert_eq!(allowed(folder.path()), is(1 << 30, "/sys/fs/cgroup/memory/outer/memory.limit_in_bytes"));
+        assert_eq!(
+            allowed(folder.path(), "self"),
+            is(1 << 30, "/sys/fs/cgroup/memory/outer/memory.limit_in_bytes")
+        );
         let limits = "Max data size             unlimited            unlimited            bytes\n\
                       Max address space         536870912            unlimited            bytes\n";
         write("proc/self/limits", limits);
-        assert_eq!(allowed(folder.path()), is(512 << 20, "ulimit -v"));
+        assert_eq!(allowed(folder.path(), "self"), is(512 << 20, "ulimit -v"));
     }
 }

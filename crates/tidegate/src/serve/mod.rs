@@ -11,8 +11,12 @@
 //! sockets are bound by then, which is how tests run the same app on port 0.
 
 mod access_log;
+mod acme;
 mod apis;
+mod app;
 mod breakers;
+mod candidate;
+mod capacity;
 mod connection_limits;
 mod counters;
 mod edge;
@@ -20,11 +24,15 @@ mod edge_metrics;
 mod edges;
 mod error;
 mod explain_route;
+mod file_audit;
 mod gateway;
 mod inherited;
 mod intake;
 mod intake_metrics;
+mod intake_policies;
+mod intake_reader;
 mod key_metrics;
+mod key_uses;
 mod last_warnings;
 mod limits;
 mod memory;
@@ -36,10 +44,15 @@ mod reload;
 mod rotation;
 mod route_limits;
 mod routes;
+mod saturation;
+mod standalone;
+mod stored;
+mod telemetry;
 mod tokens;
 mod trace;
 mod traces;
 mod upstream_metrics;
+mod verdicts;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -49,9 +62,11 @@ use std::time::Duration;
 use tidegate_access::keys::KeyDocuments;
 use tidegate_admin::api::Events;
 use tidegate_admin::{ConfigurationStatus, Servers};
-use tidegate_control::{Configuration, Control, Limits, Place, Services, Snapshot};
+use tidegate_certificates::Acme;
+use tidegate_control::{Configuration, Services, Snapshot};
 use tidegate_edge::documents::EdgeDocuments;
 use tidegate_gateway::access_log::AccessLog;
+use tidegate_gateway::analytics::Analytics;
 use tidegate_gateway::documents::Routes as GatewayRoutes;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
@@ -65,27 +80,35 @@ use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::Server;
 use tidegate_net::listen::Listeners;
 use tidegate_net::permits::Permits;
-use tidegate_net::runtime::{Cores, Pulse, available_cores};
+use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::Stats;
+use tidegate_net::tls::NamedCertificates;
 
-use crate::config::{Access, Bytes, Config, Listener, Secured, Settings, load_tls};
+use crate::config::{Access, Bytes, Config, Secured, Settings, load_tls};
 pub use access_log::reopen;
-use apis::{Apis, HttpSockets, Shown};
+use apis::{Apis, HttpSockets, Shown, Tools};
 pub use counters::{Snapshots, lease_config};
 pub use edge::{EdgeApp, EdgeOptions};
 pub use edges::EdgeAddresses;
 use edges::{EdgeServers, ServedEdge};
 pub use error::StartError;
+pub use file_audit::record_file;
 pub use gateway::GatewayApp;
 use inherited::Inherited;
-use intake::Ingestion;
+pub(crate) use intake::FOLDER as INTAKE_FOLDER;
+use intake::ServedIntake;
+use intake_policies::IntakePolicies;
+use key_uses::KeyUses;
 pub use memory::memory_warning;
+pub(crate) use memory::memory_warning_of;
 pub use protocols::Addresses;
-use protocols::{Guards, Protocols};
+use protocols::Protocols;
 use proxies::{Proxies, ServedGateway};
 pub use reload::apply;
 pub use rotation::rotate;
 use routes::Routes;
+pub use standalone::{BoundService, Door, HttpService, Standalone};
+use telemetry::Exporter;
 pub use tokens::ListenerTokens;
 
 /// A process that serves, with its sockets bound.
@@ -101,10 +124,15 @@ pub struct App {
     tokens: ListenerTokens,
     tls: Vec<Secured>,
     access_log: Option<Arc<AccessLog>>,
+    acme: Option<Arc<Acme>>,
+    analytics: Option<Arc<Analytics>>,
+    key_uses: Arc<KeyUses>,
     http: Vec<(Server<Routes>, Listeners)>,
-    others: Option<(Protocols, Proxies, EdgeServers, Option<Ingestion>)>,
+    others: Vec<Box<dyn BoundService>>,
     log: Option<Arc<Log>>,
     events: Events,
+    tools: Tools,
+    exporter: Option<Exporter>,
     addresses: Addresses,
     gateway_addresses: Vec<SocketAddr>,
     edge_addresses: EdgeAddresses,
@@ -122,54 +150,54 @@ impl App {
     /// # Errors
     /// What cannot be had: an address, the data directory, a policy set without mistakes.
     pub fn build(config: &Config) -> Result<Self, StartError> {
-        let settings = &config.settings;
-        let workers = workers(settings);
-        let tls = load_tls(config).map_err(StartError::Tls)?;
+        let (settings, workers) = (&config.settings, workers(&config.settings));
+        let named = NamedCertificates::default();
+        let tls = load_tls(config, &named).map_err(StartError::Tls)?;
         let mut inherited = Inherited::of_process(settings.runtime.share_ports)?;
         let sockets = HttpSockets::bind(settings, workers, &tls, &mut inherited)?;
         let http_addresses = sockets.addresses();
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
-        let control = open_control(settings, &cores).inspect(announce_altered)?;
-        let (tallies, mut clock) = (Tallies::default(), Clock::start());
+        let control = stored::open(settings, &cores).inspect(stored::announce_altered)?;
+        let acme = acme::start(config, control.clone(), named)?;
+        let (tallies, mut clock, snapshots) = (Tallies::default(), Clock::start(), Snapshots::of(settings));
         // In force until the configuration starts, and nobody is served before.
         let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
-        let snapshots = Snapshots::of(settings);
         let counters = counters::open(settings, snapshots.as_ref(), &mut clock, &cores)?;
-        let engine = Engine::new(set, tallies, counters, clock);
-        let engine = Arc::new(engine.on_no_match(settings.on_no_match.into()));
+        let engine = Engine::new(set, tallies, counters, clock).on_no_match(settings.on_no_match.into());
+        let engine = Arc::new(engine);
         let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
-        let gateway = proxies::gateway(settings, &engine, &tokens, &cores)?;
-        let edge = ServedEdge::new(*engine.clock(), &cores);
-        let configuration =
-            Configuration::start(control, services(&engine, &gateway, &edge), &config.layers());
+        let verdicts = verdicts::shared(&control, &cores);
+        let gateway = proxies::gateway(settings, &engine, &tokens, (&cores, verdicts.clone()))?;
+        let edge = ServedEdge::new(*engine.clock(), &cores, (verdicts, settings.edge.dns_refresh));
+        let standalone = standalone::standalone(config);
+        let services = services((&engine, &gateway, &edge), settings, &standalone);
+        let configuration = Configuration::start(control, services, &config.layers());
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let events = breakers::events(&engine, &gateway, &drain);
-        let shown = Shown::new(&engine, (&gateway, &edge), &configuration, &tokens, &events);
+        let tools = Tools::new(settings, &configuration);
+        let (parts, stored) = ((&gateway, &edge, &tools), (&configuration, &*standalone));
+        let shown = Shown::new(&engine, parts, stored, &tokens, &events);
         let apis = Apis::new(config, &shown, sockets, cores.count());
         let gate = gate(settings, &drain, apis.stats());
-        let (guards, edge_parts) = (Guards { tls: &tls, tokens: &tokens }, (&edge, &configuration, &engine));
-        let protocols = Protocols::bind(settings, &engine, workers, &gate, &guards, &mut inherited)?;
-        let proxies = Proxies::bind(config, &gateway, workers, &gate, &tls, &mut inherited)?;
-        let edges = EdgeServers::bind(config, edge_parts, workers, &gate, &guards, &mut inherited)?;
-        let ingestion = Ingestion::bind(config, &engine, workers, &gate, &guards, &mut inherited)?;
-        inherited.is_used_up()?;
-        let servers = edges.counted(counted(apis.counted(), &protocols, &proxies, ingestion.as_ref()));
-        let operator = operator::operator(
-            (engine.clone(), gateway, edge),
+        let mut door = Door::new(settings, workers, (&gate, &tls, &tokens), &mut inherited);
+        let wired = (&engine, &gateway, &edge, acme.as_ref());
+        let (protocols, proxies, edges, ingestion) = bind(config, wired, &configuration, &mut door)?;
+        let bound = standalone::bind(&standalone, &mut door)?;
+        let servers = counted(apis.counted(), &[&protocols, &proxies, &edges], ingestion.as_ref(), &bound);
+        tools.look_at(ingestion.as_ref(), &servers);
+        let (operator, exporter) = operator::operator(
+            (engine.clone(), gateway.clone(), edge),
             (configuration.clone(), events.clone(), apis.guard().clone()),
             (drain.clone(), gate.buffers.clone()),
-            servers,
-            (&tls, ingestion.as_ref()),
-            status.clone(),
-        );
-        let http = apis.serve(settings, operator, &gate);
-        let drain_timing = DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() };
-        let addresses = protocols.addresses(http_addresses, ingestion.as_ref().map(Ingestion::address));
-        let (gateway_addresses, edge_addresses) = (proxies.addresses(), edges.addresses());
+            (servers, &tools),
+            (&tls, acme.as_ref(), ingestion.as_ref()),
+            (settings, status.clone()),
+        )?;
         Ok(Self {
+            key_uses: KeyUses::new(settings, gateway.keys(), configuration.control()),
             cores,
             drain,
-            drain_timing,
+            drain_timing: DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() },
             engine,
             configuration,
             snapshots,
@@ -177,106 +205,45 @@ impl App {
             tokens,
             tls,
             access_log: proxies.access_log(),
-            http,
-            log: ingestion.as_ref().map(Ingestion::log),
-            others: Some((protocols, proxies, edges, ingestion)),
+            acme,
+            analytics: proxies.analytics(),
+            http: apis.serve(settings, operator, &gate),
+            gateway_addresses: proxies.addresses(),
+            edge_addresses: edges.addresses(),
+            log: ingestion.as_ref().map(ServedIntake::log),
+            addresses: protocols.addresses(http_addresses, ingestion.as_ref().map(ServedIntake::address)),
+            others: together((protocols, proxies, edges, ingestion), bound),
             events,
-            addresses,
-            gateway_addresses,
-            edge_addresses,
+            tools,
+            exporter,
         })
-    }
-
-    /// Where each protocol listens, with the real ports.
-    #[must_use]
-    pub fn addresses(&self) -> Addresses {
-        self.addresses
-    }
-
-    /// Where the gateway listens, with the real ports.
-    #[must_use]
-    pub fn gateway_addresses(&self) -> &[SocketAddr] {
-        &self.gateway_addresses
-    }
-
-    /// Where the edge listens, with the real ports.
-    #[must_use]
-    pub fn edge_addresses(&self) -> &EdgeAddresses {
-        &self.edge_addresses
-    }
-
-    /// What is in force of all services, and the way to change it.
-    #[must_use]
-    pub fn configuration(&self) -> &Configuration {
-        &self.configuration
-    }
-
-    /// The engine behind every protocol.
-    #[must_use]
-    pub fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
-
-    /// How the counters are saved, if they are.
-    #[must_use]
-    pub fn snapshots(&self) -> Option<&Snapshots> {
-        self.snapshots.as_ref()
-    }
-
-    /// Where to say how a reload of the file went.
-    #[must_use]
-    pub fn status(&self) -> &ConfigurationStatus {
-        &self.status
-    }
-
-    /// Who may do what at each listener.
-    #[must_use]
-    pub fn tokens(&self) -> &ListenerTokens {
-        &self.tokens
-    }
-
-    /// The listeners that have TLS.
-    #[must_use]
-    pub fn tls(&self) -> &[Secured] {
-        &self.tls
-    }
-
-    /// The gateway's access log, if there is one.
-    #[must_use]
-    pub fn access_log(&self) -> Option<Arc<AccessLog>> {
-        self.access_log.clone()
-    }
-
-    /// Whether the cores still run their tasks.
-    #[must_use]
-    pub fn pulse(&self) -> Pulse {
-        self.cores.pulse()
-    }
-
-    /// The lifecycle.
-    #[must_use]
-    pub fn drain(&self) -> &Drain {
-        &self.drain
     }
 
     /// Begins to serve.
     pub fn start(&mut self) {
+        self.key_uses.start(&self.cores);
         for (server, listeners) in self.http.drain(..) {
             server.start(&self.cores, listeners);
         }
-        if let Some((protocols, proxies, edges, ingestion)) = self.others.take() {
-            protocols.start(&self.cores);
-            proxies.start(&self.cores);
-            edges.start(&self.cores);
-            if let Some(ingestion) = ingestion {
-                ingestion.announce_unknown_policies();
-                ingestion.start(&self.cores);
-            }
+        for service in self.others.drain(..) {
+            service.start(&self.cores);
         }
         let configuration = self.configuration.clone();
         self.cores.spawn_on(0, async move { configuration.follow().await });
+        if let Some(acme) = self.acme.clone() {
+            self.cores.spawn_on(0, async move { acme.run().await });
+        }
+        if let Some(analytics) = self.analytics.clone() {
+            let control = self.configuration.control().clone();
+            self.cores.spawn_on(0, async move { analytics.keep(control).await });
+        }
+        let load = self.tools.load.clone();
+        self.cores.spawn_on(0, async move { load.follow().await });
         let events = self.events.clone();
         self.cores.spawn_on(0, async move { events.follow().await });
+        if let Some(exporter) = self.exporter.clone() {
+            self.cores.spawn_on(0, async move { exporter.run().await });
+        }
         self.drain.advance(Stage::Ready);
     }
 
@@ -287,6 +254,16 @@ impl App {
         // At once, since a lease that has lapsed cannot be returned.
         let (drained, ()) = tokio::join!(self.drain.run(self.drain_timing), counters.drain(clock.now()));
         counters.drain(clock.now()).await;
+        if let Some(analytics) = &self.analytics
+            && let Err(error) = analytics.store(self.configuration.control()).await
+        {
+            tracing::warn!(%error, "the last counts of requests are lost: they cannot be stored");
+        }
+        self.key_uses.finish().await;
+        // All requests have ended, and their spans are there.
+        if let Some(exporter) = &self.exporter {
+            exporter.finish().await;
+        }
         // All of these block, and nothing else runs any more.
         self.cores.stop();
         if let Some(log) = &self.log {
@@ -308,27 +285,39 @@ impl App {
     }
 }
 
-/// The services with documents: one line for each.
-fn services(engine: &Arc<Engine>, gateway: &Arc<ServedGateway>, edge: &ServedEdge) -> Services {
-    Services::default()
+/// The services with documents: one line for each that is wired by hand.
+fn services(
+    (engine, gateway, edge): (&Arc<Engine>, &Arc<ServedGateway>, &ServedEdge),
+    settings: &Settings,
+    standalone: &[Box<dyn Standalone>],
+) -> Services {
+    let services = Services::default()
         .with(Policies::new(engine.clone()))
         .with(GatewayRoutes::new(gateway.clone()))
         .with(EdgeDocuments::new(edge.edge.clone()))
         .with(KeyDocuments(gateway.keys().clone()))
+        .with(IntakePolicies::of(settings));
+    standalone.iter().fold(services, |services, it| it.documents(services))
 }
 
-/// Says which stored documents are not what was put.
-fn announce_altered(control: &Control) {
-    for document in control.altered() {
-        tracing::error!(
-            kind = %document.kind,
-            name = ?document.name,
-            revision = document.revision.0,
-            recorded = ?document.recorded,
-            "this stored document is not what was put: something else has altered the database; it is in \
-             force as it is, put it again (GET /v1/set-aside)"
-        );
-    }
+/// The services that are wired by hand, bound.
+type Wired = (Protocols, Proxies, EdgeServers, Option<ServedIntake>);
+
+/// What these ask: the engine, the gateway and the edge that are in force, and who fetches certificates.
+type Asked<'a> = (&'a Arc<Engine>, &'a Arc<ServedGateway>, &'a Arc<ServedEdge>, Option<&'a Arc<Acme>>);
+
+fn bind(
+    config: &Config,
+    (engine, gateway, edge, acme): Asked<'_>,
+    configuration: &Configuration,
+    door: &mut Door<'_>,
+) -> Result<Wired, StartError> {
+    Ok((
+        Protocols::bind(&config.settings, engine, door)?,
+        Proxies::bind(config, gateway, acme, door)?,
+        EdgeServers::bind(config, (edge, configuration, engine), door)?,
+        ServedIntake::bind(config, engine, door)?,
+    ))
 }
 
 /// What connections must pass, within the bounds for all listeners together.
@@ -341,22 +330,29 @@ fn gate(settings: &Settings, drain: &Drain, stats: Arc<Stats>) -> Gate {
     }
 }
 
-/// What all servers count.
+/// `servers` and what all of these services count.
 fn counted(
-    http: Servers,
-    protocols: &Protocols,
-    proxies: &Proxies,
-    ingestion: Option<&Ingestion>,
+    servers: Servers,
+    own: &[&dyn BoundService],
+    ingestion: Option<&ServedIntake>,
+    standalone: &[Box<dyn BoundService>],
 ) -> Servers {
-    let servers = protocols.counted(http);
-    let servers = match proxies.stats() {
-        Some(stats) => servers.with(Listener::Gateway(0).server(), stats),
-        None => servers,
-    };
-    match ingestion {
-        Some(ingestion) => ingestion.counted(servers),
-        None => servers,
-    }
+    let own = own.iter().copied().chain(ingestion.map(|it| it as &dyn BoundService));
+    own.chain(standalone.iter().map(|it| &**it)).fold(servers, |servers, it| it.counted(servers))
+}
+
+/// All services that are bound, in the order in which they begin to serve.
+fn together(
+    (protocols, proxies, edges, ingestion): Wired,
+    standalone: Vec<Box<dyn BoundService>>,
+) -> Vec<Box<dyn BoundService>> {
+    let own: [Option<Box<dyn BoundService>>; 4] = [
+        Some(Box::new(protocols)),
+        Some(Box::new(proxies)),
+        Some(Box::new(edges)),
+        ingestion.map(|ingestion| Box::new(ingestion) as _),
+    ];
+    own.into_iter().flatten().chain(standalone).collect()
 }
 
 fn whole(bytes: Bytes) -> usize {
@@ -367,19 +363,4 @@ fn whole(bytes: Bytes) -> usize {
 fn permits_of_a_listener(gate: &Gate) -> Permits {
     let limit = gate.permits.limit();
     gate.permits.keeping((limit / 10).max(usize::from(limit > 3)))
-}
-
-/// The stored configuration: shared in PostgreSQL, or this process's own file.
-fn open_control(settings: &Settings, cores: &Cores) -> Result<Control, StartError> {
-    let (folder, limits) = (&settings.data_dir, Limits::default());
-    let Some(url) = settings.control_url() else { return Ok(Control::open(folder, limits)?) };
-    let control = Control::connect(Place::parse(url.expose())?, folder, limits, cores.handle(0))?;
-    if control.is_from_copy() {
-        tracing::warn!(
-            revision = control.snapshot().revision().0,
-            "the configuration's database is away: started from this node's copy of the last revision \
-             it knew; changes are refused until it is back"
-        );
-    }
-    Ok(control)
 }

@@ -12,41 +12,54 @@ use tidegate_admin::{
     BuildInfo, Certificates, ConfigurationStatus, Families, Family, Lifecycle, Metrics, Operator, Process,
     Readiness, Servers,
 };
+use tidegate_certificates::Acme;
 use tidegate_control::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::Drain;
 use tidegate_store::guard::{CALL_BOUNDS_US, Guard, GuardStats};
 use tidegate_store::lease::LeaseStats;
-use tidegate_store::{Counters, memory};
+use tidegate_store::memory;
 
+use super::StartError;
 use super::access_log::AccessLogMetrics;
+use super::acme::AcmeMetrics;
+use super::apis::Tools;
+use super::capacity::LoadMetrics;
 use super::edge_metrics::EdgeMetrics;
 use super::edges::ServedEdge;
-use super::intake::Ingestion;
+use super::intake::ServedIntake;
 use super::key_metrics::{IdentityMetrics, KeyMetrics};
 use super::last_warnings::OfThisProcess;
 use super::proxies::ServedGateway;
+use super::saturation::RunMetrics;
+use super::telemetry::{Exporter, Telemetry, TelemetryMetrics};
 use super::traces::KeptTraces;
 use super::upstream_metrics::UpstreamMetrics;
-use crate::config::Secured;
+use crate::config::{Secured, Settings};
+
+/// What this program was built from.
+pub(super) const BUILD: BuildInfo =
+    BuildInfo { version: env!("CARGO_PKG_VERSION"), commit: env!("BUILD_COMMIT") };
 
 /// The pages of a process with these servers.
 pub(super) fn operator(
     (engine, gateway, edge): (Arc<Engine>, Arc<ServedGateway>, Arc<ServedEdge>),
     (configuration, events, guard): (Configuration, Events, Arc<tidegate_access::guard::Guard>),
     (drain, buffers): (Drain, Buffers),
-    servers: Servers,
-    (tls, ingestion): (&[Secured], Option<&Ingestion>),
-    status: ConfigurationStatus,
-) -> Operator {
+    (servers, tools): (Servers, &Tools),
+    (tls, acme, ingestion): (&[Secured], Option<&Arc<Acme>>, Option<&ServedIntake>),
+    (settings, status): (&Settings, ConfigurationStatus),
+) -> Result<(Operator, Option<Exporter>), StartError> {
     let mut metrics = Metrics::new();
-    metrics.register(BuildInfo { version: env!("CARGO_PKG_VERSION"), commit: env!("TIDEGATE_COMMIT") });
+    metrics.register(BUILD);
     metrics.register(Process::started_now());
     metrics.register(Lifecycle { drain: drain.clone() });
     metrics.register(status);
     metrics.register(servers);
     metrics.register(OfThisProcess);
+    metrics.register(LoadMetrics(tools.load.clone()));
+    metrics.register(RunMetrics(tools.runs.clone()));
     metrics.register(Held { buffers });
     metrics.register(events);
     metrics.register(SessionCount(guard));
@@ -54,11 +67,18 @@ pub(super) fn operator(
         let named = tls.iter().map(|it| (it.listener.label(), it.tls.clone()));
         metrics.register(Certificates { servers: named.collect() });
     }
+    if let Some(acme) = acme {
+        metrics.register(AcmeMetrics(Arc::clone(acme)));
+    }
     metrics.register(Decisions { engine: Arc::clone(&engine) });
     metrics.register(Stored { configuration: configuration.clone() });
     metrics.register(Store { engine: Arc::clone(&engine) });
     if let Some(log) = gateway.access_log() {
         metrics.register(AccessLogMetrics(Arc::clone(log)));
+    }
+    let telemetry = Telemetry::new(settings, gateway.spans())?;
+    if let Some(telemetry) = &telemetry {
+        metrics.register(TelemetryMetrics(Arc::clone(telemetry)));
     }
     metrics.register(KeptTraces(gateway.traces().clone()));
     metrics.register(KeyMetrics(gateway.keys().clone()));
@@ -68,7 +88,17 @@ pub(super) fn operator(
     if let Some(ingestion) = ingestion {
         ingestion.register(&mut metrics);
     }
-    Operator::new(readiness(drain, engine, configuration), metrics)
+    let readiness = readiness(drain.clone(), engine, configuration);
+    let readiness = match acme.cloned() {
+        Some(acme) => readiness.degraded_because(
+            "certificates cannot be had, or not yet: what is in force is shown",
+            move || acme.trouble(),
+        ),
+        None => readiness,
+    };
+    let operator = Operator::new(readiness, metrics);
+    let exporter = telemetry.map(|telemetry| telemetry.exporter(operator.metrics(), drain));
+    Ok((operator, exporter))
 }
 
 /// Ready with or without the configuration's database and the counters' store: what was last in force is
@@ -128,6 +158,12 @@ impl Family for Decisions {
                 series(&[("policy", policy), ("result", "shadow_denied")], count.shadow_denied)
             })
         })?;
+        let decided = self.engine.decided();
+        let help = "Decisions, each counted once however many policies it is of";
+        families.counters("tidegate_requests_decided", help, |series| {
+            series(&[("result", "allowed")], decided.allowed)?;
+            series(&[("result", "denied")], decided.denied)
+        })?;
         let unmatched = self.engine.unmatched();
         let help = "Requests that no policy applies to, by what on_no_match answered";
         families.counters("tidegate_unmatched_requests", help, |series| {
@@ -170,6 +206,14 @@ impl Family for Stored {
         families.gauge("tidegate_control_from_copy", help, u64::from(control.is_from_copy()))?;
         let help = "Times that the stored configuration turned out to have another history";
         families.counter("tidegate_control_replaced", help, control.snapshot().replaced())?;
+        if let Some(messages) = control.message_stats() {
+            let help = "Messages among the nodes that share the configuration, by what became of them";
+            families.counters("tidegate_control_messages", help, |series| {
+                series(&[("result", "sent")], messages.sent)?;
+                series(&[("result", "heard")], messages.heard)?;
+                series(&[("result", "dropped")], messages.dropped)
+            })?;
+        }
         let Some(copied) = control.copied_revision() else { return Ok(()) };
         let help = "Stored revision in this node's copy, behind the known one if it cannot be written";
         families.gauge("tidegate_control_copy_revision", help, copied.0)
@@ -183,15 +227,17 @@ struct Store {
 
 impl Family for Store {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        match self.engine.counters() {
-            Counters::Memory(memory) => memory_store(&memory.stats(), families),
-            Counters::Guarded(guard) => guarded_store(&guard.stats(), families),
-            Counters::Leased(leases) => {
-                guarded_store(&leases.guard().stats(), families)?;
-                leased_store(&leases.stats(), families)
-            }
-            Counters::Shared(_) => Ok(()),
+        let counters = self.engine.counters();
+        if let Some(memory) = counters.memory() {
+            memory_store(&memory.stats(), families)?;
         }
+        if let Some(guard) = counters.guard() {
+            guarded_store(&guard.stats(), families)?;
+        }
+        if let Some(leases) = counters.leases() {
+            leased_store(&leases.stats(), families)?;
+        }
+        Ok(())
     }
 }
 

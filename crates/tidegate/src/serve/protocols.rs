@@ -1,31 +1,34 @@
 //! The listeners beside HTTP, each a protocol that existing software speaks to the same engine.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use tidegate_admin::Servers;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::grpc;
 use tidegate_limiter::resp::{self, RespConfig};
-use tidegate_net::accept::Gate;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
-use tidegate_net::tls::Tls;
 
-use super::inherited::Inherited;
-use super::{ListenerTokens, StartError, permits_of_a_listener};
-use crate::config::{Listener, Secured, Settings};
+use super::StartError;
+use super::standalone::{BoundService, Door};
+use crate::config::{Listener, Settings};
 
 /// Servers with their sockets bound.
 #[derive(Debug)]
 pub(super) struct Protocols {
-    grpc: (Server<grpc::Service>, Listeners),
-    resp: (resp::Server, Listeners),
-    grpc_stats: Arc<Stats>,
-    resp_stats: Arc<Stats>,
+    grpc: Option<Bound<Server<grpc::Service>>>,
+    resp: Option<Bound<resp::Server>>,
+}
+
+/// A server, where it listens, and what it counts.
+#[derive(Debug)]
+struct Bound<S> {
+    server: S,
+    listeners: Listeners,
+    stats: Arc<Stats>,
 }
 
 /// Where each protocol's listener is, with the real port.
@@ -35,61 +38,45 @@ pub struct Addresses {
     pub http: SocketAddr,
     /// The admin API, if it is elsewhere.
     pub admin: Option<SocketAddr>,
-    /// The Envoy rate-limit service.
-    pub grpc: SocketAddr,
-    /// The Redis protocol.
-    pub resp: SocketAddr,
+    /// The Envoy rate-limit service, if there is one.
+    pub grpc: Option<SocketAddr>,
+    /// The Redis protocol, if it is served.
+    pub resp: Option<SocketAddr>,
     /// The metrics intake, if there is one.
     pub intake: Option<SocketAddr>,
 }
 
-/// What guards the listeners.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Guards<'a> {
-    pub(super) tls: &'a [Secured],
-    pub(super) tokens: &'a ListenerTokens,
-}
-
 impl Protocols {
-    /// Binds every listener but HTTP's: all share the drain of `gate` and its permits, but for those that each
-    /// has for itself, and each counts for itself.
+    /// Binds every listener but HTTP's; each counts for itself.
     pub(super) fn bind(
         settings: &Settings,
         engine: &Arc<Engine>,
-        workers: NonZeroUsize,
-        gate: &Gate,
-        guards: &Guards<'_>,
-        inherited: &mut Inherited,
+        door: &mut Door<'_>,
     ) -> Result<Self, StartError> {
-        let mut bind = |address, listener| {
-            let listeners = inherited.listeners(address, workers)?;
-            Ok::<_, StartError>(listeners.with_tls(tls_of(guards.tls, listener)))
+        let grpc = match settings.grpc.listen {
+            Some(address) => {
+                let service =
+                    grpc::Service::new(engine.clone(), door.gate.drain.clone(), door.tokens.grpc.clone());
+                let listeners = door.listeners(Listener::GRPC, address)?;
+                let config = HttpConfig { head_timeout: door.head_timeout, ..HttpConfig::default() };
+                let gate = door.gate(grpc::TEMPLATES);
+                let stats = gate.stats.clone();
+                Some(Bound { server: Server::new(service, config, gate), listeners, stats })
+            }
+            None => None,
         };
-        let stats = |templates| Arc::new(Stats::new(workers.get(), templates));
-        let (grpc_stats, resp_stats) = (stats(grpc::TEMPLATES), stats(resp::TEMPLATES));
-        let gate = |stats: &Arc<Stats>| Gate {
-            permits: permits_of_a_listener(gate),
-            stats: stats.clone(),
-            ..gate.clone()
+        let resp = match settings.resp.listen {
+            Some(address) => {
+                let listeners = door.listeners(Listener::RESP, address)?;
+                let config = RespConfig { command_timeout: door.head_timeout, ..RespConfig::default() };
+                let gate = door.gate(resp::TEMPLATES);
+                let stats = gate.stats.clone();
+                let server = resp::Server::new(engine, door.tokens.resp.clone(), config, gate);
+                Some(Bound { server, listeners, stats })
+            }
+            None => None,
         };
-        let header_deadline = settings.limits.header_deadline;
-
-        let config = HttpConfig { head_timeout: header_deadline, ..HttpConfig::default() };
-        let grpc_gate = gate(&grpc_stats);
-        let service = grpc::Service::new(engine.clone(), grpc_gate.drain.clone(), guards.tokens.grpc.clone());
-        let grpc = (Server::new(service, config, grpc_gate), bind(settings.grpc.listen, Listener::Grpc)?);
-
-        let config = RespConfig { command_timeout: header_deadline, ..RespConfig::default() };
-        let server = resp::Server::new(engine, guards.tokens.resp.clone(), config, gate(&resp_stats));
-        let resp = (server, bind(settings.resp.listen, Listener::Resp)?);
-        Ok(Self { grpc, resp, grpc_stats, resp_stats })
-    }
-
-    /// `servers` and what these count.
-    pub(super) fn counted(&self, servers: Servers) -> Servers {
-        servers
-            .with(Listener::Grpc.server(), self.grpc_stats.clone())
-            .with_resp(Listener::Resp.server(), self.resp_stats.clone())
+        Ok(Self { grpc, resp })
     }
 
     /// Where everything listens: the decision API at `http`, the admin API at `admin` or there, too, and the
@@ -99,19 +86,30 @@ impl Protocols {
         (http, admin): (SocketAddr, Option<SocketAddr>),
         intake: Option<SocketAddr>,
     ) -> Addresses {
-        Addresses { http, admin, grpc: self.grpc.1.address(), resp: self.resp.1.address(), intake }
-    }
-
-    /// Begins to serve.
-    pub(super) fn start(self, cores: &Cores) {
-        let (grpc, listeners) = self.grpc;
-        grpc.start_http2(cores, listeners);
-        let (resp, listeners) = self.resp;
-        resp.start(cores, listeners);
+        let grpc = self.grpc.as_ref().map(|grpc| grpc.listeners.address());
+        let resp = self.resp.as_ref().map(|resp| resp.listeners.address());
+        Addresses { http, admin, grpc, resp, intake }
     }
 }
 
-/// The TLS of `listener`, if it has any.
-pub(super) fn tls_of(tls: &[Secured], listener: Listener) -> Option<Tls> {
-    tls.iter().find(|it| it.listener == listener).map(|it| it.tls.clone())
+impl BoundService for Protocols {
+    fn counted(&self, servers: Servers) -> Servers {
+        let servers = match &self.grpc {
+            Some(grpc) => servers.with(Listener::GRPC.server(), grpc.stats.clone()),
+            None => servers,
+        };
+        match &self.resp {
+            Some(resp) => servers.with_resp(Listener::RESP.server(), resp.stats.clone()),
+            None => servers,
+        }
+    }
+
+    fn start(self: Box<Self>, cores: &Cores) {
+        if let Some(Bound { server, listeners, .. }) = self.grpc {
+            server.start_http2(cores, listeners);
+        }
+        if let Some(Bound { server, listeners, .. }) = self.resp {
+            server.start(cores, listeners);
+        }
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tidegate_access::tokens::{Scope, TokensInForce};
 use tidegate_control::{Author, Change, ChangeError, Configuration};
 use tidegate_edge::documents::{self, REGISTRAR, REGISTRATION};
-use tidegate_edge::registration::{Admission, RegistrationStore, StoreError, Stored, Unadmitted};
+use tidegate_edge::registration::{Admission, By, RegistrationStore, StoreError, Stored, Unadmitted};
 use tidegate_net::clock::wall;
 
 /// Registrations as documents of the configuration.
@@ -17,10 +17,11 @@ pub(super) struct ControlStore(pub(super) Configuration);
 impl ControlStore {
     async fn change(
         &self,
-        actor: &str,
+        by: &By,
         edit: impl Fn(&tidegate_control::Parts) -> Option<Change> + Send + 'static,
     ) -> Result<(), StoreError> {
-        let author = Author { actor: actor.to_owned(), at: wall() };
+        let from = by.from.map(|address| address.to_string().into());
+        let author = Author { actor: by.name.as_ref().to_owned(), at: wall(), from };
         let changed = self.0.edit(author, move |parts| Ok(edit(parts))).await;
         changed.map(drop).map_err(|error| match error {
             ChangeError::Mistakes(mistakes) => StoreError::Refused(mistakes),
@@ -30,13 +31,13 @@ impl ControlStore {
 }
 
 impl RegistrationStore for ControlStore {
-    fn put<'a>(&'a self, name: &'a str, mut document: Value, actor: &'a str) -> Stored<'a> {
+    fn put<'a>(&'a self, name: &'a str, mut document: Value, by: &'a By) -> Stored<'a> {
         let own = self.own();
         if own != 0 {
             document[REGISTRAR] = own.into();
         }
         let (name, body): (Arc<str>, Arc<str>) = (name.into(), document.to_string().into());
-        Box::pin(self.change(actor, move |parts| {
+        Box::pin(self.change(by, move |parts| {
             let stored = parts.documents().get(REGISTRATION, &name);
             // Who registers again as it is only says that it is there, which is no change.
             let is_same = stored.is_some_and(|stored| stored.body == body);
@@ -44,9 +45,9 @@ impl RegistrationStore for ControlStore {
         }))
     }
 
-    fn remove<'a>(&'a self, name: &'a str, registrar: Option<u32>, actor: &'a str) -> Stored<'a> {
+    fn remove<'a>(&'a self, name: &'a str, registrar: Option<u32>, by: &'a By) -> Stored<'a> {
         let name: Arc<str> = name.into();
-        Box::pin(self.change(actor, move |parts| {
+        Box::pin(self.change(by, move |parts| {
             let stored = parts.documents().get(REGISTRATION, &name)?;
             // Invariant: what is stored was written as JSON; anything else names no node.
             let at = || documents::registrar(&serde_json::from_str(&stored.body).unwrap_or_default());

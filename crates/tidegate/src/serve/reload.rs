@@ -1,13 +1,14 @@
 //! Putting a configuration that was loaded again in force.
 //!
-//! What a service declares changes at once, and the service says in the log what changed; so do tokens. Other
-//! settings are read once, at start: a changed one is named in the log, with both values, and the advice to
-//! restart.
+//! What a service declares changes at once, and the service says in the log what changed; so do tokens, and what the
+//! edge's listeners do with connections. Other settings are read once, at start: a changed one is named in the log, with
+//! both values, and the advice to restart.
 //!
 //! Tokens are judged by the listeners that are open, not by those that the file asks for at the next start: a
 //! file that would leave one of them to everybody is refused.
 
 use tidegate_algorithms::policy::Mistake;
+use tidegate_edge::config::ListenerConfig;
 
 use super::App;
 use crate::config::{Access, Config, unguarded};
@@ -37,8 +38,10 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
     if started_with.listeners != config.listeners {
         tracing::warn!("the changed [[gateway.listener]] take effect at the next start");
     }
-    if started_with.edge_listeners != config.edge_listeners {
-        tracing::warn!("the changed [[edge.listener]] take effect at the next start");
+    if !are_open(&started_with.edge_listeners, &config.edge_listeners) {
+        tracing::warn!(
+            "[[edge.listener]]: one whose address, proxies in front or TLS changed stays as it was until the next start"
+        );
     }
     if started_with.intake != config.intake {
         tracing::warn!("the changed [[intake.alert]] and [[intake.forward]] take effect at the next start");
@@ -49,4 +52,13 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
         tracing::warn!(change, "this setting takes effect at the next start");
     }
     Ok(())
+}
+
+/// Whether the listeners that are open are those of `config`, but for what they do with connections. One on port 0 is
+/// not known again.
+fn are_open(open: &[ListenerConfig], config: &[ListenerConfig]) -> bool {
+    let is_open = |open: &ListenerConfig, listener: &ListenerConfig| {
+        open == listener || (listener.listen.port() != 0 && open.has_socket_of(listener))
+    };
+    open.len() == config.len() && open.iter().all(|one| config.iter().any(|other| is_open(one, other)))
 }

@@ -21,7 +21,8 @@ use crate::config::{Secured, stamps};
 /// # Errors
 /// If the handler of SIGHUP cannot be installed.
 pub async fn rotate(listeners: &[Secured], every: Duration) -> io::Result<()> {
-    let mut followed: Vec<_> = listeners.iter().map(Followed::new).collect();
+    let have_files = listeners.iter().filter(|it| !it.read.is_empty());
+    let mut followed: Vec<_> = have_files.map(Followed::new).collect();
     if followed.is_empty() {
         std::future::pending::<()>().await;
     }
@@ -66,7 +67,7 @@ impl Followed {
         let listener = listener.label();
         match tls.reload() {
             Ok(()) => {
-                let days_left = tls.status().seconds_left() / 86_400;
+                let days_left = tls.status().seconds_left().map(|left| left / 86_400);
                 tracing::info!(listener, days_left, "certificate loaded again");
             }
             Err(error) => tracing::error!(listener, %error, "certificate refused, the old one stays"),

@@ -32,7 +32,7 @@ impl ListenerApi {
     async fn answer(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         match self {
             Self::Decisions(decisions) => decisions.answer(request, peer).await,
-            Self::Admin(admin) => admin.respond(request).await,
+            Self::Admin(admin) => admin.respond(request, peer).await,
         }
     }
 }
@@ -82,7 +82,7 @@ impl Handle for Routes {
     /// Of the API's requests only: the operator's pages go through [`Handle::handle`].
     fn answer_at_once(&self, request: &Plain<'_>, peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {
         let ListenerApi::Decisions(decisions) = &self.api else { return None };
-        let answered = decisions.answer_at_once(request, reply)?;
+        let answered = decisions.answer_at_once(request, peer, reply)?;
         let parent = || request.field(TRACEPARENT);
         log(request.method(), parent, answered.status(), self.template(answered.route()), peer);
         Some(answered)

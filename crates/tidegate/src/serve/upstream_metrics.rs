@@ -1,13 +1,17 @@
-//! What the metrics page says of upstreams and their servers.
+//! What the metrics page says of upstreams, their servers, and routes.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tidegate_admin::{Families, Family};
 use tidegate_algorithms::breaker::Phase;
-use tidegate_gateway::analytics::MAX_SERIES;
+use tidegate_gateway::analytics::{Analytics, MAX_SERIES};
 use tidegate_gateway::limits::Limits;
-use tidegate_gateway::service::{Gateway, MAX_COMPRESSED_AT_ONCE, MAX_MIRRORED_AT_ONCE, MirrorStats};
+use tidegate_gateway::service::{
+    Gateway, HedgeStats, MAX_COMPRESSED_AT_ONCE, MAX_MIRRORED_AT_ONCE, MirrorStats, UpstreamStatus,
+};
+
+use tidegate_gateway::shed::{MAX_HELD, Priority, SheddingStats};
 
 use super::breakers::word;
 
@@ -24,15 +28,18 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
             })
         };
         mirrors(&self.0.mirrors(), families)?;
-        if let Some(analytics) = self.0.analytics() {
-            let stats = analytics.stats();
-            let help = "Combinations of route, key, server and status in the minute under way";
-            families.gauge("tidegate_analytics_series", help, stats.series as u64)?;
-            let help = "Most of these";
-            families.gauge("tidegate_analytics_series_max", help, MAX_SERIES as u64)?;
-            let help = "Requests that there was no room to tell apart: they are counted as others";
-            families.counter("tidegate_analytics_others", help, stats.others)?;
+        hedges(&self.0.hedges(), families)?;
+        self.0.analytics().map_or(Ok(()), |analytics| counted(analytics, families))?;
+        if let Some(shedder) = self.0.shedder() {
+            shedding(&shedder.stats(), families)?;
         }
+        adaptive(&upstreams, families)?;
+        let help = "Requests by how they would fare under the candidate configuration: the same, or in which way otherwise; \
+            it begins at 0 with each candidate";
+        families.counters("tidegate_candidate_requests", help, |series| {
+            let counts = self.0.candidate_counts();
+            counts.iter().try_for_each(|(difference, count)| series(&[("difference", difference)], *count))
+        })?;
         let compression = self.0.compression();
         let help = "Replies that were to be compressed: those without room passed as they were";
         families.counters("tidegate_gateway_compressed_replies", help, |series| {
@@ -61,26 +68,120 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
                 series(&[("upstream", upstream), ("server", server)], u64::from(status.in_flight))
             })
         })?;
-        let help = "Attempts at a server, by how they ended";
+        let help = "Attempts at a server, by how they ended; repeat: it had closed a kept connection, and was sent the request again";
         families.counters("tidegate_upstream_attempts", help, |series| {
             servers().try_for_each(|(upstream, server, status)| {
                 let labels = |result| [("upstream", upstream), ("server", server), ("result", result)];
                 series(&labels("success"), status.successes)?;
-                series(&labels("failure"), status.failures)
+                series(&labels("failure"), status.failures)?;
+                series(&labels("repeat"), status.repeats)
             })
         })?;
-        let help = "1 for what an upstream's breaker is now";
-        families.gauges("tidegate_upstream_breaker", help, |series| {
-            const PHASES: [Phase; 3] = [Phase::Closed, Phase::Open, Phase::HalfOpen];
-            upstreams.iter().try_for_each(|upstream| {
-                let Some(phase) = upstream.breaker else { return Ok(()) };
+        breakers(&upstreams, &self.0.route_breakers(), families)
+    }
+}
+
+/// The breakers of upstreams and of routes.
+fn breakers(
+    upstreams: &[UpstreamStatus],
+    routes: &[(Arc<str>, Phase)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
+    const PHASES: [Phase; 3] = [Phase::Closed, Phase::Open, Phase::HalfOpen];
+    let help = "1 for what an upstream's breaker is now";
+    families.gauges("tidegate_upstream_breaker", help, |series| {
+        upstreams.iter().filter_map(|upstream| Some((&upstream.name, upstream.breaker?))).try_for_each(
+            |(upstream, phase)| {
                 PHASES.into_iter().try_for_each(|state| {
-                    let labels = [("upstream", &*upstream.name), ("state", word(state))];
-                    series(&labels, u64::from(phase == state))
+                    series(&[("upstream", &**upstream), ("state", word(state))], u64::from(phase == state))
                 })
+            },
+        )
+    })?;
+    let help = "1 for what a route's breaker is now, of routes that have one";
+    families.gauges("tidegate_route_breaker", help, |series| {
+        routes.iter().try_for_each(|(route, phase)| {
+            PHASES.into_iter().try_for_each(|state| {
+                series(&[("route", &**route), ("state", word(state))], u64::from(*phase == state))
             })
         })
-    }
+    })
+}
+
+/// What is counted of requests, and where that waits.
+fn counted(analytics: &Analytics, families: &mut Families<'_>) -> fmt::Result {
+    let stats = analytics.stats();
+    let help = "Combinations of route, key, server and status in the last minute that has some";
+    families.gauge("tidegate_analytics_series", help, stats.series as u64)?;
+    let help = "Most of these";
+    families.gauge("tidegate_analytics_series_max", help, MAX_SERIES as u64)?;
+    let help = "Requests that there was no room to tell apart: they are counted as others";
+    families.counter("tidegate_analytics_others", help, stats.others)?;
+    let help = "Requests that are counted and not stored yet";
+    families.gauge("tidegate_analytics_waiting_requests", help, stats.waiting)?;
+    let help = "Requests whose counts were dropped, since the store was away for too long";
+    families.counter("tidegate_analytics_lost_requests", help, stats.lost)
+}
+
+/// What is refused because this process cannot keep up.
+fn shedding(stats: &SheddingStats, families: &mut Families<'_>) -> fmt::Result {
+    let help = "Requests refused because this process could not keep up, by the priority of their route";
+    families.counters("tidegate_gateway_shed_requests", help, |series| {
+        Priority::ALL.into_iter().try_for_each(|priority| {
+            series(&[("priority", priority.word())], stats.refused[priority as usize])
+        })
+    })?;
+    let help = "How many of a hundred such requests are refused now, by the core that refuses most";
+    families.gauges("tidegate_gateway_shed_percent", help, |series| {
+        Priority::ALL.into_iter().try_for_each(|priority| {
+            let percent = (priority.refused(stats.level) * 100.0).round();
+            series(&[("priority", priority.word())], percent as u64)
+        })
+    })?;
+    let help = "How late the latest core came to what was ready, at least, in its last tenth of a second";
+    families.gauge("tidegate_gateway_core_delay_microseconds", help, stats.delay / 1_000)?;
+    let help = "Refusals of these requests that wait to be told";
+    families.gauge("tidegate_gateway_held_refusals", help, stats.held as u64)?;
+    let help = "Most of these; those beyond are told at once";
+    families.gauge("tidegate_gateway_held_refusals_max", help, MAX_HELD as u64)
+}
+
+/// The limits that are found by how long replies take.
+fn adaptive(upstreams: &[UpstreamStatus], families: &mut Families<'_>) -> fmt::Result {
+    let limits = || upstreams.iter().filter_map(|it| Some((&*it.name, it.adaptive?)));
+    let help = "Requests that may wait for an upstream's servers at once, by its adaptive limit";
+    families.gauges("tidegate_upstream_adaptive_limit", help, |series| {
+        limits().try_for_each(|(name, it)| series(&[("upstream", name)], u64::from(it.limit)))
+    })?;
+    let help = "Requests that do";
+    families.gauges("tidegate_upstream_adaptive_requests", help, |series| {
+        limits().try_for_each(|(name, it)| series(&[("upstream", name)], u64::from(it.under_way)))
+    })?;
+    let help = "Microseconds that a reply of an upstream takes without a queue; 0: not known yet";
+    families.gauges("tidegate_upstream_adaptive_base_microseconds", help, |series| {
+        limits().try_for_each(|(name, it)| series(&[("upstream", name)], it.base / 1_000))
+    })?;
+    let help = "Requests that an upstream's adaptive limit had no room for";
+    families.counters("tidegate_upstream_adaptive_refused", help, |series| {
+        limits().try_for_each(|(name, it)| series(&[("upstream", name)], it.refused))
+    })
+}
+
+/// What became of second attempts, by the routes that have them.
+fn hedges(hedges: &[HedgeStats], families: &mut Families<'_>) -> fmt::Result {
+    let help = "Requests that were late at their first server: the second one's reply went on, it did not, or there was none";
+    families.counters("tidegate_hedged_requests", help, |series| {
+        hedges.iter().try_for_each(|it| {
+            let labels = |result| [("route", &*it.route), ("result", result)];
+            series(&labels("won"), it.won)?;
+            series(&labels("lost"), it.lost)?;
+            series(&labels("refused"), it.refused)
+        })
+    })?;
+    let help = "Microseconds after which a second server is asked; 0: not known yet";
+    families.gauges("tidegate_hedge_after_microseconds", help, |series| {
+        hedges.iter().try_for_each(|it| series(&[("route", &*it.route)], it.after))
+    })
 }
 
 /// What became of copies of requests, by the routes that have copies.

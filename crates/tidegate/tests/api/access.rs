@@ -14,6 +14,11 @@ use crate::support::{Answer, Running, Setup, start};
 
 const ASK: &str = r#"{"client_id":"a","resource":"r"}"#;
 const JSON: (&str, &str) = ("content-type", "application/json");
+const ITEM: &str = r#"{"attributes":{"client_id":"a"}}"#;
+const NUMBERS: &str = r#"{"limit":5,"window_seconds":60}"#;
+const SIMPLE: &str = r#"{"window_seconds":60,"request_per_window":5}"#;
+const CLIENT: &str = r#"{"client_id":"a","window_seconds":60,"request_per_window":5}"#;
+const TRIAL: &str = r#"{"policies":[{"limit":5,"window_seconds":60}],"requests":[{"at_ms":1}],"until_ms":9}"#;
 
 /// A token for each scope, called like it.
 fn one_token_a_scope() -> Vec<Credential> {
@@ -34,23 +39,43 @@ fn trusting(hosts: &[&str], cors: &[&str]) -> Running {
     Setup { origins, ..Setup::default() }.start()
 }
 
+/// Method, path and body of a request, and the scope that it needs.
+type Asked = (&'static str, &'static str, &'static str, Option<Scope>);
+
 /// Every route of the API, with a request that it would take.
-fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 47] {
-    let item = r#"{"attributes":{"client_id":"a"}}"#;
-    let numbers = r#"{"limit":5,"window_seconds":60}"#;
-    let simple = r#"{"window_seconds":60,"request_per_window":5}"#;
-    let client = r#"{"client_id":"a","window_seconds":60,"request_per_window":5}"#;
-    let trial = r#"{"policies":[{"limit":5,"window_seconds":60}],"requests":[{"at_ms":1}],"until_ms":9}"#;
+fn requests() -> Vec<Asked> {
+    other_requests().into_iter().chain(requests_for_documents()).collect()
+}
+
+/// Those for documents of gateway and edge.
+fn requests_for_documents() -> [Asked; 12] {
+    [
+        ("GET", "/v1/routes", "", Some(Scope::Read)),
+        ("GET", "/v1/routes/a", "", Some(Scope::Read)),
+        ("GET", "/v1/upstreams", "", Some(Scope::Read)),
+        ("GET", "/v1/upstreams/a", "", Some(Scope::Read)),
+        ("GET", "/v1/edge/backends", "", Some(Scope::Read)),
+        ("GET", "/v1/edge/backends/a", "", Some(Scope::Read)),
+        ("DELETE", "/v1/edge/backends/a", "", Some(Scope::Configure)),
+        ("GET", "/v1/edge/places", "", Some(Scope::Read)),
+        ("GET", "/v1/edge/places/a", "", Some(Scope::Read)),
+        ("DELETE", "/v1/edge/places/a", "", Some(Scope::Configure)),
+        ("DELETE", "/v1/routes/a", "", Some(Scope::Configure)),
+        ("DELETE", "/v1/upstreams/a", "", Some(Scope::Configure)),
+    ]
+}
+
+fn other_requests() -> [Asked; 59] {
     [
         ("GET", "/api/v1/health", "", None),
         ("GET", "/openapi.json", "", None),
         ("POST", "/api/v1/ratelimit", ASK, Some(Scope::Decide)),
-        ("POST", "/v1/decisions", item, Some(Scope::Decide)),
+        ("POST", "/v1/decisions", ITEM, Some(Scope::Decide)),
         ("GET", "/v1/check", "", Some(Scope::Decide)),
-        ("POST", "/v1/permits", item, Some(Scope::Decide)),
+        ("POST", "/v1/permits", ITEM, Some(Scope::Decide)),
         ("POST", "/v1/permits/0.W10/renew", "", Some(Scope::Decide)),
         ("DELETE", "/v1/permits/0.W10", "", Some(Scope::Decide)),
-        ("POST", "/v1/refunds", item, Some(Scope::Refund)),
+        ("POST", "/v1/refunds", ITEM, Some(Scope::Refund)),
         // Its reply to a GET has no end.
         ("HEAD", "/v1/events", "", Some(Scope::Read)),
         ("GET", "/v1/explain?client_id=a", "", Some(Scope::Read)),
@@ -58,29 +83,42 @@ fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 47]
         ("GET", "/v1/explain/edge?client_ip=127.0.0.1", "", Some(Scope::Read)),
         ("GET", "/v1/edge/decisions", "", Some(Scope::Read)),
         ("GET", "/v1/analytics", "", Some(Scope::Read)),
+        ("GET", "/v1/gateway/breakers", "", Some(Scope::Read)),
         ("GET", "/v1/gateway/traces", "", Some(Scope::Read)),
         ("GET", "/v1/gateway/traces/a", "", Some(Scope::Read)),
+        ("GET", "/v1/intake/query?name=a", "", Some(Scope::Read)),
+        ("GET", "/v1/intake/oldest", "", Some(Scope::Read)),
+        ("GET", "/v1/intake/groups", "", Some(Scope::Read)),
+        ("DELETE", "/v1/intake/groups/a", "", Some(Scope::Configure)),
+        ("GET", "/v1/capacity", "", Some(Scope::Read)),
+        ("POST", "/v1/capacity", "{}", Some(Scope::Configure)),
+        ("DELETE", "/v1/capacity", "", Some(Scope::Configure)),
+        ("GET", "/v1/candidate", "", Some(Scope::Read)),
+        ("PUT", "/v1/candidate", r#"{"route":[{"name":"a","respond":{}}]}"#, Some(Scope::Configure)),
+        ("POST", "/v1/candidate/promote", "", Some(Scope::Configure)),
+        ("DELETE", "/v1/candidate", "", Some(Scope::Configure)),
+        ("GET", "/v1/saturation", "", Some(Scope::Read)),
+        ("GET", "/v1/saturation/reports/a.json", "", Some(Scope::Read)),
+        ("GET", "/v1/saturation/preflight?target=http://127.0.0.1:1/", "", Some(Scope::Read)),
+        // No machine but this one may be a target.
+        ("POST", "/v1/saturation/run", r#"{"target":"http://192.0.2.1/"}"#, Some(Scope::Configure)),
+        ("DELETE", "/v1/saturation/run", "", Some(Scope::Configure)),
         ("GET", "/v1/warnings", "", Some(Scope::Read)),
-        ("GET", "/v1/routes", "", Some(Scope::Read)),
-        ("GET", "/v1/routes/a", "", Some(Scope::Read)),
-        ("GET", "/v1/upstreams", "", Some(Scope::Read)),
-        ("GET", "/v1/upstreams/a", "", Some(Scope::Read)),
         ("GET", "/v1/nearest-clients", "", Some(Scope::Read)),
         ("GET", "/v1/clients", "", Some(Scope::Read)),
         ("DELETE", "/v1/clients/a/usage", "", Some(Scope::Configure)),
-        ("DELETE", "/v1/routes/a", "", Some(Scope::Configure)),
-        ("DELETE", "/v1/upstreams/a", "", Some(Scope::Configure)),
         ("GET", "/v1/policies", "", Some(Scope::Read)),
         ("GET", "/v1/policies/default", "", Some(Scope::Read)),
         ("GET", "/v1/clients/a/limits", "", Some(Scope::Read)),
         ("GET", "/v1/audit", "", Some(Scope::Read)),
+        ("POST", "/v1/revert", r#"{"revision":0}"#, Some(Scope::Configure)),
         ("GET", "/v1/set-aside", "", Some(Scope::Read)),
         ("GET", "/v1/denied-clients", "", Some(Scope::Read)),
         ("GET", "/v1/settings", "", Some(Scope::Read)),
-        ("POST", "/v1/playground", trial, Some(Scope::Read)),
+        ("POST", "/v1/playground", TRIAL, Some(Scope::Read)),
         ("GET", "/api/v1/client-config/a", "", Some(Scope::Read)),
-        ("POST", "/api/v1/configure", simple, Some(Scope::Configure)),
-        ("POST", "/api/v1/configure-client", client, Some(Scope::Configure)),
+        ("POST", "/api/v1/configure", SIMPLE, Some(Scope::Configure)),
+        ("POST", "/api/v1/configure-client", CLIENT, Some(Scope::Configure)),
         ("DELETE", "/api/v1/client-config/a", "", Some(Scope::Configure)),
         ("GET", "/v1/keys", "", Some(Scope::Read)),
         ("GET", "/v1/keys/a", "", Some(Scope::Read)),
@@ -88,7 +126,7 @@ fn requests() -> [(&'static str, &'static str, &'static str, Option<Scope>); 47]
         ("PATCH", "/v1/keys/a", r#"{"consumer":"b"}"#, Some(Scope::Configure)),
         ("POST", "/v1/keys/a/rotation", "{}", Some(Scope::Configure)),
         ("DELETE", "/v1/keys/a", "", Some(Scope::Configure)),
-        ("PUT", "/v1/policies/mine", numbers, Some(Scope::Configure)),
+        ("PUT", "/v1/policies/mine", NUMBERS, Some(Scope::Configure)),
         ("PUT", "/v1/clients/a/limits", r#"{"default":{"limit":7}}"#, Some(Scope::Configure)),
     ]
 }

@@ -153,3 +153,15 @@ fn fault_58_on_no_match_deny_denies_what_no_policy_applies_to() {
     let counted = service.engine.unmatched();
     assert_eq!((counted.allowed, counted.denied), (0, 2));
 }
+
+#[test]
+fn a_path_at_which_no_policy_looks_may_have_any_form() {
+    let service = start();
+    for path in ["/a%2Fb", "/100%", "*", ""] {
+        let body = json!({"attributes": {"client_id": "a", "path": path}}).to_string();
+        for route in ["/v1/decisions", "/v1/refunds"] {
+            let answer = service.post(route, &body);
+            assert_eq!(answer.status, 200, "{route} {path}: {}", answer.body);
+        }
+    }
+}

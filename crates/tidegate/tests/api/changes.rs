@@ -18,7 +18,7 @@ fn stored(documents: &[(Kind, &str, Value)]) -> TempDir {
     let control = Control::open(data.path(), Limits::default()).unwrap();
     let changes: Vec<_> =
         documents.iter().map(|(kind, name, body)| Change::put(*kind, *name, body.to_string())).collect();
-    let author = Author { actor: "test".to_owned(), at: Wall(1) };
+    let author = Author { actor: "test".to_owned(), at: Wall(1), from: None };
     control.apply(&changes, &author).unwrap();
     data
 }
@@ -155,4 +155,63 @@ fn a_refused_policy_leaves_no_series() {
     // Beside the policy, the limits that come with requests of the other protocols.
     let expected = ["CL.THROTTLE", "RLS", "THROTTLE", "default"];
     assert_eq!(counted.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), expected);
+}
+
+/// What the list says of whether requests have met each policy as it is.
+fn asked(service: &Running) -> Vec<(String, bool)> {
+    let listed = service.get("/v1/policies").body;
+    let said = |it: &Value| {
+        let name = it["policy"]["name"].as_str().unwrap();
+        (name.to_owned(), it["asked_since_change"].as_bool().unwrap())
+    };
+    listed["policies"].as_array().unwrap().iter().map(said).collect()
+}
+
+#[test]
+fn a_policy_that_no_request_met_since_its_change_is_told_from_one_that_was_met_before() {
+    let of_file = |name: &str, limit: u64, path: &str| json!({"name": name, "limit": limit, "window_seconds": 60, "match": {"path": path}});
+    let (web, app) = (of_file("web", 9, "/web"), of_file("app", 9, "/app"));
+    let service = start_with(file(&[web.clone(), app.clone()]), None);
+    let told = |web: bool, app: bool| vec![("web".to_owned(), web), ("app".to_owned(), app)];
+    let ask = |path: &str, cost: u64| {
+        let body = json!({"attributes": {"client_id": "a", "path": path}, "cost": cost}).to_string();
+        assert_eq!(service.post("/v1/decisions", &body).status, 200);
+    };
+    assert_eq!(asked(&service), told(false, false));
+    let one = service.get("/v1/policies?name=app").body;
+    assert_eq!((&one["policies"][0]["policy"]["name"], &one["policies"][1]), (&json!("app"), &Value::Null));
+    assert_eq!(service.get("/v1/policies?name=no-such").body["policies"], json!([]));
+    ask("/app", 0);
+    assert_eq!(asked(&service), told(false, false), "who only looks has not met it");
+    ask("/web", 1);
+    ask("/app", 1);
+    assert_eq!(asked(&service), told(true, true));
+    // A client's own limit, and a change of another policy, leave it as it is.
+    assert_eq!(service.put("/v1/clients/a/limits", r#"{"web":{"limit":5}}"#).status, 200);
+    let changed = of_file("app", 8, "/application").to_string();
+    assert_eq!(service.put("/v1/policies/app", &changed).status, 200);
+    assert_eq!(asked(&service), told(true, false), "nobody asks for that path");
+    ask("/app", 1);
+    assert_eq!(asked(&service), told(true, false));
+    ask("/application", 1);
+    assert_eq!(asked(&service), told(true, true));
+    // Another file: one policy is as it was, and one is not.
+    assert_eq!(service.delete("/v1/policies/app").status, 204);
+    assert_eq!(asked(&service), told(true, false), "the file's is another than the stored one");
+    ask("/app", 1);
+    service.reload_policies(file(&[of_file("web", 7, "/web"), app]));
+    assert_eq!(asked(&service), told(false, true));
+}
+
+#[test]
+fn a_request_under_several_policies_is_one_decision() {
+    let of_file = |name: &str, limit: u64, mode: &str| json!({"name": name, "limit": limit, "window_seconds": 60, "mode": mode});
+    let file = file(&[of_file("a", 3, "enforce"), of_file("b", 9, "enforce"), of_file("c", 1, "shadow")]);
+    let service = start_with(file, None);
+    for _ in 0..5 {
+        service.post("/api/v1/ratelimit", r#"{"client_id":"a","resource":"r"}"#);
+    }
+    let decided = service.engine.decided();
+    assert_eq!((decided.allowed, decided.denied), (3, 2), "what is only looked at denies nothing");
+    assert_eq!(service.engine.tallies().read().iter().map(|(_, count)| count.denied).sum::<u64>(), 2);
 }

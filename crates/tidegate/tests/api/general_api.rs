@@ -160,7 +160,7 @@ fn permits_are_acquired_renewed_released_and_found_by_their_text() {
 }
 
 #[test]
-fn explain_says_which_policy_applies_and_why_not_the_others() {
+fn explain_says_which_policy_applies_and_why_not_the_others_or_counts_these() {
     let service = two_policies();
     service.put("/v1/clients/vip/limits", r#"{"per-client":{"limit":50}}"#);
     let answer = service.get("/v1/explain?client_id=vip&method=GET&path=/pay&cost=7").body;
@@ -170,6 +170,17 @@ fn explain_says_which_policy_applies_and_why_not_the_others() {
     assert_eq!(policies[0]["verdict"]["remaining"], 43, "the burst follows the limit, as in the policy");
     assert_eq!((&policies[1]["applies"], &policies[1]["because_of"]), (&json!(false), &json!("method")));
     assert_eq!(service.get("/v1/explain?client_id=a&cost=many").status, 422);
+    let path = "/v1/explain?client_id=a&method=GET&path=/pay";
+    let answer = service.get(&format!("{path}&not_applying=0")).body;
+    let policies = answer["policies"].as_array().unwrap();
+    assert_eq!(
+        (policies.len(), &policies[0]["applies"], &answer["not_listed"]),
+        (2, &json!(true), &json!(1)),
+        "per-client and trial apply"
+    );
+    let answer = service.get(&format!("{path}&not_applying=1")).body;
+    assert_eq!((answer["policies"].as_array().unwrap().len(), &answer["not_listed"]), (3, &Value::Null));
+    assert_eq!(service.get(&format!("{path}&not_applying=all")).status, 422);
 }
 
 #[test]
@@ -205,7 +216,7 @@ fn every_change_is_in_the_audit_log() {
     assert_eq!(rows.len(), 2);
     assert_eq!((&rows[0]["before"]["limit"], &rows[0]["after"]["limit"]), (&json!(1), &json!(2)));
     assert_eq!((&rows[1]["action"], &rows[1]["after"]), (&json!("delete"), &Value::Null));
-    assert_eq!(rows[0]["actor"], "local");
+    assert_eq!((&rows[0]["actor"], &rows[0]["from"]), (&json!("local"), &json!("127.0.0.1")));
     assert_eq!(service.get("/v1/audit?limit=0").status, 422);
 }
 
@@ -311,6 +322,8 @@ fn fault_54_variants_of_a_path_meet_the_same_policy() {
         (ambiguous.status, &ambiguous.body["errors"][0]["pointer"]),
         (400, &json!("/attributes/path"))
     );
+    let batch = service.post("/v1/decisions", r#"[{"attributes":{}},{"attributes":{"path":"/a%2fb"}}]"#).body;
+    assert_eq!(batch["errors"][0]["pointer"], "/1/attributes/path", "{batch}");
 }
 
 #[test]
@@ -350,13 +363,11 @@ fn pointers_name_what_the_client_sent() {
     let item = json!({"attributes": {"client_id": "a"}});
     let too_long = json!({"attributes": {"a/b": long}});
     let too_much = json!({"attributes": {"client_id": "a"}, "cost": 1_000_000_001});
-    let two_ways = json!({"attributes": {"path": "/a%2fb"}});
     let decisions = "/v1/decisions";
     for (path, body, pointer) in [
         (decisions, &too_long, "/attributes/a~1b"),
         (decisions, &json!([item, too_long]), "/1/attributes/a~1b"),
         (decisions, &json!([item, item, too_much]), "/2/cost"),
-        (decisions, &json!([item, two_ways]), "/1/attributes/path"),
         (decisions, &json!([item, {"attributes": {"a": 1}}]), "/1/attributes/a"),
         ("/v1/refunds", &too_much, "/cost"),
         ("/api/v1/ratelimit", &json!({"client_id": "a", "resource": long}), "/resource"),

@@ -166,6 +166,12 @@ impl Running {
         self.app.as_ref().unwrap()
     }
 
+    /// Puts other policies of the file in force, as a reload does.
+    pub fn reload_policies(&self, layer: FileLayer) {
+        let config = Config { layer, ..self.config.clone() };
+        self.runtime.block_on(apply(self.app(), &self.config, &config)).unwrap();
+    }
+
     /// Puts other tokens of the file in force, as a reload does.
     pub fn reload_tokens(&self, tokens: impl IntoIterator<Item = Credential>) {
         let config = Config { tokens: tokens.into_iter().collect(), ..self.config.clone() };

@@ -102,6 +102,9 @@ fn clients_with_numbers_of_their_own_are_listed_in_pages() {
 #[test]
 fn the_clients_nearest_to_a_limit_are_found() {
     let service = start();
+    let shadow =
+        json!({"algorithm": "fixed_window", "limit": 3, "window_seconds": 7_776_000, "mode": "shadow"});
+    assert_eq!(service.put("/v1/policies/in-shadow", &shadow.to_string()).status, 200);
     // Decisions are sampled: enough of them for one to be in the sample.
     for _ in 0..200 {
         spend(&service, "busy");
@@ -110,9 +113,10 @@ fn the_clients_nearest_to_a_limit_are_found() {
     let of = |policy: &str| near.as_array().unwrap().iter().find(|it| it["policy"] == policy).cloned();
     let busy = of("per-client").unwrap();
     assert_eq!(
-        (&busy["client_id"], &busy["limit"], &busy["remaining"]),
-        (&json!("busy"), &json!(2), &json!(0))
+        (&busy["client_id"], &busy["limit"], &busy["remaining"], &busy["mode"]),
+        (&json!("busy"), &json!(2), &json!(0), &json!("enforce"))
     );
+    assert_eq!(of("in-shadow").unwrap()["mode"], "shadow");
     assert!(of("everyone").is_none(), "98 of 100 are left");
     assert_eq!(service.delete("/v1/clients/busy/usage?path=/a").status, 200);
     assert_eq!(service.get("/v1/nearest-clients").body, json!([]));

@@ -1,13 +1,19 @@
 //! Several built binaries on one real store, as an operator runs them.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod analytics;
+mod candidate;
 mod control;
+mod doctor;
 mod edges;
+mod half_closed;
 mod keys;
 mod leases;
 mod opening;
+mod shared_edges;
 #[path = "../support/mod.rs"]
 mod support;
+mod turns;
 mod urls;
 
 use std::io::{Read, Write};

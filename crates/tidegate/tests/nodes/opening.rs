@@ -10,7 +10,7 @@ use tidegate_testkit::postgres::PostgresServer;
 use tidegate_testkit::redis::RedisServer;
 
 use crate::support::{Tidegate, agent};
-use crate::{metric, node};
+use crate::{allowed_of, metric, node};
 
 const POLICIES: &str = "[[policy]]\nname = \"api\"\nlimit = 100\nwindow_seconds = 60\nkey = [\"client_id\"]\n\
     [[policy]]\nname = \"jobs\"\nalgorithm = \"concurrency\"\nlimit = 5\nlease_seconds = 60\nkey = [\"job\"]\n";
@@ -38,6 +38,35 @@ fn a_ready_node_has_opened_its_store() {
                     AND pid <> pg_backend_pid()";
     assert_eq!(postgres.sql(backends).trim(), "2");
     assert_eq!(page(&other, "/readyz").0, 200);
+}
+
+/// Of 40 first requests 40 were denied on PostgreSQL, where a policy is closed without its store: the node opened its
+/// connections when it was asked. Here neither server takes a further connection once the node is ready.
+#[test]
+fn a_ready_nodes_first_answers_are_the_stores() {
+    let closed = "[[policy]]\nname = \"api\"\nlimit = 100\nwindow_seconds = 60\nkey = [\"client_id\"]\n\
+        on_store_failure = \"closed\"\n";
+    let soon = ("TIDEGATE_SHARED_DEADLINE", "10s");
+
+    let redis = RedisServer::start(&[]);
+    let at = format!("redis://127.0.0.1:{}", redis.port);
+    let one = node(closed, &[("TIDEGATE_STORE", &at), soon]);
+    assert_eq!(page(&one, "/readyz").0, 200);
+    // The node has two connections.
+    assert!(redis.command(&["CONFIG", "SET", "maxclients", "2"]).contains("OK"));
+    assert_eq!(allowed_of(&[&one], 40), 40);
+
+    let postgres = PostgresServer::start(&[]);
+    let at = format!("postgres://postgres@127.0.0.1:{}/postgres", postgres.port);
+    let other = node(closed, &[("TIDEGATE_STORE", &at), ("TIDEGATE_CONTROL", "local"), soon]);
+    assert_eq!(page(&other, "/readyz").0, 200);
+    // What a connection is told last, after its statements were prepared.
+    let prepared = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' \
+                    AND pid <> pg_backend_pid() AND query LIKE 'SET statement_timeout%'";
+    assert_eq!(postgres.sql(prepared).trim(), "2");
+    postgres.server.freeze();
+    assert_eq!(allowed_of(&[&other], 40), 40);
+    postgres.server.thaw();
 }
 
 /// It refilled limits in silence.
@@ -129,16 +158,31 @@ fn a_store_that_is_away_at_the_start_is_said_and_every_answer_is_marked() {
     assert_eq!(agent().delete(node.url(&format!("/v1/permits/{permit}"))).call().unwrap().status(), 204);
 
     redis.restart();
-    while page(&node, "/readyz").1.contains("does not answer") {
+    // The node may find by itself that the store is there, before anybody asks.
+    while info(&node).contains("store_answers:0") {
         agent().get(node.url("/v1/check")).call().unwrap();
     }
-    assert_eq!(metric(&node, "tidegate_store_breaker_open"), 0);
     assert!(info(&node).contains("store_answers:1"));
+    assert!(!page(&node, "/readyz").1.contains("does not answer"));
+    assert_eq!(metric(&node, "tidegate_store_breaker_open"), 0);
+    redis.server.kill();
+    an_open_breaker_is_said(&node);
     drop(redis);
     node.signal("TERM");
     let ended = node.wait();
     assert!(ended.output.contains("the counters' store cannot be reached"), "{}", ended.output);
+    assert!(ended.output.contains("the counters' store fails"), "{}", ended.output);
     assert!(!ended.output.contains("canary"), "{}", ended.output);
+}
+
+/// The store went away while the node serves: that is said as well, and why.
+fn an_open_breaker_is_said(node: &Tidegate) {
+    while metric(node, "tidegate_store_breaker_open") == 0 {
+        agent().get(node.url("/v1/check")).call().unwrap();
+    }
+    let (short, long) = (page(node, "/readyz").1, page(node, "/readyz?verbose").1);
+    assert!(short.contains("the counters' store does not answer"), "{short}");
+    assert!(long.contains("the counters' store does not answer") && long.len() > short.len(), "{long}");
 }
 
 #[test]

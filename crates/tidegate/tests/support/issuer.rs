@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use serde_json::{Value, json};
 use tidegate_net::clock::wall;
+use tidegate_testkit::certificates::Pair;
 
 /// What it calls itself.
 pub const ISSUER: &str = "https://issuer.example/";
@@ -83,18 +84,40 @@ pub struct Published {
     pub fetches: Arc<AtomicUsize>,
 }
 
+/// The same web server with TLS: its port, certificate and key are the arguments.
+const WITH_TLS: &str = "
+import http.server, ssl, sys
+server = http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), http.server.SimpleHTTPRequestHandler)
+tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+tls.load_cert_chain(sys.argv[2], sys.argv[3])
+server.socket = tls.wrap_socket(server.socket, server_side=True)
+print('Serving HTTPS on 127.0.0.1 port', server.server_port, flush=True)
+server.serve_forever()
+";
+
 impl Published {
     /// At a free port, or at `port`.
     pub fn start(keys: &str, port: u16) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        put(folder.path(), keys);
         let mut command = Command::new("python3");
         command.args(["-u", "-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]);
+        Self::run(command, keys)
+    }
+
+    /// As [`Published::start`], with TLS.
+    pub fn start_with_tls(keys: &str, port: u16, pair: &Pair) -> Self {
+        let mut command = Command::new("python3");
+        command.args(["-u", "-c", WITH_TLS, &port.to_string()]).args([&pair.certificate, &pair.key]);
+        Self::run(command, keys)
+    }
+
+    fn run(mut command: Command, keys: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        put(folder.path(), keys);
         command.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.split(" port ").nth(1).unwrap().split(' ').next().unwrap();
+        let port = line.split(" port ").nth(1).unwrap().split_whitespace().next().unwrap();
         let address = format!("127.0.0.1:{port}").parse().unwrap();
         let fetches = Arc::new(AtomicUsize::new(0));
         let (count, log) = (Arc::clone(&fetches), BufReader::new(child.stderr.take().unwrap()));

@@ -8,8 +8,10 @@
 )]
 
 pub mod edge;
+pub mod envoy;
 pub mod heads;
 pub mod issuer;
+pub mod severed;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -49,7 +51,7 @@ pub struct Ended {
 pub fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TIDEGATE_") {
+        if name.to_string_lossy().starts_with("TIDEGATE_") || name.to_string_lossy().starts_with("OTEL_") {
             command.env_remove(name);
         }
     }
@@ -164,7 +166,10 @@ impl Drop for Tidegate {
 }
 
 /// A client that takes every status as an answer.
+#[allow(clippy::disallowed_methods, reason = "a pause between questions, which no event ends")]
 pub fn agent() -> ureq::Agent {
+    // Sleeps because tests ask until an answer changes: without a pause they take every port of the machine for a minute.
+    std::thread::sleep(Duration::from_millis(5));
     ureq::Agent::config_builder().http_status_as_error(false).build().into()
 }
 
@@ -174,6 +179,13 @@ pub fn faketime() -> String {
     let mut libraries = folders.iter().map(|path| format!("{path}/libfaketime.so.1"));
     let library = libraries.find(|path| std::fs::exists(path).unwrap());
     library.expect("libfaketime is there: run `make setup`")
+}
+
+/// Has a program under [`faketime`] see the time that is `offset` from now; `clock` is its `FAKETIME_TIMESTAMP_FILE`.
+pub fn set_clock(clock: &Path, offset: &str) {
+    // In one step: the program reads the file at every look at the clock.
+    std::fs::write(clock.with_extension("new"), offset).unwrap();
+    std::fs::rename(clock.with_extension("new"), clock).unwrap();
 }
 
 /// Asks over kept connections until the service is gone. A request that was sent is answered, or

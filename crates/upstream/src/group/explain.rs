@@ -1,9 +1,8 @@
 //! Which backend would be next, and why not the others: a pick that takes nothing.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tidegate_algorithms::balance::{eligibility, least, slow_start, two_choices};
+use tidegate_algorithms::balance::{least, two_choices};
 use tidegate_algorithms::time::Tick;
 
 use super::{Balance, Group};
@@ -41,18 +40,17 @@ impl Group {
     #[must_use]
     pub fn explain(&self, key: u64, now: Tick) -> Pick {
         let count = self.backends.len();
-        let usable = self.backends.iter().filter(|backend| backend.is_usable(now)).count();
-        let is_panic = eligibility::is_panic(usable, count);
+        let is_panic = self.is_panic(now);
         // Copies of what a pick moves on, so that the answer is the one that it would give.
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut turn = self.turn.lock().clone();
+        let mut random = self.random.lock().clone();
         let mut start = self.start.load(Relaxed);
         let candidate = |index: usize| {
             let backend = &self.backends[index];
             let (status, is_usable) = (backend.status(now), backend.is_usable(now));
             let is_full = status.in_flight >= backend.settings().hard_limit;
             let weight = f64::from(backend.settings().weight);
-            let slow = slow_start::share(backend.up_since(), self.settings.slow_start, now);
+            let slow = backend.share(self.settings.slow_start, now);
             let share = if is_panic || is_usable { weight * slow } else { 0.0 };
             let score = match self.settings.balance {
                 Balance::RoundRobin => turn.credit(index) + share,

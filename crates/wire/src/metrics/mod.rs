@@ -24,7 +24,6 @@ mod kept;
 pub mod line_protocol;
 mod lines;
 pub mod otlp;
-mod protobuf;
 pub mod remote_write;
 pub mod rfc3339;
 pub mod statsd;

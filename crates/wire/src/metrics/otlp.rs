@@ -27,8 +27,8 @@ mod reply;
 
 use std::borrow::Cow;
 
-use super::protobuf::{Fields, Malformed};
 use super::{Kind, LineWriter, MetricError};
+use crate::protobuf::{Fields, Malformed};
 use attributes::Attributes;
 pub use json::{JsonError, from_json};
 use point::Point;

@@ -14,8 +14,8 @@
 //! not acceptable is left out, and the others are kept: the sender does not send a request again that was answered
 //! 400, so to refuse it whole would lose the good ones.
 
-use super::protobuf::{Fields, Malformed, Packed};
 use super::{Kind, LineWriter, MAX_TAGS, Metric, MetricError};
+use crate::protobuf::{Fields, Malformed, Packed};
 
 /// The value that says that a series has ended: a NaN with these bits.
 const STALE: u64 = 0x7ff0_0000_0000_0002;

@@ -2,10 +2,12 @@
 //!
 //! Positive: ListenOverflows or ListenDrops rose, and someone waited for it: connects near 1, 3 or 7 s
 //! (the SYN's retransmissions), a queue at its limit, or connections that were not made at all while
-//! SYNs were sent again and the listener had others waiting. Excluded: no rise. Without the server's
-//! kernel counters nothing is said, for a lossy network has the same connect times.
+//! SYNs were sent again and the listener had others waiting. Excluded: no rise, and one that is the rest
+//! of opening: connections that are kept, all there, of which the listener dropped some while they were
+//! opened ([`super::opening`] tells of these). Without the server's kernel counters nothing is said, for a
+//! lossy network has the same connect times.
 
-use super::super::{Cause, CauseName, Evidence};
+use super::super::{Cause, CauseName, Evidence, StepEvidence};
 use super::percent;
 
 /// Where the retransmitted SYNs arrive, in microseconds: after 1, 3 and 7 s.
@@ -16,7 +18,7 @@ const NOTICED: f64 = 0.01;
 const MISSED: f64 = 0.05;
 
 pub(in super::super) fn overflow(evidence: &Evidence) -> Option<Cause> {
-    let focus = evidence.at_focus();
+    let focus: Vec<_> = evidence.at_focus().into_iter().filter(|step| !is_rest_of_opening(step)).collect();
     let kernel: Vec<_> = focus.iter().filter_map(|s| s.kernel).collect();
     let overflows: u64 = kernel.iter().map(|k| k.listen_overflows.max(k.listen_drops)).sum();
     if overflows == 0 {
@@ -62,4 +64,13 @@ pub(in super::super) fn overflow(evidence: &Evidence) -> Option<Cause> {
             .number("accept_queue_limit", limit as f64);
     }
     Some(cause)
+}
+
+/// Whether what was dropped while a step was measured had been opened before: nothing connected any more.
+fn is_rest_of_opening(step: &StepEvidence) -> bool {
+    let connections = step.step.plan.connections;
+    let opening = step.kernel.and_then(|kernel| kernel.opening);
+    opening.is_some_and(|it| it.listen_overflows.max(it.listen_drops) > 0)
+        && step.step.connect.count <= u64::from(connections)
+        && step.step.established >= connections
 }

@@ -73,7 +73,12 @@ impl<'a> Plain<'a> {
     /// The value of the first field of that name, which is written in lower case.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&'a [u8]> {
-        self.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
+        self.values(name).next()
+    }
+
+    /// The values of all fields of that name, in their order; case does not matter.
+    pub fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
 
     /// The whole body.

@@ -16,7 +16,7 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::http::deadline::DeadlineIo;
-use crate::http::encode::{end_head, put_field, put_head, put_piece};
+use crate::http::encode::{end_head, keep, make_room, put_field, put_head, put_piece};
 use crate::http::reply::StreamedBody;
 use crate::http::{Body, BoxError};
 
@@ -37,7 +37,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (head, body) = reply.into_parts();
-    output.reserve(512);
+    make_room(output);
     let stated = put_head(output, head.status, &head.headers);
     let bodiless = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     match body {
@@ -115,14 +115,16 @@ fn stated_length(fields: &HeaderMap) -> Option<u64> {
     fields.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Writes everything; the buffer goes too, for the connection may now be idle for long.
+/// Writes everything; the buffer goes to the thread's next replies, for the connection may now be idle for long.
 pub(super) async fn write<S>(io: &mut DeadlineIo<S>, output: &mut Vec<u8>) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let bytes = std::mem::take(output);
     io.write_all(&bytes).await?;
-    io.flush().await
+    io.flush().await?;
+    keep(bytes);
+    Ok(())
 }
 
 /// What `answer` gives, or `None` if the client went away and it was long in coming (fault 44). What the client

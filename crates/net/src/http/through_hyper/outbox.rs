@@ -15,12 +15,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::clock::monotonic;
 use crate::connection::LazyTimer;
@@ -75,13 +76,13 @@ impl Outbox {
     pub(in crate::http) fn begin(&self) -> Arc<Delivery> {
         let waiting = Waiting { since: Some(monotonic()), taken: 0, in_hand: 0 };
         let delivery = Arc::new(Delivery(Mutex::new(waiting)));
-        *lock(&self.made) = Some(Arc::clone(&delivery));
+        *self.made.lock() = Some(Arc::clone(&delivery));
         delivery
     }
 
     /// The reply that the future polled last has begun, if it has.
     pub(in crate::http) fn made(&self) -> Option<Arc<Delivery>> {
-        lock(&self.made).take()
+        self.made.lock().take()
     }
 
     /// Marks a piece for as long as it is there.
@@ -142,24 +143,24 @@ struct Waiting {
 impl Delivery {
     /// The next piece is asked for: the one before it was taken.
     pub(in crate::http) fn taken(&self) {
-        let mut waiting = lock(&self.0);
+        let mut waiting = self.0.lock();
         waiting.taken += std::mem::take(&mut waiting.in_hand);
     }
 
     /// A piece is offered.
     pub(in crate::http) fn offered(&self, bytes: usize) {
-        let mut waiting = lock(&self.0);
+        let mut waiting = self.0.lock();
         waiting.in_hand = bytes as u64;
         waiting.since.get_or_insert_with(monotonic);
     }
 
     /// The service has nothing to offer yet.
     pub(in crate::http) fn is_being_made(&self) {
-        *lock(&self.0) = Waiting { since: None, taken: 0, in_hand: 0 };
+        *self.0.lock() = Waiting { since: None, taken: 0, in_hand: 0 };
     }
 
     fn deadline(&self, rate: MinimumRate) -> Option<Instant> {
-        let Waiting { since, taken, .. } = *lock(&self.0);
+        let Waiting { since, taken, .. } = *self.0.lock();
         since.map(|since| since + rate.allowance(taken))
     }
 }
@@ -197,11 +198,6 @@ impl<F: Future<Output = ()> + Unpin> Future for Delivered<F> {
         outbox.stats.core(outbox.core).connections.cut(Cut::Write);
         Poll::Ready(())
     }
-}
-
-/// Nothing panics while one is held; if something did, plain numbers would be none the worse.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

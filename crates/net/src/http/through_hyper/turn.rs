@@ -14,10 +14,11 @@
 //! What follows: a panic in a handler ends its connection, as it does on HTTP/1.1.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use hyper::rt::Executor;
+use parking_lot::Mutex;
 
 use super::outbox::{Delivered, Outbox};
 
@@ -47,7 +48,7 @@ impl Turn {
 
     /// Gives the answers that can be given at once, and has tasks wait for the others.
     pub(super) fn answer(&mut self) {
-        std::mem::swap(&mut *lock(&self.answers), &mut self.taken);
+        std::mem::swap(&mut *self.answers.lock(), &mut self.taken);
         let mut nobody = Context::from_waker(Waker::noop());
         for mut answer in self.taken.drain(..) {
             let polled = answer.as_mut().poll(&mut nobody);
@@ -73,7 +74,7 @@ where
     fn execute(&self, future: F) {
         let answer: Answer = Box::pin(future);
         if let Some(answers) = self.answers.upgrade() {
-            let mut answers = lock(&answers);
+            let mut answers = answers.lock();
             if answers.len() < MOST {
                 return answers.push(answer);
             }
@@ -83,11 +84,6 @@ where
             drop(tokio::spawn(Delivered::new(answer, None, outbox)));
         }
     }
-}
-
-/// Nothing panics while it is held; if something did, a list of futures would be none the worse.
-fn lock(answers: &Mutex<Vec<Answer>>) -> std::sync::MutexGuard<'_, Vec<Answer>> {
-    answers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! One entry of a snapshot: its identity, a tag, and the state's fields, little-endian.
 //!
 //! ```text
-//!   hash u64 | tag u8 | 1 tat u64, interval u64                             token and leaky bucket
+//!   hash u64 | tag u8 | 1 tat u64, interval u64                             bucket, as version 0.1 wrote it
 //!                     | 2 end u64, count u32, seconds u32                   fixed window
 //!                     | 3 start u64, previous u32, current u32, seconds u32 sliding counter
 //!                     | 4 end u64, count u32, period u8                     calendar
 //!                     | 5 window u64, n u32, n x (tick u64, units u64)      sliding log
 //!                     | 6 n u32, n x (id u64, units u64, lapses u64)        concurrency
-//!                     | 7 tat u64, interval u64, excess u32                 bucket whose limit was lowered
+//!                     | 7 tat u64, interval u64, excess u32                 the same, its limit lowered
+//!                     | 8 tat u64, interval u64, burst u32, excess u32      token and leaky bucket
 //! ```
 //!
 //! Decoding takes any bytes and refuses values that a checked policy could not have led to, so that
@@ -28,12 +29,11 @@ pub(super) fn encode(hash: u64, state: &State, output: &mut Vec<u8>) {
     match state {
         State::Fresh => put(&[0]),
         State::Bucket(debt) => {
-            put(&[if debt.excess == 0 { 1 } else { 7 }]);
+            put(&[8]);
             put(&{ debt.tat }.0.to_le_bytes());
-            put(&{ debt.interval }.to_le_bytes());
-            if debt.excess > 0 {
-                put(&{ debt.excess }.to_le_bytes());
-            }
+            put(&debt.interval().to_le_bytes());
+            put(&{ debt.burst }.to_le_bytes());
+            put(&{ debt.excess }.to_le_bytes());
         }
         State::FixedWindow(count) => {
             put(&[2]);
@@ -80,11 +80,13 @@ pub(super) fn decode(input: &mut &[u8]) -> Option<(u64, State)> {
     let hash = number(input)?;
     let state = match byte(input)? {
         0 => State::Fresh,
-        tag @ (1 | 7) => State::Bucket(bucket::Debt {
-            tat: Tick(number(input)?),
-            interval: positive(number(input)?)?,
-            excess: if tag == 7 { narrow(input)? } else { 0 },
-        }),
+        tag @ (1 | 7 | 8) => {
+            let tat = Tick(number(input)?);
+            let interval = positive(number(input)?).filter(|interval| *interval <= bucket::MAX_INTERVAL)?;
+            let burst = if tag == 8 { narrow(input)? } else { 0 };
+            let excess = if tag == 1 { 0 } else { narrow(input)? };
+            State::Bucket(bucket::Debt::new(tat, interval, burst, excess))
+        }
         2 => State::FixedWindow(fixed_window::Count {
             end: Tick(number(input)?),
             count: narrow(input)?,
@@ -177,7 +179,7 @@ mod tests {
     proptest! {
         /// Whatever decodes can be encoded to the same bytes, and decided on without a panic.
         #[test]
-        fn any_bytes_are_refused_or_safe(tag in 0..8_u8, bytes in prop::collection::vec(edgy(), 0..80)) {
+        fn any_bytes_are_refused_or_safe(tag in 0..9_u8, bytes in prop::collection::vec(edgy(), 0..80)) {
             let bytes = [&[9; 8], &[tag][..], &bytes.concat()].concat();
             let mut rest = bytes.as_slice();
             if let Some((hash, state)) = decode(&mut rest) {

@@ -24,13 +24,24 @@ const OWNER_ONLY: u32 = 0o600;
 pub fn save(memory: &Memory, path: &Path, now: Now) -> Result<Written, SnapshotError> {
     let partial = path.with_extension("partial");
     remove_if_there(&partial)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(&partial)?;
-    let written = memory.snapshot(&mut file, now)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&partial, path)?;
+    let saved = save_beside(memory, &partial, now).and_then(|written| {
+        fs::rename(&partial, path)?;
+        Ok(written)
+    });
+    if saved.is_err() {
+        // A disk that is full needs the room. Best effort: the error that led here says more.
+        remove_if_there(&partial).unwrap_or_default();
+    }
+    let written = saved?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()?;
+    Ok(written)
+}
+
+fn save_beside(memory: &Memory, partial: &Path, now: Now) -> Result<Written, SnapshotError> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(partial)?;
+    let written = memory.snapshot(&mut file, now)?;
+    file.sync_all()?;
     Ok(written)
 }
 

@@ -25,7 +25,7 @@ DECLARE
     changed bool; all_ok bool; held bool;
     debt bigint; capacity bigint; left_ bigint; stop bigint; cnt bigint; wanted bigint;
     start_ bigint; prev bigint; cur bigint; length bigint; elapsed bigint; estimate bigint;
-    gone int; total bigint; units bigint; low int; high int; middle int; keep bigint; before bigint;
+    part bigint; gone int; total bigint; units bigint; low int; high int; middle int; keep bigint; before bigint;
     v_ok bool[]; v_rem bigint[]; v_wait bigint[]; v_reset bigint[]; v_delay bigint[];
     ok bool; rem bigint; wait_ bigint; reset_ bigint; delay_ bigint;
 BEGIN
@@ -67,7 +67,7 @@ BEGIN
             st := rows_[x]; changed := false;
             IF st.kind <> 0 AND st.expires <= now_ THEN
                 fresh.key := st.key; fresh.kind := 0; fresh.expires := 0;
-                fresh.a := 0; fresh.b := 0; fresh.c := 0; fresh.d := 0;
+                fresh.a := 0; fresh.b := 0; fresh.c := 0; fresh.d := 0; fresh.e := 0;
                 st := fresh; changed := true;
             END IF;
             -- Permits are not refunded but released.
@@ -76,7 +76,7 @@ BEGIN
                 CONTINUE;
             END IF;
             IF op = 6 THEN
-                st.kind := 0; st.a := 0; st.b := 0; st.c := 0; st.d := 0; st.expires := 0;
+                st.kind := 0; st.a := 0; st.b := 0; st.c := 0; st.d := 0; st.e := 0; st.expires := 0;
                 st.ticks := NULL; st.totals := NULL; st.ids := NULL;
                 rows_[x] := st; dirty[x] := true;
                 CONTINUE;

@@ -9,14 +9,25 @@
                     debt := 0;
                 ELSIF st.kind = 1 AND st.b = a THEN
                     debt := GREATEST(st.a - now_, 0);
-                    IF debt > capacity THEN
-                        debt := capacity; st.a := now_ + debt; changed := true;
+                    IF st.e IN (0, b) THEN
+                        IF debt > capacity THEN
+                            debt := capacity; st.a := now_ + debt; changed := true;
+                        END IF;
+                    ELSE
+                        -- What is in use under another burst, as debt below this one and as excess above it.
+                        debt := LEAST(debt, st.e * a);
+                        part := debt % a;
+                        units := debt / a + CASE WHEN debt > 0 THEN st.d ELSE 0 END;
+                        st.d := GREATEST(units + (part > 0)::int - b, 0);
+                        debt := (units - st.d) * a + part;
+                        st.a := now_ + debt; st.e := b; changed := true;
                     END IF;
                 ELSE
                     units := tidegate.used(st, now_, wall_);
                     debt := CASE WHEN units > capacity / a THEN capacity ELSE units * a END;
                     -- What is above the burst is kept, for a limit that is raised again.
-                    st.kind := 1; st.a := now_ + debt; st.b := a; st.d := GREATEST(units - b, 0); changed := true;
+                    st.kind := 1; st.a := now_ + debt; st.b := a; st.e := b; st.d := GREATEST(units - b, 0);
+                    changed := true;
                     st.ticks := NULL; st.totals := NULL; st.ids := NULL;
                 END IF;
                 IF NOT acting THEN
@@ -34,7 +45,7 @@
                     ELSE
                         debt := debt + cost * a;
                     END IF;
-                    st.kind := 1; st.a := now_ + debt; st.b := a; changed := true;
+                    st.kind := 1; st.a := now_ + debt; st.b := a; st.e := b; changed := true;
                 END IF;
                 IF changed THEN st.expires := st.a; END IF;
 

@@ -32,8 +32,8 @@
 
     UPDATE tidegate.counters t
     SET kind = r.kind, a = r.a, b = r.b, c = r.c, d = r.d,
-        ticks = r.ticks, totals = r.totals, ids = r.ids, expires = r.expires
-    FROM unnest(rows_) WITH ORDINALITY AS r (key, kind, a, b, c, d, ticks, totals, ids, expires, at)
+        ticks = r.ticks, totals = r.totals, ids = r.ids, expires = r.expires, e = r.e
+    FROM unnest(rows_) WITH ORDINALITY AS r (key, kind, a, b, c, d, ticks, totals, ids, expires, e, at)
     WHERE dirty[r.at] AND t.key = r.key;
     RETURN out_;
 END $$;

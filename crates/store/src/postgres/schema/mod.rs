@@ -5,7 +5,7 @@ use tidegate_postgres::Schema;
 use super::Durability;
 
 /// Version of the schema. A change of its text raises it; a test knows when that was forgotten.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 const TEXT: &str = concat!(
     include_str!("tables.sql"),
     include_str!("decide_begin.sql"),
@@ -41,7 +41,7 @@ mod tests {
     fn a_change_of_the_schema_raises_its_version() {
         assert_eq!(
             (VERSION, digest(TEXT)),
-            (2, 0x0c13_8e23_7b17_998e),
+            (3, 0x1498_082f_3e85_ec1f),
             "databases keep the functions that they have until the version is raised: raise VERSION, then \
              put both numbers here"
         );

@@ -3,9 +3,9 @@
 -- A mirror of crates/algorithms/src/limit in 64-bit nanoseconds: tests/differential.rs holds the two
 -- together. Products that pass 64 bits (sliding counter) go through numeric.
 --
--- kind  state        a         b            c        d         ticks    totals         ids
+-- kind  state        a         b            c        d         ticks    totals         ids    e
 -- 0     fresh
--- 1     bucket       tat       interval     debt found  excess
+-- 1     bucket       tat       interval     debt found  excess                                burst
 -- 3     window       end       count        seconds
 -- 4     log          window    forgotten                       times    running total
 -- 5     counter      start     previous     current  seconds
@@ -26,6 +26,9 @@ CREATE TABLE IF NOT EXISTS tidegate.counters (
     ids bigint[],
     expires bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
+
+-- Added by version 3. 0 in a bucket's row: not known.
+ALTER TABLE tidegate.counters ADD COLUMN IF NOT EXISTS e bigint NOT NULL DEFAULT 0;
 
 -- ceil(previous x (length - elapsed) / length) + current
 CREATE OR REPLACE FUNCTION tidegate.counter_estimate(
@@ -56,7 +59,8 @@ BEGIN
     CASE st.kind
     WHEN 1 THEN
         -- A row without an interval is damaged: the division says so.
-        RETURN (GREATEST(st.a - now_, 0) + st.b - 1) / st.b + CASE WHEN st.a > now_ THEN st.d ELSE 0 END;
+        RETURN (LEAST(GREATEST(st.a - now_, 0), CASE WHEN st.e > 0 THEN st.e * st.b END) + st.b - 1) / st.b
+            + CASE WHEN st.a > now_ THEN st.d ELSE 0 END;
     WHEN 3 THEN
         RETURN CASE WHEN now_ < st.a THEN st.b ELSE 0 END;
     WHEN 7 THEN

@@ -1,13 +1,13 @@
--- Token and leaky bucket: "<BdI4d" tag, s, n of when it is empty of debt, interval; then, if there is any,
--- "<d" the excess: units in use that were above the burst when the limit was lowered
+-- Token and leaky bucket: "<BdI4ddd" tag, s, n of when it is empty of debt, interval; the excess: units in use that were
+-- above the burst when it was lowered; the burst. What an older version wrote ends before the burst, or the excess.
 
 make[BUCKET] = function()
   local function write(e, l, debt, excess)
     if l.b == 0 then return end
     if debt == 0 then return forget(e) end
     local s, n = plus(now_s, now_n, debt)
-    if e.k ~= BUCKET or e.s ~= s or e.n ~= n or e.interval ~= l.a or e.excess ~= excess then
-      e.k, e.s, e.n, e.interval, e.excess, e.dirty = BUCKET, s, n, l.a, excess, true
+    if e.k ~= BUCKET or e.s ~= s or e.n ~= n or e.interval ~= l.a or e.excess ~= excess or e.burst ~= l.b then
+      e.k, e.s, e.n, e.interval, e.excess, e.burst, e.dirty = BUCKET, s, n, l.a, excess, l.b, true
     end
   end
 
@@ -20,10 +20,17 @@ make[BUCKET] = function()
     if e.k == BUCKET and e.interval == l.a then
       local debt = ahead(e.s, e.n)
       local excess = debt > 0 and e.excess or 0
-      if debt > capacity then
+      if e.burst == l.b or e.burst == 0 then
+        if debt <= capacity then return debt, excess end
         debt = capacity
-        write(e, l, debt, excess)
+      else
+        debt = capped(debt, e.burst * l.a)
+        local part = fmod(debt, l.a)
+        local units = (debt - part) / l.a + excess
+        excess = less(units + (part > 0 and 1 or 0), l.b)
+        debt = (units - excess) * l.a + part
       end
+      write(e, l, debt, excess)
       return debt, excess
     end
     local units = used(e)
@@ -35,16 +42,22 @@ make[BUCKET] = function()
   return {
     decode = function(raw)
       local s, n, interval, stop = unpack('<dI4d', raw, 2)
-      local excess = stop <= #raw and unpack('<d', raw, stop) or 0
-      return { had = #raw, dirty = false, k = BUCKET, s = s, n = n, interval = interval, excess = excess }
+      local excess, burst = 0, 0
+      if stop <= #raw then excess, stop = unpack('<d', raw, stop) end
+      if stop <= #raw then burst = unpack('<d', raw, stop) end
+      return {
+        had = #raw, dirty = false, k = BUCKET,
+        s = s, n = n, interval = interval, excess = excess, burst = burst,
+      }
     end,
     encode = function(e)
-      local raw = pack('<BdI4d', BUCKET, e.s, e.n, e.interval)
-      return e.excess > 0 and raw .. pack('<d', e.excess) or raw
+      return pack('<BdI4ddd', BUCKET, e.s, e.n, e.interval, e.excess, e.burst)
     end,
     used = function(e)
       local debt = ahead(e.s, e.n)
-      return debt > 0 and div_ceil(debt, e.interval) + e.excess or 0
+      if debt == 0 then return 0 end
+      if e.burst > 0 then debt = capped(debt, e.burst * e.interval) end
+      return div_ceil(debt, e.interval) + e.excess
     end,
     expires = function(e)
       return ahead(e.s, e.n)

@@ -30,6 +30,8 @@ use tidegate_limiter::policy_set::MAX_POLICIES;
 use tidegate_wire::envoy_limits::{Descriptor, Domain, RateLimit, Read, read};
 use tidegate_wire::yaml::{Finding, Position};
 
+use super::product::inline;
+
 /// Names of attributes that are not entries.
 const RESERVED: [&str; 2] = ["domain", "descriptor_keys"];
 
@@ -298,28 +300,6 @@ fn write_policy(out: &mut String, rule: &Rule<'_>, policy: &Value) {
     for (field, value) in FIELDS.iter().filter_map(|field| Some((field, policy.get(field)?))) {
         let _infallible = writeln!(out, "{field} = {}", inline(value));
     }
-}
-
-/// A value as TOML on one line. A JSON string is a TOML string, but for one control character.
-fn inline(value: &Value) -> String {
-    match value {
-        Value::Object(map) => {
-            let entries: Vec<String> =
-                map.iter().map(|(name, value)| format!("{} = {}", bare(name), inline(value))).collect();
-            format!("{{ {} }}", entries.join(", "))
-        }
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(inline).collect();
-            format!("[{}]", items.join(", "))
-        }
-        other => other.to_string().replace('\u{7f}', "\\u007f"),
-    }
-}
-
-/// A key as TOML, quoted where it must be.
-fn bare(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if !name.is_empty() && name.bytes().all(plain) { name.to_owned() } else { inline(&json!(name)) }
 }
 
 #[cfg(test)]

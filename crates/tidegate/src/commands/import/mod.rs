@@ -1,79 +1,162 @@
-//! `tidegate import envoy FILE`: the rules of Envoy's reference rate-limit service as policies.
+//! `tidegate import`: what other software is configured with, as a Tidegate configuration.
+//!
+//! Nothing is dropped in silence. What is not understood keeps the whole file from being written, unless
+//! `--partial` asks for the rest; what has no effect here, or another one, is a warning. Both are listed by
+//! file, line and column on standard error, and the exit code says which there is:
+//!
+//! | exit code | what became of it |
+//! |---|---|
+//! | 0 | all of it was understood; there may be warnings |
+//! | 1 | a file could not be read or written |
+//! | 2 | something was not understood |
 
+mod bootstrap;
 mod envoy;
+mod nginx;
+mod pattern;
+mod product;
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tidegate_wire::yaml::{Finding, MAX_BYTES};
 
 use super::{EXIT_MISTAKES, EXIT_REFUSED};
 
-/// Turns another service's rules into policies.
+/// Turns another program's configuration into one of Tidegate's.
 #[derive(Debug, clap::Subcommand)]
 pub enum Import {
-    /// Reads a file of Envoy's reference rate-limit service; writes a Tidegate configuration.
-    Envoy(Envoy),
+    /// Reads a static bootstrap of Envoy, or a file of its reference rate-limit service.
+    Envoy(ImportedFile),
+    /// Reads an nginx configuration, with the files that it includes.
+    Nginx(ImportedFile),
 }
 
 /// What to read, and where to write.
 #[derive(Debug, clap::Args)]
-pub struct Envoy {
-    /// The YAML file.
+pub struct ImportedFile {
+    /// The file.
     file: PathBuf,
-    /// Where to write the policies; standard output if absent. A file that is there is not overwritten.
+    /// Where to write the configuration; standard output if absent. A file that is there is not overwritten.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Writes what is understood, although something is not; rules of a rate-limit service are all or nothing.
+    #[arg(long)]
+    partial: bool,
+}
+
+/// A finding, and the file that it is in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Located {
+    file: Arc<str>,
+    finding: Finding,
+}
+
+/// What a file says, in Tidegate's words.
+#[derive(Debug)]
+struct Imported {
+    /// The text of a configuration file.
+    toml: String,
+    /// What it has, for people: `policies: 2`.
+    counts: String,
+    /// What has no effect here, or another one.
+    warnings: Vec<Located>,
+    /// What was not understood.
+    missing: Vec<Located>,
+}
+
+/// Why there is nothing to write.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    /// The file could not be read.
+    #[error("{0}: {1}")]
+    Unreadable(String, io::Error),
+    /// Nothing of it can be used.
+    #[error("the file has mistakes")]
+    Mistakes(Vec<Located>),
 }
 
 impl Import {
-    /// Writes the policies, or every mistake and nothing else.
+    /// Writes the configuration to `out` or its file, and what is to be known of it to `errors`.
     ///
     /// # Errors
-    /// If `out` cannot be written to.
-    pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
-        let Self::Envoy(Envoy { file, output }) = self;
-        let name = file.display().to_string();
-        let bytes = match bounded(&file) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                writeln!(out, "{name}: {error}")?;
-                return Ok(ExitCode::from(EXIT_REFUSED));
-            }
+    /// If `out` or `errors` cannot be written to.
+    pub fn run(self, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<ExitCode> {
+        let (Self::Envoy(arguments) | Self::Nginx(arguments)) = &self;
+        let imported = match &self {
+            Self::Envoy(_) => import_envoy(&arguments.file),
+            Self::Nginx(_) => nginx::import(&arguments.file),
         };
-        let imported = match envoy::import(&bytes, &name) {
-            Ok(imported) => imported,
-            Err(mut mistakes) => {
+        match imported {
+            Ok(imported) => arguments.write(imported, out, errors),
+            Err(Refused::Mistakes(mut mistakes)) => {
                 mistakes.sort();
-                for mistake in &mistakes {
-                    writeln!(out, "{}", line(&name, mistake))?;
-                }
-                return Ok(ExitCode::from(EXIT_MISTAKES));
+                list(&mistakes, "", errors)?;
+                Ok(ExitCode::from(EXIT_MISTAKES))
             }
-        };
-        let warnings: Vec<String> =
-            imported.warnings.iter().map(|it| format!("warning: {}", line(&name, it))).collect();
-        let Some(output) = output else {
-            for warning in warnings {
-                writeln!(out, "# {warning}")?;
+            Err(refused) => {
+                writeln!(errors, "{refused}")?;
+                Ok(ExitCode::from(EXIT_REFUSED))
             }
-            out.write_all(imported.toml.as_bytes())?;
-            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+impl ImportedFile {
+    fn write(
+        &self,
+        mut imported: Imported,
+        out: &mut dyn Write,
+        errors: &mut dyn Write,
+    ) -> io::Result<ExitCode> {
+        imported.warnings.sort();
+        imported.missing.sort();
+        let is_whole = imported.missing.is_empty();
+        if !is_whole && !self.partial {
+            list(&imported.missing, "not imported: ", errors)?;
+            list(&imported.warnings, "warning: ", errors)?;
+            writeln!(errors, "nothing is written; --partial writes the rest")?;
+            return Ok(ExitCode::from(EXIT_MISTAKES));
+        }
+        let code = if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_MISTAKES) };
+        let mut text = Vec::new();
+        list(&imported.missing, "# not imported: ", &mut text)?;
+        let Some(output) = &self.output else {
+            list(&imported.missing, "not imported: ", errors)?;
+            list(&imported.warnings, "# warning: ", &mut text)?;
+            text.extend_from_slice(imported.toml.as_bytes());
+            out.write_all(&text)?;
+            return Ok(code);
         };
-        let written =
-            fs::File::create_new(&output).and_then(|mut file| file.write_all(imported.toml.as_bytes()));
-        if let Err(error) = written {
-            writeln!(out, "{}: {error}", output.display())?;
+        text.extend_from_slice(imported.toml.as_bytes());
+        if let Err(error) = fs::File::create_new(output).and_then(|mut file| file.write_all(&text)) {
+            writeln!(errors, "{}: {error}", output.display())?;
             return Ok(ExitCode::from(EXIT_REFUSED));
         }
-        for warning in warnings {
-            writeln!(out, "{warning}")?;
-        }
-        writeln!(out, "{}: written (policies: {})", output.display(), imported.policies)?;
-        Ok(ExitCode::SUCCESS)
+        list(&imported.missing, "not imported: ", errors)?;
+        list(&imported.warnings, "warning: ", errors)?;
+        writeln!(out, "{}: written ({})", output.display(), imported.counts)?;
+        Ok(code)
     }
+}
+
+/// A bootstrap, which is what has `static_resources`, or the rules of a rate-limit service.
+fn import_envoy(path: &Path) -> Result<Imported, Refused> {
+    let name: Arc<str> = path.display().to_string().into();
+    let bytes = bounded(path).map_err(|error| Refused::Unreadable(name.to_string(), error))?;
+    if let Some(root) = bootstrap::root(&bytes) {
+        return Ok(bootstrap::import(&root, &name));
+    }
+    let located = |findings: Vec<Finding>| -> Vec<Located> {
+        findings.into_iter().map(|finding| Located { file: Arc::clone(&name), finding }).collect()
+    };
+    let envoy::Imported { toml, policies, warnings } =
+        envoy::import(&bytes, &name).map_err(|mistakes| Refused::Mistakes(located(mistakes)))?;
+    let counts = format!("policies: {policies}");
+    Ok(Imported { toml, counts, warnings: located(warnings), missing: Vec::new() })
 }
 
 /// A file, or as much of it as shows that it is too large.
@@ -81,6 +164,10 @@ fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+fn list(found: &[Located], before: &str, to: &mut dyn Write) -> io::Result<()> {
+    found.iter().try_for_each(|it| writeln!(to, "{before}{}", line(&it.file, &it.finding)))
 }
 
 /// `file:line:column: path: problem (accepted: ...)`, as mistakes of Tidegate's own files look.

@@ -88,7 +88,10 @@ impl Query {
         match serde_json::from_str(&text) {
             Ok(answer) if self.format == Format::Plot => self.draw(&answer, out)?,
             _ if self.format == Format::Plot => {
-                terminal::say(&format!("{}: the answer is none of an intake\n", self.server));
+                terminal::say(&format!(
+                    "{}: this is not the answer of an intake: is the address right?\n",
+                    self.server
+                ));
                 return Ok(ExitCode::from(EXIT_NO_ANSWER));
             }
             _ => writeln!(out, "{}", text.trim_end())?,
@@ -125,7 +128,13 @@ impl Query {
 
     fn draw(&self, answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
         let Answer { agg, start, end, step, lines, complete, .. } = answer;
-        writeln!(out, "{agg} of {}, {lines} lines, a point is {}", terminal::plain(&self.name), span(*step))?;
+        let s = if *lines == 1 { "" } else { "s" };
+        writeln!(
+            out,
+            "{agg} of {}, {lines} line{s}, a point is {}",
+            terminal::plain(&self.name),
+            span(*step)
+        )?;
         let points: Vec<(i64, f64)> =
             answer.points.iter().filter_map(|(at, value)| value.map(|value| (*at, value))).collect();
         if points.is_empty() {

@@ -144,6 +144,9 @@ pub struct Saturate {
     /// Run even if the preflight says that the machine does not allow it.
     #[arg(long)]
     force: bool,
+    /// End with standard input, and test this machine alone: for a server that has been asked for the run.
+    #[arg(long, hide = true)]
+    attended: bool,
 }
 
 impl Saturate {
@@ -156,6 +159,9 @@ impl Saturate {
         let plan::Plan { mut job, course, thresholds, profiles, scenario, requests, digest } =
             plan::plan(self)?;
         let (_, options) = job.resolve()?;
+        if self.attended && !options.target.ip().is_loopback() {
+            bail!("{} is not on this machine", options.target);
+        }
         let outputs = self.outputs()?;
         let Some(processes) = self.preflight(&mut job, &options, course.most_connections())? else {
             return Ok(ExitCode::from(EXIT_MISTAKES));
@@ -166,6 +172,9 @@ impl Saturate {
         let seen = self.witness(&options, processes, &job)?;
         let stop = Stop::default();
         super::signals::stop_on_signal(stop.clone())?;
+        if self.attended {
+            super::signals::stop_with_input(stop.clone())?;
+        }
         let pinned = self.pin(&seen)?;
         if let (Some(pinned), None) = (&pinned, self.threads) {
             let cores = u32::try_from(pinned.split().generator.len()).unwrap_or(u32::MAX);

@@ -4,8 +4,9 @@
 //! what the step's thread and the search's thread both write to. A terminal that cannot be written to
 //! does not end the run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tidegate_judge::discover::{Discovery, Level, Mode};
 use tidegate_judge::live::{self, Running, View};
 use tidegate_judge::measurement::{Loop, StepPlan};
@@ -51,13 +52,13 @@ impl Screen {
     pub(super) fn progress(&self) -> OnProgress {
         let shown = Arc::clone(&self.shown);
         Box::new(move |progress| {
-            shown.lock().unwrap_or_else(PoisonError::into_inner).draw(Some(progress));
+            shown.lock().draw(Some(progress));
         })
     }
 
     /// Draws the ladder a last time, with all its levels, and leaves it there.
     pub(super) fn leave(&self, measured: &Discovery) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         shown.levels = measured.levels().to_vec();
         shown.steps = measured.steps().len();
         if self.redraw {
@@ -72,7 +73,7 @@ impl Screen {
 impl Spectator<Cluster> for Screen {
     fn begins(&mut self, bench: &mut Cluster, number: usize, plan: &StepPlan, so_far: &Discovery) {
         bench.follow_profile(self.profiles.contains(&number).then_some(number));
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         shown.mode = so_far.settings().mode;
         shown.max_steps = so_far.settings().max_steps;
         shown.load = match plan.discipline {
@@ -89,7 +90,7 @@ impl Spectator<Cluster> for Screen {
     }
 
     fn ended(&mut self, so_far: &Discovery) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         shown.levels = so_far.levels().to_vec();
         shown.steps = so_far.steps().len();
         if let (false, Some(step)) = (self.redraw, so_far.steps().last()) {

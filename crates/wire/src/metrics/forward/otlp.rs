@@ -4,8 +4,8 @@
 //! gauge, parts of histograms and summaries among them. Names and tags are as they are; the client is the attribute
 //! `client` unless a tag is called so.
 
-use super::super::protobuf::{Fields, Malformed, Message};
 use super::super::{KeptLine, Kind, read_line};
+use crate::protobuf::{Fields, Malformed, Message};
 
 const DELTA: u64 = 1;
 const CUMULATIVE: u64 = 2;

@@ -4,8 +4,8 @@
 //! Prometheus cannot have becomes `_`, as in its own translation of OpenTelemetry; of two tags that become one label the
 //! first stays. Labels are sorted by name, as the specification asks for, and empty ones are left out.
 
-use super::super::protobuf::Message;
 use super::super::{KeptLine, read_line};
+use crate::protobuf::Message;
 
 /// The request for some lines.
 #[must_use]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use super::{Fields, Malformed};
-use crate::metrics::protobuf::FieldValue;
+use crate::protobuf::FieldValue;
 
 /// How deep lists and maps may stand in each other.
 const MAX_DEPTH: usize = 16;

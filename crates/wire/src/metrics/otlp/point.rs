@@ -2,8 +2,8 @@
 
 use super::attributes::Attributes;
 use super::{Fields, Malformed};
-use crate::metrics::protobuf::FieldValue;
 use crate::metrics::{Kind, LineWriter, Metric, MetricError};
+use crate::protobuf::FieldValue;
 
 /// The flag of a point that says that there is no value.
 const NO_RECORDED_VALUE: u64 = 1;

@@ -11,6 +11,8 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.file.FileSystem;
+import java.nio.file.FileSystems;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
@@ -22,13 +24,18 @@ class ReadmeTest {
   private static final long BOUND_NANOS = TimeUnit.SECONDS.toNanos(60);
 
   @Test
-  void theExampleEndsInA429(@TempDir Path folder) throws Exception {
+  void theExampleEndsInA429WithinAMinute(@TempDir Path folder) throws Exception {
+    long began = System.nanoTime();
     Path jar = Path.of(Tidegate.class.getProtectionDomain().getCodeSource().getLocation().toURI());
     String name = jar.getFileName().toString();
     assertTrue(name.endsWith(".jar"), "the client is no jar: " + jar);
     for (String kind : new String[] {"-sources.jar", "-javadoc.jar"}) {
       Path beside = jar.resolveSibling(name.replace(".jar", kind));
       assertTrue(Files.exists(beside), beside + " is not installed");
+    }
+    try (FileSystem inside = FileSystems.newFileSystem(jar)) {
+      String licence = Files.readString(inside.getPath("META-INF/LICENSE"));
+      assertEquals(Files.readString(TestServer.root().resolve("LICENSE")), licence);
     }
     String readme = Files.readString(TestServer.root().resolve("clients/java/README.md"));
     String begin = "<!-- run by example/ -->\n```java\n";
@@ -49,6 +56,7 @@ class ReadmeTest {
         process.destroyForcibly();
       }
     }
+    assertTrue(System.nanoTime() - began < BOUND_NANOS, "it took longer than a minute");
   }
 
   /**

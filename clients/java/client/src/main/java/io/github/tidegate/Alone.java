@@ -8,6 +8,9 @@ import java.util.OptionalLong;
 
 /** Answers without the server, as {@link Options#onFailure} says. */
 final class Alone {
+  /** What a product such as 100 x 0.29 may be short of the whole number that it stands for. */
+  private static final double ROUNDING_ERROR = 1e-9;
+
   private final Options.OnFailure mode;
   private final Options.Fallback limit;
   private final long units;
@@ -28,7 +31,7 @@ final class Alone {
       units = 0;
       unitNanos = 0;
     } else {
-      units = Math.max(1, (long) Math.floor(limit.limit() * limit.share()));
+      units = Math.max(1, (long) Math.floor(limit.limit() * limit.share() + ROUNDING_ERROR));
       unitNanos = Math.max(1, limit.window().toNanos() / units);
     }
   }

@@ -87,7 +87,7 @@ final class Batcher {
             .reduce((one, other) -> one - other > 0 ? one : other)
             .orElseThrow();
     CompletableFuture<List<Decision>> replies =
-        core.decideTogether(calls.stream().map(call -> call.request).toList());
+        core.decideTogether(calls.stream().map(call -> call.request).toList(), true);
     for (Waiting call : calls) {
       if (call.deadline == last) {
         call.asked = replies;

@@ -15,11 +15,15 @@ public final class Bounded {
   private Bounded() {}
 
   /**
-   * The value itself, or of one over 512 bytes its first 447, cut at a character, a tilde, and the
-   * SHA-256 in hex of the whole: patterns that end in {@code *} still match, and no two values are
-   * confused. So of one that is no Unicode.
+   * The value itself, or of one over 512 bytes its first 447, cut within no character and no escape
+   * of a byte ({@code %2F}), a tilde, and the SHA-256 in hex of the whole: patterns that end in
+   * {@code *} still match, and no two values are confused. So of one that is no Unicode. Of null it
+   * is the empty text.
    */
   public static String value(String value) {
+    if (value == null) {
+      return "";
+    }
     byte[] bytes;
     try {
       ByteBuffer encoded = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(value));
@@ -43,6 +47,12 @@ public final class Bounded {
     int length = Math.min(shown.length, MAX_BYTES - end.length());
     while (length < shown.length && length > 0 && (shown[length] & 0xC0) == 0x80) {
       length--;
+    }
+    for (int back = 1; back <= Math.min(2, length); back++) {
+      if (shown[length - back] == '%') {
+        length -= back;
+        break;
+      }
     }
     return new String(shown, 0, length, StandardCharsets.UTF_8) + end;
   }

@@ -108,15 +108,19 @@ final class Core {
   }
 
   CompletableFuture<Decision> decideOne(Request request) {
-    return call(question(request), Core::described);
+    return call(question(request, batcher != null), Core::described);
   }
 
-  private HttpRequest.Builder question(Request request) {
+  private HttpRequest.Builder question(Request request, boolean shared) {
     StringBuilder body = new StringBuilder(128);
     request.write(body);
-    // In a batch it shares a request with others, and has no context of its own.
+    return asked(body, shared);
+  }
+
+  /** What several callers share has no context of its own. */
+  private HttpRequest.Builder asked(CharSequence body, boolean shared) {
     HttpRequest.Builder post = post("/v1/decisions", body);
-    return batcher == null ? propagated(post) : post;
+    return shared ? post : propagated(post);
   }
 
   /**
@@ -140,7 +144,7 @@ final class Core {
     Throwable error = new CancellationException();
     try {
       Decision decision =
-          understood(exchanged(call, question(request).build(), end), Core::described);
+          understood(exchanged(call, question(request, false).build(), end), Core::described);
       error = null;
       return new Tidegate.Result<>(decision, null);
     } catch (InvalidRequestException | UnavailableException failure) {
@@ -224,11 +228,12 @@ final class Core {
             reply.fields.firstValue("ratelimit-policy"), reply.fields.firstValue("ratelimit"));
   }
 
-  /** Asks one to {@link #MAX_BATCH} requests in one call. */
-  CompletableFuture<List<Decision>> decideTogether(List<Request> requests) {
+  /** Asks one to {@link #MAX_BATCH} requests in one call, of one caller or shared by several. */
+  CompletableFuture<List<Decision>> decideTogether(List<Request> requests, boolean shared) {
     if (requests.size() == 1) {
       return call(
-          question(requests.get(0)), (document, reply) -> List.of(described(document, reply)));
+          question(requests.get(0), shared),
+          (document, reply) -> List.of(described(document, reply)));
     }
     StringBuilder body = new StringBuilder(128 * requests.size());
     char before = '[';
@@ -238,7 +243,7 @@ final class Core {
       before = ',';
     }
     return call(
-        post("/v1/decisions", body.append(']')),
+        asked(body.append(']'), shared),
         (document, reply) -> {
           List<Decision> decisions = new ArrayList<>();
           if (document instanceof List<?> items && items.size() == requests.size()) {

@@ -120,8 +120,12 @@ public record Decision(
         stateField);
   }
 
-  /** The same denial, remembered, with what is left of its wait. */
-  Decision remembered(long leftMs) {
+  /**
+   * A denial some time after it was made: every time in it is so much shorter, and the field that
+   * states one is left out.
+   */
+  Decision later(long passedMs) {
+    long leftMs = Math.max(1, retryAfterMs.orElse(0) - passedMs);
     return new Decision(
         false,
         noMatch,
@@ -130,11 +134,11 @@ public record Decision(
         remaining,
         OptionalLong.of((leftMs + 999) / 1000),
         OptionalLong.of(leftMs),
-        resetMs,
+        resetMs.isEmpty() ? resetMs : OptionalLong.of(Math.max(0, resetMs.getAsLong() - passedMs)),
         delayMs,
         degraded,
         permit,
-        policies,
+        policies.stream().map(part -> part.later(passedMs)).toList(),
         Source.CACHE,
         failure,
         rateLimitPolicy,

@@ -73,8 +73,8 @@ public record Denial(int status, Map<String, String> fields, String body) {
       String before = (policies.length() > 0 ? "," : "") + Fields.quoted(part.policy());
       policies.append(before).append(";q=").append(part.limit());
       states.append(before).append(";r=").append(part.remaining());
-      if (!part.allowed() && decision.retryAfter().isPresent()) {
-        states.append(";t=").append(decision.retryAfter().getAsLong());
+      if (!part.allowed() && part.retryAfterMs().isPresent()) {
+        states.append(";t=").append((part.retryAfterMs().getAsLong() + 999) / 1000);
       }
     }
     String policyField = decision.rateLimitPolicy().orElse(policies.toString());

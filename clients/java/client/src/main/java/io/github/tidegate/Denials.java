@@ -15,7 +15,8 @@ final class Denials {
   /** Longer requests always go to the server. */
   private static final int MAX_KEY_CHARACTERS = 1024;
 
-  private record Denial(long cost, Decision decision, long until) {}
+  /** A denial since when, and until when it is kept, which may be before its wait is over. */
+  private record Denial(long cost, Decision decision, long since, long until) {}
 
   private final int entries;
   private final long longestNanos;
@@ -49,7 +50,7 @@ final class Denials {
     if (request.cost() < denial.cost) {
       return Optional.empty();
     }
-    return Optional.of(denial.decision.remembered((denial.until - now + 999_999) / 1_000_000));
+    return Optional.of(denial.decision.later((now - denial.since) / 1_000_000));
   }
 
   /** The time of a question, for {@link #remember}. */
@@ -86,7 +87,7 @@ final class Denials {
         evicted++;
         kept.remove(kept.keySet().iterator().next());
       }
-      kept.put(request.attributes(), new Denial(request.cost(), decision, now + wait));
+      kept.put(request.attributes(), new Denial(request.cost(), decision, now, now + wait));
     }
   }
 

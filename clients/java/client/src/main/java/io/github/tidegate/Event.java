@@ -13,7 +13,7 @@ import java.util.Optional;
  * @param failure why the server did not
  * @param policy the policy that speaks for the decision
  * @param duration how long the caller waited
- * @param count the decisions of a batch, else 1
+ * @param count 1: a batch is told decision by decision
  */
 public record Event(
     String operation,

@@ -11,13 +11,15 @@ import java.util.Optional;
  * @param allowed whether it would be allowed
  * @param degraded how the answer was found without the store
  * @param noMatch whether no policy applies
- * @param policies every policy in force
+ * @param notListed how many policies that do not apply are left out of {@code policies}
+ * @param policies every policy in force, but for those that are only counted
  * @param revision revision of the stored configuration
  */
 public record Explanation(
     boolean allowed,
     Optional<String> degraded,
     boolean noMatch,
+    long notListed,
     List<OfPolicy> policies,
     long revision) {
 
@@ -75,6 +77,7 @@ public record Explanation(
         members.needFlag("allowed"),
         members.text("degraded"),
         members.flag("no_match"),
+        members.number("not_listed").orElse(0),
         List.copyOf(policies),
         members.needNumber("revision"));
   }

@@ -22,10 +22,25 @@ final class Pace {
 
   private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
 
+  /**
+   * How long to wait after a response.
+   *
+   * @param spread whether that is for each of the next requests, not only for the first
+   */
+  record Wait(long nanos, boolean spread) {}
+
   private static final class Origin {
+    /** Nothing leaves before: nothing was left, or a request was denied. */
     long until;
-    long wait;
-    long last;
+
+    /** How long that was to wait. */
+    long told;
+
+    /** Between two requests, while little is left. */
+    long gap;
+
+    /** After those that wait already. */
+    long next;
   }
 
   private final long maxWait;
@@ -35,52 +50,62 @@ final class Pace {
     this.maxWait = maxWait;
   }
 
-  /** How long a request waits. Those that wait leave one after the other, spread by a tenth. */
+  /** How long a request waits, which is then taken to leave. */
   synchronized long departure(String name, long now) {
     Origin origin = origins.get(name);
     if (origin == null) {
       return 0;
     }
-    long leaves = origin.last - origin.until > 0 ? origin.last : origin.until;
-    if (leaves - now <= 0) {
-      return 0;
+    long wait = Math.max(origin.until - now, origin.next - now);
+    if (wait > 0) {
+      long spread = origin.gap > 0 ? origin.gap : origin.told;
+      wait = Math.min(wait + ThreadLocalRandom.current().nextLong(spread / 10 + 1), maxWait);
     }
-    long wait = leaves - now + ThreadLocalRandom.current().nextLong(origin.wait / 10 + 1);
-    wait = Math.min(wait, maxWait);
-    origin.last = now + wait;
+    wait = Math.max(wait, 0);
+    origin.next = now + wait + origin.gap;
     return wait;
   }
 
-  /** Keeps what a response said. A shorter wait does not end a longer one. */
-  synchronized void learn(String name, long told, long now) {
-    long wait = Math.min(told, maxWait);
-    if (wait <= 0) {
-      return;
-    }
+  /** Keeps what a response said. One to an earlier request does not take a wait back. */
+  synchronized void learn(String name, Wait told, long now) {
+    long wait = Math.min(told.nanos, maxWait);
     Origin origin = origins.get(name);
     if (origin == null) {
+      if (wait <= 0) {
+        return;
+      }
       if (origins.size() >= MAX_ORIGINS) {
         origins.remove(origins.keySet().iterator().next());
       }
       origin = new Origin();
       origin.until = now;
-      origin.last = now;
+      origin.next = now;
       origins.put(name, origin);
     }
-    if (now + wait - origin.until > 0) {
-      origin.until = now + wait;
-      origin.wait = wait;
+    long until = now + wait;
+    if (told.spread) {
+      origin.gap = wait;
+      origin.next = until - origin.next > 0 ? until : origin.next;
+      return;
+    }
+    if (origin.gap > 0) {
+      origin.gap = 0;
+      origin.next = now;
+    }
+    if (wait > 0 && until - origin.until > 0) {
+      origin.until = until;
+      origin.told = wait;
     }
   }
 
   /** How long a response asks to wait. */
-  static long told(int status, HttpHeaders fields, long nowMillis) {
-    long limited = fromRateLimit(fields);
+  static Wait told(int status, HttpHeaders fields, long nowMillis) {
+    Wait limited = fromRateLimit(fields);
     if (status != 429 && status != 503) {
       return limited;
     }
     OptionalLong asked = retryAfter(fields.firstValue("retry-after").orElse("").strip(), nowMillis);
-    return asked.orElse(limited > 0 ? limited : SECOND);
+    return new Wait(asked.orElse(limited.nanos > 0 ? limited.nanos : SECOND), false);
   }
 
   private static OptionalLong retryAfter(String text, long nowMillis) {
@@ -105,16 +130,19 @@ final class Pace {
    * The longest wait of the policies in RateLimit: t where nothing is left, and t spread over what
    * is left where that is less than a tenth of the quota.
    */
-  private static long fromRateLimit(HttpHeaders fields) {
+  private static Wait fromRateLimit(HttpHeaders fields) {
     Map<String, Long> quotas = new HashMap<>();
     for (Fields.Item policy : read(fields, "ratelimit-policy", "q", "w").orElse(List.of())) {
       quotas.put(policy.name(), policy.get("q"));
     }
-    long longest = 0;
+    Wait longest = new Wait(0, false);
     for (Fields.Item state : read(fields, "ratelimit", "r", "t").orElse(List.of())) {
       long left = state.get("r");
       if (left == 0 || left * 10 < quotas.getOrDefault(state.name(), 0L)) {
-        longest = Math.max(longest, TimeUnit.SECONDS.toNanos(state.get("t")) / (left + 1));
+        long wait = TimeUnit.SECONDS.toNanos(state.get("t")) / (left + 1);
+        if (wait > longest.nanos) {
+          longest = new Wait(wait, left > 0);
+        }
       }
     }
     return longest;

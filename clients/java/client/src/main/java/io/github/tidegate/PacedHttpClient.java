@@ -68,13 +68,15 @@ public final class PacedHttpClient extends HttpClient {
     if (!denied || attempt >= retries || !empty || !SAFE.contains(request.method())) {
       return false;
     }
-    return Pace.told(response.statusCode(), response.headers(), System.currentTimeMillis())
-        <= maxWait.toNanos();
+    return told(response).nanos() <= maxWait.toNanos();
   }
 
   private void learn(HttpRequest request, HttpResponse<?> response) {
-    long wait = Pace.told(response.statusCode(), response.headers(), System.currentTimeMillis());
-    pace.learn(origin(request.uri()), wait, System.nanoTime());
+    pace.learn(origin(request.uri()), told(response), System.nanoTime());
+  }
+
+  private static Pace.Wait told(HttpResponse<?> response) {
+    return Pace.told(response.statusCode(), response.headers(), System.currentTimeMillis());
   }
 
   /** Gives up a body that nobody reads, such as an open stream. */

@@ -14,7 +14,17 @@ final class Places {
   /** How many calls wait. */
   static final int MAX_WAITING = 10_000;
 
-  private record Waiting(CompletableFuture<?> call, Runnable start) {}
+  /** A call that waits, until it has a place. */
+  private static final class Waiting {
+    final CompletableFuture<?> call;
+    final Runnable start;
+    boolean placed;
+
+    Waiting(CompletableFuture<?> call, Runnable start) {
+      this.call = call;
+      this.start = start;
+    }
+  }
 
   private final ArrayDeque<Waiting> waiting = new ArrayDeque<>();
   private int free;
@@ -28,28 +38,46 @@ final class Places {
    * Runs a call's start, now or when a place is free. It gives its place back by {@link #leave}.
    */
   void enter(CompletableFuture<?> call, Runnable start) {
+    Waiting queued = null;
+    boolean enters;
     synchronized (this) {
-      if (free == 0) {
+      enters = free > 0;
+      if (enters) {
+        free--;
+      } else {
         if (waiting.size() >= MAX_WAITING) {
           waiting.removeIf(one -> one.call.isDone());
         }
         if (waiting.size() < MAX_WAITING) {
-          waiting.add(new Waiting(call, start));
-          return;
+          queued = new Waiting(call, start);
+          waiting.add(queued);
         }
-        full++;
-      } else {
-        free--;
-        call = null;
       }
     }
-    if (call != null) {
+    if (enters) {
+      start.run();
+    } else if (queued == null) {
+      countFull();
       call.completeExceptionally(
           new UnavailableException(
               Failure.TIMEOUT, "too many calls wait for a connection", null, false));
-      return;
+    } else {
+      Waiting waits = queued;
+      call.whenComplete((result, error) -> ended(waits, error));
     }
-    start.run();
+  }
+
+  /** Counts a call whose deadline came before its place. */
+  private synchronized void ended(Waiting one, Throwable error) {
+    if (!one.placed
+        && Core.cause(error) instanceof UnavailableException late
+        && late.failure() == Failure.TIMEOUT) {
+      full++;
+    }
+  }
+
+  private synchronized void countFull() {
+    full++;
   }
 
   /** Waits for a place until a time of System.nanoTime; false if there was none. */
@@ -72,9 +100,7 @@ final class Places {
       return place.get(end - System.nanoTime(), TimeUnit.NANOSECONDS);
     } catch (TimeoutException late) {
       if (place.complete(false)) {
-        synchronized (this) {
-          full++;
-        }
+        countFull();
       }
       return place.join();
     } catch (ExecutionException queueIsFull) {
@@ -98,6 +124,7 @@ final class Places {
         free++;
         return;
       }
+      next.placed = true;
     }
     next.start.run();
   }

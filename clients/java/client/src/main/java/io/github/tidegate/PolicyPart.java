@@ -31,6 +31,16 @@ public record PolicyPart(
     return mode.equals("enforce");
   }
 
+  /** The same some time later. */
+  PolicyPart later(long passedMs) {
+    OptionalLong wait =
+        retryAfterMs.isEmpty()
+            ? retryAfterMs
+            : OptionalLong.of(Math.max(1, retryAfterMs.getAsLong() - passedMs));
+    long reset = Math.max(0, resetMs - passedMs);
+    return new PolicyPart(policy, mode, allowed, limit, remaining, wait, reset, concurrent);
+  }
+
   static PolicyPart read(Json.Members members) throws Json.Malformed {
     return new PolicyPart(
         members.needText("policy"),

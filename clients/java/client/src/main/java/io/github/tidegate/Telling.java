@@ -63,15 +63,7 @@ final class Telling {
   }
 
   void batch(List<Decision> decisions, long started) {
-    Optional<Failure> failure = Optional.empty();
-    for (Decision decision : decisions) {
-      count(decision);
-      failure = failure.or(decision::failure);
-    }
-    Decision.Source source =
-        failure.isPresent() ? Decision.Source.FALLBACK : Decision.Source.SERVER;
-    tell(
-        "batch", "done", Optional.of(source), failure, Optional.empty(), started, decisions.size());
+    decisions.forEach(decision -> decision("batch", decision, started));
   }
 
   /** Tells of a request that is wrong in itself, and throws it. */

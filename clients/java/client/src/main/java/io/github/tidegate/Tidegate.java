@@ -133,7 +133,7 @@ public final class Tidegate implements AutoCloseable {
       Result<List<Decision>> result =
           parts.asked.isEmpty()
               ? new Result<>(List.of(), null)
-              : waited(core.decideTogether(parts.asked), end);
+              : waited(core.decideTogether(parts.asked, false), end);
       decisions.addAll(telling.guarded("batch", started, () -> parts.joined(result)));
     }
     telling.batch(decisions, started);
@@ -152,7 +152,7 @@ public final class Tidegate implements AutoCloseable {
     CompletableFuture<List<Decision>> call =
         parts.asked.isEmpty()
             ? CompletableFuture.completedFuture(List.of())
-            : core.decideTogether(parts.asked);
+            : core.decideTogether(parts.asked, false);
     return later(
         call,
         end,
@@ -426,7 +426,7 @@ public final class Tidegate implements AutoCloseable {
    * @param server decisions that the server made
    * @param cache denials that were remembered
    * @param fallback decisions without the server
-   * @param connectionsFull calls that found the queue for connections full
+   * @param connectionsFull calls that found every connection in use until their deadline
    * @param denialsEvicted denials that left a full cache
    * @param fallbackEvicted keys that left the full table of the local limit
    * @param breakerOpen whether the server is not asked now

@@ -41,7 +41,7 @@ final class Bench {
     if (arguments[1].equals("speed")) {
       speed(arguments[0]);
     } else {
-      frozen(arguments[0]);
+      frozen(arguments[0], arguments[2]);
     }
     System.exit(0); // The bare client's threads are no daemons.
   }
@@ -49,9 +49,11 @@ final class Bench {
   private static void speed(String url) {
     Consumer<Integer> plain = ours(url, false);
     Consumer<Integer> hand = bare(url);
-    compare("Java", 1, plain, hand);
-    compare("Java", AT_ONCE, plain, hand);
-    compare("Java, batching", AT_ONCE, ours(url, true), hand);
+    Consumer<Integer> together = ours(url, true);
+    compare("Java, beside java.net.http", 1, plain, hand);
+    compare("Java, beside java.net.http", AT_ONCE, plain, hand);
+    compare("Java, batching, beside java.net.http", AT_ONCE, together, hand);
+    compare("Java, batching, beside the same without", AT_ONCE, together, plain);
   }
 
   private static void compare(
@@ -72,7 +74,7 @@ final class Bench {
     double calls = median(ours, Figures::perSecond);
     double cpu = median(ours, Figures::microsOfCpu);
     System.out.printf(
-        "| %s, beside java.net.http | %d | %.0f | %.2f | %.0f | %.2f |%n",
+        "| %s | %d | %.0f | %.2f | %.0f | %.2f |%n",
         name,
         callers,
         calls,
@@ -81,18 +83,37 @@ final class Bench {
         cpu / median(theirs, Figures::microsOfCpu));
   }
 
-  private static void frozen(String url) {
+  /**
+   * The server stops in the middle of the calls, as it would in production: what compiles has
+   * compiled by then.
+   */
+  private static void frozen(String url, String server) throws Exception {
     Tidegate client =
         Tidegate.create(options -> options.url(url).breakerFailures(Integer.MAX_VALUE));
-    ExecutorService threads = Executors.newFixedThreadPool(AT_ONCE);
+    timed(client, AT_ONCE, WARM / AT_ONCE);
+    new ProcessBuilder("kill", "-STOP", server).inheritIO().start().waitFor();
+    for (int callers : new int[] {1, AT_ONCE}) {
+      List<Double> took = timed(client, callers, 200);
+      System.out.printf(
+          "| Java | %d | %.1f | %.1f | %.1f |%n",
+          callers,
+          took.get(took.size() / 2),
+          took.get(took.size() * 99 / 100),
+          took.get(took.size() - 1));
+    }
+  }
+
+  /** Each caller makes so many calls; how many milliseconds each call took, sorted. */
+  private static List<Double> timed(Tidegate client, int atOnce, int calls) {
+    ExecutorService threads = Executors.newFixedThreadPool(atOnce);
     List<Double> took = Collections.synchronizedList(new ArrayList<>());
     List<CompletableFuture<Void>> callers =
-        IntStream.range(0, AT_ONCE)
+        IntStream.range(0, atOnce)
             .mapToObj(
                 caller ->
                     CompletableFuture.runAsync(
                         () -> {
-                          for (int call = 0; call < 50; call++) {
+                          for (int call = 0; call < calls; call++) {
                             long began = System.nanoTime();
                             client.allow(Request.of("client_id", "frozen"));
                             took.add((System.nanoTime() - began) / 1e6);
@@ -104,12 +125,7 @@ final class Bench {
     threads.shutdown();
     List<Double> sorted = new ArrayList<>(took);
     Collections.sort(sorted);
-    System.out.printf(
-        "| Java | %d | %.1f | %.1f | %.1f |%n",
-        AT_ONCE,
-        sorted.get(sorted.size() / 2),
-        sorted.get(sorted.size() * 99 / 100),
-        sorted.get(sorted.size() - 1));
+    return sorted;
   }
 
   private static double median(List<Figures> turns, ToDoubleFunction<Figures> of) {

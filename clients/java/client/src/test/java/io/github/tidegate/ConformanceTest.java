@@ -13,6 +13,7 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
@@ -74,17 +75,26 @@ class ConformanceTest {
       url = "shared".equals(one.get("server")) ? shared.url() : TestServer.nobody();
     }
     String address = server == null ? url : server.url();
+    List<Event> events = new CopyOnWriteArrayList<>();
     try (Tidegate client =
         Tidegate.create(
             options -> {
               configure(options, Document.object(DOCUMENT.get("options")));
               configure(options, Document.object(one.get("options")));
-              options.url(address);
+              options.url(address).onEvent(events::add);
             })) {
       Run run = new Run(client, server, async, prefix);
       int index = 0;
       for (Object step : Document.list(one.get("steps"))) {
-        run.step(Document.object(step), "step " + index++);
+        events.clear();
+        run.step(Document.object(step), "step " + index);
+        if (Document.object(step).get("events") instanceof List<?> expected) {
+          Run.expect(
+              expected,
+              events.stream().map(ConformanceTest::shown).toList(),
+              "events of step " + index);
+        }
+        index++;
       }
     } finally {
       if (server != null) {
@@ -176,6 +186,17 @@ class ConformanceTest {
     return fields;
   }
 
+  private static Map<String, Object> shown(Event event) {
+    Map<String, Object> fields = new LinkedHashMap<>();
+    fields.put("operation", event.operation());
+    fields.put("outcome", event.outcome());
+    fields.put("count", (long) event.count());
+    put(fields, "source", event.source().map(Decision.Source::word));
+    put(fields, "failure", event.failure().map(Failure::word));
+    put(fields, "policy", event.policy());
+    return fields;
+  }
+
   private static Map<String, Object> shown(PolicyPart part) {
     Map<String, Object> fields = new LinkedHashMap<>();
     fields.put("policy", part.policy());
@@ -183,6 +204,8 @@ class ConformanceTest {
     fields.put("allowed", part.allowed());
     fields.put("limit", part.limit());
     fields.put("remaining", part.remaining());
+    put(fields, "retry_after_ms", part.retryAfterMs());
+    fields.put("reset_ms", part.resetMs());
     fields.put("concurrent", part.concurrent());
     return fields;
   }
@@ -304,17 +327,12 @@ class ConformanceTest {
 
     void step(Map<String, Object> step, String place) {
       if (step.get("do") instanceof String what) {
-        switch (what) {
-          case "freeze" -> server.freeze();
-          case "thaw" -> server.thaw();
-          case "kill" -> server.kill();
-          case "start" -> server.restart();
-          default -> throw new AssertionError(what + " is not known");
-        }
+        change(what);
       } else if (step.get("concurrently") instanceof List<?> calls) {
         List<Map<String, Object>> steps = calls.stream().map(Document::object).toList();
+        Runnable then = step.get("then") instanceof String what ? () -> change(what) : () -> {};
         List<Object> results =
-            together(steps.stream().map(one -> (Supplier<Object>) () -> call(one)).toList());
+            together(steps.stream().map(one -> (Supplier<Object>) () -> call(one)).toList(), then);
         for (int index = 0; index < steps.size(); index++) {
           expect(steps.get(index).get("expect"), results.get(index), place + ", call " + index);
         }
@@ -325,6 +343,17 @@ class ConformanceTest {
         for (long time = 0; time < times; time++) {
           once(step, place);
         }
+      }
+    }
+
+    private void change(String what) {
+      switch (what) {
+        case "freeze" -> server.freeze();
+        case "thaw" -> server.thaw();
+        case "kill" -> server.kill();
+        case "start" -> server.restart();
+        case "heal" -> server.heal();
+        default -> throw new AssertionError(what + " is not known");
       }
     }
 
@@ -347,7 +376,8 @@ class ConformanceTest {
           together(
               IntStream.range(0, times)
                   .mapToObj(index -> (Supplier<Object>) () -> call(step))
-                  .toList());
+                  .toList(),
+              () -> {});
       List<Map<String, Object>> decisions = results.stream().map(Document::object).toList();
       Map<String, Object> counts = new LinkedHashMap<>();
       counts.put(
@@ -360,11 +390,13 @@ class ConformanceTest {
       expect(step.get("count"), counts, place);
     }
 
-    private static List<Object> together(List<Supplier<Object>> calls) {
+    private static List<Object> together(List<Supplier<Object>> calls, Runnable then) {
       ExecutorService threads = Executors.newFixedThreadPool(calls.size());
       try {
         List<CompletableFuture<Object>> running =
             calls.stream().map(call -> CompletableFuture.supplyAsync(call, threads)).toList();
+        CompletableFuture.anyOf(running.toArray(CompletableFuture[]::new)).join();
+        then.run();
         return running.stream().map(CompletableFuture::join).toList();
       } finally {
         threads.shutdown();

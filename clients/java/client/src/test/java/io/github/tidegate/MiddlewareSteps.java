@@ -9,6 +9,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
@@ -26,6 +27,19 @@ public final class MiddlewareSteps {
     return Tidegate.create(
         options ->
             options.url(server.url()).token("conformance-token").deadline(Duration.ofSeconds(2)));
+  }
+
+  /** The attributes of a request with these query parameters, null if it has none. */
+  public static Map<String, String> attributes(String resource, String tenant) {
+    Map<String, String> attributes = new LinkedHashMap<>();
+    attributes.put("resource", resource == null ? "three" : resource);
+    attributes.put("client_id", tenant);
+    return attributes;
+  }
+
+  /** Targets of requests, and the path that is sent of each. */
+  public static List<Map<String, Object>> paths() {
+    return Document.list(Document.read().get("paths")).stream().map(Document::object).toList();
   }
 
   /** Runs them against an application at an address, whose middleware asks the server. */
@@ -70,11 +84,13 @@ public final class MiddlewareSteps {
   private static Map<String, Object> ask(
       HttpClient http, String application, Map<String, Object> step)
       throws IOException, InterruptedException {
-    HttpRequest request =
-        HttpRequest.newBuilder(URI.create(application + step.get("path")))
-            .header("x-client", Document.text(step.get("client")))
-            .build();
-    HttpResponse<String> response = http.send(request, HttpResponse.BodyHandlers.ofString());
+    HttpRequest.Builder request =
+        HttpRequest.newBuilder(URI.create(application + step.get("path")));
+    if (step.containsKey("client")) {
+      request.header("x-client", Document.text(step.get("client")));
+    }
+    HttpResponse<String> response =
+        http.send(request.build(), HttpResponse.BodyHandlers.ofString());
     Map<String, Object> result = new LinkedHashMap<>();
     response.headers().map().forEach((name, values) -> result.put(name, values.get(0)));
     response

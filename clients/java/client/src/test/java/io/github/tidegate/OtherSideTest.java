@@ -12,13 +12,15 @@ import java.time.Duration;
 import java.time.ZoneOffset;
 import java.time.ZonedDateTime;
 import java.time.format.DateTimeFormatter;
-import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
 /** What a middleware answers, and what a client of a limited API waits. */
@@ -38,9 +40,10 @@ class OtherSideTest {
       Map<String, Object> one = Document.object(item);
       long wait =
           Pace.told(
-              ((Long) one.get("status")).intValue(),
-              headers(Document.object(one.get("fields"))),
-              0);
+                  ((Long) one.get("status")).intValue(),
+                  headers(Document.object(one.get("fields"))),
+                  0)
+              .nanos();
       if (one.get("max_wait_s") instanceof Long longest) {
         wait = Math.min(wait, TimeUnit.SECONDS.toNanos(longest));
       }
@@ -51,7 +54,7 @@ class OtherSideTest {
         Map.of("retry-after", date.format(DateTimeFormatter.RFC_1123_DATE_TIME));
     assertEquals(
         TimeUnit.SECONDS.toNanos(4),
-        Pace.told(429, headers(field), date.minusSeconds(4).toInstant().toEpochMilli()));
+        Pace.told(429, headers(field), date.minusSeconds(4).toInstant().toEpochMilli()).nanos());
   }
 
   @Test
@@ -161,24 +164,66 @@ class OtherSideTest {
     }
   }
 
+  /** When requests leave that come all at once, after these responses. */
+  private static List<Long> departures(Map<String, Object> one) {
+    Pace pace = new Pace(TimeUnit.SECONDS.toNanos((Long) one.getOrDefault("max_wait_s", 60L)));
+    for (Object item : Document.list(one.get("responses"))) {
+      Map<String, Object> response = Document.object(item);
+      int status = ((Long) response.get("status")).intValue();
+      HttpHeaders fields = headers(Document.object(response.get("fields")));
+      pace.learn("a", Pace.told(status, fields, 0), 0);
+    }
+    return Stream.generate(() -> pace.departure("a", 0))
+        .limit(Document.list(one.get("at_least_s")).size())
+        .toList();
+  }
+
   @Test
-  void thoseThatWaitLeaveOneAfterTheOther() {
-    long second = TimeUnit.SECONDS.toNanos(1);
+  void thoseThatWaitLeaveAsInAllLanguages() {
+    for (Object item : Document.list(Document.read().get("departures"))) {
+      Map<String, Object> one = Document.object(item);
+      List<?> least = Document.list(one.get("at_least_s"));
+      List<?> most = Document.list(one.get("at_most_s"));
+      Set<Long> firsts = new HashSet<>();
+      for (int time = 0; time < 20; time++) {
+        List<Long> waits = departures(one);
+        firsts.add(waits.get(0));
+        for (int index = 0; index < waits.size(); index++) {
+          long wait = waits.get(index);
+          assertTrue(
+              wait >= TimeUnit.SECONDS.toNanos((Long) least.get(index))
+                  && wait <= TimeUnit.SECONDS.toNanos((Long) most.get(index)),
+              one.get("what") + ": " + waits);
+        }
+      }
+      assertEquals(
+          !least.get(0).equals(most.get(0)), firsts.size() > 1, one.get("what").toString());
+    }
+  }
+
+  @Test
+  void forgetsTheOriginThatIsUnusedForLongest() {
     Pace pace = new Pace(Duration.ofMinutes(1).toNanos());
-    pace.learn("a", 10 * second, 0);
-    List<Long> waits = new ArrayList<>();
-    for (int index = 0; index < 200; index++) {
-      waits.add(pace.departure("a", 0));
-    }
-    assertTrue(waits.get(0) >= 10 * second && waits.get(0) <= 11 * second, waits.toString());
-    for (int index = 1; index < waits.size(); index++) {
-      assertTrue(
-          waits.get(index) >= waits.get(index - 1) && waits.get(index) <= 60 * second,
-          waits.toString());
-    }
+    Pace.Wait second = new Pace.Wait(TimeUnit.SECONDS.toNanos(1), false);
+    pace.learn("a", second, 0);
     for (int index = 0; index < Pace.MAX_ORIGINS; index++) {
       pace.learn("origin" + index, second, 0);
     }
     assertEquals(0, pace.departure("a", 0));
+  }
+
+  /** Thirty requests where twenty are admitted at once, and ten a second after that. */
+  @Test
+  void keepsWithinALimitOfTheRealServer() throws Exception {
+    String config = (String) Document.object(Document.read().get("paced")).get("config");
+    try (TestServer server = TestServer.with(config)) {
+      PacedHttpClient client = PacedHttpClient.of(HttpClient.newHttpClient());
+      HttpRequest request = HttpRequest.newBuilder(URI.create(server.url() + "/v1/check")).build();
+      long began = System.nanoTime();
+      for (int index = 0; index < 30; index++) {
+        assertEquals(204, client.send(request, NOTHING).statusCode());
+      }
+      assertTrue(System.nanoTime() - began >= TimeUnit.SECONDS.toNanos(1));
+    }
   }
 }

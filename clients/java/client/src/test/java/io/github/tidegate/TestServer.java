@@ -170,6 +170,11 @@ public final class TestServer implements AutoCloseable {
     signal("CONT");
   }
 
+  /** Lets a server that misbehaves be well from now on. */
+  public void heal() {
+    signal("USR1");
+  }
+
   /** Ends it at once. */
   public void kill() {
     process.destroyForcibly();

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.net.httpserver.HttpServer;
+import io.github.tidegate.Request;
 import io.github.tidegate.TestServer;
 import io.github.tidegate.Tidegate;
 import io.opentelemetry.api.OpenTelemetry;
@@ -22,8 +23,10 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import org.junit.jupiter.api.Test;
 
 class TidegateTelemetryTest {
@@ -73,18 +76,18 @@ class TidegateTelemetryTest {
   }
 
   @Test
-  void addsTheTraceContextToRequests() throws IOException {
+  void addsTheTraceContextToRequests() throws IOException, InterruptedException {
     OpenTelemetry telemetry =
         OpenTelemetrySdk.builder()
             .setTracerProvider(SdkTracerProvider.builder().build())
             .setPropagators(ContextPropagators.create(W3CTraceContextPropagator.getInstance()))
             .build();
-    CompletableFuture<String> sent = new CompletableFuture<>();
+    BlockingQueue<String> sent = new LinkedBlockingQueue<>();
     HttpServer server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
     server.createContext(
         "/",
         exchange -> {
-          sent.complete(String.valueOf(exchange.getRequestHeaders().getFirst("traceparent")));
+          sent.add(String.valueOf(exchange.getRequestHeaders().getFirst("traceparent")));
           exchange.sendResponseHeaders(503, -1);
         });
     server.start();
@@ -94,10 +97,19 @@ class TidegateTelemetryTest {
             TidegateTelemetry.of(telemetry)
                 .andThen(options -> options.url(url).deadline(Duration.ofSeconds(10))))) {
       Span span = telemetry.getTracer("test").spanBuilder("asking").startSpan();
-      Runnable asking = () -> client.allow(Map.of("client_id", "a"));
-      Context.current().with(span).wrap(asking).run();
+      Request request = Request.of(Map.of("client_id", "a"));
+      List<Runnable> calls =
+          List.of(
+              () -> client.allow(request),
+              () -> client.allowAsync(request).join(),
+              () -> client.batch(List.of(request, request)),
+              () -> client.refund(request));
+      for (Runnable call : calls) {
+        Context.current().with(span).wrap(call).run();
+        String field = sent.take();
+        assertTrue(field.contains(span.getSpanContext().getTraceId()), field);
+      }
       span.end();
-      assertTrue(sent.join().contains(span.getSpanContext().getTraceId()), sent.join());
     } finally {
       server.stop(0);
     }

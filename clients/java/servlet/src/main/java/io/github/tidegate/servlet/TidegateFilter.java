@@ -36,7 +36,7 @@ public final class TidegateFilter implements Filter {
 
   private final Tidegate client;
   private Function<HttpServletRequest, Map<String, String>> attributes =
-      request -> Map.of("path", request.getRequestURI(), "method", request.getMethod());
+      TidegateFilter::pathAndMethod;
   private Function<HttpServletRequest, String> key = ServletRequest::getRemoteAddr;
   private ToLongFunction<HttpServletRequest> cost = request -> 1;
   private Predicate<HttpServletRequest> skip = request -> false;
@@ -47,13 +47,19 @@ public final class TidegateFilter implements Filter {
     this.client = client;
   }
 
-  /** What is known of a request: its path and its method. */
+  /**
+   * What is known of a request: its path and its method. A client_id among them counts instead of
+   * the key, and what is null is left out.
+   */
   public TidegateFilter attributes(Function<HttpServletRequest, Map<String, String>> function) {
     attributes = function;
     return this;
   }
 
-  /** What becomes client_id: the peer's address, as the connection states it. */
+  /**
+   * What becomes client_id: the peer's address, as the connection states it. Those of whom the
+   * function knows nothing (null) are one client, whose name is empty.
+   */
   public TidegateFilter key(Function<HttpServletRequest, String> function) {
     key = function;
     return this;
@@ -122,10 +128,21 @@ public final class TidegateFilter implements Filter {
     }
   }
 
+  static Map<String, String> pathAndMethod(HttpServletRequest request) {
+    return Map.of("path", request.getRequestURI(), "method", request.getMethod());
+  }
+
   private Request request(HttpServletRequest request) {
     Map<String, String> known = new HashMap<>();
     known.put("client_id", Bounded.value(key.apply(request)));
-    attributes.apply(request).forEach((name, value) -> known.put(name, Bounded.value(value)));
+    attributes
+        .apply(request)
+        .forEach(
+            (name, value) -> {
+              if (value != null) {
+                known.put(name, Bounded.value(value));
+              }
+            });
     return Request.of(known).cost(cost.applyAsLong(request));
   }
 

@@ -52,7 +52,10 @@ class TidegateAutoConfigurationTest {
     @Bean
     TidegateFilter filter(Tidegate client) {
       return new TidegateFilter(client)
-          .attributes(request -> Map.of("resource", "three"))
+          .attributes(
+              request ->
+                  MiddlewareSteps.attributes(
+                      request.getParameter("resource"), request.getParameter("tenant")))
           .key(request -> request.getHeader("x-client"))
           .cost(
               request ->

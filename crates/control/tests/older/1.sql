@@ -1,0 +1,25 @@
+-- A data directory's database as the first schema has it: what sqlite3 says of it with .dump, and its two marks.
+PRAGMA application_id = 1414087749;
+PRAGMA user_version = 1;
+CREATE TABLE document (
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        body TEXT NOT NULL,
+        revision INTEGER NOT NULL,
+        PRIMARY KEY (kind, name)
+    ) STRICT, WITHOUT ROWID;
+INSERT INTO document VALUES('policy','api','{"limit":100}',3);
+CREATE TABLE audit (
+        revision INTEGER PRIMARY KEY,
+        at_nanos INTEGER NOT NULL,
+        actor TEXT NOT NULL,
+        action TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        before TEXT,
+        after TEXT
+    ) STRICT;
+INSERT INTO audit VALUES(1,1700000000000000000,'local','put','policy','api',NULL,'{"limit":10}');
+INSERT INTO audit VALUES(2,1700000001000000000,'token:ops','put','policy','gone',NULL,'{"limit":1}');
+INSERT INTO audit VALUES(3,1700000002000000000,'token:ops','put','policy','api','{"limit":10}','{"limit":100}');
+INSERT INTO audit VALUES(4,1700000003000000000,'local','delete','policy','gone','{"limit":1}',NULL);

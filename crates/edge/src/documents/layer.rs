@@ -1,0 +1,66 @@
+//! What the file declares of the edge, with its documents as they were written.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidegate_algorithms::document::Mistake;
+use tidegate_control::Kind;
+
+use super::entry::Entry;
+use super::{BACKEND, PLACE};
+use crate::config::{self, BackendConfig, EdgeConfig, PlaceConfig};
+
+/// What the file declares.
+#[derive(Clone, Debug, Default)]
+pub struct EdgeLayer {
+    /// What its settings and lists end as.
+    pub config: EdgeConfig,
+    pub(super) backends: Vec<Entry<BackendConfig>>,
+    pub(super) places: Vec<Entry<PlaceConfig>>,
+}
+
+impl EdgeLayer {
+    /// What it declares: kind, name and document.
+    #[must_use]
+    pub fn documents(&self) -> Vec<(Kind, String, Value)> {
+        let backend = |it: &Entry<BackendConfig>| (BACKEND, it.name.to_string(), (*it.document).clone());
+        let place = |it: &Entry<PlaceConfig>| (PLACE, it.name.to_string(), (*it.document).clone());
+        self.backends.iter().map(backend).chain(self.places.iter().map(place)).collect()
+    }
+
+    /// Checks what a file has under `[[edge.backend]]` and `[[edge.place]]`. A place has no name in the file: the API
+    /// calls it by where it stands, which is no name that a stored one can have.
+    ///
+    /// # Errors
+    /// As [`config::check`].
+    pub fn check(backends: &[Value], places: &[Value]) -> Result<Self, Vec<Mistake>> {
+        // In the order of the lists, and as many: what has a mistake gives none of them.
+        let (checked_backends, checked_places) = config::check(backends, places)?;
+        let backend = |(config, document): (&Arc<BackendConfig>, &Value)| Entry {
+            name: Arc::clone(&config.name),
+            config: Arc::clone(config),
+            document: Arc::new(document.clone()),
+            revision: None,
+        };
+        let place = |(index, (config, document)): (usize, (&Arc<PlaceConfig>, &Value))| {
+            let name = format!("file:{index}");
+            let mut document = document.clone();
+            document["name"] = name.clone().into();
+            Entry {
+                name: name.into(),
+                config: Arc::clone(config),
+                document: Arc::new(document),
+                revision: None,
+            }
+        };
+        Ok(Self {
+            backends: checked_backends.iter().zip(backends).map(backend).collect(),
+            places: checked_places.iter().zip(places).enumerate().map(place).collect(),
+            config: EdgeConfig {
+                backends: checked_backends,
+                places: checked_places.into(),
+                ..EdgeConfig::default()
+            },
+        })
+    }
+}

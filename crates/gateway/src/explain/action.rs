@@ -1,0 +1,194 @@
+//! What a route does with a request: a reply of its own, or the server that is next.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::request::Parts;
+use serde::Serialize;
+use tidegate_algorithms::time::Tick;
+use tidegate_upstream::group::{Balance, hash};
+
+use crate::adaptive::AdaptiveStatus;
+use crate::canary::Why;
+use crate::client_address::as_attribute;
+use crate::config::{BalanceKey, RouteConfig};
+use crate::identity::Identity;
+use crate::record::phase_word;
+use crate::replies::early;
+use crate::route::{Route, RouteAction};
+use crate::upstream::Upstream;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ExplainedAction {
+    /// The gateway answers itself.
+    Reply {
+        status: u16,
+        /// Why it does so before it asks whose the request is or charges it: `maintenance`, `head_too_large`, `preflight`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        because_of: Option<&'static str>,
+    },
+    /// A server does.
+    Forward(Box<ExplainedUpstream>),
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ExplainedUpstream {
+    upstream: String,
+    /// The route's canary, and whether the request goes there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    canary: Option<ExplainedCanary>,
+    /// Where a copy goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mirror: Option<String>,
+    /// What takes the request when none of the servers below gives a reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallback: Option<ExplainedFallback>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route_breaker: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream_breaker: Option<&'static str>,
+    /// The limit that is found by how long its replies take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptive_limit: Option<ExplainedLimit>,
+    balance: &'static str,
+    /// What is compared of the servers.
+    score_is: &'static str,
+    /// So few servers are up that all count.
+    panic: bool,
+    /// The server that would be next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    servers: Vec<ExplainedServer>,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedLimit {
+    limit: u32,
+    under_way: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedCanary {
+    upstream: String,
+    taken: bool,
+    because: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedFallback {
+    /// Asked first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<String>,
+    /// What the client is told when that gives no reply either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedServer {
+    server: String,
+    score: f64,
+    /// Its weight, less while it starts slowly; 0: it gets nothing now.
+    share: f64,
+    up: bool,
+    ejected: bool,
+    full: bool,
+    requests: u32,
+    latency_ms: f64,
+}
+
+/// What is answered before anybody asks whose the request is or charges it, and why.
+pub(super) fn before_limits(route: &RouteConfig, request: &Parts, client: IpAddr) -> Option<ExplainedAction> {
+    let early = early(route, request, client)?;
+    let because_of = Some(early.word());
+    Some(ExplainedAction::Reply { status: early.reply().status().as_u16(), because_of })
+}
+
+/// What the route does with a request that is let through.
+pub(super) fn explained_action(
+    route: &Route,
+    request: &Parts,
+    identity: Option<&Identity>,
+    client: IpAddr,
+    now: Tick,
+) -> ExplainedAction {
+    let main = match &route.action {
+        RouteAction::Reply(reply) => {
+            return ExplainedAction::Reply { status: reply.status.as_u16(), because_of: None };
+        }
+        RouteAction::Forward(main) => main,
+    };
+    let (upstream, side) = route.side(main, request, identity, client);
+    let mut explained = explained_upstream(route, upstream, request, client, now);
+    explained.canary = side.zip(route.config.canary.as_ref()).map(|(side, canary)| {
+        let because = match side.why {
+            Why::Fields => "its fields send it there".to_owned(),
+            Why::Share { place } => {
+                format!("its place is {place} of 100, and those below {} go there", canary.percent)
+            }
+        };
+        ExplainedCanary { upstream: canary.upstream.to_string(), taken: side.is_canary, because }
+    });
+    explained.mirror = route.mirror.as_ref().map(|mirror| mirror.upstream.config.name.to_string());
+    let RouteConfig { fallback, fallback_upstream, .. } = &*route.config;
+    explained.fallback = (fallback.is_some() || fallback_upstream.is_some()).then(|| ExplainedFallback {
+        upstream: fallback_upstream.as_ref().map(ToString::to_string),
+        status: fallback.as_ref().map(|reply| reply.status.as_u16()),
+    });
+    ExplainedAction::Forward(Box::new(explained))
+}
+
+fn explained_upstream(
+    route: &Route,
+    upstream: &Upstream,
+    request: &Parts,
+    client: IpAddr,
+    now: Tick,
+) -> ExplainedUpstream {
+    let key = match &upstream.config.key {
+        BalanceKey::Field(name) => request.headers.get(name).map(|value| hash(value.as_bytes())),
+        BalanceKey::Address => None,
+    };
+    let pick = upstream.group.explain(key.unwrap_or_else(|| hash(as_attribute(client).as_bytes())), now);
+    let (balance, score_is) = match upstream.group.settings().balance {
+        Balance::RoundRobin => ("round_robin", "credit: the highest is next"),
+        Balance::LeastRequests => {
+            ("least_requests", "(requests + 1) / share: the lowest is next, of several by turns")
+        }
+        Balance::PeakEwma => {
+            ("peak_ewma", "expected latency x (requests + 1): the lower of two that are drawn is next")
+        }
+        Balance::RingHash => {
+            ("ring_hash", "requests / weight: the first of the key's servers that is not overloaded is next")
+        }
+    };
+    let backends = upstream.group.backends();
+    let server = |(backend, it): (&Arc<_>, &tidegate_upstream::group::Candidate)| ExplainedServer {
+        server: tidegate_upstream::backend::Backend::target(backend).to_string(),
+        score: it.score,
+        share: it.share,
+        up: it.status.is_up,
+        ejected: it.status.is_ejected,
+        full: it.is_full,
+        requests: it.status.in_flight,
+        latency_ms: it.status.latency / 1_000_000.0,
+    };
+    ExplainedUpstream {
+        upstream: upstream.config.name.to_string(),
+        canary: None,
+        mirror: None,
+        fallback: None,
+        route_breaker: route.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
+        upstream_breaker: upstream.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
+        adaptive_limit: upstream.adaptive.as_ref().map(|limit| {
+            let AdaptiveStatus { limit, under_way, .. } = limit.status();
+            ExplainedLimit { limit, under_way }
+        }),
+        balance,
+        score_is,
+        panic: pick.is_panic,
+        next: pick.next.map(|next| backends[next].target().to_string()),
+        servers: backends.iter().zip(&pick.candidates).map(server).collect(),
+    }
+}

@@ -1,0 +1,75 @@
+//! The gateway behind a listener: what is answered before any route, and how the others' replies are sent.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, Response};
+use tidegate_certificates::HttpChallenges;
+use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::stats::Route as CountedRoute;
+
+use super::{Gateway, HttpsRules};
+use crate::limits::Limits;
+
+/// What a listener's metrics call requests of the gateway.
+pub const TEMPLATES: &[&str] = &["other", "routed"];
+const ROUTED: u8 = 1;
+
+/// A gateway behind a listener; several listeners may share one.
+#[derive(Debug)]
+pub struct GatewayService<L> {
+    gateway: Arc<Gateway<L>>,
+    https: HttpsRules,
+    challenges: HttpChallenges,
+}
+
+impl<L> GatewayService<L> {
+    /// The gateway behind a listener that does nothing itself.
+    #[must_use]
+    pub fn new(gateway: Arc<Gateway<L>>) -> Self {
+        Self { gateway, https: HttpsRules::default(), challenges: HttpChallenges::default() }
+    }
+
+    /// The same behind a listener that does this about plain HTTP.
+    #[must_use]
+    pub fn with_https(self, https: HttpsRules) -> Self {
+        Self { https, ..self }
+    }
+
+    /// The same that answers an authority which asks whether a name is this server's.
+    #[must_use]
+    pub fn with_challenges(self, challenges: HttpChallenges) -> Self {
+        Self { challenges, ..self }
+    }
+}
+
+impl<L: Limits> Handle for GatewayService<L> {
+    async fn handle(&self, mut request: Request<RequestBody>, peer: &Peer) -> Reply {
+        // Before the redirect: an authority asks by plain HTTP.
+        if let Some(answer) = self.challenges.answer(request.uri().path()) {
+            let mut reply = Response::new(Body::from(answer.to_string()));
+            let kind = HeaderValue::from_static("application/octet-stream");
+            reply.headers_mut().insert(CONTENT_TYPE, kind);
+            return Reply::new(CountedRoute::OTHER, reply);
+        }
+        if let Some(redirect) = self.https.redirect(&request) {
+            let mut record = self.gateway.recorder(&mut request, peer);
+            record.leave_query_out();
+            return Reply::new(CountedRoute::OTHER, record.replied(redirect, None));
+        }
+        let mut answer = self.gateway.proxy(request, peer).await;
+        self.https.mark(answer.reply.headers_mut());
+        let counted = if answer.route.is_some() { CountedRoute::new(ROUTED) } else { CountedRoute::OTHER };
+        match answer.upgrade {
+            None => Reply::new(counted, answer.reply),
+            Some((offer, tunnel)) => {
+                let head = answer.reply.map(drop);
+                Reply::upgrade(counted, offer, head, |client| tunnel.run(client))
+            }
+        }
+    }
+
+    fn may_upgrade(&self) -> bool {
+        true
+    }
+}

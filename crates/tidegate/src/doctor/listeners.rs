@@ -1,0 +1,200 @@
+//! The addresses that the configuration listens on: free, taken and by whom, or not to be had at all.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use super::Finding;
+use super::processes::{Process, Processes};
+use crate::config::{Config, listen_addresses};
+
+const AREA: &str = "ports";
+
+/// What was seen of one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The setting that names it.
+    setting: String,
+    address: SocketAddr,
+    state: State,
+}
+
+/// What became of binding it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// The running server of this installation has it.
+    Own,
+    /// systemd holds it for the server.
+    Kept,
+    /// Another server has it, and ports may be shared.
+    Shared,
+    /// Somebody else has it; none if the kernel does not say who.
+    Taken(Option<Process>),
+    /// It is no address of this machine.
+    Foreign,
+    /// This user may not bind it.
+    Forbidden,
+    Other(String),
+}
+
+/// Binds each address for a moment.
+pub(super) fn look(config: &Config, server: Option<&Process>, processes: &Processes) -> Vec<Seen> {
+    let is_shared = config.settings.runtime.share_ports;
+    wanted(config)
+        .into_iter()
+        .filter(|(_, address, _)| address.port() != 0)
+        .map(|(setting, address, is_datagram)| {
+            let bound = if is_datagram {
+                UdpSocket::bind(address).map(drop)
+            } else {
+                TcpListener::bind(address).map(drop)
+            };
+            let state = match state(bound, server, || processes.listener(address, is_datagram)) {
+                State::Taken(Some(other)) if other.is_tidegate() && is_shared && !is_datagram => {
+                    State::Shared
+                }
+                state => state,
+            };
+            Seen { setting, address, state }
+        })
+        .collect()
+}
+
+/// Setting, address, and whether it is of UDP.
+fn wanted(config: &Config) -> Vec<(String, SocketAddr, bool)> {
+    let has_edge = !config.edge_listeners.is_empty();
+    let is_used = |setting: &str| match setting {
+        "edge.api_listen" => has_edge || config.gateway.has_apps(),
+        "edge.dns_listen" => has_edge,
+        _ => true,
+    };
+    let mut wanted = Vec::new();
+    for (setting, address) in listen_addresses(config) {
+        if !is_used(&setting) {
+            continue;
+        }
+        wanted.push((setting.clone(), address, false));
+        if matches!(&*setting, "edge.dns_listen" | "intake.statsd_listen") {
+            wanted.push((setting, address, true));
+        }
+    }
+    wanted
+}
+
+fn state(
+    bound: io::Result<()>,
+    server: Option<&Process>,
+    listener: impl FnOnce() -> Option<Process>,
+) -> State {
+    let Err(error) = bound else { return State::Free };
+    match error.kind() {
+        ErrorKind::AddrInUse => match (listener(), server) {
+            (Some(process), Some(server)) if process.id == server.id => State::Own,
+            // Its files are another user's, so the kernel does not say whose the port is.
+            (None, Some(server)) if server.is_tidegate() => State::Own,
+            (Some(process), _) if process.id == 1 && process.name == "systemd" => State::Kept,
+            (process, _) => State::Taken(process),
+        },
+        ErrorKind::AddrNotAvailable => State::Foreign,
+        ErrorKind::PermissionDenied => State::Forbidden,
+        _ => State::Other(error.to_string()),
+    }
+}
+
+/// What follows from it.
+pub(super) fn judge(seen: &[Seen]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (state, said) in [
+        (State::Free, "free"),
+        (State::Own, "this installation's running server listens there"),
+        (State::Kept, "systemd holds them for the server"),
+        (
+            State::Shared,
+            "another server listens there, and runtime.share_ports lets this one listen beside it",
+        ),
+    ] {
+        let such = seen.iter().filter(|it| it.state == state);
+        let such: Vec<_> = such.map(|it| format!("{} {}", it.setting, it.address)).collect();
+        if !such.is_empty() {
+            found.push(Finding::ok(AREA, format!("{said}: {}", such.join(", "))));
+        }
+    }
+    found.extend(seen.iter().filter_map(fault));
+    found
+}
+
+fn fault(Seen { setting, address, state }: &Seen) -> Option<Finding> {
+    let elsewhere = format!("choose another address for {setting}");
+    let (what, repair) = match state {
+        State::Free | State::Own | State::Kept | State::Shared => return None,
+        State::Taken(Some(process)) if process.is_tidegate() => (
+            format!(
+                "is in use by {process}, another server of Tidegate than the one of this data directory, if there is one"
+            ),
+            format!("stop that one, or {elsewhere}"),
+        ),
+        State::Taken(Some(process)) => {
+            (format!("is in use by {process}"), format!("stop that program, or {elsewhere}"))
+        }
+        State::Taken(None) => (
+            "is in use, and the kernel does not tell this user by whom".to_owned(),
+            format!("as root, `ss -lptun` says by whom: stop that program, or {elsewhere}"),
+        ),
+        State::Foreign => (
+            "is no address of this machine".to_owned(),
+            format!("{elsewhere}: `ip address` lists what there is, and 0.0.0.0 is all of IPv4"),
+        ),
+        State::Forbidden => (
+            "is not permitted to this user: ports below 1024 need a right".to_owned(),
+            format!(
+                "give the server CAP_NET_BIND_SERVICE, which the systemd unit does; run the doctor as root; or {elsewhere}"
+            ),
+        ),
+        State::Other(error) => (format!("cannot be listened on: {error}"), elsewhere),
+    };
+    Some(Finding::problem(AREA, format!("{setting} {address} {what}"), repair))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    fn process(id: u32, name: &str) -> Process {
+        Process { id, name: name.to_owned(), is_replaced: false }
+    }
+
+    fn refused(kind: ErrorKind) -> io::Result<()> {
+        Err(io::Error::from(kind))
+    }
+
+    #[test]
+    fn a_port_is_free_ours_or_somebodys() {
+        let server = process(7, "tidegate");
+        let in_use = || refused(ErrorKind::AddrInUse);
+        assert_eq!(state(Ok(()), None, || None), State::Free);
+        assert_eq!(state(in_use(), Some(&server), || Some(server.clone())), State::Own);
+        assert_eq!(state(in_use(), Some(&server), || None), State::Own);
+        assert_eq!(state(in_use(), None, || Some(process(1, "systemd"))), State::Kept);
+        let nginx = process(9, "nginx");
+        assert_eq!(state(in_use(), Some(&server), || Some(nginx.clone())), State::Taken(Some(nginx)));
+        assert_eq!(state(refused(ErrorKind::AddrNotAvailable), None, || None), State::Foreign);
+        assert_eq!(state(refused(ErrorKind::PermissionDenied), None, || None), State::Forbidden);
+    }
+
+    #[test]
+    fn a_fault_names_the_setting_the_address_and_who_has_it() {
+        let seen =
+            |state| Seen { setting: "http.listen".into(), address: ([127, 0, 0, 1], 4000).into(), state };
+        let all = [State::Free, State::Own, State::Taken(Some(process(9, "nginx")))].map(seen);
+        let found = judge(&all);
+        assert_eq!(found.len(), 3);
+        let fault = &found[2];
+        assert_eq!(fault.level, Level::Problem);
+        assert_eq!(fault.what, "http.listen 127.0.0.1:4000 is in use by nginx (process 9)");
+        assert_eq!(fault.repair, "stop that program, or choose another address for http.listen");
+        for state in [State::Foreign, State::Forbidden, State::Taken(None), State::Other("x".into())] {
+            assert!(!judge(&[seen(state)])[0].repair.is_empty());
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The stored configuration, and whether all who work together are of one version: the nodes that share a
+//! database or a Redis, and the running server beside the program that is installed.
+
+use std::path::PathBuf;
+
+use tidegate_control::{Control, Place, versions_present};
+
+use super::processes::Process;
+use super::{Finding, store};
+use crate::config::Settings;
+
+const AREA: &str = "nodes";
+const OWN: &str = env!("CARGO_PKG_VERSION");
+
+/// What was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Where the shared configuration is, and the versions of those who are connected to it, or why that is not known.
+    database: Option<(String, Result<Vec<String>, String>)>,
+    /// Where nodes count in Redis, and their versions, if it tells.
+    redis: Option<(String, Option<Vec<String>>)>,
+    /// The running server, if its program was replaced since it started.
+    outdated: Option<Process>,
+    /// Where the configuration is, if it is this machine's own.
+    folder: Option<PathBuf>,
+}
+
+/// Asks the database, if nodes share one.
+pub(super) fn look(settings: &Settings, server: Option<&Process>, store: &store::Seen) -> Seen {
+    let database = settings.control_url().map(|url| match Place::parse(url.expose()) {
+        Ok(place) => (place.address(), versions(&place)),
+        Err(error) => ("control".to_owned(), Err(error.to_string())),
+    });
+    let folder = database.is_none().then(|| settings.data_dir.clone());
+    let outdated = server.filter(|server| server.is_replaced).cloned();
+    Seen { database, redis: store.versions_in_redis(), outdated, folder }
+}
+
+fn versions(place: &Place) -> Result<Vec<String>, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let asked = runtime.block_on(async {
+        // What is stored must be of a kind that this program can read.
+        Control::look_at(place).await?;
+        versions_present(place).await
+    });
+    asked.map_err(|error| error.to_string())
+}
+
+/// What follows from it.
+pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if let Some(server) = &seen.outdated {
+        found.push(Finding::warning(
+            AREA,
+            format!("{server} runs a program that was replaced since it started: what is installed is version {OWN}"),
+            "restart it: `systemctl restart tidegate`",
+        ));
+    }
+    if let Some(folder) = &seen.folder {
+        found.push(Finding::ok(
+            AREA,
+            format!("the configuration is in {}, for one server alone", folder.display()),
+        ));
+    }
+    match &seen.database {
+        None => {}
+        Some((address, Err(why))) => found.push(Finding::problem(
+            AREA,
+            format!("the configuration in {address} cannot be read: {why}"),
+            "start the database, open the way to it, or mend `control`; meanwhile nodes start from their own copies",
+        )),
+        Some((address, Ok(versions))) => found.push(skew(address, versions)),
+    }
+    match &seen.redis {
+        None => {}
+        Some((address, Some(versions))) => found.push(skew(address, versions)),
+        Some((address, None)) => found.push(Finding::ok(
+            AREA,
+            format!(
+                "{address} does not tell this user who is connected (+client|list): versions are not compared"
+            ),
+        )),
+    }
+    found
+}
+
+fn skew(address: &str, versions: &[String]) -> Finding {
+    let others: Vec<_> = versions.iter().filter(|version| *version != OWN).map(String::as_str).collect();
+    if others.is_empty() {
+        let connected = if versions.is_empty() { "no node is connected" } else { "all nodes are of version" };
+        let version = if versions.is_empty() { "" } else { OWN };
+        return Finding::ok(AREA, format!("{address}: {connected} {version}").trim_end().to_owned());
+    }
+    Finding::warning(
+        AREA,
+        format!("{address}: nodes of version {} are connected, and this is version {OWN}", others.join(", ")),
+        "bring all nodes to one version; nodes side by side are meant for the time of an upgrade",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn versions_that_differ_are_a_warning() {
+        let of = |versions: Result<Vec<String>, String>| {
+            judge(&Seen { database: Some(("h:5432/d".into(), versions)), ..Seen::default() }).remove(0)
+        };
+        assert_eq!(of(Ok(vec![])).what, "h:5432/d: no node is connected");
+        assert_eq!(of(Ok(vec![OWN.into()])).level, Level::Ok);
+        let skewed = of(Ok(vec!["0.0.9".into(), OWN.into()]));
+        assert!(skewed.level == Level::Warning && skewed.what.contains("version 0.0.9 are connected"));
+        assert_eq!(of(Err("refused".into())).level, Level::Problem);
+        let redis =
+            |versions| judge(&Seen { redis: Some(("h:6379".into(), versions)), ..Seen::default() }).remove(0);
+        let skewed = redis(Some(vec!["0.0.9".into()]));
+        assert!(skewed.level == Level::Warning && skewed.what.starts_with("h:6379: nodes of version 0.0.9"));
+        assert!(redis(None).level == Level::Ok && redis(None).what.contains("not compared"));
+        let outdated = Some(Process { id: 7, name: "tidegate".into(), is_replaced: true });
+        let found = judge(&Seen { outdated, ..Seen::default() });
+        assert_eq!(found[0].level, Level::Warning);
+    }
+}

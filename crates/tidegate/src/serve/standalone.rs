@@ -1,0 +1,167 @@
+//! A service that asks nothing of the others: how it comes into the process, and where it binds its listeners.
+//!
+//! ```text
+//!   ServiceConfig::serve ──▶ Standalone ──documents──▶ control::Services
+//!                                 ├───────routes─────▶ the admin API
+//!                                 └───────bind───────▶ BoundService ──▶ counted, started
+//! ```
+//!
+//! The decision service, the gateway, the edge and the intake are wired by hand in `mod.rs`, because they ask one
+//! another for decisions, keys and tokens. What binds them is the same [`Door`], and once bound, each is a
+//! [`BoundService`].
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_access::guard::Guard;
+use tidegate_access::routes::ApiRoutes;
+use tidegate_admin::Servers;
+use tidegate_control::{Configuration, Services};
+use tidegate_net::accept::Gate;
+use tidegate_net::http::{Handle, HttpConfig, Server};
+use tidegate_net::listen::Listeners;
+use tidegate_net::runtime::Cores;
+use tidegate_net::stats::Stats;
+use tidegate_net::tls::Tls;
+
+use super::inherited::Inherited;
+use super::{ListenerTokens, StartError, permits_of_a_listener};
+use crate::config::{Config, Listener, Secured, Settings};
+
+/// A service that asks nothing of the others.
+pub trait Standalone: fmt::Debug {
+    /// `services` with those of its documents.
+    fn documents(&self, services: Services) -> Services;
+
+    /// What it answers beside the rest of the admin API.
+    fn routes(&self, guard: &Arc<Guard>, configuration: &Configuration) -> ApiRoutes;
+
+    /// What the OpenAPI document says of these routes.
+    fn described(&self) -> Value;
+
+    /// Binds its listeners, which may be none.
+    ///
+    /// # Errors
+    /// When an address cannot be had.
+    fn bind(&self, door: &mut Door<'_>) -> Result<Vec<Box<dyn BoundService>>, StartError>;
+}
+
+/// The services of `config` that ask nothing of the others.
+pub(super) fn standalone(config: &Config) -> Vec<Box<dyn Standalone>> {
+    let serve = config.services.iter().filter_map(|service| service.serve);
+    serve.map(|serve| serve(config)).collect()
+}
+
+/// Binds the listeners of all of them, which are the last: every socket of the service manager has its listener then.
+pub(super) fn bind(
+    services: &[Box<dyn Standalone>],
+    door: &mut Door<'_>,
+) -> Result<Vec<Box<dyn BoundService>>, StartError> {
+    let mut bound = Vec::new();
+    for service in services {
+        bound.extend(service.bind(door)?);
+    }
+    door.inherited.is_used_up()?;
+    Ok(bound)
+}
+
+/// A service whose sockets are bound.
+pub trait BoundService: fmt::Debug + Send + Sync {
+    /// `servers` and what its own count.
+    fn counted(&self, servers: Servers) -> Servers;
+
+    /// Begins to serve.
+    fn start(self: Box<Self>, cores: &Cores);
+}
+
+/// Where services bind their listeners: all share the drain of the process and its permits, but for those that each
+/// has for itself.
+#[derive(Debug)]
+pub struct Door<'a> {
+    pub(super) workers: NonZeroUsize,
+    pub(super) gate: &'a Gate,
+    pub(super) tls: &'a [Secured],
+    pub(super) tokens: &'a ListenerTokens,
+    pub(super) head_timeout: Duration,
+    pub(super) inherited: &'a mut Inherited,
+}
+
+impl<'a> Door<'a> {
+    pub(super) fn new(
+        settings: &Settings,
+        workers: NonZeroUsize,
+        (gate, tls, tokens): (&'a Gate, &'a [Secured], &'a ListenerTokens),
+        inherited: &'a mut Inherited,
+    ) -> Self {
+        Self { workers, gate, tls, tokens, head_timeout: settings.limits.header_deadline, inherited }
+    }
+
+    /// Serves HTTP on `address`. `templates` are the names of its routes in metrics, the first that of all others.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn http<H: Handle + fmt::Debug>(
+        &mut self,
+        listener: Listener,
+        address: SocketAddr,
+        templates: &[&str],
+        handler: H,
+    ) -> Result<HttpService<H>, StartError> {
+        let listeners = self.listeners(listener, address)?;
+        let gate = self.gate(templates);
+        let stats = Arc::clone(&gate.stats);
+        let config = HttpConfig { head_timeout: self.head_timeout, ..HttpConfig::default() };
+        Ok(HttpService { listener, server: Server::new(handler, config, gate), listeners, stats })
+    }
+
+    /// Listens on `address`, with the TLS of `listener` if it has any.
+    pub(super) fn listeners(
+        &mut self,
+        listener: Listener,
+        address: SocketAddr,
+    ) -> Result<Listeners, StartError> {
+        Ok(self.inherited.listeners(address, self.workers)?.with_tls(tls_of(self.tls, listener)))
+    }
+
+    /// A gate that has a tenth of the connections for itself and counts by itself.
+    pub(super) fn gate<N: AsRef<str>>(&self, templates: &[N]) -> Gate {
+        let stats = Arc::new(Stats::new(self.workers.get(), templates));
+        Gate { permits: permits_of_a_listener(self.gate), stats, ..self.gate.clone() }
+    }
+}
+
+/// The TLS of `listener`, if it has any.
+pub(super) fn tls_of(tls: &[Secured], listener: Listener) -> Option<Tls> {
+    tls.iter().find(|it| it.listener == listener).map(|it| it.tls.clone())
+}
+
+/// A server of HTTP, bound.
+#[derive(Debug)]
+pub struct HttpService<H> {
+    listener: Listener,
+    server: Server<H>,
+    listeners: Listeners,
+    stats: Arc<Stats>,
+}
+
+impl<H> HttpService<H> {
+    /// Where it listens, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listeners.address()
+    }
+}
+
+impl<H: Handle + fmt::Debug> BoundService for HttpService<H> {
+    fn counted(&self, servers: Servers) -> Servers {
+        servers.with(self.listener.server(), Arc::clone(&self.stats))
+    }
+
+    fn start(self: Box<Self>, cores: &Cores) {
+        self.server.start(cores, self.listeners);
+    }
+}

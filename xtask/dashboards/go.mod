@@ -1,0 +1,5 @@
+module tidegate/xtask/dashboards
+
+go 1.26.0
+
+require github.com/grafana/grafana-foundation-sdk/go v0.0.18
