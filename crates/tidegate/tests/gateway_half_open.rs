@@ -86,7 +86,8 @@ subprocess.run(sys.argv[1:], check=True)
 began, ends = time.monotonic(), {}
 def note(name, how):
     ends[name] = how()
-    print(name, ends[name], flush=True)
+    # One write for the whole line: other threads print, too.
+    print(f"{name} {ends[name]}\n", end="", flush=True)
 waiting = [threading.Thread(target=note, args=(path, lambda path=path: (status if path in ("/head", "/upload") else rest)(under_way[path]))) for path in paths]
 # Some of these are sent on kept connections to the server that is gone.
 waiting += [threading.Thread(target=note, args=(f"either{number}", lambda: status(ask("/either")))) for number in range(8)]
