@@ -12,6 +12,7 @@
 //! From Maven Central: Kafka, into `.tools` (`kafka.rs`).
 //! From crates.io: cargo-deny, into `.tools`, unoptimised because building it is what costs.
 //! Nothing else of the machine changes. Without root and without sudo it says what to install.
+//! A step that fails is tried once more, since registries and networks have bad moments; what is installed stays.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -77,14 +78,15 @@ const DEBIAN: &[(&str, &str)] = &[
 pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
     let has_venv = succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"]));
     let programs = DEBIAN.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package);
-    packages(programs.chain((!has_venv).then_some("python3-venv")))?;
+    let missing: Vec<&str> = programs.chain((!has_venv).then_some("python3-venv")).collect();
+    twice("Debian's packages", || packages(&missing))?;
     // One list waits for registries while the other computes.
     std::thread::scope(|threads| {
         let fetched = threads.spawn(|| {
-            python_packages(root)?;
-            npm_packages(root)?;
-            kafka::kafka(root)?;
-            cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"])
+            twice("Python's packages", || python_packages(root))?;
+            twice("npm's packages", || npm_packages(root))?;
+            twice("Kafka", || kafka::kafka(root))?;
+            twice("cargo-deny", || cargo_tool(root, "cargo-deny", CARGO_DENY, &["--debug"]))
         });
         let programs = go_toolchain_and_programs(root);
         fetched.join().map_err(|_| anyhow!("setup panicked"))?.and(programs)
@@ -93,13 +95,31 @@ pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
 
 /// Go, and what is built by it.
 fn go_toolchain_and_programs(root: &Path) -> anyhow::Result<()> {
-    go::setup(root)?;
-    go_programs(root, "h2spec", &["github.com/summerwind/h2spec/cmd/h2spec", "./h2spec-upstream"])?;
-    go_programs(root, "pebble", PEBBLE)?;
-    go_programs(root, "otlpsender", &["tidegate/xtask/otlpsender"])?;
-    go_programs(root, "promsender", &["tidegate/xtask/promsender"])?;
-    go_programs(root, "dashboards", &["tidegate/xtask/dashboards"])?;
-    traefik::traefik(root)
+    twice("Go", || go::setup(root))?;
+    let programs: [(&str, &[&str]); 5] = [
+        ("h2spec", &["github.com/summerwind/h2spec/cmd/h2spec", "./h2spec-upstream"]),
+        ("pebble", PEBBLE),
+        ("otlpsender", &["tidegate/xtask/otlpsender"]),
+        ("promsender", &["tidegate/xtask/promsender"]),
+        ("dashboards", &["tidegate/xtask/dashboards"]),
+    ];
+    for (name, packages) in programs {
+        twice(name, || go_programs(root, name, packages))?;
+    }
+    twice("Traefik", || traefik::traefik(root))
+}
+
+/// Does `step`, and once more if that fails.
+///
+/// # Errors
+/// The second error, which has the command line that failed.
+fn twice(what: &str, step: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    step().or_else(|error| {
+        println!("setup: {what} could not be installed, trying once more: {error:#}");
+        step().with_context(|| {
+            format!("{what} could not be installed, twice; run this by hand, then `make setup` again")
+        })
+    })
 }
 
 /// Builds the peer that `make bench` compares with; its build needs a protobuf compiler.
@@ -108,7 +128,7 @@ fn go_toolchain_and_programs(root: &Path) -> anyhow::Result<()> {
 /// When it does not build.
 pub(crate) fn throttlecrab(root: &Path) -> anyhow::Result<()> {
     if find("protoc").is_none() {
-        packages(["protobuf-compiler"])?;
+        packages(&["protobuf-compiler"])?;
     }
     cargo_tool(root, "throttlecrab-server", THROTTLECRAB, &[])
 }
@@ -121,8 +141,7 @@ pub(crate) fn mdbook(root: &Path) -> anyhow::Result<()> {
     cargo_tool(root, "mdbook", MDBOOK, &["--debug", "--no-default-features", "--features", "search"])
 }
 
-fn packages(missing: impl IntoIterator<Item = &'static str>) -> anyhow::Result<()> {
-    let packages: Vec<&str> = missing.into_iter().collect();
+fn packages(packages: &[&str]) -> anyhow::Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
@@ -142,7 +161,7 @@ fn packages(missing: impl IntoIterator<Item = &'static str>) -> anyhow::Result<(
         run(Command::new(words[0]).args(&words[1..]))
     };
     apt(&["update"])?;
-    apt(&[&["install", "-y", "--no-install-recommends"], packages.as_slice()].concat())
+    apt(&[&["install", "-y", "--no-install-recommends"], packages].concat())
 }
 
 fn is_root() -> anyhow::Result<bool> {
@@ -226,4 +245,25 @@ fn cargo_tool(root: &Path, name: &str, version: &str, flags: &[&str]) -> anyhow:
         // Nobody debugs it.
         .env("CARGO_PROFILE_DEV_DEBUG", "false"))?;
     std::fs::write(&stamp, "").with_context(|| stamp.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_step_that_fails_is_tried_once_more() {
+        let tries = Cell::new(0);
+        let step = |good: u32| {
+            tries.set(tries.get() + 1);
+            if tries.get() == good { Ok(()) } else { bail!("pip install x: exit status: 1") }
+        };
+        twice("x", || step(2)).unwrap();
+        assert_eq!(tries.replace(0), 2);
+        let told = format!("{:#}", twice("x", || step(3)).unwrap_err());
+        assert_eq!(tries.get(), 2);
+        assert!(told.starts_with("x could not be installed") && told.contains("pip install x"), "{told}");
+    }
 }
