@@ -16,6 +16,7 @@ mod go;
 mod kafka;
 mod markdown;
 mod pauses;
+mod second_try;
 mod setup;
 mod source;
 mod test_binaries;

@@ -21,8 +21,14 @@ pub(crate) const TIMED: &[&str] = &[
     "stub_truth",
 ];
 
+/// Crates with sockets, stores or processes: their tests wait for what other threads and programs do.
+pub(crate) const WAITING: &[&str] = &[
+    "admin", "control", "edge", "gateway", "intake", "limiter", "log", "net", "postgres", "store",
+    "tidegate", "upstream",
+];
+
 /// A test binary, as cargo has built it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Binary {
     /// `net/fault_32_malformed`.
     pub(crate) name: String,
@@ -116,6 +122,16 @@ pub(crate) fn built(printed: &str, wanted: impl Fn((&str, &Target)) -> bool) -> 
     }
     binaries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(binaries)
+}
+
+/// A script that runs in the place of a test binary.
+#[cfg(test)]
+pub(crate) fn script(name: &str, script: &str, folder: &Path) -> Binary {
+    let program = folder.join(name.replace('/', "-"));
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, executable).unwrap();
+    Binary { name: name.to_owned(), program, folder: folder.to_path_buf() }
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@
 //!   binaries (cargo test --no-run) -> tracer (ptrace) <- chance (one seed)
 //! ```
 //!
-//! Without a name: the integration tests of every crate that has sockets, stores or processes, apart
-//! from [`TIMED`]. A name adds a crate's unit tests; a path runs that program.
+//! Without a name: the integration tests of the crates of [`WAITING`], apart from [`TIMED`]. A name adds a crate's unit tests; a path runs that program.
 
 mod chance;
 mod tracer;
@@ -24,13 +23,8 @@ use anyhow::{Context, bail};
 use self::chance::Chance;
 use self::tracer::{End, Run};
 use crate::chore::capture;
-use crate::test_binaries::{Binary, TIMED, Target, build, built};
+use crate::test_binaries::{Binary, TIMED, Target, WAITING, build, built};
 
-/// Crates whose integration tests run without being named.
-const CRATES: &[&str] = &[
-    "admin", "control", "edge", "gateway", "intake", "limiter", "log", "net", "postgres", "store",
-    "tidegate", "upstream",
-];
 /// The longest that a run may take when `--seconds` is not given.
 const SECONDS: u64 = 300;
 
@@ -105,7 +99,7 @@ fn binaries(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<Binary>> {
     let Some(only) = only else {
         let printed = capture(build.arg("--tests"))?;
         let wanted = |(krate, target): (&str, &Target)| {
-            CRATES.contains(&krate) && target.is_integration_test() && !TIMED.contains(&target.name.as_str())
+            WAITING.contains(&krate) && target.is_integration_test() && !TIMED.contains(&target.name.as_str())
         };
         return built(&printed, wanted);
     };
