@@ -5,5 +5,5 @@
 #   regression/drain-under-load/run.sh
 set -eu
 cd "$(dirname "$0")/../.."
-TIDEGATE_DRAIN_REQUESTS=2000000 cargo test -p tidegate-net --test fault_22_drain fault_ -- --nocapture --test-threads 1
-TIDEGATE_DRAIN_REQUESTS=1000000 cargo test --workspace --locked --test gateway fault_22 -- --nocapture
+TIDEGATE_DRAIN_REQUESTS=2000000 cargo test -p tidegate-net --test it fault_22_drain::fault_ -- --nocapture --test-threads 1
+TIDEGATE_DRAIN_REQUESTS=1000000 cargo test -p tidegate --locked --test it gateway::fault_22 -- --nocapture

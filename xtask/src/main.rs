@@ -43,7 +43,7 @@ const CHORES: &[(&str, &str)] = &[
     ("reproduce", "builds what is shipped twice, in two folders, and compares every byte: target/reproduce"),
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
-    ("test", "runs all tests of the workspace, several binaries at once [--jobs N]"),
+    ("test", "runs all tests of the workspace, or of [crate[/module]], several parts at once [--jobs N]"),
     (
         "book",
         "makes the book of the pages of docs/SUMMARY.md: target/book [and reads it in Chromium: --look]",
@@ -56,7 +56,7 @@ const CHORES: &[(&str, &str)] = &[
     ("collector", "tests what a collector is sent once more, with OpenTelemetry's own, which it builds"),
     ("console", "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
-    ("pauses", "runs the tests of sockets and stores while single threads are stopped [crate[/test]]"),
+    ("pauses", "runs the tests of sockets and stores while single threads are stopped [crate[/module]]"),
 ];
 
 fn main() -> ExitCode {

@@ -38,7 +38,8 @@ pub(crate) fn judge(failed: &[Ran], logs: &Path) -> anyhow::Result<()> {
         for test in tests {
             let name = format!("{} {test}", first.binary.name);
             let log = logs.join("second_try.log");
-            let second = run(&first.binary, &[test, "--exact"], &log, LONGEST)?;
+            let alone = Binary { tests: vec![test.to_owned()], ..first.binary.clone() };
+            let second = run(&alone, &log, LONGEST)?;
             if second.status.success() {
                 unlucky.push((name, &first.printed));
             } else {
@@ -63,7 +64,7 @@ pub(crate) fn judge(failed: &[Ran], logs: &Path) -> anyhow::Result<()> {
 
 /// Whether its tests wait for sockets, stores, processes or the clock.
 fn may_be_unlucky(binary: &Binary) -> bool {
-    let (krate, test) = binary.name.split_once('/').unwrap_or((&binary.name, ""));
+    let (krate, test) = binary.crate_and_test();
     WAITING.contains(&krate) || TIMED.contains(&test)
 }
 
@@ -86,10 +87,10 @@ mod tests {
     /// The verdict on a binary of which the tests `a` and `m::b` failed, and on each of which `again` is run.
     fn verdict(name: &str, again: &str, folder: &Path) -> Result<String, String> {
         let text = format!(
-            "if [ $# = 0 ]; then printf '{FAILED}'; exit 101; fi\n[ \"$2\" = --exact ] || exit 9\n{again}"
+            "if [ $# = 0 ]; then printf '{FAILED}'; exit 101; fi\n[ \"$1\" = --exact ] || exit 9\n{again}"
         );
         let binary = script(name, &text, folder);
-        let first = run(&binary, &[], &folder.join("log"), LONGEST).unwrap();
+        let first = run(&binary, &folder.join("log"), LONGEST).unwrap();
         judge(&[first], folder).map_err(|error| error.to_string())?;
         Ok(fs::read_to_string(folder.join(KEPT)).unwrap())
     }
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn a_test_that_fails_twice_fails_the_run() {
         let folder = tempfile::tempdir().unwrap();
-        let failed = verdict("tester/load_truth", "[ \"$1\" = a ]", folder.path()).unwrap_err();
+        let failed = verdict("tester/load_truth", "[ \"$2\" = a ]", folder.path()).unwrap_err();
         assert_eq!(failed, "1 failed: tester/load_truth m::b");
     }
 
@@ -127,7 +128,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = format!("[ $# = 2 ] || {{ printf '{FAILED}'; exit 101; }}");
         let binary = script("net/lib", &text, folder.path());
-        let first = || run(&binary, &[], &folder.path().join("log"), LONGEST).unwrap();
+        let first = || run(&binary, &folder.path().join("log"), LONGEST).unwrap();
         let failed = judge(&[first(), first()], folder.path()).unwrap_err().to_string();
         assert_eq!(failed, "4 tests passed at the second try only, of 3 at most");
     }
@@ -136,7 +137,7 @@ mod tests {
     fn a_binary_that_ended_without_a_list_has_no_second_try() {
         let folder = tempfile::tempdir().unwrap();
         let binary = script("net/lib", "[ $# = 0 ] && kill -ABRT $$", folder.path());
-        let first = run(&binary, &[], &folder.path().join("log"), LONGEST).unwrap();
+        let first = run(&binary, &folder.path().join("log"), LONGEST).unwrap();
         assert_eq!(judge(&[first], folder.path()).unwrap_err().to_string(), "1 failed: net/lib");
     }
 }

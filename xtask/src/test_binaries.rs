@@ -1,14 +1,19 @@
-//! The test binaries of the workspace, as cargo builds them.
+//! The test programs of the workspace, as cargo builds them, and the parts in which they are run.
+//!
+//! A crate has one program of integration tests (`tests/it/main.rs`), since each further one links most of the workspace
+//! again. It is run in parts, a module of its root in a process of its own: a part has its own descriptors and memory, a
+//! name of its own in what is printed, and runs beside others.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use crate::chore::{as_from_a_shell, cargo};
+use crate::chore::{as_from_a_shell, capture, cargo};
 
-/// Tests that measure time or compute for minutes: a pause is what they would report.
+/// Parts that measure time or compute for minutes: a pause is what they would report.
 pub(crate) const TIMED: &[&str] = &[
     "differential",
     "exactness",
@@ -27,7 +32,7 @@ pub(crate) const WAITING: &[&str] = &[
     "tidegate", "upstream",
 ];
 
-/// A test binary, as cargo has built it.
+/// A test program, or a part of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Binary {
     /// `net/fault_32_malformed`.
@@ -35,6 +40,8 @@ pub(crate) struct Binary {
     pub(crate) program: PathBuf,
     /// The crate's folder, in which cargo runs it.
     pub(crate) folder: PathBuf,
+    /// The names of its tests; all of the program if there is none.
+    pub(crate) tests: Vec<String>,
 }
 
 impl Binary {
@@ -51,23 +58,47 @@ impl Binary {
 
     fn prepared(&self, command: Command) -> Command {
         let mut command = as_from_a_shell(command);
+        if !self.tests.is_empty() {
+            command.arg("--exact").args(&self.tests);
+        }
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command
     }
+
+    /// `net` and `fault_32_malformed`.
+    pub(crate) fn crate_and_test(&self) -> (&str, &str) {
+        self.name.split_once('/').unwrap_or((&self.name, ""))
+    }
+
+    /// Its modules, each a part; itself if it has none. What stands in its root keeps its name.
+    ///
+    /// # Errors
+    /// When it does not list its tests.
+    fn parts(self) -> anyhow::Result<Vec<Self>> {
+        let listed = capture(self.command().args(["--list", "--format", "terse"]))?;
+        let (krate, _) = self.crate_and_test();
+        let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for test in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
+            let name =
+                test.split_once("::").map_or(self.name.clone(), |(module, _)| format!("{krate}/{module}"));
+            parts.entry(name).or_default().push(test.to_owned());
+        }
+        Ok(parts.into_iter().map(|(name, tests)| Self { name, tests, ..self.clone() }).collect())
+    }
 }
 
-/// What builds tests and prints what [`built`] reads. Always of the whole workspace: one package alone has other
-/// features, so that all it needs would be built anew.
-pub(crate) fn build(root: &Path) -> Command {
+/// What builds tests and prints what [`built`] reads: of the crate in this folder, or of the whole workspace.
+///
+/// One crate alone can have dependencies with fewer features, which are built once more; after that, a change of the
+/// crate builds none of those that use it.
+pub(crate) fn build(root: &Path, krate: Option<&str>) -> Command {
     let mut build = cargo();
-    build.args([
-        "test",
-        "--no-run",
-        "--workspace",
-        "--locked",
-        "--message-format",
-        "json-render-diagnostics",
-    ]);
+    build.args(["test", "--no-run", "--locked", "--message-format", "json-render-diagnostics"]);
+    match krate {
+        None => build.arg("--workspace"),
+        Some(program @ ("tidegate" | "xtask")) => build.args(["--package", program]),
+        Some(library) => build.args(["--package", &format!("tidegate-{library}")]),
+    };
     build.current_dir(root);
     build
 }
@@ -83,8 +114,8 @@ struct Artifact {
 
 /// A test, a library or a program of a crate.
 #[derive(Deserialize)]
-pub(crate) struct Target {
-    pub(crate) name: String,
+struct Target {
+    name: String,
     kind: Vec<String>,
 }
 
@@ -93,34 +124,52 @@ struct Profile {
     test: bool,
 }
 
-impl Target {
-    /// Whether it is a file of `tests/`.
-    pub(crate) fn is_integration_test(&self) -> bool {
-        self.kind.iter().any(|kind| kind == "test")
-    }
-}
-
-/// The test binaries that are `wanted` of those that cargo printed; a crate goes by its folder's name.
+/// The parts of the test programs that cargo printed; a crate goes by its folder's name.
 ///
 /// # Errors
-/// When there is none.
-pub(crate) fn built(printed: &str, wanted: impl Fn((&str, &Target)) -> bool) -> anyhow::Result<Vec<Binary>> {
+/// When there is none, or a program does not list its tests.
+pub(crate) fn built(printed: &str) -> anyhow::Result<Vec<Binary>> {
+    let mut parts = Vec::new();
+    for (binary, is_library) in programs(printed)? {
+        if is_library { parts.push(binary) } else { parts.extend(binary.parts()?) }
+    }
+    parts.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(parts)
+}
+
+/// The parts of `crate`, or the one of `crate/module`, built for that.
+///
+/// # Errors
+/// When it cannot be built, or there is no such part.
+pub(crate) fn named(root: &Path, name: &str) -> anyhow::Result<Vec<Binary>> {
+    let (krate, test) = name.split_once('/').unwrap_or((name, ""));
+    let mut build = build(root, Some(krate));
+    let mut parts = built(&capture(if test == "lib" { build.arg("--lib") } else { build.arg("--tests") })?)?;
+    parts.retain(|part| test.is_empty() || part.name == name);
+    if parts.is_empty() {
+        bail!("there is no test {name}");
+    }
+    Ok(parts)
+}
+
+/// The test programs that cargo printed, and whether each is a crate's unit tests.
+fn programs(printed: &str) -> anyhow::Result<Vec<(Binary, bool)>> {
     let artifacts = printed.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
     let mut binaries = Vec::new();
     for artifact in artifacts.filter(|artifact| artifact.profile.test) {
         let folder = artifact.manifest_path.parent().context("a manifest stands in a folder")?;
         let krate = folder.file_name().context("a crate's folder has a name")?.display().to_string();
-        let Some(program) = artifact.executable.filter(|_| wanted((&krate, &artifact.target))) else {
-            continue;
-        };
+        let Some(program) = artifact.executable else { continue };
+        let is_integration_test = artifact.target.kind.iter().any(|kind| kind == "test");
         let is_library = artifact.target.kind.iter().any(|kind| kind == "lib");
         let test = if is_library { "lib" } else { artifact.target.name.as_str() };
-        binaries.push(Binary { name: format!("{krate}/{test}"), program, folder: folder.to_path_buf() });
+        let name = format!("{krate}/{test}");
+        let binary = Binary { name, program, folder: folder.to_path_buf(), tests: Vec::new() };
+        binaries.push((binary, !is_integration_test));
     }
     if binaries.is_empty() {
         bail!("there is no such test");
     }
-    binaries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(binaries)
 }
 
@@ -131,7 +180,7 @@ pub(crate) fn script(name: &str, script: &str, folder: &Path) -> Binary {
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, executable).unwrap();
-    Binary { name: name.to_owned(), program, folder: folder.to_path_buf() }
+    Binary { name: name.to_owned(), program, folder: folder.to_path_buf(), tests: Vec::new() }
 }
 
 #[cfg(test)]
@@ -153,12 +202,31 @@ mod tests {
             line("tidegate", "tidegate", "bin", false, "\"/t/tidegate\""),
             "{\"reason\":\"build-finished\",\"success\":true}\n".to_owned(),
         ];
-        let names = |wanted: fn((&str, &Target)) -> bool| -> Vec<String> {
-            let found = built(&printed.concat(), wanted).unwrap();
-            found.into_iter().map(|binary| binary.name).collect()
-        };
-        assert_eq!(names(|_| true), ["store/lib", "store/redis"]);
-        assert_eq!(names(|(_, target)| target.is_integration_test()), ["store/redis"]);
-        assert!(built(&printed.concat(), |_| false).is_err());
+        let found = programs(&printed.concat()).unwrap();
+        let found: Vec<_> = found.iter().map(|(binary, is_unit)| (binary.name.as_str(), *is_unit)).collect();
+        assert_eq!(found, [("store/redis", false), ("store/lib", true)]);
+        assert!(programs(&printed[2]).is_err());
+    }
+
+    #[test]
+    fn a_module_of_the_root_is_a_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = "echo 'redis::faults::a: test'; echo 'redis::b: test'; echo 'alone: test'; echo 'memory::c: test'";
+        let parts = script("store/it", list, folder.path()).parts().unwrap();
+        let parts: Vec<_> = parts.iter().map(|part| (part.name.as_str(), part.tests.join(" "))).collect();
+        let expected = [
+            ("store/it", "alone".to_owned()),
+            ("store/memory", "memory::c".to_owned()),
+            ("store/redis", "redis::faults::a redis::b".to_owned()),
+        ];
+        assert_eq!(parts, expected);
+    }
+
+    #[test]
+    fn a_part_runs_its_own_tests_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut part = script("store/redis", "echo \"$@\"", folder.path());
+        part.tests = vec!["redis::a".to_owned(), "redis::b".to_owned()];
+        assert_eq!(capture(&mut part.command()).unwrap(), "--exact redis::a redis::b\n");
     }
 }

@@ -1,10 +1,10 @@
-//! `cargo xtask test [--jobs N]`: all tests of the workspace, several test binaries at once.
+//! `cargo xtask test [crate[/module]] [--jobs N]`: all tests of the workspace, or of one crate, several parts at once.
 //!
-//! `cargo test` runs one binary after the other, and most tests wait for servers and clocks: two at a time take
-//! half as long on two cores. Those that measure time run alone, after all others. A binary that does not end is
-//! killed with all that it started, and has failed. What a binary prints is shown when it has ended, whole if it failed;
-//! of one that passed, the lines that say what could not be tested on this machine. Tests that failed run once more
-//! at the end (`second_try.rs`).
+//! `cargo test` runs one program after the other, and most tests wait for servers and clocks: two at a time take
+//! half as long on two cores. Parts (`test_binaries.rs`) that measure time run alone, after all others. A part that does
+//! not end is killed with all that it started, and has failed. What it prints is shown when it has ended, whole if it
+//! failed; of one that passed, the lines that say what could not be tested on this machine. Tests that failed run once
+//! more at the end (`second_try.rs`). The last lines say where the time went.
 //!
 //! Deliberately absent: examples in doc comments. There are none that are code, and `cargo xtask tidy` says so of new ones.
 
@@ -13,34 +13,39 @@ use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 
 use crate::chore::capture;
 use crate::second_try;
-use crate::test_binaries::{Binary, TIMED, build, built};
+use crate::test_binaries::{Binary, TIMED, build, built, named};
 
-/// The longest that a binary may take, in seconds; the longest of them takes five minutes on two cores.
+/// The longest that a part may take, in seconds; the longest of them takes five minutes on two cores.
 pub(crate) const LONGEST: u32 = 20 * 60;
 
 /// The signal by which `timeout` ends it, and itself.
 const KILL: i32 = 9;
 
+/// How many of the slowest parts are named at the end.
+const SLOWEST: usize = 10;
+
 /// How a line begins that says what could not be tested on this machine.
 const UNTESTED: &str = "NOT TESTED";
 
-/// How a binary ended, and what it printed.
+/// How a part ended, what it printed and how long it took.
 pub(crate) struct Ran {
     pub(crate) binary: Binary,
     pub(crate) status: ExitStatus,
     pub(crate) printed: String,
+    took: Duration,
 }
 
 impl Ran {
     /// One line if it passed, and what it could not test; all that it printed otherwise.
     fn told(&self) -> String {
-        let Self { binary: Binary { name, .. }, status, printed } = self;
+        let Self { binary: Binary { name, .. }, status, printed, .. } = self;
         if status.success() {
             let result = printed.lines().rev().find_map(|line| line.strip_prefix("test result: "));
             let untested: String = printed
@@ -55,43 +60,66 @@ impl Ran {
     }
 }
 
-/// Builds all tests and runs them.
+/// Builds all tests and runs them, or those of the crate or module that is named.
 ///
 /// # Errors
 /// When one cannot be built or does not end, or a test fails twice, or may not need a second try; all others have run.
+#[expect(clippy::disallowed_methods, reason = "xtask is not the service: what it measures is no simulation")]
 pub(crate) fn test(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
-    let jobs = match arguments {
-        [] => std::thread::available_parallelism().map_or(1, usize::from),
-        [flag, number] if flag == "--jobs" => number.parse().context("--jobs needs a number")?,
-        _ => bail!("`cargo xtask test` takes --jobs N and nothing else"),
+    let (only, jobs) = parse(arguments)?;
+    let began = Instant::now();
+    let parts = match only {
+        Some(name) => named(root, name)?,
+        None => built(&capture(&mut build(root, None))?)?,
     };
-    let binaries = built(&capture(&mut build(root))?, |_| true)?;
+    let built = began.elapsed();
     let logs = root.join("target/tests");
     std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
-    let count = binaries.len();
-    let is_timed =
-        |binary: &Binary| binary.name.split_once('/').is_some_and(|(_, test)| TIMED.contains(&test));
-    let (alone, together): (Vec<_>, Vec<_>) = binaries.into_iter().partition(is_timed);
-    let mut failed = run_all(together, jobs.max(1), &logs)?;
-    failed.extend(run_all(alone, 1, &logs)?);
-    second_try::judge(&failed, &logs)?;
-    println!("{count} test binaries passed");
+    let is_timed = |part: &Binary| TIMED.contains(&part.crate_and_test().1);
+    let (alone, together): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_timed);
+    let mut ran = run_all(together, jobs, &logs)?;
+    ran.extend(run_all(alone, 1, &logs)?);
+    ran.sort_by_key(|part| std::cmp::Reverse(part.took));
+    for part in ran.iter().take(SLOWEST) {
+        println!("{:4} s  {}", part.took.as_secs(), part.binary.name);
+    }
+    let ran_for = began.elapsed().saturating_sub(built);
+    println!("built in {} s, ran for {} s", built.as_secs(), ran_for.as_secs());
+    let count = ran.len();
+    ran.retain(|part| !part.status.success());
+    second_try::judge(&ran, &logs)?;
+    println!("{count} parts passed");
     Ok(())
 }
 
-/// Runs the binaries, `jobs` at a time; those that failed.
-fn run_all(binaries: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Vec<Ran>> {
-    let (waiting, failed) = (Mutex::new(VecDeque::from(binaries)), Mutex::new(Vec::new()));
+/// What is to be run, and how many parts at once.
+fn parse(arguments: &[String]) -> anyhow::Result<(Option<&str>, usize)> {
+    let mut jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut only, mut rest) = (None, arguments.iter());
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--jobs" => {
+                let number = rest.next().and_then(|number| number.parse().ok()).filter(|jobs| *jobs > 0);
+                jobs = number.context("--jobs needs a number above 0")?;
+            }
+            name if only.is_none() && !name.starts_with('-') => only = Some(name),
+            _ => bail!("`cargo xtask test` takes a crate or crate/module, --jobs N, and nothing else"),
+        }
+    }
+    Ok((only, jobs))
+}
+
+/// Runs the parts, `jobs` at a time.
+fn run_all(parts: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Vec<Ran>> {
+    let (waiting, ended) = (Mutex::new(VecDeque::from(parts)), Mutex::new(Vec::new()));
     let next = || waiting.lock().pop_front();
     std::thread::scope(|scope| {
         let work = || {
-            while let Some(binary) = next() {
-                let log = logs.join(format!("{}.log", binary.name.replace('/', "-")));
-                let ran = run(&binary, &[], &log, LONGEST)?;
+            while let Some(part) = next() {
+                let log = logs.join(format!("{}.log", part.name.replace('/', "-")));
+                let ran = run(&part, &log, LONGEST)?;
                 println!("{}", ran.told());
-                if !ran.status.success() {
-                    failed.lock().push(ran);
-                }
+                ended.lock().push(ran);
             }
             anyhow::Ok(())
         };
@@ -100,23 +128,25 @@ fn run_all(binaries: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Ve
             .into_iter()
             .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
-    Ok(failed.into_inner())
+    Ok(ended.into_inner())
 }
 
-/// Runs one with these arguments for at most `longest` seconds; what it prints goes through the file `log`.
+/// Runs one for at most `longest` seconds; what it prints goes through the file `log`.
 ///
 /// # Errors
 /// When it cannot be started, or the file cannot be written.
-pub(crate) fn run(binary: &Binary, arguments: &[&str], log: &Path, longest: u32) -> anyhow::Result<Ran> {
+#[expect(clippy::disallowed_methods, reason = "xtask is not the service: what it measures is no simulation")]
+pub(crate) fn run(binary: &Binary, log: &Path, longest: u32) -> anyhow::Result<Ran> {
+    let began = Instant::now();
     let output = File::create(log).with_context(|| log.display().to_string())?;
     // It kills its group: what the binary started ends with it.
     let mut bounded = Command::new("timeout");
     bounded.args(["--signal=KILL", &longest.to_string()]);
     let mut command = binary.command_under(bounded);
-    command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let status = command.status().with_context(|| binary.name.clone())?;
     let printed = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
-    Ok(Ran { binary: binary.clone(), status, printed })
+    Ok(Ran { binary: binary.clone(), status, printed, took: began.elapsed() })
 }
 
 #[cfg(test)]
@@ -125,7 +155,7 @@ mod tests {
     use crate::test_binaries::script;
 
     fn ran(binary: &Binary, longest: u32) -> Ran {
-        run(binary, &[], &binary.folder.join("log"), longest).unwrap()
+        run(binary, &binary.folder.join("log"), longest).unwrap()
     }
 
     #[test]
@@ -140,11 +170,24 @@ mod tests {
             told.contains("test a ... FAILED") && told.contains("crate/bad: FAILED, exit status: 101"),
             "{told}"
         );
-        let failed = run_all(vec![bad, good], 2, folder).unwrap();
-        assert_eq!(failed.iter().map(|ran| ran.binary.name.as_str()).collect::<Vec<_>>(), ["crate/bad"]);
+        let mut ended = run_all(vec![bad, good], 2, folder).unwrap();
+        ended.sort_by(|a, b| a.binary.name.cmp(&b.binary.name));
+        let ended: Vec<_> =
+            ended.iter().map(|ran| (ran.binary.name.as_str(), ran.status.success())).collect();
+        assert_eq!(ended, [("crate/bad", false), ("crate/good", true)]);
         let part = "echo; echo 'NOT TESTED power: no root' >&2; echo other; echo test result: ok. 1 passed";
         let part = script("crate/part", part, folder);
         assert_eq!(ran(&part, LONGEST).told(), "crate/part: ok. 1 passed\n  NOT TESTED power: no root");
+    }
+
+    #[test]
+    fn a_crate_or_a_module_can_be_named() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        assert_eq!(parse(&words(&["net/streamed", "--jobs", "3"])).unwrap(), (Some("net/streamed"), 3));
+        assert!(parse(&[]).unwrap().0.is_none());
+        for wrong in [&["--jobs"][..], &["--jobs", "0"], &["a", "b"], &["--all"]] {
+            assert!(parse(&words(wrong)).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

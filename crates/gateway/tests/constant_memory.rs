@@ -1,6 +1,7 @@
 //! A gigabyte passes in each direction in the memory of a few frames. Alone in its process, whose memory is measured.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::io::{BufReader, Read, Write};

@@ -1,6 +1,7 @@
 //! Lines sent on to Kafka, a real one, in order, also when its broker is killed. Kafka's own consumer reads them back.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! The only test of its binary, because it lowers the limit of its whole process.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use common::{Options, TestServer, eventually, request};

@@ -2,6 +2,7 @@
 //! Kafka's own consumer reads it back.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::fs;

@@ -23,7 +23,7 @@ use anyhow::{Context, bail};
 use self::chance::Chance;
 use self::tracer::{End, Run};
 use crate::chore::capture;
-use crate::test_binaries::{Binary, TIMED, Target, WAITING, build, built};
+use crate::test_binaries::{Binary, TIMED, WAITING, build, built, named};
 
 /// The longest that a run may take when `--seconds` is not given.
 const SECONDS: u64 = 300;
@@ -37,7 +37,7 @@ struct Arguments {
     times: u64,
     /// The longest that a run may take.
     seconds: u64,
-    /// For the test binary: a filter, say.
+    /// For the test program. Words without a dash choose tests.
     passed_on: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ struct Arguments {
 /// When a test fails, does not end in time, or cannot be built.
 pub(crate) fn pauses(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let arguments = parse(arguments)?;
-    let binaries = binaries(root, arguments.only.as_deref())?;
+    let binaries = chosen(binaries(root, arguments.only.as_deref())?, &arguments.passed_on);
     let logs = root.join("target/pauses");
     std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
     println!(
@@ -95,32 +95,45 @@ fn parse(arguments: &[String]) -> anyhow::Result<Arguments> {
 
 /// The program at the path, the tests of `crate` or `crate/test`, or all that are not [`TIMED`].
 fn binaries(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<Binary>> {
-    let mut build = build(root);
     let Some(only) = only else {
-        let printed = capture(build.arg("--tests"))?;
-        let wanted = |(krate, target): (&str, &Target)| {
-            WAITING.contains(&krate) && target.is_integration_test() && !TIMED.contains(&target.name.as_str())
-        };
-        return built(&printed, wanted);
+        let mut parts = built(&capture(build(root, None).arg("--tests"))?)?;
+        parts.retain(|part| {
+            let (krate, test) = part.crate_and_test();
+            WAITING.contains(&krate) && test != "lib" && !TIMED.contains(&test)
+        });
+        return Ok(parts);
     };
     if Path::new(only).is_file() {
         let program = std::path::absolute(only).context("the program's path")?;
         let name = program.file_name().context("a program has a name")?.display().to_string();
-        return Ok(vec![Binary { name, program, folder: root.to_path_buf() }]);
+        return Ok(vec![Binary { name, program, folder: root.to_path_buf(), tests: Vec::new() }]);
     }
-    let (krate, test) = only.split_once('/').unwrap_or((only, ""));
-    let printed = match test {
-        "" => capture(build.arg("--tests"))?,
-        "lib" => capture(build.arg("--lib"))?,
-        test => capture(build.args(["--test", test]))?,
-    };
-    built(&printed, |(of, _)| of == krate)
+    named(root, only)
+}
+
+/// The parts with the tests whose names contain one of the words; all of them without a word.
+fn chosen(mut parts: Vec<Binary>, words: &[String]) -> Vec<Binary> {
+    let filters: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+    let wanted = |test: &String| filters.iter().any(|filter| test.contains(filter));
+    parts.retain_mut(|part| {
+        // A program without a list of tests chooses by itself.
+        if filters.is_empty() || part.tests.is_empty() {
+            return true;
+        }
+        part.tests.retain(wanted);
+        !part.tests.is_empty()
+    });
+    parts
 }
 
 fn run(binary: &Binary, arguments: &Arguments, seed: u64, log: &Path) -> anyhow::Result<Run> {
     let output = File::create(log).with_context(|| log.display().to_string())?;
     let mut command = binary.command();
-    command.args(&arguments.passed_on);
+    if binary.tests.is_empty() {
+        command.args(&arguments.passed_on);
+    } else {
+        command.args(arguments.passed_on.iter().filter(|word| word.starts_with('-')));
+    }
     tracer::run(&command, output, Chance::new(seed), Duration::from_secs(arguments.seconds))
         .with_context(|| binary.name.clone())
 }
@@ -140,6 +153,21 @@ fn told(run: &Run, seed: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_choose_tests_of_a_part() {
+        let part = |tests: &[&str]| Binary {
+            name: "net/streamed".to_owned(),
+            program: "it".into(),
+            folder: ".".into(),
+            tests: tests.iter().map(|test| (*test).to_owned()).collect(),
+        };
+        let words = ["--nocapture".to_owned(), "slow".to_owned()];
+        let parts =
+            vec![part(&["streamed::slow_reader", "streamed::quick"]), part(&["other::quick"]), part(&[])];
+        let chosen: Vec<_> = chosen(parts, &words).into_iter().map(|part| part.tests).collect();
+        assert_eq!(chosen, [vec!["streamed::slow_reader".to_owned()], vec![]]);
+    }
 
     #[test]
     fn arguments_name_a_test_a_seed_and_a_time() {

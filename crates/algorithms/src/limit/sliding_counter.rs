@@ -10,7 +10,7 @@
 //!
 //! It assumes that the previous window's units were spread evenly, so it can admit up to about
 //! twice the limit in the worst case and refuse early in the opposite one. The error against the
-//! log is measured in `tests/sliding_counter_error.rs` and published in `docs/algorithms.md`.
+//! log is measured in `tests/it/sliding_counter_error.rs` and published in `docs/algorithms.md`.
 //! The estimate is rounded up; since counts are whole, that is the exact comparison: no rounding
 //! decides a request.
 

@@ -1,6 +1,6 @@
 //! What a candidate finds of single requests, beside a table of routes as the site has it: each difference apart from the
 //! others, both ways round; what is kept of them, and for how long. That requests are left alone is shown on sockets, by
-//! `crates/tidegate/tests/candidate.rs`.
+//! `crates/tidegate/tests/it/candidate.rs`.
 
 use std::net::{IpAddr, Ipv4Addr};
 

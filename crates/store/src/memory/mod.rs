@@ -14,9 +14,9 @@
 //! Invariants:
 //! - one request is one atomic step. Its shards are locked in index order, each once, before the
 //!   first limit is checked, and released after the last is charged: no deadlock, and all or
-//!   nothing (`tests/exactness.rs`, `model.rs`);
+//!   nothing (`tests/it/exactness.rs`, `model.rs`);
 //! - time never goes back under a key: an operation is decided at the latest time that any caller has
-//!   told its shards (`tests/fault_56_stale_clocks.rs`);
+//!   told its shards (`tests/it/fault_56_stale_clocks.rs`);
 //! - over-admission is 0 as long as nothing live is evicted, which [`Stats::evicted_live`] counts;
 //! - bytes never pass the cap, whatever the keys (`tests/faults.rs`, fault 10).
 //!

@@ -9,7 +9,7 @@
 //! by one statement, requests under one window or counter each by another, and all others by a function
 //! (`schema/`). The statements charge and say what they found, of which
 //! the pure functions of `tidegate_algorithms::limit` make the verdicts; the function mirrors these in
-//! 64-bit nanoseconds. All are checked against them (`tests/differential.rs`), not the other way round.
+//! 64-bit nanoseconds. All are checked against them (`tests/it/differential.rs`), not the other way round.
 //!
 //! Over-admission: 0 while the same server answers. After a crash it is what was decided since the
 //! last durable state: see [`Durability`].

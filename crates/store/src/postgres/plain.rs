@@ -10,7 +10,7 @@
 //!   here:      n x check and charge of the pure functions, over that --> the verdicts
 //! ```
 //!
-//! Both count the same, or a verdict would promise what was not charged (`tests/postgres/plain.rs`).
+//! Both count the same, or a verdict would promise what was not charged (`tests/it/postgres/plain.rs`).
 
 use tidegate_algorithms::limit::PermitId;
 use tidegate_algorithms::time::Now;

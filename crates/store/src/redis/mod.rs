@@ -6,7 +6,7 @@
 //!
 //! One script decides a whole batch of requests over all their limits, atomically and by the
 //! server's clock. It mirrors the pure functions of `tidegate_algorithms::limit`, and is checked
-//! against them (`tests/differential.rs`), not the other way round.
+//! against them (`tests/it/differential.rs`), not the other way round.
 //!
 //! A counter's key is `tg:{tt}:` and the contract's key. The tag `tt` is one of 64, taken from the
 //! first attribute that the counter is keyed on, so that a client's counters under several policies

@@ -3,7 +3,7 @@
 --
 -- Decides a batch of operations over all their limits, atomically, by Redis's clock.
 --
--- A mirror of crates/algorithms/src/limit: `tests/differential.rs` holds the two together. Lua has
+-- A mirror of crates/algorithms/src/limit: `tests/it/differential.rs` holds the two together. Lua has
 -- only doubles, so an absolute time is a pair (seconds, nanoseconds) and a duration is one number:
 -- policies bound every duration below 2^53 ns, where doubles are exact. Products that pass 2^53 are
 -- taken apart (`weighted`). Division goes through math.fmod, which is exact; `%` is not.

@@ -1,0 +1,269 @@
+//! Servers of every kind behind the gateway: TLS with an authority of its own, HTTP/2 with and without TLS, gRPC.
+//! nginx and grpcio play them.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
+
+use crate::support::{Backend, PATIENCE, TestGateway, config, reply, status, text};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tidegate_gateway::config::GatewayConfig;
+use tidegate_gateway::limits::Unlimited;
+use tidegate_gateway::service::GatewaySettings;
+use tidegate_net::clock::monotonic;
+use tidegate_testkit::certificates::Certificates;
+use tidegate_testkit::free_port;
+
+struct Process {
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().unwrap_or_default();
+        self.child.wait().map(drop).unwrap_or_default();
+    }
+}
+
+/// nginx that says what it was asked: TLS and HTTP/2 on one port, HTTP/2 by prior knowledge on another, TLS
+/// with HTTP/1.1 alone on a third.
+fn nginx(certificates: &Certificates) -> (Process, [u16; 3]) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let program = folders.find_map(|folder| Some(folder.join("nginx")).filter(|file| file.is_file()));
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let ports = [free_port(), free_port(), free_port()];
+    let [both, clear, old] = ports;
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
+        .collect();
+    let say = "location / { return 200 \"$server_protocol $ssl_server_name $http_host $request_method $request_uri $connection\"; }";
+    let pair = format!(
+        "ssl_certificate {}; ssl_certificate_key {};",
+        certificates.certificate().display(),
+        certificates.key().display()
+    );
+    let text = format!(
+        "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\nhttp {{ {temporary} access_log off;\n\
+         server {{ listen 127.0.0.1:{both} ssl http2; {pair} {say} }}\n\
+         server {{ listen 127.0.0.1:{clear} http2; {say} }}\n\
+         server {{ listen 127.0.0.1:{old} ssl; {pair} {say} }} }}\n"
+    );
+    let file = folder.path().join("nginx.conf");
+    std::fs::write(&file, text).unwrap();
+    let child = Command::new(program.expect("nginx is installed: `make setup`"))
+        .arg("-c")
+        .arg(&file)
+        .arg("-e")
+        .arg(folder.path().join("error.log"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let process = Process { child, _folder: folder };
+    let started = monotonic();
+    while ports.iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_err()) {
+        assert!(started.elapsed() < PATIENCE, "nginx does not listen");
+        std::thread::yield_now();
+    }
+    (process, ports)
+}
+
+fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+    let mut app = json!({"name": "app", "eject_after": 0, "breaker": {"enabled": false}});
+    app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
+    let config = config(json!([app]), json!([{"name": "all", "upstream": "app"}]));
+    TestGateway::start(Unlimited, GatewaySettings::default(), &config)
+}
+
+#[test]
+fn tls_and_http2_are_spoken_as_configured_and_a_server_must_prove_its_name() {
+    let certificates = Certificates::make();
+    let (_nginx, [both, clear, old]) = nginx(&certificates);
+    let trusted = json!({"ca_file": certificates.authority()});
+    let named = json!({"ca_file": certificates.authority(), "server_name": "localhost"});
+    let other = json!({"ca_file": certificates.authority(), "server_name": "other.example"});
+    for (url, protocol, tls, expected) in [
+        (format!("https://127.0.0.1:{both}"), "http1", Some(&trusted), "HTTP/1.1  shop.example GET /x?y"),
+        (
+            format!("https://localhost:{both}"),
+            "http1",
+            Some(&trusted),
+            "HTTP/1.1 localhost shop.example GET /x?y",
+        ),
+        (
+            format!("https://127.0.0.1:{both}"),
+            "http2",
+            Some(&named),
+            "HTTP/2.0 localhost shop.example GET /x?y",
+        ),
+        (format!("https://127.0.0.1:{both}"), "auto", Some(&trusted), "HTTP/2.0  shop.example GET /x?y"),
+        (format!("https://127.0.0.1:{old}"), "auto", Some(&trusted), "HTTP/1.1  shop.example GET /x?y"),
+        (format!("http://127.0.0.1:{clear}"), "http2", None, "HTTP/2.0  shop.example GET /x?y"),
+        // Neither the system's authorities nor another name will do, nor a server that speaks no HTTP/2.
+        (format!("https://127.0.0.1:{both}"), "http1", None, "502"),
+        (format!("https://127.0.0.1:{both}"), "http1", Some(&other), "502"),
+        (format!("https://127.0.0.1:{old}"), "http2", Some(&trusted), "502"),
+        (format!("http://127.0.0.1:{both}"), "http2", None, "502"),
+    ] {
+        let mut upstream = json!({"servers": [url], "protocol": protocol});
+        if let Some(tls) = tls {
+            upstream["tls"] = tls.clone();
+        }
+        let gateway = gateway(upstream);
+        let mut connections = Vec::new();
+        for _ in 0..20 {
+            let reply = gateway.get("/x?y");
+            if expected == "502" {
+                assert_eq!(status(&reply), 502, "{url} {protocol} {}", text(&reply));
+                continue;
+            }
+            let said = text(&reply);
+            let (said, connection) = said.rsplit_once(' ').unwrap();
+            assert_eq!((status(&reply), said), (200, expected), "{url} {protocol}");
+            connections.push(connection.to_owned());
+        }
+        connections.sort();
+        connections.dedup();
+        // One for each core that serves clients.
+        assert!(connections.len() <= 2, "{url} {protocol}: connections are used again: {connections:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_tls_is_a_mistake_of_the_file() {
+    let certificates = Certificates::make();
+    for (tls, server, pointer) in [
+        (json!({"ca_file": "/nowhere"}), "https://a", "/upstream/0/tls/ca_file"),
+        (json!({"ca_file": certificates.key()}), "https://a", "/upstream/0/tls/ca_file"),
+        (json!({"server_name": "a b"}), "https://a", "/upstream/0/tls/server_name"),
+        (json!({}), "http://a", "/upstream/0/tls"),
+    ] {
+        let upstream = json!({"name": "app", "servers": [server], "tls": tls});
+        let mistakes = GatewayConfig::check(&[upstream], &[], &[]).unwrap_err();
+        assert_eq!(mistakes[0].pointer, pointer, "{mistakes:?}");
+    }
+}
+
+struct Grpc {
+    child: Child,
+    port: u16,
+}
+
+impl Drop for Grpc {
+    fn drop(&mut self) {
+        self.child.kill().unwrap_or_default();
+        self.child.wait().map(drop).unwrap_or_default();
+    }
+}
+
+fn script() -> [PathBuf; 2] {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    [root.join("../../.venv/bin/python"), root.join("tests/it/grpc_through.py")]
+}
+
+fn grpc() -> Grpc {
+    let [python, script] = script();
+    let port = free_port();
+    let child = Command::new(python)
+        .arg(script)
+        .args(["serve", &port.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = monotonic();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(started.elapsed() < PATIENCE, "the server does not listen");
+        std::thread::yield_now();
+    }
+    Grpc { child, port }
+}
+
+#[test]
+fn grpc_passes_with_its_streams_its_metadata_and_its_errors() {
+    let server = grpc();
+    let gateway =
+        gateway(json!({"servers": [format!("http://127.0.0.1:{}", server.port)], "protocol": "http2"}));
+    let [python, script] = script();
+    let output =
+        Command::new(python).arg(script).args(["ask", &gateway.address.port().to_string()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        said,
+        "unary cba 1 2\nfailed FAILED_PRECONDITION as asked\nlarge 3000000\ncount 499500\ntotal 5000000\n\
+         dialogue heard one, heard two, heard three\nmissing UNIMPLEMENTED\nhealth 1\n"
+    );
+}
+
+/// Waits until an upstream's only server is up, or is not.
+fn wait_for(gateway: &TestGateway<Unlimited>, wanted: bool) {
+    let started = monotonic();
+    while gateway.gateway.upstreams()[0].servers[0].1.is_up != wanted {
+        assert!(started.elapsed() < PATIENCE, "the server stays {}", !wanted);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_check_is_a_connection_a_handshake_or_a_request_whose_reply_has_its_status() {
+    let often = |more: Value| {
+        let mut check = json!({"interval_seconds": 0.02, "rise": 1, "fall": 1, "timeout_seconds": 60});
+        check.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        check
+    };
+    // Who takes connections and says nothing is up where nothing is asked.
+    let port = free_port();
+    let silent = gateway(json!({"servers": [format!("http://127.0.0.1:{port}")], "check": often(json!({}))}));
+    wait_for(&silent, false);
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    wait_for(&silent, true);
+    drop(listener);
+    wait_for(&silent, false);
+
+    let answer = Arc::new(AtomicU16::new(200));
+    let backend = {
+        let answer = Arc::clone(&answer);
+        Backend::start(move |_| reply(answer.load(SeqCst), &[], ""))
+    };
+    let check = often(json!({"path": "/health", "status": 401}));
+    let locked = gateway(json!({"servers": [backend.url()], "check": check}));
+    for (said, is_up) in [(200, false), (401, true), (503, false)] {
+        answer.store(said, SeqCst);
+        wait_for(&locked, is_up);
+    }
+
+    // A connection to a server with TLS is one when the server has proved its name.
+    let certificates = Certificates::make();
+    let (_nginx, [both, clear, _]) = nginx(&certificates);
+    for (port, server_name) in [(both, "other.example"), (clear, "localhost")] {
+        let tls = json!({"ca_file": certificates.authority(), "server_name": server_name});
+        let url = format!("https://127.0.0.1:{port}");
+        wait_for(&gateway(json!({"servers": [url], "tls": tls, "check": often(json!({}))})), false);
+    }
+}
+
+#[test]
+fn the_health_of_a_grpc_service_decides_whether_its_server_is_used() {
+    let mut server = grpc();
+    let upstream = json!({
+        "servers": [format!("http://127.0.0.1:{}", server.port)], "protocol": "http2",
+        "check": {"grpc": "test.Service", "interval_seconds": 0.02, "rise": 1, "fall": 1}
+    });
+    let gateway = gateway(upstream);
+    let mut say = |word: &str| server.child.stdin.as_mut().unwrap().write_all(format!("{word}\n").as_bytes());
+    say("NOT_SERVING").unwrap();
+    wait_for(&gateway, false);
+    say("SERVING").unwrap();
+    wait_for(&gateway, true);
+    say("SERVICE_UNKNOWN").unwrap();
+    wait_for(&gateway, false);
+}

@@ -1,0 +1,25 @@
+//! The gateway by real sockets, between raw clients and raw servers, and beside other proxies.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod access_log;
+mod attempts;
+mod backends;
+mod balancing;
+mod breakers;
+mod canary;
+mod chaos;
+mod compression;
+mod direct;
+mod fallback;
+mod fault_32_smuggling;
+mod fault_62_replies;
+mod forwarding;
+mod h2spec;
+mod outages;
+mod overload;
+mod route_options;
+mod semantics;
+mod smuggling;
+mod streaming;
+mod support;
+mod upgrades;

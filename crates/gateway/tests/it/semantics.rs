@@ -1,0 +1,128 @@
+//! What HTTP asks of whoever passes messages on (RFC 9110): `Via`, `TE`, `Expect`, and one form of a host.
+
+use std::io::{BufReader, Read, Write};
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::support::{Backend, TestGateway, config, head, reply, status, text};
+use serde_json::{Value, json};
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
+use tidegate_gateway::service::GatewaySettings;
+
+fn gateway(backend: &Backend, routes: Value) -> TestGateway<Unlimited> {
+    let upstreams = json!([{"name": "app", "servers": [backend.url()]}]);
+    TestGateway::start(Unlimited, GatewaySettings::default(), &config(upstreams, routes))
+}
+
+#[test]
+fn via_names_the_protocol_in_which_a_request_came() {
+    let backend = Backend::named("app");
+    let gateway = gateway(&backend, json!([{"name": "all", "upstream": "app"}]));
+    gateway.send("GET /one HTTP/1.0\r\nhost: a\r\n\r\n");
+    gateway.get("/two");
+    let url = format!("http://{}/three", gateway.address);
+    let asked =
+        Command::new("curl").args(["-sS", "--max-time", "60", "--http2-prior-knowledge", &url]).output();
+    assert_eq!(asked.unwrap().stdout, b"app");
+    let got = backend.got();
+    let via: Vec<Option<&str>> = got.iter().map(|got| got.field("via")).collect();
+    assert_eq!(via, [Some("1.0 tidegate"), Some("1.1 tidegate"), Some("2.0 tidegate")]);
+}
+
+/// Whether the body is at hand decides who writes the request.
+#[test]
+fn te_is_named_as_an_option_of_the_connection_to_a_server() {
+    let backend = Backend::named("app");
+    let gateway = gateway(&backend, json!([{"name": "all", "upstream": "app"}]));
+    let fields = "host: a\r\nte: trailers, deflate\r\nconnection: te, close\r\n";
+    gateway.send(&format!("GET / HTTP/1.1\r\n{fields}\r\n"));
+    let mut client = gateway.connect();
+    write!(client, "POST / HTTP/1.1\r\n{fields}transfer-encoding: chunked\r\n\r\n").unwrap();
+    client.write_all(b"3\r\nabc\r\n0\r\n\r\n").unwrap();
+    assert!(head(&mut BufReader::new(client)).starts_with("HTTP/1.1 200 "));
+    gateway.get("/");
+    let told: Vec<(Option<String>, Option<String>)> = backend
+        .got()
+        .iter()
+        .map(|got| (got.field("te").map(str::to_owned), got.field("connection").map(str::to_owned)))
+        .collect();
+    let with = (Some("trailers".to_owned()), Some("te".to_owned()));
+    assert_eq!(told, [with.clone(), with, (None, None)]);
+}
+
+/// Limits that let nothing through.
+#[derive(Clone, Debug)]
+struct None_;
+
+impl Limits for None_ {
+    async fn charge(&self, policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Ruling {
+        let policies = policies.iter().map(ToString::to_string).collect();
+        Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() }
+    }
+
+    async fn explain(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Value {
+        Value::Null
+    }
+}
+
+const EXPECTS: &str = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n";
+
+#[test]
+fn a_client_that_waits_is_told_to_go_on_where_its_body_is_wanted() {
+    let backend = Backend::start(|got| reply(200, &[], &text(got)));
+    let gateway = gateway(&backend, json!([{"name": "all", "upstream": "app", "max_body_bytes": 10}]));
+    let mut client = BufReader::new(gateway.connect());
+    client.get_ref().write_all(EXPECTS.as_bytes()).unwrap();
+    assert_eq!(head(&mut client), "HTTP/1.1 100 Continue\r\n\r\n", "nothing of the body has been sent");
+    client.get_ref().write_all(b"hello").unwrap();
+    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+    let mut body = [0; 5];
+    client.read_exact(&mut body).unwrap();
+    assert_eq!(&body, b"hello");
+    assert_eq!(backend.got()[0].field("expect"), None, "the server is sent the body that is there");
+    // curl would wait for a minute, and has less time than that.
+    let url = format!("http://{}/", gateway.address);
+    let arguments =
+        ["-sS", "--max-time", "50", "--expect100-timeout", "60", "-H", "expect: 100-continue", "-d", "world"];
+    let asked = Command::new("curl").args(arguments).arg(&url).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&asked.stdout), "world", "{asked:?}");
+}
+
+#[test]
+fn a_client_that_waits_is_refused_before_it_sends_its_body() {
+    let backend = Backend::named("app");
+    let small = gateway(&backend, json!([{"name": "all", "upstream": "app", "max_body_bytes": 3}]));
+    let upstreams = json!([{"name": "app", "servers": [backend.url()]}]);
+    let routes = json!([{"name": "all", "upstream": "app", "policies": ["per-client"]}]);
+    let limited = TestGateway::start(None_, GatewaySettings::default(), &config(upstreams, routes));
+    let first_line = |mut client: BufReader<std::net::TcpStream>| {
+        client.get_ref().write_all(EXPECTS.as_bytes()).unwrap();
+        head(&mut client)[..12].to_owned()
+    };
+    assert_eq!(first_line(BufReader::new(small.connect())), "HTTP/1.1 413");
+    assert_eq!(first_line(BufReader::new(limited.connect())), "HTTP/1.1 429");
+    assert!(backend.got().is_empty());
+}
+
+#[test]
+fn a_host_has_one_form_in_routes_and_in_requests() {
+    let backend = Backend::named("app");
+    let routes = json!([
+        {"name": "dotted", "host": "A.example.", "respond": {"status": 201}},
+        {"name": "below", "host": "*.b.example.", "respond": {"status": 202}},
+        {"name": "address", "host": "[2001:DB8:0:0::1]", "respond": {"status": 203}}
+    ]);
+    let gateway = gateway(&backend, routes);
+    for (host, expected) in [
+        ("a.example", 201),
+        ("a.EXAMPLE.:80", 201),
+        ("x.b.example", 202),
+        ("x.b.example.", 202),
+        ("[2001:db8::1]:80", 203),
+        ("[2001:0db8::0:1]", 203),
+        ("[2001:db8::2]", 404),
+    ] {
+        let got = gateway.send(&format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
+        assert_eq!(status(&got), expected, "{host}");
+    }
+}

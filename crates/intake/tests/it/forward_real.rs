@@ -1,0 +1,102 @@
+//! Lines sent on to Prometheus and VictoriaMetrics, which go and come back meanwhile.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support;
+use crate::support::forwarding::{count, forward};
+use crate::support::{TestIntake, agent, eventually};
+use serde_json::{Value, json};
+use tidegate_intake::EndpointUrl;
+use tidegate_intake::forward::HttpProtocol;
+use tidegate_intake::limits::Unlimited;
+use tidegate_testkit::{Server, free_port};
+
+/// Asks a server that has Prometheus' API; its first series.
+fn asked(port: u16, query: &str) -> Option<Value> {
+    let url = format!("http://127.0.0.1:{port}/api/v1/query?nocache=1&query={query}");
+    let mut reply = agent().get(url).call().ok()?;
+    let answer: Value = reply.body_mut().read_json().ok()?;
+    answer["data"]["result"].get(0).cloned()
+}
+
+/// Sends these lines, each of a series of its own.
+fn send(intake: &TestIntake<Unlimited>, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let metric = json!({"name": "cpu.usage", "value": 1, "tags": {"host": format!("h{number}")}});
+        assert_eq!(
+            intake.post("/metrics", json!({ "metrics": [metric] }).to_string().as_bytes()).status,
+            200
+        );
+    }
+}
+
+/// Lines before, in and after an outage of `server`, which `end` brings about and `start` ends.
+fn check(port: u16, start: impl Fn() -> Server, end: impl Fn(Server)) {
+    let (intake, server) = (support::start(), start());
+    send(&intake, 0..1);
+    let url = EndpointUrl::parse(&format!("http://127.0.0.1:{port}/api/v1/write")).unwrap();
+    let state = forward(&intake, HttpProtocol::RemoteWrite, url);
+    let found = eventually("the line is there", || asked(port, "cpu_usage"));
+    assert_eq!(found["metric"], json!({"__name__": "cpu_usage", "host": "h0", "client": "127.0.0.1"}));
+    assert_eq!(found["value"][1], "1");
+    send(&intake, 1..50);
+    eventually("they are delivered", || (count(&state, "delivered") == 50).then_some(()));
+    end(server);
+    send(&intake, 50..150);
+    eventually("the outage is noticed", || (count(&state, "failed_tries") > 0).then_some(()));
+    assert!(state.waiting() >= 100 && !state.oldest_age().is_zero());
+    let _server = start();
+    send(&intake, 150..200);
+    eventually("nothing waits", || (state.waiting() == 0 && state.oldest_age().is_zero()).then_some(()));
+    let all = "count(last_over_time(cpu_usage[1h]))";
+    eventually("all lines are there", || (asked(port, all)?["value"][1] == "200").then_some(()));
+    assert_eq!((count(&state, "skipped"), count(&state, "missing")), (0, 0));
+}
+
+/// A command for a shell that has both outputs in one.
+fn shell(program: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec {program} \"$@\" 2>&1"), "sh"]);
+    command
+}
+
+fn prometheus(folder: &Path, port: u16) -> Server {
+    let mut command = shell("prometheus");
+    command.arg("--web.enable-remote-write-receiver");
+    command.arg(format!("--config.file={}", folder.join("prometheus.yml").display()));
+    command.arg(format!("--storage.tsdb.path={}", folder.join("data").display()));
+    command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    Server::start(&mut command, "Server is ready")
+}
+
+#[test]
+fn fault_71_prometheus_is_killed_and_has_every_line_when_it_comes_back() {
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    // As the page has it, so that what is sent twice is not refused.
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/intake.md")).unwrap();
+    let (_, block) = page.split_once("```yaml\nstorage:").expect("the page says how late samples are taken");
+    let (block, _) = block.split_once("```").unwrap();
+    std::fs::write(folder.path().join("prometheus.yml"), format!("storage:{block}")).unwrap();
+    check(port, || prometheus(folder.path(), port), |mut server| server.kill());
+}
+
+#[test]
+fn fault_71_victoria_metrics_ends_and_has_every_line_when_it_comes_back() {
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    let start = || {
+        let mut command = shell("victoria-metrics");
+        command.arg("-search.latencyOffset=0s");
+        command.arg(format!("-storageDataPath={}", folder.path().join("data").display()));
+        command.arg(format!("-httpListenAddr=127.0.0.1:{port}"));
+        Server::start(&mut command, "starting http server at")
+    };
+    // Not killed: what it has acknowledged is in its memory for a second, and would be lost there.
+    check(port, start, |server| {
+        let pid = server.pid().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        // Nobody has waited for it, so its entry stays.
+        let ended = || std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty();
+        eventually("it has ended", || ended().then_some(()));
+    });
+}

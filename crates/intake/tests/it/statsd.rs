@@ -1,0 +1,144 @@
+//! StatsD over UDP and TCP, by its own client and by bytes.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::support::{Setup, TestIntake, eventually};
+use serde_json::{Value, json};
+use tidegate_intake::counters::{Counters, Leftover, Protocol};
+use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling, Unlimited};
+use tidegate_intake::statsd::{Statsd, StatsdCounters};
+use tidegate_net::accept::Gate;
+use tidegate_net::buffers::Buffers;
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::permits::Permits;
+use tidegate_net::stats::Stats;
+
+struct TestStatsd<L: Limits> {
+    intake: TestIntake<L>,
+    address: SocketAddr,
+    counters: Arc<StatsdCounters>,
+}
+
+impl<L: Limits> TestStatsd<L> {
+    fn start(limits: L) -> Self {
+        let intake = TestIntake::start(Setup::limited(limits));
+        let count = NonZeroUsize::new(1).unwrap();
+        let gate = Gate {
+            permits: Permits::new(100),
+            buffers: Buffers::new(1 << 20),
+            drain: intake.drain.clone(),
+            stats: Arc::new(Stats::new::<&str>(1, &[])),
+        };
+        let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
+        let statsd = Statsd::bind(Arc::clone(&intake.intake), listeners, Vec::new(), gate).unwrap();
+        let (address, counters) = (statsd.address(), statsd.counters());
+        statsd.start(intake.cores());
+        Self { intake, address, counters }
+    }
+
+    fn count(&self) -> &Counters {
+        self.intake.intake.counters()
+    }
+
+    fn lines(&self, count: usize) -> Vec<Value> {
+        eventually("lines are kept", || Some(self.intake.kept()).filter(|lines| lines.len() >= count))
+    }
+
+    fn datagram(&self, bytes: &[u8]) {
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(bytes, self.address).unwrap();
+    }
+}
+
+fn check_client(kind: &str) {
+    let statsd = TestStatsd::start(Unlimited);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = root.join("../../.venv/bin/python");
+    let mut command = Command::new(python);
+    command
+        .arg(root.join("tests/it/senders/statsd_client.py"))
+        .args([kind, &statsd.address.port().to_string()]);
+    let ran = command.output().expect("the Python packages are there: run `make setup`");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let lines = statsd.lines(8);
+    let values = |name: &str| -> Vec<f64> {
+        lines.iter().filter(|line| line["name"] == name).map(|line| line["value"].as_f64().unwrap()).collect()
+    };
+    assert_eq!(values("shop.orders"), [3.0, -1.0]);
+    assert_eq!(values("shop.queue"), [10.0, 6.0, 11.0]);
+    assert_eq!(values("shop.wait"), [320.0, 5.5]);
+    assert_eq!(values("shop.hits"), [2.0]);
+    assert_eq!(lines.len(), 8, "a set has no line");
+    let orders = lines.iter().find(|line| line["name"] == "shop.orders").unwrap();
+    assert_eq!((&orders["type"], &orders["tags"]), (&json!("counter"), &json!({"temporality": "delta"})));
+    assert_eq!(orders["client"], "127.0.0.1");
+    assert_eq!((statsd.count().leftovers(Leftover::Set), statsd.count().metrics(Protocol::Statsd)), (1, 8));
+}
+
+#[test]
+fn the_python_client_sends_over_udp() {
+    check_client("udp");
+}
+
+#[test]
+fn the_python_client_sends_over_tcp() {
+    check_client("tcp");
+}
+
+#[test]
+fn lines_that_are_none_are_counted_and_the_others_kept() {
+    let statsd = TestStatsd::start(Unlimited);
+    statsd.datagram(b"good:1|c|#a:b\n\xff:1|c\nbad\nother:2|g");
+    let lines = statsd.lines(2);
+    assert_eq!(
+        (&lines[0]["name"], &lines[0]["tags"]["a"], &lines[1]["name"]),
+        (&json!("good"), &json!("b"), &json!("other"))
+    );
+    assert_eq!(statsd.count().rejected(), 2);
+}
+
+#[test]
+fn a_line_may_come_in_pieces_and_the_last_one_needs_no_line_feed() {
+    let statsd = TestStatsd::start(Unlimited);
+    let mut stream = TcpStream::connect(statsd.address).unwrap();
+    for piece in ["a:1|c\nb", ":2|c\n", "c:3|c"] {
+        stream.write_all(piece.as_bytes()).unwrap();
+    }
+    drop(stream);
+    let values: Vec<f64> = statsd.lines(3).iter().map(|line| line["value"].as_f64().unwrap()).collect();
+    assert_eq!(values, [1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn a_line_without_end_closes_its_connection_and_nothing_else() {
+    let statsd = TestStatsd::start(Unlimited);
+    let mut stream = TcpStream::connect(statsd.address).unwrap();
+    let refused = eventually("the connection is closed", || stream.write_all(&[b'x'; 4_096]).err());
+    assert!(matches!(refused.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe));
+    assert_eq!(statsd.count().rejected(), 1);
+    statsd.datagram(b"a:1|c");
+    assert_eq!(statsd.lines(1).len(), 1);
+}
+
+/// A limit that denies everything.
+struct Closed;
+
+impl Limits for Closed {
+    async fn charge(&self, _batch: &LimitedBatch<'_>) -> Ruling {
+        Ruling { denial: Some(Denial::Quota), ..Ruling::default() }
+    }
+
+    async fn refund(&self, _batch: &LimitedBatch<'_>) {}
+}
+
+#[test]
+fn what_a_limit_refuses_is_counted_as_lost() {
+    let statsd = TestStatsd::start(Closed);
+    statsd.datagram(b"a:1|c\nb:1|c");
+    eventually("both are counted", || (statsd.counters.lost() == 2).then_some(()));
+    assert_eq!(statsd.intake.lines(), Vec::<Value>::new());
+}

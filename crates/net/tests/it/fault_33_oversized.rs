@@ -1,0 +1,110 @@
+//! Fault 33: heads, targets and bodies that are too large are refused by name, and the client
+//! gets to read the refusal although it is still sending.
+
+use std::io::Write;
+
+use crate::common::{BODY_LIMIT, Options, PATIENCE, TestServer, exchange, read_reply, read_to_end};
+use http::{Request, Response};
+use tidegate_net::http::HttpConfig;
+
+fn server() -> TestServer {
+    // Clients have as long to read the refusal as they need.
+    let http = HttpConfig { linger: PATIENCE, ..HttpConfig::default() };
+    TestServer::start(Options { http, ..Options::default() })
+}
+
+/// That a reply is this refusal, as a problem document.
+fn refused(reply: &str, status: u16) {
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
+    is_problem(head.contains("\r\ncontent-type: application/problem+json\r\n"), body, status);
+}
+
+fn is_problem(is_stated: bool, body: &str, status: u16) {
+    assert!(is_stated && body.contains(&format!("\"status\":{status}")), "no problem document: {body}");
+}
+
+#[test]
+fn fault_33_a_large_head_is_431() {
+    let server = server();
+    let one = format!("GET / HTTP/1.1\r\nhost: t\r\nx-large: {}\r\n\r\n", "x".repeat(70_000));
+    refused(&exchange(server.address, one.as_bytes()), 431);
+
+    let endless = format!("GET / HTTP/1.1\r\nhost: t\r\nx-large: {}", "x".repeat(200_000));
+    refused(&exchange(server.address, endless.as_bytes()), 431);
+
+    let many = format!("GET / HTTP/1.1\r\nhost: t\r\n{}\r\n", "a: b\r\n".repeat(101));
+    refused(&exchange(server.address, many.as_bytes()), 431);
+
+    let allowed = "x".repeat(60_000);
+    let fits = format!("GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\nx-large: {allowed}\r\n\r\n");
+    assert!(exchange(server.address, fits.as_bytes()).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn fault_33_a_long_target_is_414() {
+    let server = server();
+    for target in [format!("/{}", "x".repeat(8192)), format!("/?{}", "x".repeat(66_000))] {
+        refused(
+            &exchange(server.address, format!("GET {target} HTTP/1.1\r\nhost: t\r\n\r\n").as_bytes()),
+            414,
+        );
+    }
+    let exact = format!("GET /{} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n", "x".repeat(8191));
+    assert!(exchange(server.address, exact.as_bytes()).starts_with("HTTP/1.1 200"));
+}
+
+/// On HTTP/2 the library itself answers a header list that is too large, without a body.
+#[tokio::test]
+async fn fault_33_a_long_target_is_414_on_http_2_too_and_a_large_head_431() {
+    let server = server();
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let get = async |request: Request<()>| -> Response<h2::RecvStream> {
+        let mut client = client.clone().ready().await.unwrap();
+        client.send_request(request, true).unwrap().0.await.unwrap()
+    };
+    let target = format!("http://t/{}", "x".repeat(8192));
+    let (head, mut body) = get(Request::get(target).body(()).unwrap()).await.into_parts();
+    let mut text = Vec::new();
+    while let Some(data) = body.data().await {
+        text.extend_from_slice(&data.unwrap());
+    }
+    assert_eq!(head.status, 414);
+    is_problem(
+        head.headers["content-type"] == "application/problem+json",
+        &String::from_utf8_lossy(&text),
+        414,
+    );
+
+    let large = Request::get("http://t/").header("x-large", "x".repeat(17_000)).body(()).unwrap();
+    assert_eq!(get(large).await.status(), 431);
+}
+
+#[test]
+fn fault_33_a_large_body_is_413_by_its_announcement_and_by_its_bytes() {
+    let server = server();
+    let announced = "POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 99999999999\r\n\r\n";
+    assert!(exchange(server.address, announced.as_bytes()).starts_with("HTTP/1.1 413"));
+
+    let sent = format!(
+        "POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n{}",
+        500_000,
+        "x".repeat(500_000)
+    );
+    assert!(exchange(server.address, sent.as_bytes()).starts_with("HTTP/1.1 413"));
+
+    let mut stream = server.connect();
+    write!(stream, "POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+    for _ in 0..20 {
+        write!(stream, "1000\r\n{}\r\n", "x".repeat(0x1000)).unwrap();
+    }
+    assert!(read_reply(&mut stream).unwrap().starts_with("HTTP/1.1 413"));
+    assert_eq!(read_to_end(&mut stream), "");
+
+    let fits = "x".repeat(BODY_LIMIT);
+    let mut stream = server.connect();
+    write!(stream, "POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: {BODY_LIMIT}\r\n\r\n{fits}").unwrap();
+    assert!(read_reply(&mut stream).unwrap().starts_with("HTTP/1.1 200"));
+}

@@ -1,0 +1,170 @@
+//! A real Envoy in front of a stub, limited by the built binary over gRPC.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::thread;
+
+use crate::support;
+use crate::support::envoy::Envoy;
+use crate::support::{Tidegate, agent};
+
+/// Rules of the reference service, for descriptors that the routes of `envoy.yaml` make.
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - key: client
+        rate_limit: {name: free, unit: day, requests_per_unit: 2}
+      - key: client
+        value: staff
+        rate_limit: {unlimited: true}
+      - key: client
+        value: trial-*
+        rate_limit: {unit: day, requests_per_unit: 1}
+      - key: client
+        value: watched
+        shadow_mode: true
+        rate_limit: {unit: day, requests_per_unit: 1}
+  - key: order
+    value: express
+    rate_limit: {unit: day, requests_per_unit: 4, replaces: [{name: free}]}
+";
+
+const POLICIES: &str = r#"
+[[policy]]
+name = "per-client"
+algorithm = "token_bucket"
+limit = 3
+window_seconds = 3600
+match = { domain = "shop" }
+key = ["client"]
+
+[[policy]]
+name = "watch"
+limit = 1
+window_seconds = 3600
+key = ["watched"]
+mode = "shadow"
+"#;
+
+/// A running Envoy that asks Tidegate.
+struct Limited {
+    address: SocketAddr,
+    _envoy: Envoy,
+}
+
+impl Limited {
+    fn start(folder: &Path, tidegate: SocketAddr, stub: SocketAddr) -> Self {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = fs::read_to_string(manifest.join("tests/it/envoy/envoy.yaml")).unwrap();
+        let text = text.replace("PORT_OF_TIDEGATE", &tidegate.port().to_string());
+        let config = folder.join("envoy.yaml");
+        fs::write(&config, text.replace("PORT_OF_STUB", &stub.port().to_string())).unwrap();
+        let admin = folder.join("admin-address");
+        let envoy = Envoy::start(&config, &["--admin-address-path", admin.to_str().unwrap()]);
+        let url = format!("http://{}/listeners", fs::read_to_string(admin).unwrap());
+        let listeners = agent().get(&url).call().unwrap().body_mut().read_to_string().unwrap();
+        let address = listeners.trim().rsplit_once("::").unwrap().1.parse().unwrap();
+        Self { address, _envoy: envoy }
+    }
+
+    /// The status of a request and one of its headers; an order may follow the client.
+    fn get(&self, path: &str, client: &str, header: &str) -> (u16, String) {
+        let url = format!("http://{}{path}", self.address);
+        let (client, order) = client.split_once(' ').unwrap_or((client, "usual"));
+        let reply = agent().get(&url).header("x-client", client).header("x-order", order).call().unwrap();
+        let value = reply.headers().get(header).map_or("", |value| value.to_str().unwrap());
+        (reply.status().as_u16(), value.to_owned())
+    }
+
+    fn statuses<const N: usize>(&self, path: &str, client: &str) -> [u16; N] {
+        std::array::from_fn(|_| self.get(path, client, "").0)
+    }
+}
+
+/// A backend that answers every request with 200, for as long as the test runs.
+fn stub() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || answer(&stream.unwrap()));
+        }
+    });
+    address
+}
+
+fn answer(mut stream: &TcpStream) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while stream.read(&mut byte).unwrap_or(0) == 1 {
+        head.push(byte[0]);
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn envoy_is_limited_and_goes_on_when_tidegate_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, POLICIES).unwrap();
+    let tidegate = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+    let envoy = Limited::start(folder.path(), tidegate.grpc, stub());
+
+    // One limit over everything that has the header, told in headers that Envoy makes.
+    let stated = "3, 3;w=3600;name=\"per-client\"";
+    assert_eq!(envoy.get("/limited", "a", "x-ratelimit-limit"), (200, stated.into()));
+    assert_eq!(envoy.get("/limited", "a", "x-ratelimit-remaining"), (200, "1".into()));
+    assert_eq!(envoy.statuses("/limited", "a"), [200, 429, 429]);
+    let (status, reset) = envoy.get("/limited", "a", "x-ratelimit-reset");
+    assert_eq!(status, 429);
+    assert!((1_100..=1_200).contains(&reset.parse::<u32>().unwrap()), "{reset}");
+    assert_eq!(envoy.get("/limited", "b", "x-ratelimit-remaining"), (200, "2".into()));
+
+    // Each request weighs 3, and one of them is all there is.
+    assert_eq!(envoy.statuses("/expensive", "c"), [200, 429]);
+    // 2 a day, as the request says, though no policy does.
+    assert_eq!(envoy.statuses("/own", "a"), [200, 200, 429]);
+    // 1 an hour, counted and not enforced.
+    assert_eq!(envoy.statuses("/watched", "a"), [200, 200, 200]);
+
+    tidegate.signal("TERM");
+    assert!(tidegate.wait().output.contains("drained"));
+    assert_eq!(envoy.statuses("/limited", "a"), [200, 200, 200, 200, 200]);
+}
+
+#[test]
+fn envoy_is_limited_by_imported_rules_as_the_reference_service_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rules, file) = (folder.path().join("rules.yaml"), folder.path().join("tidegate.toml"));
+    fs::write(&rules, RULES).unwrap();
+    let imported =
+        support::binary().args(["import", "envoy"]).arg(&rules).arg("--output").arg(&file).output();
+    assert!(imported.unwrap().status.success());
+    let tidegate = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+    let envoy = Limited::start(folder.path(), tidegate.grpc, stub());
+
+    // Each client has a counter of its own; the header has the limit of the rule that was asked.
+    assert_eq!(envoy.get("/imported", "a", "x-ratelimit-remaining"), (200, "1".into()));
+    assert_eq!(envoy.statuses("/imported", "a"), [200, 429]);
+    assert_eq!(envoy.statuses("/imported", "b"), [200, 200, 429]);
+    // The more specific rule only, whether it has more or less to give.
+    assert_eq!(envoy.statuses("/imported", "trial-1"), [200, 429]);
+    assert_eq!(envoy.statuses("/imported", "trial-2"), [200, 429]);
+    assert_eq!(envoy.statuses("/imported", "staff"), [200; 5]);
+    assert_eq!(envoy.statuses("/imported", "watched"), [200; 5]);
+    // A descriptor that ends before the rule does, is not the rule's.
+    assert_eq!(envoy.statuses("/limited", "a"), [200; 3]);
+    // One rule instead of another: `a` has used up the other, and it is not asked.
+    assert_eq!(envoy.statuses("/imported", "a express"), [200, 200, 200, 200, 429]);
+    assert_eq!(envoy.statuses("/imported", "a"), [429]);
+}
