@@ -11,7 +11,6 @@ run: ## builds, then starts everything on embedded defaults; Ctrl-C drains and s
 
 test: setup lint ## everything that CI runs: installs what is missing, all checks, all tests
 	cargo xtask deny
-	cargo xtask fuzz --seconds 5
 	cargo xtask book --look
 	cargo xtask test
 	cargo xtask clients
@@ -21,12 +20,10 @@ test: setup lint ## everything that CI runs: installs what is missing, all check
 
 fmt: ## formats the code
 	cargo fmt --all
-	cargo fmt --manifest-path fuzz/Cargo.toml
 
 lint: ## formatting, clippy, documentation, the rules of the house
 	cargo fmt --all --check
-	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --locked --features tidegate-fuzz/campaign -- -D warnings
 	@# With --examples cargo chooses features as for tests, and takes what clippy has checked.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --bin xtask --examples --no-deps --locked --document-private-items
 	cargo xtask tidy
@@ -57,4 +54,3 @@ setup pauses bench capacity book charts dist reproduce:
 
 clean: ## removes what was built, not what was installed
 	cargo clean
-	cargo clean --manifest-path fuzz/Cargo.toml

@@ -5,16 +5,16 @@
 //! is given up is AddressSanitizer, which has little to find where `unsafe` is forbidden.
 //! `--target` is passed so that the flags reach our crates and not build scripts and macros.
 //!
-//! As many targets run at a time as there are cores. A run is bounded: time, memory, input length, time per input. It starts from the checked-in
-//! `fuzz/seeds/<target>/`, keeps what it learns in `fuzz/corpus/<target>/` (not checked in), and
-//! leaves a crashing input in `fuzz/artifacts/<target>/`.
+//! One program has all targets (`fuzz/src/main.rs`), and as many processes of it run at a time as there are cores. A run is
+//! bounded: time, memory, input length, time per input. It starts from the checked-in `fuzz/seeds/<target>/`, keeps what it
+//! learns in `fuzz/corpus/<target>/` (not checked in), and leaves a crashing input in `fuzz/artifacts/<target>/`. `make test`
+//! runs no campaign: it runs every target with its seeds, in the ordinary build (`fuzz/tests/it`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail};
-use serde::Deserialize;
 
 use crate::chore::{capture, cargo, run};
 
@@ -33,29 +33,18 @@ const MEMORY: &str = "-rss_limit_mb=1024";
 /// Time for one input, in seconds.
 const TIMEOUT: &str = "-timeout=10";
 
-#[derive(Deserialize)]
-struct Manifest {
-    bin: Vec<Target>,
-}
+/// What names the target to the program.
+const TARGET: &str = "TIDEGATE_FUZZ_TARGET";
 
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-    /// The crates that it needs, each of which is an optional dependency.
-    #[serde(rename = "required-features")]
-    crates: Vec<String>,
-}
-
-/// Builds and runs the target named, or all.
+/// Builds the program and runs the target named, or all.
 ///
 /// # Errors
-/// When a target does not build, crashes, or has no seeds.
+/// When the program does not build, or a target crashes or has no seeds.
 pub(crate) fn fuzz(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let (only, seconds) = parse(arguments)?;
     let targets = targets(root, only.as_deref())?;
-    let host = host()?;
-    build(root, &host, &targets)?;
-    on_every_core(&targets, |target| fuzz_one(root, &host, &target.name, seconds))
+    let program = build(root)?;
+    on_every_core(&targets, |target| fuzz_one(root, &program, target, seconds))
 }
 
 /// Does `work` for each item, as many at a time as there are cores: a target uses one.
@@ -99,12 +88,16 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Option<String>, u64)> {
     Ok((only, seconds))
 }
 
-fn targets(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<Target>> {
-    let text = std::fs::read_to_string(root.join("fuzz/Cargo.toml")).context("fuzz/Cargo.toml")?;
-    let manifest: Manifest = toml::from_str(&text).context("fuzz/Cargo.toml")?;
-    let names: Vec<String> = manifest.bin.iter().map(|target| target.name.clone()).collect();
-    let chosen: Vec<Target> =
-        manifest.bin.into_iter().filter(|target| only.is_none_or(|only| target.name == only)).collect();
+/// The targets go by the folders of their seeds, which a test compares with the program's.
+fn targets(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<String>> {
+    let folders = std::fs::read_dir(root.join("fuzz/seeds")).context("fuzz/seeds")?;
+    let mut names = Vec::new();
+    for folder in folders {
+        names.push(folder.context("fuzz/seeds")?.file_name().display().to_string());
+    }
+    names.sort();
+    let chosen: Vec<String> =
+        names.iter().filter(|name| only.is_none_or(|only| *name == only)).cloned().collect();
     if chosen.is_empty() {
         bail!("no such target; there are {}", names.join(", "));
     }
@@ -117,28 +110,27 @@ fn host() -> anyhow::Result<String> {
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-/// Builds the targets with the crates that they need and no others.
-fn build(root: &Path, host: &str, targets: &[Target]) -> anyhow::Result<()> {
-    let crates: Vec<&str> = targets.iter().flat_map(|it| &it.crates).map(String::as_str).collect();
+/// Builds the program of all targets, in a folder of its own: its flags are not those of other builds.
+fn build(root: &Path) -> anyhow::Result<PathBuf> {
+    let (host, place) = (host()?, root.join("target/fuzz"));
     run(cargo()
-        .args(["build", "--release", "--target", host, "--features", &crates.join(",")])
-        .args(targets.iter().flat_map(|target| ["--bin", &target.name]))
-        .current_dir(root.join("fuzz"))
-        .env("CARGO_TARGET_DIR", root.join("fuzz/target"))
-        .env("RUSTFLAGS", COVERAGE))
+        .args(["build", "--locked", "--profile", "fuzz", "--target", &host])
+        .args(["--package", "tidegate-fuzz", "--features", "campaign", "--bin", "fuzz"])
+        .current_dir(root)
+        .env("CARGO_TARGET_DIR", &place)
+        .env("RUSTFLAGS", COVERAGE))?;
+    Ok(place.join(host).join("fuzz/fuzz"))
 }
 
-fn fuzz_one(root: &Path, host: &str, target: &str, seconds: u64) -> anyhow::Result<()> {
+fn fuzz_one(root: &Path, program: &Path, target: &str, seconds: u64) -> anyhow::Result<()> {
     let fuzz = root.join("fuzz");
     let seeds = fuzz.join("seeds").join(target);
     let (corpus, artifacts) = (fuzz.join("corpus").join(target), fuzz.join("artifacts").join(target));
-    if !seeds.is_dir() {
-        bail!("fuzz/seeds/{target}/ is missing: give it a few small valid inputs");
-    }
     for folder in [&corpus, &artifacts] {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    let output = Command::new(fuzz.join("target").join(host).join("release").join(target))
+    let output = Command::new(program)
+        .env(TARGET, target)
         .args([MAX_LEN, MEMORY, TIMEOUT, "-print_final_stats=1"])
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
@@ -180,6 +172,15 @@ mod tests {
         assert!(parse("a b").is_err());
         assert!(parse("--seconds").is_err());
         assert!(parse("--seconds 0").is_err());
+    }
+
+    #[test]
+    fn targets_go_by_their_seeds() {
+        let root = crate::root().unwrap();
+        let all = targets(&root, None).unwrap();
+        assert!(all.len() > 20 && all.is_sorted(), "{all:?}");
+        assert_eq!(targets(&root, Some("policy")).unwrap(), ["policy"]);
+        assert!(targets(&root, Some("polic")).unwrap_err().to_string().contains("policy"));
     }
 
     #[test]

@@ -7,34 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::Context;
-use serde::Deserialize;
-
 use super::{Finding, Metadata};
 use crate::source::{Source, starts_word};
 
-#[derive(Deserialize)]
-struct FuzzManifest {
-    #[serde(default)]
-    bin: Vec<FuzzTarget>,
-}
-
-#[derive(Deserialize)]
-struct FuzzTarget {
-    path: String,
-}
-
-/// The root files of all targets: those of the workspace and those of the fuzzing workspace.
-pub(super) fn roots(metadata: &Metadata, root: &Path) -> anyhow::Result<Vec<String>> {
+/// The root files of all targets of the workspace.
+pub(super) fn roots(metadata: &Metadata, root: &Path) -> Vec<String> {
     let ours = metadata.packages.iter().filter(|package| metadata.workspace_members.contains(&package.id));
     let targets = ours.flat_map(|package| &package.targets);
     let inside = targets.filter_map(|target| Path::new(&target.src_path).strip_prefix(root).ok());
-    let mut roots: Vec<String> = inside.map(|path| path.display().to_string()).collect();
-    if let Ok(text) = std::fs::read_to_string(root.join("fuzz/Cargo.toml")) {
-        let manifest: FuzzManifest = toml::from_str(&text).context("fuzz/Cargo.toml")?;
-        roots.extend(manifest.bin.iter().map(|target| format!("fuzz/{}", target.path)));
-    }
-    Ok(roots)
+    inside.map(|path| path.display().to_string()).collect()
 }
 
 /// Every source that is not reached from `roots`.

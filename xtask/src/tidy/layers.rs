@@ -32,6 +32,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-admin", 4),
     ("tidegate-tester", 4),
     ("tidegate", 5),
+    ("tidegate-fuzz", 6),
     ("xtask", 6),
 ];
 

@@ -106,7 +106,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(versions::check(&metadata, root)?);
     findings.extend(sources.iter().flat_map(style::check));
     findings.extend(files.iter().flat_map(style::check_script));
-    findings.extend(dead::check(&sources, &dead::roots(&metadata, root)?));
+    findings.extend(dead::check(&sources, &dead::roots(&metadata, root)));
     findings.extend(links::check(&files, |path| root.join(path).exists()));
     findings.extend(book::check(&files));
     findings.extend(book::check_api(&files)?);

@@ -19,7 +19,7 @@ use crate::markdown::Document;
 const FOLDERS: &[&str] =
     &["clients/", "crates/", "deploy/", "docs/", "fuzz/", "regression/", "scenarios/", "web/", "xtask/"];
 /// Folders below them that only exist after a run.
-const MADE: &[&str] = &["fuzz/artifacts", "fuzz/corpus", "fuzz/target"];
+const MADE: &[&str] = &["fuzz/artifacts", "fuzz/corpus"];
 
 /// The names that `make` and `cargo xtask` answer to, and those of all functions.
 pub(super) struct Known {

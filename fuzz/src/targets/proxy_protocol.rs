@@ -1,11 +1,9 @@
 //! Any bytes are a header of the PROXY protocol or none, and the address of a line that is one can be written and
 //! read again.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::proxy_protocol::{FIXED, binary, line, rest_length};
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     if let Ok(Some(address)) = line(data) {
         let (family, ip, port) = (if address.is_ipv4() { 4 } else { 6 }, address.ip(), address.port());
         let again = format!("PROXY TCP{family} {ip} {ip} {port} {port}\r\n");
@@ -17,4 +15,4 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(rest_length(*fixed), Ok(rest.len()));
         assert!(read.is_none() || rest.len() >= 12, "an address takes its bytes");
     }
-});
+}

@@ -1,12 +1,10 @@
 //! Any bytes give a request head or an error; a head that is complete stays the same when more follows.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::http1::scan_request;
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     if let Ok(Some(head)) = scan_request(data, 4096) {
         assert!(head.length <= data.len().min(4096));
         assert_eq!(scan_request(&data[..head.length], 4096), Ok(Some(head)));
     }
-});
+}

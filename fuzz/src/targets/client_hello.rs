@@ -1,10 +1,8 @@
 //! Any bytes are a ClientHello, the beginning of one, or neither; more bytes change none of the first and the last.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::client_hello::{Hello, MAX_HELLO, is_whole, read};
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     let whole = read(data);
     if let Ok(Hello::Whole(Some(name))) = &whole {
         assert!(!name.is_empty() && name.len() <= 253 && !name.bytes().any(|byte| byte.is_ascii_uppercase()));
@@ -15,4 +13,4 @@ fuzz_target!(|data: &[u8]| {
     }
     let half = read(&data[..data.len() / 2]);
     assert!(half == Ok(Hello::Partial) || half == whole, "{half:?} {whole:?}");
-});
+}

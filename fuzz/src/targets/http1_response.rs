@@ -1,9 +1,7 @@
 //! Any bytes give a reply or an error, and the same one however they are cut into reads.
 //!
 //! The first byte is the size of the pieces.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::http1::{Limits, Read, ResponseError, ResponseReader, Visit};
 
 #[derive(Default)]
@@ -36,7 +34,7 @@ fn read_in_pieces(bytes: &[u8], piece: usize) -> (Result<Option<usize>, Response
     (outcome, reader.status(), body.0)
 }
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     let Some((piece, bytes)) = data.split_first() else { return };
     let whole = read_in_pieces(bytes, usize::MAX);
     let pieces = read_in_pieces(bytes, usize::from(*piece).max(1));
@@ -45,4 +43,4 @@ fuzz_target!(|data: &[u8]| {
         (Err(_), Err(_)) => {}
         _ => assert_eq!(whole, pieces),
     }
-});
+}

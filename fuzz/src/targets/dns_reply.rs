@@ -1,12 +1,10 @@
 //! Any bytes are a reply with a lifetime or none, and a reply to which bytes are added says the same or more.
-#![no_main]
 
 use std::net::IpAddr;
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::dns::lookup::lifetime;
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     let known = [IpAddr::from([192, 0, 2, 7]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])];
     let whole = lifetime(data, &known);
     assert!(whole.is_none_or(|seconds| seconds <= u32::MAX / 2));
@@ -15,4 +13,4 @@ fuzz_target!(|data: &[u8]| {
     if let (Some(half), Some(whole)) = (lifetime(&data[..data.len() / 2], &known), whole) {
         assert!(half >= whole);
     }
-});
+}

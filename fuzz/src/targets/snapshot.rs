@@ -2,11 +2,9 @@
 //!
 //! Checksums would keep the fuzzer out of everything behind them, so each input is also taken as the
 //! entries of one block that is then sealed as the store seals it.
-#![no_main]
 
 use std::hash::Hasher;
 
-use libfuzzer_sys::fuzz_target;
 use siphasher::sip::SipHasher13;
 use tidegate_algorithms::time::{Now, SECOND};
 use tidegate_store::memory::snapshot::Restored;
@@ -17,12 +15,12 @@ const NOW: Now = Now {
     wall: tidegate_algorithms::time::Wall(1_767_225_600 * SECOND),
 };
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     check(data);
     if let Some((count, entries)) = data.split_first() {
         check(&sealed(u32::from(*count), entries));
     }
-});
+}
 
 fn check(mut bytes: &[u8]) {
     let Ok(Restored { memory, .. }) = Memory::restore(MIN_MAX_BYTES, &mut bytes, NOW) else { return };

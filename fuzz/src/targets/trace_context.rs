@@ -1,11 +1,9 @@
 //! Any bytes give a trace context or none, and one that was read is written as it was understood.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::trace_context::TraceContext;
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     if let Some(context) = TraceContext::parse(data) {
         assert_eq!(TraceContext::parse(context.to_string().as_bytes()), Some(context));
     }
-});
+}

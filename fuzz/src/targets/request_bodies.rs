@@ -1,13 +1,11 @@
 //! Any bytes give a body of the decision API or an error that names its field, within the stated bounds.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::bodies::{
     ConfigureBody, ConfigureClientBody, DecisionBodies, MAX_BATCH, MAX_REQUEST_ATTRIBUTES, RateLimitBody,
     read, read_decisions,
 };
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     let known = [
         read::<RateLimitBody<'_>>(data).is_ok(),
         read::<ConfigureBody>(data).is_ok(),
@@ -22,4 +20,4 @@ fuzz_target!(|data: &[u8]| {
     };
     assert!((1..=MAX_BATCH).contains(&bodies.len()));
     assert!(bodies.iter().all(|body| body.attributes.0.len() <= MAX_REQUEST_ATTRIBUTES));
-});
+}

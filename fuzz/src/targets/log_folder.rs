@@ -3,7 +3,6 @@
 //!
 //! The input's first byte is a number of whole lines; the rest is cut into three: what follows those lines
 //! in a plain segment, a compressed segment, and the index of the plain one.
-#![no_main]
 
 use std::borrow::Cow;
 use std::fs;
@@ -13,12 +12,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_log::{
     Clock, Describe, Description, Durability, Fact, Lines, Log, NameDigest, RealFiles, Settings, verify,
 };
+use tidegate_net::clock::monotonic;
 
 /// A line is a digit, again and again.
 struct Digits;
@@ -40,7 +39,7 @@ fn folder() -> PathBuf {
 
 fn open() -> Log {
     let settings = Settings { compress: false, flush_gap: Duration::ZERO, ..Settings::new(folder()) };
-    let clock = Clock { monotonic: Instant::now, wall_ms: || 0 };
+    let clock = Clock { monotonic, wall_ms: || 0 };
     Log::open(settings, Arc::new(Digits), Arc::new(RealFiles), clock).expect("damage never stops a start").0
 }
 
@@ -63,7 +62,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     let Some((lines, data)) = data.split_first() else { return };
     let lines = u64::from(*lines % 8);
     let (tail, rest) = data.split_at(data.len() / 3);
@@ -91,4 +90,4 @@ fuzz_target!(|data: &[u8]| {
     let read = open().read(0, next, 1, 100).expect("the new line");
     assert_eq!((read.count, read.lines), (1, line(7).into()));
     drop(fs::remove_dir_all(folder()));
-});
+}

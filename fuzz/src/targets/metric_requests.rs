@@ -1,8 +1,6 @@
 //! Any bytes, as a request of each protocol that carries metrics, give an error or lines that are JSON, one for each
 //! fact, and that are told from torn ones.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::metrics::line_protocol::{Precision, read_points};
 use tidegate_wire::metrics::remote_write::Version;
 use tidegate_wire::metrics::{
@@ -11,7 +9,7 @@ use tidegate_wire::metrics::{
 
 const LIMIT: usize = 1 << 16;
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     let decoders: [fn(&[u8], &mut LineWriter) -> bool; 8] = [
         |data, writer| read_batch(data, BatchLimits { metrics: 100, partial: false }, writer).is_ok(),
         |data, writer| read_batch(data, BatchLimits { metrics: 100, partial: true }, writer).is_ok(),
@@ -55,4 +53,4 @@ fuzz_target!(|data: &[u8]| {
         assert!(found.next().is_none(), "there is a fact for each line");
     }
     let _described = describe(data);
-});
+}

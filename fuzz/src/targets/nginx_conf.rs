@@ -1,7 +1,5 @@
 //! Any bytes give directives within the stated bounds, or one mistake with its place.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_wire::nginx_conf::{Directive, MAX_DEPTH, MAX_DIRECTIVES, MAX_WORD_BYTES, read};
 
 fn count(directives: &[Directive], depth: usize) -> usize {
@@ -14,7 +12,9 @@ fn count(directives: &[Directive], depth: usize) -> usize {
     directives.iter().map(one).sum()
 }
 
-fuzz_target!(|data: &[u8]| match read(data) {
-    Ok(directives) => assert!(count(&directives, 0) <= MAX_DIRECTIVES),
-    Err(mistake) => assert!(mistake.place.line > 0 && !mistake.accepted.is_empty()),
-});
+pub(super) fn run(data: &[u8]) {
+    match read(data) {
+        Ok(directives) => assert!(count(&directives, 0) <= MAX_DIRECTIVES),
+        Err(mistake) => assert!(mistake.place.line > 0 && !mistake.accepted.is_empty()),
+    }
+}

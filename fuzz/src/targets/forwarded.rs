@@ -1,10 +1,10 @@
 //! Any text is elements of `Forwarded` or none; what was read is read again from what is written of it.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use super::text;
 use tidegate_wire::forwarded::read;
 
-fuzz_target!(|text: &str| {
+pub(super) fn run(bytes: &[u8]) {
+    let text = text(bytes);
     let Ok(elements) = read(text) else { return };
     let mut written = Vec::new();
     for element in &elements {
@@ -18,4 +18,4 @@ fuzz_target!(|text: &str| {
         written.push(if pairs.is_empty() { "by=x".to_owned() } else { pairs.join(";") });
     }
     assert_eq!(read(&written.join(", ")).as_ref(), Ok(&elements));
-});
+}

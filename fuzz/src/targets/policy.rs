@@ -1,10 +1,8 @@
 //! Any JSON gives a policy or a list of mistakes, and a policy's own document is that policy again.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use tidegate_algorithms::policy::parse;
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(data) else { return };
     match parse(&value, "") {
         Ok(policy) => {
@@ -14,4 +12,4 @@ fuzz_target!(|data: &[u8]| {
         }
         Err(mistakes) => assert!(!mistakes.is_empty(), "refused without a reason"),
     }
-});
+}
