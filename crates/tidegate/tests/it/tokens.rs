@@ -66,14 +66,14 @@ fn grpc(service: &Tidegate, secret: &str) -> String {
     let frame = service.path().join("frame");
     std::fs::write(&frame, [0; 5]).unwrap();
     let ran = Command::new("curl")
-        .args(["-s", "-D", "-", "--http2-prior-knowledge", "-H", "content-type: application/grpc"])
+        .args(["-sS", "-D", "-", "--http2-prior-knowledge", "-H", "content-type: application/grpc"])
         .args(["-H", &format!("authorization: Bearer {secret}"), "--data-binary"])
         .args([&format!("@{}", frame.display()), &call])
         .output()
         .unwrap();
-    let said = String::from_utf8(ran.stdout).unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
     let status = said.lines().find_map(|line| line.strip_prefix("grpc-status: "));
-    status.unwrap_or_else(|| panic!("{said}")).trim().to_owned()
+    status.unwrap_or_else(|| panic!("{ran:?}")).trim().to_owned()
 }
 
 #[test]

@@ -189,12 +189,17 @@ fn nodes_of_the_example_on_postgresql_count_together_and_take_metrics_with_the_c
         std::fs::write(data.path().join("tidegate.toml"), &file).unwrap();
         Tidegate::start_in(data, &["--config", "tidegate.toml"], &settings)
     });
-    let remaining = nodes.each_ref().map(|node| {
-        let body = json!({"client_id": "user123", "resource": "orders"});
-        let mut reply = agent().post(node.url("/api/v1/ratelimit")).send_json(&body).unwrap();
-        reply.body_mut().read_json::<serde_json::Value>().unwrap()["remaining"].as_u64().unwrap()
-    });
-    assert_eq!(remaining[0], remaining[1] + 1, "they do not count together");
+    let remaining = || {
+        nodes.each_ref().map(|node| {
+            let body = json!({"client_id": "user123", "resource": "orders"});
+            let mut reply = agent().post(node.url("/api/v1/ratelimit")).send_json(&body).unwrap();
+            reply.body_mut().read_json::<serde_json::Value>().unwrap()["remaining"].as_u64().unwrap()
+        })
+    };
+    // Units come back all the time, so that the second node may have as many left as the first one had. Nodes that count
+    // for themselves never have one less: each has been asked as often as the other.
+    let count_together = (0..100).map(|_| remaining()).any(|[first, second]| first == second + 1);
+    assert!(count_together, "they do not count together");
     let token = text_of("deploy/helm/values-postgres.yaml");
     let token = token.split("the digest of ").nth(1).unwrap().split(':').next().unwrap();
     let batch = json!({"metrics": [{"name": "cpu.usage", "value": 1.5, "tags": {"host": "a"}}]});
