@@ -123,6 +123,16 @@ impl PostgresServer {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+
+    /// The processes of its clients, oldest first; not those of [`Self::sql`], of which the last one may still be ending.
+    #[must_use]
+    pub fn clients(&self) -> Vec<u32> {
+        let pids = self.sql(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> 'psql' \
+             ORDER BY backend_start, pid",
+        );
+        pids.lines().map(|pid| pid.parse().expect("a number of a process")).collect()
+    }
 }
 
 fn launch(data: &Path, port: u16, options: &[String]) -> Server {

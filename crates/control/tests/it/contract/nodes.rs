@@ -202,18 +202,11 @@ fn without_the_database_the_last_revision_stays_and_changes_are_refused() {
 fn changes_one_after_the_other_share_a_connection() {
     let (server, runtime) = (PostgresServer::start(&[]), Runtime::new().unwrap());
     let node = Database { server: &server, runtime: &runtime }.open(Limits::default());
-    let connections = || {
-        let pids = server.sql(
-            "SELECT pid FROM pg_stat_activity \
-             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY pid",
-        );
-        pids.lines().map(str::to_owned).collect::<Vec<_>>()
-    };
     let mut newest;
     // The connection that loaded everything at the start ends by itself.
     let first = loop {
         newest = node.put(POLICY, "0", Precondition::None, &author()).unwrap();
-        let found = connections();
+        let found = server.clients();
         if found.len() == 2 {
             break found;
         }
@@ -221,12 +214,12 @@ fn changes_one_after_the_other_share_a_connection() {
     for number in 1..20 {
         newest = node.put(POLICY, &number.to_string(), Precondition::IfMatch(newest), &author()).unwrap();
     }
-    assert_eq!(connections(), first, "the one that follows, and the one that changes");
+    assert_eq!(server.clients(), first, "the one that follows, and the one that changes");
 
     // A connection that was cut in the meantime costs no change.
     server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()");
     node.put(POLICY, "20", Precondition::IfMatch(newest), &author()).unwrap();
-    while !node.is_reachable() || connections().len() != 1 {
+    while !node.is_reachable() || server.clients().len() != 1 {
         thread::yield_now();
     }
 }

@@ -65,17 +65,11 @@ async fn connections_are_open_before_the_first_request() {
     let server = PostgresServer::start(&[]);
     let guard = guarded(&server);
     guard.open(Duration::from_secs(60)).await.expect("it is there");
-    let backends = || {
-        server.sql(
-            "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity \
-             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
-        )
-    };
-    let opened = backends();
-    assert_eq!(opened.split_whitespace().count(), 2, "{opened}");
+    let opened = server.clients();
+    assert_eq!(opened.len(), 2, "{opened:?}");
     let limit = hourly(100);
     for number in 0..20_u8 {
         assert_eq!(ask(&guard, &limit, &[number]).await.degraded, None);
     }
-    assert_eq!(backends(), opened, "the same connections");
+    assert_eq!(server.clients(), opened, "the same connections");
 }

@@ -210,9 +210,8 @@ async fn fault_07_frozen_and_back() {
             ticks.tick().await;
         }
         // Every backend is a process of its own: the postmaster takes none that are new.
-        let pids = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'");
+        let backends = server.clients();
         server.server.freeze();
-        let backends: Vec<u32> = pids.lines().filter_map(|line| line.parse().ok()).collect();
         tidegate_testkit::freeze_all(&backends);
         for _ in 0..20 {
             guard.decide(now(), &charges, intent, &mut answer).await;

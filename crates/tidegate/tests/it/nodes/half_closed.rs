@@ -45,9 +45,7 @@ fn a_client_that_half_closes_gets_the_stores_answer_and_its_change_is_its_own() 
     assert!(decided.starts_with("HTTP/1.1 200") && decided.contains("\"allowed\":true"), "{decided}");
     assert!(!decided.contains("degraded"), "{decided}");
 
-    let backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' \
-                    AND pid <> pg_backend_pid()";
-    let pids: Vec<u32> = postgres.sql(backends).lines().map(|pid| pid.parse().unwrap()).collect();
+    let pids = postgres.clients();
     freeze_all(&pids);
     let waiting = half_closed(&node, "PUT /v1/policies/api", POLICY);
     thaw_all(&pids);
