@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use thiserror::Error;
 use tidegate_algorithms::limit::{Bucket, Limit, PermitId, Verdict};
 use tidegate_algorithms::policy::{
-    Attributes, MAX_SPAN, MAX_UNITS, MAX_UNITS_PER_SECOND, MAX_VALUE_BYTES, MAX_WINDOW_SECONDS,
-    OnStoreFailure, key_of,
+    Attributes, MAX_SPAN, MAX_UNITS, MAX_UNITS_PER_SECOND, MAX_WINDOW_SECONDS, OnStoreFailure, counted,
+    key_of,
 };
 use tidegate_algorithms::time::SECOND;
 use tidegate_store::guard::Guard;
@@ -118,12 +118,9 @@ impl AdHoc {
         if cost > MAX_UNITS {
             return Err(AskError::CostTooLarge(cost));
         }
-        if key.len() > MAX_VALUE_BYTES {
-            return Err(AskError::ValueTooLong { attribute: "key".to_owned(), bytes: key.len() });
-        }
         let start = keys.len();
         self.start_key(keys);
-        keys.extend_from_slice(key);
+        keys.extend_from_slice(&counted(key));
         Ok(Spend { key: start..keys.len(), limit, cost })
     }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tidegate_algorithms::limit::{Limit, PermitId};
-use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS, Mode, counted};
 use tidegate_algorithms::time::Now;
 use tidegate_net::clock::Clock;
 use tidegate_store::{Answer, Counters, Intent};
@@ -254,7 +254,7 @@ impl Engine {
         set: &'a PolicySet,
         keys: &mut Vec<u8>,
     ) -> Result<Asked<'a>, AskError> {
-        check(&ask.attributes, ask.cost)?;
+        check(ask.cost)?;
         let applying = applying(set, &ask.attributes, ask.can_release, keys);
         Ok(self.asked(ask, set, applying))
     }
@@ -274,11 +274,11 @@ impl Engine {
             for (applies, verdict) in applying.iter().zip(&answer.verdicts) {
                 set.policies()[applies.index].count(verdict.allowed, is_degraded);
             }
-            if let Some(client) = ask.attributes.value(CLIENT_ID) {
+            if let Some(client) = ask.attributes.value(CLIENT_ID).map(counted) {
                 if !answer.allowed {
-                    self.denied_clients.see(client);
+                    self.denied_clients.see(&client);
                 }
-                self.nearest_clients.see(permit.0, client, &parts, now.tick);
+                self.nearest_clients.see(permit.0, &client, &parts, now.tick);
             }
         }
         let granted = answer.allowed && spends && parts.iter().any(Part::grants);
@@ -292,7 +292,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::decide`].
     pub async fn refund(&self, ask: &Ask<'_>) -> Result<Vec<Arc<str>>, AskError> {
-        check(&ask.attributes, ask.cost)?;
+        check(ask.cost)?;
         let set = self.set.load_full();
         let mut keys = Keys::new();
         let mut applying = applying(&set, &ask.attributes, true, &mut keys);
@@ -345,14 +345,8 @@ impl Engine {
 }
 
 /// Refuses what is out of bounds, before anything is charged.
-fn check(attributes: &Attributes<'_>, cost: u64) -> Result<(), AskError> {
-    if cost > MAX_UNITS {
-        return Err(AskError::CostTooLarge(cost));
-    }
-    match attributes.iter().find(|(_, value)| value.len() > MAX_VALUE_BYTES) {
-        Some((name, value)) => Err(AskError::ValueTooLong { attribute: name.to_owned(), bytes: value.len() }),
-        None => Ok(()),
-    }
+fn check(cost: u64) -> Result<(), AskError> {
+    if cost > MAX_UNITS { Err(AskError::CostTooLarge(cost)) } else { Ok(()) }
 }
 
 fn parts(set: &PolicySet, applying: &[Applying<'_>], attributes: &Attributes<'_>, answer: &Answer) -> Parts {

@@ -1,9 +1,8 @@
 //! What can go wrong with a request, named by what the caller can do about it.
 
 use thiserror::Error;
-use tidegate_algorithms::policy::{MAX_UNITS, MAX_VALUE_BYTES};
+use tidegate_algorithms::policy::MAX_UNITS;
 use tidegate_store::StoreError;
-use tidegate_wire::path::PathError;
 
 /// Most bytes that a permit carries, before they are written as text: so its text fits into a request's target.
 pub const MAX_PERMIT_BYTES: usize = 4_096;
@@ -11,17 +10,6 @@ pub const MAX_PERMIT_BYTES: usize = 4_096;
 /// Why there is no decision. Nothing was charged, except where the store's error says otherwise.
 #[derive(Debug, Error)]
 pub enum AskError {
-    /// Send a shorter value.
-    #[error("attribute {attribute:?} has {bytes} bytes, of at most {MAX_VALUE_BYTES}")]
-    ValueTooLong {
-        /// Which attribute.
-        attribute: String,
-        /// Its length.
-        bytes: usize,
-    },
-    /// Send a path that has one reading.
-    #[error("attribute \"path\": {0}")]
-    AmbiguousPath(#[from] PathError),
     /// Send shorter values: a permit carries those that its policies are keyed on.
     #[error("the permit would carry {0} bytes of attributes and policy names, of at most {MAX_PERMIT_BYTES}")]
     PermitTooLong(usize),

@@ -8,8 +8,6 @@
 //! | `ip` | the client's address; an IPv6 one as its /64 |
 //! | `client_id` | the same, also where the configured source has no value; of a request that has proved whose it is that client |
 //! | what the request has proved | `api_key`, `consumer`, `tier` of an API key, mapped claims of a JWT; then no other source is looked at |
-//!
-//! What no policy looks at is left out, so that it may be longer than an attribute.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -18,7 +16,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source};
+use tidegate_algorithms::policy::{Attributes, Source};
 
 use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
@@ -90,7 +88,7 @@ impl Engine {
     ) -> Result<(Decision, Option<RoutedHold>), RoutedError> {
         let set = self.in_force();
         let address = sources::address_text(request.client);
-        let attributes = request.attributes(&set, &address)?;
+        let attributes = request.attributes(&set, policies, &address)?;
         let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
         let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: true };
         let decision = self.decide_under(policies, &ask).await?;
@@ -112,7 +110,7 @@ impl Engine {
     ) -> Result<Value, RoutedError> {
         let set = self.set();
         let address = sources::address_text(request.client);
-        let attributes = request.attributes(&set, &address)?;
+        let attributes = request.attributes(&set, policies, &address)?;
         let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
         let attributes = Attributes::new(&pairs);
         let decision =
@@ -125,10 +123,13 @@ impl<'a> RoutedRequest<'a> {
     fn attributes(
         &'a self,
         set: &'a PolicySet,
+        policies: &[Arc<str>],
         address: &'a str,
     ) -> Result<Vec<NamedValue<'a>>, SourceError> {
         let sources = &set.sources().gateway;
-        let mut configured = sources.read(|source| self.look(source, address))?;
+        let in_force = || policies.iter().filter_map(|policy| set.policy(policy));
+        let is_needed = |name: &str| in_force().any(|it| it.policy.attributes().any(|other| other == name));
+        let mut configured = sources.read(is_needed, |source| self.look(source, address))?;
         let is_proved = |name: &str| self.proved.attributes.iter().any(|(other, _)| *other == name);
         configured.retain(|(name, _)| !is_proved(name));
         let has_client = configured.iter().any(|(name, _)| *name == CLIENT_ID) || is_proved(CLIENT_ID);
@@ -140,7 +141,6 @@ impl<'a> RoutedRequest<'a> {
         let mut attributes = configured;
         let value = |(name, value): (&'a str, &'a str)| (name, Cow::Borrowed(value.as_bytes()));
         attributes.extend(built_in.chain(client).chain(proved).map(value));
-        attributes.retain(|(name, value)| value.len() <= MAX_VALUE_BYTES || set.uses(name));
         Ok(attributes)
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_algorithms::limit::PermitId;
-use tidegate_algorithms::policy::Attributes;
+use tidegate_algorithms::policy::{Attributes, counted};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -46,7 +46,8 @@ impl RoutedPermit {
         let id = decision.permit?;
         let granting = decision.parts.iter().filter(|part| part.grants());
         let shortest = granting.clone().map(|part| part.window_seconds).min()?;
-        let attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec()));
+        let attributes =
+            attributes.iter().map(|(name, value)| ((*name).to_owned(), counted(value).into_owned()));
         Some(Self {
             id,
             policies: granting.map(|part| Arc::clone(&part.policy)).collect(),

@@ -39,13 +39,13 @@ pub enum BodyError {
 /// The body of `POST /api/v1/ratelimit`.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct RateLimitBody<'a> {
-    /// Who asks. 1 to 512 bytes.
+    /// Who asks; not empty.
     #[serde(borrow)]
-    #[schema(value_type = String, min_length = 1, max_length = 512, example = "user123")]
+    #[schema(value_type = String, min_length = 1, example = "user123")]
     pub client_id: Cow<'a, str>,
-    /// What is asked for. 1 to 512 bytes.
+    /// What is asked for; not empty.
     #[serde(borrow)]
-    #[schema(value_type = String, min_length = 1, max_length = 512, example = "api")]
+    #[schema(value_type = String, min_length = 1, example = "api")]
     pub resource: Cow<'a, str>,
 }
 
@@ -80,7 +80,7 @@ pub struct ConfigureClientBody<'a> {
 /// One request for a decision: the body of `POST /v1/decisions`, `/v1/refunds` and `/v1/permits`.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct DecisionBody<'a> {
-    /// What is known of the request. At most 32 names, values of at most 512 bytes.
+    /// What is known of the request. At most 32 names. A value over 512 bytes is counted by its beginning and its SHA-256.
     #[serde(borrow)]
     #[schema(value_type = std::collections::BTreeMap<String, String>, example = json!({"client_id": "user123", "resource": "api"}))]
     pub attributes: AttributesBody<'a>,

@@ -1,8 +1,7 @@
 //! One normal form of a request path, so that a policy for `/pay` also sees `//pay`, `/%70ay`,
 //! `/pay/`, `/pay;x` and `/a/../pay` (fault 54).
 //!
-//! What servers behind a limiter disagree on is refused instead of guessed: encoded slashes,
-//! backslashes, encoded control characters, broken escapes, and `..` above the root. The form:
+//! The form:
 //!
 //! 1. the query and fragment are not part of it;
 //! 2. escapes of unreserved characters are decoded, other escapes have upper-case digits (RFC 3986,
@@ -10,6 +9,11 @@
 //! 3. parameters (`;...`) of a segment are dropped;
 //! 4. empty and `.` segments vanish, `..` takes the segment before it along (section 5.2.4);
 //! 5. no slash at the end, except for `/` itself.
+//!
+//! Servers disagree on encoded slashes, backslashes, encoded control characters, broken escapes, and `..` above the root.
+//! [`normal_form`] refuses these, for who sends a path on. [`readings`] makes the best of any bytes, for who counts: a client
+//! must not get out of a limit by a path of which somebody is in doubt. Where a server may take an encoded separator for a
+//! separator, or a NUL for the end, that reading is given too.
 
 use std::borrow::Cow;
 
@@ -35,6 +39,29 @@ pub enum PathError {
     AboveRoot,
 }
 
+/// What servers may take a path for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readings<'p> {
+    /// Its normal form, in which what is in doubt stands as it was sent: `/a%2Fb`.
+    pub first: Cow<'p, [u8]>,
+    /// With encoded separators and backslashes as slashes, up to a NUL; `None` if there is none of them.
+    pub other: Option<Vec<u8>>,
+}
+
+/// The readings of any request target. Of the absolute form it is that of its path; what does not begin with a slash
+/// (`*`) stands for itself.
+#[must_use]
+pub fn readings(target: &[u8]) -> Readings<'_> {
+    let path = without_query(origin_form(target));
+    if path.first() != Some(&b'/') || is_normal(path) {
+        return Readings { first: Cow::Borrowed(path), other: None };
+    }
+    let (decoded, doubt) = decode(path);
+    let first = without_dots(&decoded).0;
+    let other = doubt.map(|_| without_dots(&separated(&decoded)).0).filter(|other| *other != first);
+    Readings { first: Cow::Owned(first), other }
+}
+
 /// The normal form of `path`, borrowed if it has it already.
 ///
 /// # Errors
@@ -43,21 +70,43 @@ pub fn normal_form(path: &[u8]) -> Result<Cow<'_, [u8]>, PathError> {
     if path.first() != Some(&b'/') {
         return Err(PathError::NotAbsolute);
     }
-    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(path.len());
-    let path = &path[..end];
+    let path = without_query(path);
     if is_normal(path) {
         return Ok(Cow::Borrowed(path));
     }
-    let decoded = decode(path)?;
-    let mut normal = Vec::with_capacity(decoded.len());
+    let (decoded, doubt) = decode(path);
+    let (normal, climbs) = without_dots(&decoded);
+    match doubt.or(climbs.then_some(PathError::AboveRoot)) {
+        Some(doubt) => Err(doubt),
+        None => Ok(Cow::Owned(normal)),
+    }
+}
+
+/// What follows scheme and authority in `http://host/path`, and `/` if nothing does (RFC 9112, section 3.2.2).
+fn origin_form(target: &[u8]) -> &[u8] {
+    let scheme =
+        target.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
+    let Some(rest) = target[scheme..].strip_prefix(b"://").filter(|_| scheme > 0) else { return target };
+    let authority = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
+    if rest.get(authority) == Some(&b'/') { &rest[authority..] } else { b"/" }
+}
+
+fn without_query(path: &[u8]) -> &[u8] {
+    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(path.len());
+    &path[..end]
+}
+
+/// Takes parameters, empty and dot segments out; whether it climbed above the root, at which it stays.
+fn without_dots(decoded: &[u8]) -> (Vec<u8>, bool) {
+    let (mut normal, mut climbs) = (Vec::with_capacity(decoded.len()), false);
     for segment in decoded.split(|byte| *byte == b'/').skip(1) {
         let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
         match name {
             b"" | b"." => {}
-            b".." => {
-                let before = normal.iter().rposition(|byte| *byte == b'/').ok_or(PathError::AboveRoot)?;
-                normal.truncate(before);
-            }
+            b".." => match normal.iter().rposition(|byte| *byte == b'/') {
+                Some(before) => normal.truncate(before),
+                None => climbs = true,
+            },
             name => {
                 normal.push(b'/');
                 normal.extend_from_slice(name);
@@ -67,7 +116,27 @@ pub fn normal_form(path: &[u8]) -> Result<Cow<'_, [u8]>, PathError> {
     if normal.is_empty() {
         normal.push(b'/');
     }
-    Ok(Cow::Owned(normal))
+    (normal, climbs)
+}
+
+/// As a server reads it that takes backslashes and encoded separators for slashes, and a NUL for the end.
+fn separated(decoded: &[u8]) -> Vec<u8> {
+    let mut separated = Vec::with_capacity(decoded.len());
+    let mut rest = decoded;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = match (byte, rest.get(..3)) {
+            (0, _) | (_, Some(b"%00")) => break,
+            (_, Some(b"%2F" | b"%5C")) => {
+                separated.push(b'/');
+                &rest[3..]
+            }
+            (byte, _) => {
+                separated.push(if byte == b'\\' { b'/' } else { byte });
+                after
+            }
+        };
+    }
+    separated
 }
 
 /// Whether nothing in `path` can need a change: the common case, one pass and no allocation.
@@ -77,31 +146,52 @@ fn is_normal(path: &[u8]) -> bool {
     path == b"/" || (path.iter().all(plain) && path.windows(2).all(no_empty_or_dots) && !path.ends_with(b"/"))
 }
 
-fn decode(path: &[u8]) -> Result<Vec<u8>, PathError> {
-    let mut decoded = Vec::with_capacity(path.len());
+/// With escapes of unreserved characters decoded and the others in upper case; and the first thing in it on which
+/// servers disagree, which stays as it is. A `%` that begins no escape becomes the escape of itself, so that what follows
+/// cannot make another escape of it.
+fn decode(path: &[u8]) -> (Vec<u8>, Option<PathError>) {
+    let (mut decoded, mut doubt) = (Vec::with_capacity(path.len()), None);
     let mut rest = path;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
-        match byte {
-            b'%' => {
-                let digits = rest.get(..2).ok_or(PathError::BrokenEscape)?;
-                rest = &rest[2..];
-                let value = hex(digits[0]).zip(hex(digits[1])).map(|(high, low)| high << 4 | low);
-                match value.ok_or(PathError::BrokenEscape)? {
-                    b'/' | b'\\' => return Err(PathError::EncodedSeparator),
-                    0..=31 | 127 => return Err(PathError::ControlCharacter),
-                    plain if is_unreserved(plain) => decoded.push(plain),
-                    _ => {
-                        decoded.extend([b'%', digits[0].to_ascii_uppercase(), digits[1].to_ascii_uppercase()])
-                    }
+        let found = match (byte, escaped(byte, after)) {
+            (b'%', Some(plain)) if is_unreserved(plain) => {
+                decoded.push(plain);
+                rest = &after[2..];
+                continue;
+            }
+            (b'%', Some(plain)) => {
+                decoded.extend([b'%', after[0].to_ascii_uppercase(), after[1].to_ascii_uppercase()]);
+                rest = &after[2..];
+                match plain {
+                    b'/' | b'\\' => Some(PathError::EncodedSeparator),
+                    0..=31 | 127 => Some(PathError::ControlCharacter),
+                    _ => None,
                 }
             }
-            b'\\' => return Err(PathError::EncodedSeparator),
-            0..=31 | 127 => return Err(PathError::ControlCharacter),
-            plain => decoded.push(plain),
-        }
+            (b'%', None) => {
+                decoded.extend(b"%25");
+                Some(PathError::BrokenEscape)
+            }
+            (plain, _) => {
+                decoded.push(plain);
+                match plain {
+                    b'\\' => Some(PathError::EncodedSeparator),
+                    0..=31 | 127 => Some(PathError::ControlCharacter),
+                    _ => None,
+                }
+            }
+        };
+        doubt = doubt.or(found);
     }
-    Ok(decoded)
+    (decoded, doubt)
+}
+
+/// The byte that `%` and two hexadecimal digits stand for.
+fn escaped(byte: u8, after: &[u8]) -> Option<u8> {
+    let [high, low, ..] = *after else { return None };
+    (byte == b'%').then_some(())?;
+    Some(hex(high)? << 4 | hex(low)?)
 }
 
 fn is_unreserved(byte: u8) -> bool {
@@ -164,7 +254,55 @@ mod tests {
         }
     }
 
+    #[test]
+    fn fault_54_any_path_has_a_reading_and_separators_in_doubt_have_two() {
+        for (path, first, other) in [
+            ("/pay", "/pay", None),
+            ("//pay/", "/pay", None),
+            ("/a%2fb", "/a%2Fb", Some("/a/b")),
+            ("/a%5cb", "/a%5Cb", Some("/a/b")),
+            ("/a\\b", "/a\\b", Some("/a/b")),
+            ("/public/..%2fadmin", "/public/..%2Fadmin", Some("/admin")),
+            ("/pay%00.html", "/pay%00.html", Some("/pay")),
+            ("/pay\0x", "/pay\0x", Some("/pay")),
+            ("/a%0Ab", "/a%0Ab", None),
+            ("/a%zz", "/a%25zz", None),
+            ("/a%", "/a%25", None),
+            ("/%2", "/%252", None),
+            ("/%zz/..%2fpay", "/%25zz/..%2Fpay", Some("/pay")),
+            ("/%%36%31", "/%2561", None),
+            ("/../../pay", "/pay", None),
+            ("http://host/pay?x", "/pay", None),
+            ("https://host:1?x=/y", "/", None),
+            ("*", "*", None),
+            ("", "", None),
+            ("pay?x", "pay", None),
+            ("/50%25", "/50%25", None),
+        ] {
+            let found = readings(path.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&found.first), first, "{path}");
+            assert_eq!(found.other.as_deref(), other.map(str::as_bytes), "{path}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_has_a_normal_form_has_one_reading(path in "/[a-c./;%0-9A-F?]{0,24}") {
+            if let Ok(form) = normal_form(path.as_bytes()) {
+                prop_assert_eq!(readings(path.as_bytes()), Readings { first: form, other: None });
+            }
+        }
+
+        #[test]
+        fn readings_are_their_own_first_readings(path in prop::collection::vec(any::<u8>(), 0..64)) {
+            let path = [b"/", &path[..]].concat();
+            let found = readings(&path);
+            prop_assert_eq!(readings(&found.first).first, &*found.first);
+            if let Some(other) = found.other {
+                prop_assert_eq!(readings(&other).first, &*other);
+            }
+        }
+
         #[test]
         fn a_normal_form_is_its_own_normal_form(path in "/[a-c./;%0-9A-F?]{0,24}") {
             if let Ok(form) = normal_form(path.as_bytes()) {

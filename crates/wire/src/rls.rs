@@ -14,8 +14,11 @@ use std::collections::BTreeMap;
 use prost::Message;
 use thiserror::Error;
 
-/// Largest message that is read, in bytes.
+/// Largest message of health checks and reflection that is read, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
+/// Largest rate-limit request that is read, in bytes: Envoy takes 60 KiB of header fields from a client by default, and may
+/// be told to send the same field in many descriptors.
+pub const MAX_REQUEST_BYTES: usize = 1 << 20;
 /// Bytes of the frame's head: a flag and a length.
 const HEAD_BYTES: usize = 5;
 
@@ -53,9 +56,9 @@ pub struct Entry {
     /// A name.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// A value.
-    #[prost(string, tag = "2")]
-    pub value: String,
+    /// A value: a text to the API, and what a client wrote to Envoy, which sends bytes that are none as they are.
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
 }
 
 /// `RateLimitDescriptor.RateLimitOverride`
@@ -89,6 +92,14 @@ pub struct Response {
     /// What Envoy is to keep with the request, for its access log and other filters.
     #[prost(message, optional, tag = "6")]
     pub dynamic_metadata: Option<Metadata>,
+}
+
+impl Response {
+    /// A denial of a request as a whole, of which no descriptor was looked at.
+    #[must_use]
+    pub fn over_limit() -> Self {
+        Self { overall_code: Code::OverLimit.into(), ..Self::default() }
+    }
 }
 
 /// `google.protobuf.Struct`, as far as it is used: names and texts.

@@ -38,7 +38,7 @@ const LAYERS: &[(&str, u8)] = &[
 
 /// What the pure crates may use, and what only their tests may use.
 const PURE: &[(&str, &[&str])] = &[
-    ("tidegate-algorithms", &["jiff", "serde", "serde_json", "strsim", "thiserror"]),
+    ("tidegate-algorithms", &["jiff", "serde", "serde_json", "sha2", "strsim", "thiserror"]),
     ("tidegate-judge", &["hdrhistogram", "serde", "serde_json", "thiserror", "toml"]),
     (
         "tidegate-wire",

@@ -93,10 +93,7 @@ pub trait Limits: Debug + Send + Sync {
     fn explain<'a>(&'a self, attributes: Pairs<'a>, cost: u64, listed: usize) -> Answer<'a, Value>;
 
     /// What [`Limits::reset`] would reset.
-    ///
-    /// # Errors
-    /// When an attribute is out of bounds.
-    fn resettable(&self, usage: &Usage<'_>) -> Result<Resettable, Problem>;
+    fn resettable(&self, usage: &Usage<'_>) -> Resettable;
 
     /// Lets a client start anew.
     fn reset<'a>(&'a self, usage: &'a Usage<'a>) -> Answer<'a, ()>;

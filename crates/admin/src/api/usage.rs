@@ -104,7 +104,7 @@ pub(super) async fn reset(
     let known = parameters.iter().map(|(name, value)| (&**name, value.as_bytes()));
     let pairs: Vec<(&str, &[u8])> = std::iter::once((CLIENT_ID, client.as_bytes())).chain(known).collect();
     let usage = Usage { attributes: &pairs, policy: named.as_deref() };
-    let Resettable { reset, not_reset } = shared.limits.resettable(&usage).map_err(Refusal)?;
+    let Resettable { reset, not_reset } = shared.limits.resettable(&usage);
     if let (true, true, Some(named)) = (reset.is_empty(), not_reset.is_empty(), usage.policy) {
         return Err(Refusal::not_found(format_args!("policy {named:?} that is keyed on {CLIENT_ID}")));
     }

@@ -2,9 +2,19 @@
 //!
 //! Values are opaque bytes: no normalisation, so two Unicode forms of a name are two keys
 //! (fault 13). A key is built with the length before each value, so that no choice of values can
-//! make two different requests share a counter.
+//! make two different requests share a counter. A value may have any length: patterns see all of it, and a long one is
+//! counted by its digest ([`counted`]), so that nobody gets out of a limit by a long value.
+//!
+//! An attribute can have several values, which are readings of one text (a path with an encoded slash): a pattern matches
+//! if it matches any of them, so that a policy applies whichever reading a server takes. The first is the one that counts.
+
+use std::borrow::Cow;
+use std::fmt::Write;
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::MAX_VALUE_BYTES;
 
 /// What is known of a request: a handful of (name, value) pairs, looked up by scanning.
 #[derive(Clone, Copy, Debug)]
@@ -31,16 +41,21 @@ pub enum Pattern {
 }
 
 impl<'a> Attributes<'a> {
-    /// Attributes in the order given; the first of a name counts.
+    /// Attributes in the order given; the first of a name counts, and patterns see the others too.
     #[must_use]
     pub fn new(pairs: &'a [(&'a str, &'a [u8])]) -> Self {
         Self { pairs }
     }
 
-    /// The value of `name`.
+    /// The value of `name` that counts.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         self.pairs.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
+    }
+
+    /// Every value of `name`.
+    pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.pairs.iter().filter(move |(other, _)| *other == name).map(|(_, value)| *value)
     }
 
     /// All pairs.
@@ -121,14 +136,36 @@ fn like(parts: &[String], value: &[u8]) -> bool {
 pub fn key_of(policy: &str, names: &[String], attributes: &Attributes<'_>, key: &mut Vec<u8>) -> Option<()> {
     push_part(key, policy.as_bytes());
     for name in names {
-        push_part(key, attributes.value(name)?);
+        push_part(key, &counted(attributes.value(name)?));
     }
     Some(())
 }
 
+/// A value as counters and lists of clients have it: itself, or of one over [`MAX_VALUE_BYTES`] its first 447 bytes, cut
+/// within no character and no escape of a byte (`%2F`), a tilde, and the SHA-256 of the whole in hex. The clients send long
+/// values in the same form, so that it does not matter who makes it.
+#[must_use]
+pub fn counted(value: &[u8]) -> Cow<'_, [u8]> {
+    if value.len() <= MAX_VALUE_BYTES {
+        return Cow::Borrowed(value);
+    }
+    let mut end = String::with_capacity(1 + 64);
+    end.push('~');
+    for byte in Sha256::digest(value) {
+        let _infallible = write!(end, "{byte:02x}");
+    }
+    let most = MAX_VALUE_BYTES - end.len();
+    let is_inside_character = |at: &usize| value[*at] & 0b1100_0000 == 0b1000_0000;
+    // Invariant: a character of UTF-8 has at most three bytes after its first.
+    let cut = (most - 3..=most).rev().find(|at| !is_inside_character(at)).unwrap_or(most);
+    let cut = (cut - 2..cut).rev().find(|at| value[*at] == b'%').unwrap_or(cut);
+    let mut counted = value[..cut].to_vec();
+    counted.extend_from_slice(end.as_bytes());
+    Cow::Owned(counted)
+}
+
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
-    // Invariant: names and values are at most MAX_VALUE_BYTES long; longer ones are told apart by
-    // content all the same.
+    // Invariant: names and counted values are at most MAX_VALUE_BYTES long.
     let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
     key.extend_from_slice(&length.to_be_bytes());
     key.extend_from_slice(part);
@@ -211,6 +248,44 @@ mod tests {
         assert_ne!(key("p", &[("a", b"")]), key("p", &[]));
         assert_ne!(key("px", &[]), key("p", &[("a", b"x")]));
         assert_ne!(key("p", &[("a", "\u{e9}".as_bytes())]), key("p", &[("a", "e\u{301}".as_bytes())]));
+    }
+
+    #[test]
+    fn a_long_value_is_counted_by_its_digest() {
+        let ascii = vec![b'a'; 513];
+        let made = counted(&ascii);
+        assert_eq!((made.len(), &made[..447]), (512, &ascii[..447]));
+        assert_eq!(counted(&ascii[1..]), &ascii[1..], "512 bytes are not long");
+        assert!(made[447] == b'~' && made[448..].iter().all(u8::is_ascii_hexdigit));
+        assert_eq!(counted(&made), made, "what was made is counted as it is");
+        let other = [&ascii[..512], b"b"].concat();
+        assert_ne!(counted(&other), made);
+        // Not within a character of two to four bytes, nor within an escape.
+        for (text, kept) in [("\u{e9}", 2), ("\u{20ac}", 3), ("\u{1f600}", 4), ("%2F", 3)] {
+            for before in 0..kept {
+                let value = ["a".repeat(before), text.repeat(300)].concat();
+                let made = counted(value.as_bytes());
+                let start = made.len() - 65;
+                assert!((start - before).is_multiple_of(kept) && made.len() <= 512, "{text} after {before}");
+                assert!(std::str::from_utf8(&made).is_ok());
+            }
+        }
+        // As the clients make it (`bounded` in clients/conformance.json).
+        let vector = "a%2F".repeat(129);
+        let made = format!(
+            "{}a~4cbbd7f16772ad9dff37b49a0bdcd82617c4f7bbd3c6d6624f4fdccbd2d72797",
+            "a%2F".repeat(111)
+        );
+        assert_eq!(counted(vector.as_bytes()), made.as_bytes());
+        // Bytes that are no text are cut all the same.
+        assert_eq!(counted(&[0x80; 600]).len(), 512);
+    }
+
+    #[test]
+    fn keys_of_long_values_differ_and_are_short() {
+        let (a, b) = (vec![b'a'; 60_000], vec![b'a'; 60_001]);
+        let (a, b) = (key("p", &[("k", &a)]), key("p", &[("k", &b)]));
+        assert!(a != b && a.len() < 600 && b.len() < 600);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use crate::document::{MAX_MISTAKES, Mistake};
 use crate::limit::calendar::Period;
 use crate::limit::{Bucket, Calendar, FixedWindow, Limit, SlidingCounter, SlidingLog, Slots};
 use crate::time::SECOND;
-pub use attributes::{Attributes, Pattern, first_value, key_of};
+pub use attributes::{Attributes, Pattern, counted, first_value, key_of};
 pub use index::{MAX_UNINDEXED, MatchIndex};
 pub use nearest::{nearest, unknown_key};
 pub use parse::{parse, parse_quota, parse_sources};
@@ -55,7 +55,7 @@ pub const TIER: &str = "tier";
 pub const MAX_REPLACED: usize = 16;
 /// Longest name of a policy or an attribute, in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
-/// Longest value of an attribute, in bytes (fault 12).
+/// Longest value of an attribute that is counted as it is, in bytes (fault 12); see [`counted`].
 pub const MAX_VALUE_BYTES: usize = 512;
 
 /// A checked policy.
@@ -240,7 +240,7 @@ impl Policy {
         let unmatched = self
             .matches
             .iter()
-            .find(|(name, pattern)| !attributes.value(name).is_some_and(|value| pattern.matches(value)));
+            .find(|(name, pattern)| !attributes.values(name).any(|value| pattern.matches(value)));
         let absent = || self.key.iter().find(|name| attributes.value(name).is_none());
         unmatched.map(|(name, _)| name.as_str()).or_else(|| absent().map(String::as_str))
     }

@@ -75,17 +75,19 @@ impl Sources {
     }
 
     /// The attributes that `look` finds a value for. An empty value is none: whoever sends an empty key
-    /// has none.
+    /// has none. An attribute on which nothing depends (`is_needed`) is left out where `look` fails.
     ///
     /// # Errors
-    /// The first of `look`.
+    /// The first of `look` about an attribute that is needed.
     pub fn read<'s, V: AsRef<[u8]>, E>(
         &'s self,
+        is_needed: impl Fn(&str) -> bool,
         mut look: impl FnMut(&'s Source) -> Result<Option<V>, E>,
     ) -> Result<Vec<(&'s str, V)>, E> {
         let mut found = Vec::with_capacity(self.list.len());
         for (name, source) in self.iter() {
-            if let Some(value) = look(source)?.filter(|value| !value.as_ref().is_empty()) {
+            let value = look(source).or_else(|error| if is_needed(name) { Err(error) } else { Ok(None) })?;
+            if let Some(value) = value.filter(|value| !value.as_ref().is_empty()) {
                 found.push((name, value));
             }
         }

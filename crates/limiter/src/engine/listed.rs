@@ -19,7 +19,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::decide`].
     pub async fn decide_under(&self, policies: &[Arc<str>], ask: &Ask<'_>) -> Result<Decision, AskError> {
-        check(&ask.attributes, ask.cost)?;
+        check(ask.cost)?;
         let (set, mut keys) = (self.set.load(), Keys::new());
         let applying = listed(&set, policies, ask, &mut keys);
         let asked = Asked { listed: Some(policies), ..self.asked(ask, &set, applying) };
@@ -36,7 +36,7 @@ impl Engine {
         policies: &[Arc<str>],
         ask: &Ask<'_>,
     ) -> Result<(Decision, u64), AskError> {
-        check(&ask.attributes, ask.cost)?;
+        check(ask.cost)?;
         let (set, mut keys, mut ask) = (self.set.load(), Keys::new(), *ask);
         let applying = listed(&set, policies, &ask, &mut keys);
         let is_enforced =
@@ -53,7 +53,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::decide`].
     pub async fn refund_under(&self, policies: &[Arc<str>], ask: &Ask<'_>) -> Result<(), AskError> {
-        check(&ask.attributes, ask.cost)?;
+        check(ask.cost)?;
         let (set, mut keys) = (self.set.load_full(), Keys::new());
         let mut applying = listed(&set, policies, ask, &mut keys);
         applying.retain(|applies| !matches!(applies.limit, Limit::Concurrency(_)));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_algorithms::policy::Attributes;
+use tidegate_algorithms::policy::{Attributes, counted};
 
-use super::{Applying, Engine, charges, check, counter};
+use super::{Applying, Engine, charges, counter};
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
 
@@ -27,12 +27,10 @@ impl Reset {
 
 impl Engine {
     /// What [`Engine::reset`] would reset.
-    ///
-    /// # Errors
-    /// When an attribute is out of bounds.
-    pub fn resettable(&self, attributes: &Attributes<'_>, only: Option<&str>) -> Result<Reset, AskError> {
+    #[must_use]
+    pub fn resettable(&self, attributes: &Attributes<'_>, only: Option<&str>) -> Reset {
         let (set, mut keys) = (self.set.load_full(), Vec::new());
-        Ok(found(&set, attributes, only, &mut keys)?.1)
+        found(&set, attributes, only, &mut keys).1
     }
 
     /// Forgets what was spent, and permits that are held, with these attributes: under the policy of that name,
@@ -42,11 +40,11 @@ impl Engine {
     /// As [`Engine::decide`]. It can be repeated.
     pub async fn reset(&self, attributes: &Attributes<'_>, only: Option<&str>) -> Result<Reset, AskError> {
         let (set, mut keys) = (self.set.load_full(), Vec::new());
-        let (applying, outcome) = found(&set, attributes, only, &mut keys)?;
+        let (applying, outcome) = found(&set, attributes, only, &mut keys);
         let charges = charges(&set, &applying, &keys, 0);
         self.counters.reset(self.clock.now(), &charges).await?;
         if let Some(client) = attributes.value(CLIENT_ID) {
-            self.nearest_clients.forget(client);
+            self.nearest_clients.forget(&counted(client));
         }
         Ok(outcome)
     }
@@ -58,8 +56,7 @@ fn found<'s>(
     attributes: &Attributes<'_>,
     only: Option<&str>,
     keys: &mut Vec<u8>,
-) -> Result<(Vec<Applying<'s>>, Reset), AskError> {
-    check(attributes, 0)?;
+) -> (Vec<Applying<'s>>, Reset) {
     let (mut applying, mut outcome) = (Vec::new(), Reset::default());
     for (index, in_force) in set.policies().iter().enumerate() {
         let policy = &in_force.policy;
@@ -74,5 +71,5 @@ fn found<'s>(
             outcome.not_reset.push((policy.name.clone(), missing.clone()));
         }
     }
-    Ok((applying, outcome))
+    (applying, outcome)
 }

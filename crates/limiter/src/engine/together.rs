@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 use tidegate_algorithms::limit::Limit;
-use tidegate_algorithms::policy::{Attributes, Mode, OnStoreFailure};
+use tidegate_algorithms::policy::{Attributes, Mode, OnStoreFailure, counted};
 use tidegate_store::{Answer, Charge, Intent};
 
 use super::applying::Charges;
@@ -60,7 +60,7 @@ impl Engine {
     /// As [`Engine::decide`]; nothing is charged when one of them is out of bounds.
     pub async fn decide_together(&self, demands: &[Demand<'_>]) -> Result<Vec<Decision>, AskError> {
         for demand in demands {
-            check(&demand.attributes, demand.cost)?;
+            check(demand.cost)?;
         }
         let set = self.set.load();
         let mut keys = Keys::new();
@@ -119,7 +119,7 @@ impl Engine {
         }
         for (demand, _) in demands.iter().zip(&decisions).filter(|(_, decision)| !decision.allowed) {
             if let Some(client) = demand.attributes.value(CLIENT_ID) {
-                self.denied_clients.see(client);
+                self.denied_clients.see(&counted(client));
             }
         }
         Ok(decisions)
@@ -159,9 +159,9 @@ fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>)
             let start = keys.len();
             own.counters.start_key(keys);
             for (name, value) in demand.attributes.iter() {
-                for part in [name.as_bytes(), value] {
+                for part in [counted(name.as_bytes()), counted(value)] {
                     keys.extend_from_slice(&part.len().to_be_bytes());
-                    keys.extend_from_slice(part);
+                    keys.extend_from_slice(&part);
                 }
             }
             shares.push(Share { demand: index, policy: None, limit: &own.limit, key: start..keys.len() });

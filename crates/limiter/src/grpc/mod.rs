@@ -35,9 +35,9 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, header};
 use tidegate_access::tokens::{Scope, TokensInForce, bearer};
 use tidegate_net::drain::Drain;
-use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Body, BodyError, Handle, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
-use tidegate_wire::rls::{self, MAX_MESSAGE_BYTES};
+use tidegate_wire::rls::{self, MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES};
 
 use crate::engine::Engine;
 use descriptors::Descriptors;
@@ -83,8 +83,13 @@ impl Service {
             RATE_LIMIT => {
                 let given = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
                 self.tokens.load().admit(Scope::Decide, given.and_then(bearer))?;
-                let request = rls::decode(&body.bytes(MAX_MESSAGE_BYTES).await?)?;
-                Ok(succeeded(rls::encode(&self.limits.decide(&request, caller).await?)))
+                let response = match body.bytes(MAX_REQUEST_BYTES).await {
+                    Ok(message) => self.limits.decide(&rls::decode(&message)?, caller).await?,
+                    // An error would let through whoever writes enough into a field that Envoy passes on.
+                    Err(BodyError::TooLarge { .. }) => rls::Response::over_limit(),
+                    Err(error) => return Err(error.into()),
+                };
+                Ok(succeeded(rls::encode(&response)))
             }
             HEALTH_CHECK => {
                 let request = rls::decode(&body.bytes(MAX_MESSAGE_BYTES).await?)?;

@@ -6,6 +6,10 @@
 //! as a rule of the reference service is. A descriptor to which no policy applies is within its limits
 //! and has none to show; where none applies to any descriptor of a request, `on_no_match` decides.
 //!
+//! Envoy lets a request through when it gets an error, unless it is told otherwise (`failure_mode_deny`). So nothing that a
+//! client wrote makes one, whatever its bytes, length or encoding; errors are about what the operator's configuration sends.
+//! A path has the readings that servers may make of it (fault 54), and more units than a limit can have are the most.
+//!
 //! An attribute with a source in `[attributes.grpc]` is the caller's, for every descriptor; an entry of the
 //! same key is then not looked at.
 //!
@@ -31,16 +35,15 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tidegate_algorithms::limit::{Calendar, FixedWindow, Limit, calendar::Period};
-use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Source, Sources};
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS, Source, Sources};
 use tidegate_algorithms::time::SECOND;
-use tidegate_wire::path::normal_form;
+use tidegate_wire::path::readings;
 use tidegate_wire::rls::{self, CurrentLimit, Descriptor, Duration, Override, Request, Response, Unit};
 
 use super::{Code, Status};
 use crate::ad_hoc::AdHoc;
 use crate::decision::{Decision, Part};
 use crate::engine::{Demand, Engine, OwnLimit};
-use crate::error::AskError;
 use crate::sources::{self, SourceError};
 
 /// Most descriptors of one request.
@@ -67,9 +70,9 @@ impl RateLimits {
         check(request)?;
         let set = self.engine.in_force();
         let sources = &set.sources().grpc;
-        let of_caller = caller.attributes(sources)?;
+        let of_caller = caller.attributes(sources, |name| set.uses(name))?;
         let of_caller = || of_caller.iter().map(|(name, value)| (*name, &**value));
-        let values = request.descriptors.iter().map(values).collect::<Result<Vec<_>, _>>()?;
+        let values: Vec<Vec<NamedValue<'_>>> = request.descriptors.iter().map(values).collect();
         let pairs: Vec<Vec<(&str, &[u8])>> = values
             .iter()
             .map(|values| {
@@ -83,7 +86,7 @@ impl RateLimits {
             let cost =
                 descriptor.hits_addend.map_or(u64::from(request.hits_addend.max(1)), |hits| hits.value);
             let own = descriptor.limit.map(|limit| self.own(limit)).transpose()?;
-            demands.push(Demand { attributes: Attributes::new(pairs), cost, own });
+            demands.push(Demand { attributes: Attributes::new(pairs), cost: cost.min(MAX_UNITS), own });
         }
         let decisions = self.engine.decide_together(&demands).await?;
         Ok(Response {
@@ -124,8 +127,12 @@ pub(super) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    fn attributes<'s>(&self, sources: &'s Sources) -> Result<Vec<(&'s str, Vec<u8>)>, Status> {
-        let found = sources.read(|source| match source {
+    fn attributes<'s>(
+        &self,
+        sources: &'s Sources,
+        is_needed: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(&'s str, Vec<u8>)>, Status> {
+        let found = sources.read(is_needed, |source| match source {
             Source::Header(name) => Ok(sources::header(self.metadata, name)?.map(<[u8]>::to_vec)),
             Source::Address => Ok(Some(sources::address_text(self.address).as_bytes().to_vec())),
             Source::TlsName => Ok(self.tls_name.map(|name| name.as_bytes().to_vec())),
@@ -159,22 +166,25 @@ const KEYS: &str = "descriptor_keys";
 /// An attribute's name and value.
 type NamedValue<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
 
-/// A descriptor's keys and entries; the one called `path` in its one normal form (fault 54).
-fn values(descriptor: &Descriptor) -> Result<Vec<NamedValue<'_>>, AskError> {
+/// A descriptor's keys and entries; the one called `path` in every reading.
+fn values(descriptor: &Descriptor) -> Vec<NamedValue<'_>> {
     let mut values: Vec<NamedValue<'_>> = Vec::with_capacity(1 + descriptor.entries.len());
-    // No policy can match a longer text, so it is of no use.
-    values.extend(keys(descriptor).filter(|it| it.len() <= MAX_VALUE_BYTES).map(|it| (KEYS.into(), it)));
+    values.extend(keys(descriptor).map(|keys| (KEYS.into(), keys)));
     for (index, entry) in descriptor.entries.iter().enumerate() {
-        let value = entry.value.as_bytes();
-        let value = if entry.key == "path" { normal_form(value)? } else { Cow::Borrowed(value) };
         let before = descriptor.entries[..index].iter().filter(|other| other.key == entry.key).count();
         let name = match before {
             0 => Cow::Borrowed(entry.key.as_str()),
             _ => Cow::Owned(format!("{}#{}", entry.key, before + 1)),
         };
-        values.push((name, value));
+        if entry.key == "path" {
+            let read = readings(&entry.value);
+            values.push((name.clone(), read.first));
+            values.extend(read.other.map(|other| (name, Cow::Owned(other))));
+        } else {
+            values.push((name, Cow::Borrowed(&entry.value)));
+        }
     }
-    Ok(values)
+    values
 }
 
 fn keys(descriptor: &Descriptor) -> Option<Cow<'_, [u8]>> {

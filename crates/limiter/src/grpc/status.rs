@@ -88,10 +88,7 @@ impl From<AskError> for Status {
     fn from(error: AskError) -> Self {
         let code = match error {
             AskError::Store(_) => Code::Unavailable,
-            AskError::ValueTooLong { .. }
-            | AskError::CostTooLarge(_)
-            | AskError::AmbiguousPath(_)
-            | AskError::PermitTooLong(_) => Code::InvalidArgument,
+            AskError::CostTooLarge(_) | AskError::PermitTooLong(_) => Code::InvalidArgument,
         };
         Self::new(code, error.to_string())
     }

@@ -4,7 +4,7 @@
 //!   client --request--> proxy --/v1/check--> 204, let it through   | RateLimit fields, for the proxy
 //!                                            429, a limit is spent  | to copy into its own reply
 //!                                            403, no policy applies and on_no_match is "deny"
-//!                                            400, what was asked can be read in two ways
+//!                                            400, a source has two values, or the proxy states two requests
 //! ```
 //!
 //! A proxy passes on what its client wrote, so each attribute has one source, which the configuration
@@ -27,10 +27,10 @@ use http::StatusCode;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate_access::schema::Problems;
-use tidegate_algorithms::policy::{Attributes, MAX_VALUE_BYTES, Source, Sources};
+use tidegate_algorithms::policy::{Attributes, Source, Sources};
 use tidegate_net::http::{Answered, Peer, Plain, Unwritten};
 use tidegate_net::stats::Route;
-use tidegate_wire::path::normal_form;
+use tidegate_wire::path::{Readings, readings};
 use tidegate_wire::problem::{self, Problem};
 
 use super::Shared;
@@ -39,7 +39,6 @@ use super::quota::describe;
 use super::reply::{Refusal, Reply, Stated, no_content};
 use crate::decision::Decision;
 use crate::engine::Ask;
-use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
 use crate::sources::{self, AddressText, Fields, SourceError};
 
@@ -116,8 +115,7 @@ fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
     Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: false }
 }
 
-/// Whether any policy needs the path, itself or a part of it. Where none does, it may be longer than an
-/// attribute, and have more than one reading.
+/// Whether any policy needs the path, itself or a part of it.
 fn looks_at_path(set: &PolicySet) -> bool {
     let part = |(name, source): (&str, &Source)| matches!(source, Source::PathPart(_)) && set.uses(name);
     set.uses(PATH) || set.sources().check.iter().any(part)
@@ -127,8 +125,8 @@ fn looks_at_path(set: &PolicySet) -> bool {
 struct Request<'a, F> {
     fields: &'a F,
     method: Option<&'a [u8]>,
-    /// In its normal form.
-    path: Option<Cow<'a, [u8]>>,
+    /// Every reading of it (fault 54).
+    path: Option<Readings<'a>>,
     query: Vec<Parameter<'a>>,
     address: AddressText,
     tls_name: Option<&'a str>,
@@ -146,10 +144,7 @@ impl<'a, F: Fields> Request<'a, F> {
         let address = client_address(fields, peer.address.ip(), shared.settings.trusted_hops)?;
         let proxied = Proxied::read(fields, shared.settings.proxy_headers)?;
         let query = parameters(query, &set.sources().check)?;
-        let path = match proxied.target.filter(|_| looks_at_path(set)) {
-            Some(target) => Some(normal_form(target).map_err(AskError::from)?),
-            None => None,
-        };
+        let path = proxied.target.filter(|_| looks_at_path(set)).map(readings);
         Ok(Self {
             fields,
             method: proxied.method,
@@ -160,13 +155,16 @@ impl<'a, F: Fields> Request<'a, F> {
         })
     }
 
-    /// The attributes that policies may look at; what none looks at may be longer than an attribute.
+    /// The attributes that policies may look at.
     fn attributes<'s>(&'s self, set: &'s PolicySet) -> Result<NamedValues<'s>, Refusal> {
         let address = self.address.as_bytes();
         let sources = &set.sources().check;
-        let mut attributes = NamedValues::from(sources.read(|source| self.look(source))?);
+        let mut attributes =
+            NamedValues::from(sources.read(|name| set.uses(name), |source| self.look(source))?);
         let has_client = attributes.iter().any(|(name, _)| *name == CLIENT_ID);
-        let built_in = [("method", self.method), (PATH, self.path.as_deref()), ("ip", Some(address))]
+        let path = self.path.as_ref();
+        let (path, other_path) = (path.map(|path| &*path.first), path.and_then(|path| path.other.as_deref()));
+        let built_in = [("method", self.method), (PATH, path), (PATH, other_path), ("ip", Some(address))]
             .into_iter()
             .filter(|(name, _)| sources.of(name).is_none())
             .chain([(CLIENT_ID, Some(address).filter(|_| !has_client))]);
@@ -177,9 +175,11 @@ impl<'a, F: Fields> Request<'a, F> {
             && set.uses(PATH)
             && let Some((_, stated)) = attributes.iter_mut().find(|(name, _)| *name == PATH)
         {
-            *stated = Cow::Owned(normal_form(stated).map_err(AskError::from)?.into_owned());
+            let Readings { first, other } = readings(stated);
+            let (first, other) = (first.into_owned(), other.map(|other| (PATH, Cow::Owned(other))));
+            *stated = Cow::Owned(first);
+            attributes.extend(other);
         }
-        attributes.retain(|(name, value)| value.len() <= MAX_VALUE_BYTES || set.uses(name));
         Ok(attributes)
     }
 
@@ -191,11 +191,11 @@ impl<'a, F: Fields> Request<'a, F> {
                 let stated = self.query.iter().find(|(other, _)| other == name);
                 stated.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
             }
-            Source::PathPart(number) => self
-                .path
-                .as_deref()
-                .and_then(|path| path.split(|byte| *byte == b'/').nth(*number))
-                .map(Cow::Borrowed),
+            // Where servers disagree on separators, of the reading with more of them: parts do not vanish in others.
+            Source::PathPart(number) => {
+                let path = self.path.as_ref().map(|path| path.other.as_deref().unwrap_or(&path.first));
+                path.and_then(|path| path.split(|byte| *byte == b'/').nth(*number)).map(Cow::Borrowed)
+            }
             Source::Address => Some(Cow::Borrowed(self.address.as_bytes())),
             Source::TlsName => self.tls_name.map(|name| Cow::Borrowed(name.as_bytes())),
         })

@@ -12,12 +12,12 @@ use http::request::Parts;
 use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 use tidegate_access::schema::Problems;
-use tidegate_algorithms::policy::{Attributes, MAX_UNITS, MAX_VALUE_BYTES, Mode};
+use tidegate_algorithms::policy::{Attributes, MAX_UNITS, Mode};
 use tidegate_net::http::{Answered, Plain, Unwritten};
 use tidegate_net::stats::Route;
 use tidegate_store::Degraded;
 use tidegate_wire::bodies::{AttributesBody, DecisionBodies, DecisionBody, read, read_decisions};
-use tidegate_wire::path::normal_form;
+use tidegate_wire::path::readings;
 use utoipa::ToSchema;
 
 use super::Shared;
@@ -159,7 +159,7 @@ pub(super) fn decide_at_once(
     }
     let DecisionBodies::One(mut body) = read_decisions(request.body()).ok()? else { return None };
     let set = shared.engine.in_force();
-    normalise(&set, &mut body).ok()?;
+    normalise(&set, &mut body);
     let pairs = pairs(&body.attributes);
     let decision = shared.engine.decide_now(&ask(&set, &body, &pairs).ok()?)?;
     let answer = DecisionReply::new(shared, &decision, &body.attributes);
@@ -172,7 +172,7 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
     expect_json(&head.headers)?;
     match read_decisions(body)? {
         DecisionBodies::One(mut body) => {
-            normalise(&shared.engine.in_force(), &mut body)?;
+            normalise(&shared.engine.in_force(), &mut body);
             let decision = decide_one(shared, &body).await?;
             let answer = DecisionReply::new(shared, &decision, &body.attributes);
             let mut reply = json(&DecisionReplies::One(Box::new(answer)));
@@ -182,9 +182,8 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
         DecisionBodies::Batch(mut batch) => {
             let set = shared.engine.set();
             for (index, body) in batch.iter_mut().enumerate() {
-                normalise(&set, body)
-                    .and_then(|()| check(shared, body))
-                    .map_err(Stated::Item(index).refusal())?;
+                normalise(&set, body);
+                check(shared, body).map_err(Stated::Item(index).refusal())?;
             }
             let mut replies = Vec::with_capacity(batch.len());
             for (index, body) in batch.iter().enumerate() {
@@ -199,21 +198,25 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
 /// Reads the body of a route that takes one request.
 pub(super) fn read_one<'b>(shared: &Shared, body: &'b [u8]) -> Result<DecisionBody<'b>, Refusal> {
     let mut body: DecisionBody<'_> = read(body)?;
-    normalise(&shared.engine.in_force(), &mut body)?;
+    normalise(&shared.engine.in_force(), &mut body);
     Ok(body)
 }
 
-/// Puts the attribute `path` into its one normal form before anything is matched (fault 54). Where no policy looks at
-/// it, it may have more than one reading: who asks sends it of every request, also of those that it would serve.
-fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) -> Result<(), AskError> {
-    if set.uses("path")
-        && let Some((_, path)) = body.attributes.0.iter_mut().find(|(name, _)| name == "path")
-        && let Cow::Owned(normal) = normal_form(path.as_bytes())?
-    {
-        // Invariant: the form of a text is a text; only whole escapes and segments are taken out.
-        *path = Cow::Owned(String::from_utf8_lossy(&normal).into_owned());
+/// Puts the attribute `path` into its normal form before anything is matched, with a second reading behind it where
+/// servers disagree (fault 54).
+fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) {
+    if !set.uses("path") {
+        return;
     }
-    Ok(())
+    let Some((_, path)) = body.attributes.0.iter_mut().find(|(name, _)| name == "path") else { return };
+    let read = readings(path.as_bytes());
+    // Invariant: a reading of a text is a text; only whole escapes and segments are taken out.
+    let text = |bytes: Vec<u8>| Cow::Owned(String::from_utf8_lossy(&bytes).into_owned());
+    let other = read.other.map(text);
+    if read.first != path.as_bytes() {
+        *path = text(read.first.into_owned());
+    }
+    body.attributes.0.extend(other.map(|other| (Cow::Borrowed("path"), other)));
 }
 
 /// What the engine would refuse, found before the first item of a batch is charged.
@@ -221,12 +224,7 @@ fn check(shared: &Shared, body: &DecisionBody<'_>) -> Result<(), AskError> {
     if body.cost > MAX_UNITS {
         return Err(AskError::CostTooLarge(body.cost));
     }
-    match body.attributes.0.iter().find(|(_, value)| value.len() > MAX_VALUE_BYTES) {
-        Some((name, value)) => {
-            Err(AskError::ValueTooLong { attribute: name.to_string(), bytes: value.len() })
-        }
-        None => permit_fits(&shared.engine.set(), &Attributes::new(&pairs(&body.attributes))),
-    }
+    permit_fits(&shared.engine.set(), &Attributes::new(&pairs(&body.attributes)))
 }
 
 pub(super) async fn decide_one(shared: &Shared, body: &DecisionBody<'_>) -> Result<Decision, AskError> {
@@ -335,11 +333,12 @@ mod tests {
         PolicySet::assemble(Arc::new(file), Snapshot::default(), &Tallies::default())
     }
 
-    fn sent(set: &PolicySet, path: &str) -> Result<String, AskError> {
+    /// What is matched of a request with this path.
+    fn sent(set: &PolicySet, path: &str) -> Vec<String> {
         let text = json!({"attributes": {"path": path}}).to_string();
         let mut body: DecisionBody<'_> = read(text.as_bytes()).unwrap();
-        normalise(set, &mut body)?;
-        Ok(body.attributes.0[0].1.to_string())
+        normalise(set, &mut body);
+        body.attributes.0.iter().map(|(_, value)| value.to_string()).collect()
     }
 
     #[test]
@@ -349,10 +348,10 @@ mod tests {
             json!({"name": "a", "key": [], "match": {"path": "/pay"}, "limit": 1, "window_seconds": 1});
         for policy in [keyed, matched] {
             let set = set(&policy);
-            assert_eq!(sent(&set, "//%70ay/").unwrap(), "/pay");
-            for ambiguous in ["/a%2Fb", "/100%", "*"] {
-                assert!(sent(&set, ambiguous).is_err(), "{ambiguous}");
-            }
+            assert_eq!(sent(&set, "//%70ay/"), ["/pay"]);
+            assert_eq!(sent(&set, "/a%2fb"), ["/a%2Fb", "/a/b"]);
+            assert_eq!(sent(&set, "/100%"), ["/100%25"]);
+            assert_eq!(sent(&set, "*"), ["*"]);
         }
     }
 
@@ -360,7 +359,7 @@ mod tests {
     fn any_path_is_taken_where_no_policy_looks_at_it() {
         let set = set(&json!({"name": "a", "key": ["client_id"], "limit": 1, "window_seconds": 1}));
         for path in ["//%70ay/", "/a%2Fb", "/100%", "*", ""] {
-            assert_eq!(sent(&set, path).unwrap(), path);
+            assert_eq!(sent(&set, path), [path]);
         }
     }
 }

@@ -15,7 +15,7 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate_access::schema::Problems;
 use tidegate_algorithms::limit::PermitId;
-use tidegate_algorithms::policy::Attributes;
+use tidegate_algorithms::policy::{Attributes, counted};
 use tidegate_wire::bodies::{AttributesBody, DecisionBody};
 use utoipa::ToSchema;
 
@@ -149,13 +149,13 @@ fn carried(granting: &[&InForce], attributes: &Attributes<'_>) -> Vec<u8> {
     names.dedup();
     for (name, value) in names.iter().filter_map(|name| Some((name, attributes.value(name)?))) {
         put(&mut text, name.as_bytes());
-        put(&mut text, value);
+        put(&mut text, &counted(value));
     }
     text
 }
 
 fn put(text: &mut Vec<u8>, part: &[u8]) {
-    // Invariant: names and values are far shorter; the engine refuses longer ones.
+    // Invariant: names and counted values are far shorter.
     text.extend_from_slice(&u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
     text.extend_from_slice(part);
 }

@@ -36,10 +36,6 @@ impl Stated {
         }
     }
 
-    fn attribute(self, name: &str) -> String {
-        format!("{}/{}", self.attributes(), name.replace('~', "~0").replace('/', "~1"))
-    }
-
     fn cost(self) -> String {
         match self {
             Self::Body | Self::Flat => "/cost".to_owned(),
@@ -81,7 +77,7 @@ pub(super) fn decided(
 
 /// A text that must say something is empty, at this pointer.
 pub(super) fn empty(pointer: &str) -> Refusal {
-    let (pointer, accepted) = (pointer.to_owned(), "1 to 512 bytes".to_owned());
+    let (pointer, accepted) = (pointer.to_owned(), "at least one byte".to_owned());
     let error = FieldError { pointer, detail: "is empty".to_owned(), accepted };
     Refusal(Problem { errors: vec![error], ..Problem::new(400, "Bad Request", "a field is empty") })
 }
@@ -93,8 +89,6 @@ pub fn problem_of(error: &AskError, stated: Stated) -> Problem {
     let at = |pointer: String| vec![FieldError { pointer, detail: detail.clone(), accepted: String::new() }];
     let bad = |errors| Problem { errors, ..Problem::new(400, "Bad Request", detail.clone()) };
     match error {
-        AskError::ValueTooLong { attribute, .. } => bad(at(stated.attribute(attribute))),
-        AskError::AmbiguousPath(_) => bad(at(stated.attribute("path"))),
         AskError::PermitTooLong(_) => bad(at(stated.attributes())),
         AskError::CostTooLarge(_) => Refusal::fields(&detail, at(stated.cost())).0,
         AskError::Store(_) => Problem {

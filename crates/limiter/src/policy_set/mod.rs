@@ -35,7 +35,7 @@ use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 use serde_json::{Map, Value};
 use smallvec::{Array, SmallVec};
 use tidegate_algorithms::policy::{
-    Algorithm, Attributes, MatchIndex, Mistake, Mode, Policy, Quota, SourceForm, Sources,
+    Algorithm, Attributes, MatchIndex, Mistake, Mode, Policy, Quota, SourceForm, Sources, counted,
 };
 use tidegate_control::{Kind, Origin, Revision, Snapshot};
 
@@ -311,7 +311,7 @@ impl PolicySet {
     #[must_use]
     pub fn quota(&self, index: usize, attributes: &Attributes<'_>) -> (&Quota, bool) {
         let own = || {
-            let of_client = self.overrides.get(attributes.value(CLIENT_ID)?)?;
+            let of_client = self.overrides.get(&*counted(attributes.value(CLIENT_ID)?))?;
             of_client.iter().find(|(policy, _)| *policy == index).map(|(_, quota)| quota)
         };
         let general = || self.base.policies[index].policy.quota_of(attributes);

@@ -7,7 +7,7 @@ use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use tidegate_algorithms::policy::{Attributes, Policy};
 use tidegate_limiter::policy_set::PolicySet;
-use tidegate_wire::path::{PathError, normal_form};
+use tidegate_wire::path::readings;
 
 use crate::config::{OnNoMatch, Value};
 
@@ -69,10 +69,7 @@ impl Samples {
         for sample in &self.0 {
             let words: Vec<String> = sample.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
             write!(out, "{}: ", words.join(" "))?;
-            match normalised(sample) {
-                Ok(sample) => writeln!(out, "{}", outcome(&policies, &sample, on_no_match))?,
-                Err(error) => writeln!(out, "refused: {error}")?,
-            }
+            writeln!(out, "{}", outcome(&policies, &normalised(sample), on_no_match))?;
         }
         Ok(())
     }
@@ -83,13 +80,19 @@ impl Samples {
     }
 }
 
-/// A sample as the server would see it: with the path in its normal form.
-fn normalised(sample: &[(String, String)]) -> Result<Vec<NamedValue<'_>>, PathError> {
-    let one = |(name, value): &'_ (String, String)| match name.as_str() {
-        "path" => normal_form(value.as_bytes()).map(Cow::into_owned).map(Cow::Owned),
-        _ => Ok(Cow::Owned(value.clone().into_bytes())),
-    };
-    sample.iter().map(|pair| Ok((pair.0.as_str(), one(pair)?))).collect()
+/// A sample as the server would see it: with every reading of the path.
+fn normalised(sample: &[(String, String)]) -> Vec<NamedValue<'_>> {
+    let mut values = Vec::with_capacity(sample.len());
+    for (name, value) in sample {
+        if name == "path" {
+            let read = readings(value.as_bytes());
+            values.push((name.as_str(), read.first));
+            values.extend(read.other.map(|other| (name.as_str(), Cow::Owned(other))));
+        } else {
+            values.push((name.as_str(), Cow::Borrowed(value.as_bytes())));
+        }
+    }
+    values
 }
 
 /// Which policies apply, or why none does.

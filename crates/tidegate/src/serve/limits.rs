@@ -13,7 +13,6 @@ use tidegate_limiter::http::{Stated, problem_of};
 use tidegate_limiter::policy_set::OVERRIDE;
 use tidegate_limiter::simple;
 use tidegate_wire::bodies::ConfigureBody;
-use tidegate_wire::problem::Problem;
 
 /// The engine, as an operator sees it.
 #[derive(Debug)]
@@ -76,10 +75,9 @@ impl Limits for EngineLimits {
         })
     }
 
-    fn resettable(&self, usage: &Usage<'_>) -> Result<Resettable, Problem> {
+    fn resettable(&self, usage: &Usage<'_>) -> Resettable {
         let found = self.0.resettable(&Attributes::new(usage.attributes), usage.policy);
-        let found = found.map_err(|error| problem_of(&error, Stated::Body))?;
-        Ok(Resettable { reset: found.reset, not_reset: found.not_reset })
+        Resettable { reset: found.reset, not_reset: found.not_reset }
     }
 
     fn reset<'a>(&'a self, usage: &'a Usage<'a>) -> Answer<'a, ()> {

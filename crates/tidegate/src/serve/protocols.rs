@@ -11,6 +11,7 @@ use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
+use tidegate_wire::rls::MAX_REQUEST_BYTES;
 
 use super::StartError;
 use super::standalone::{BoundService, Door};
@@ -58,7 +59,13 @@ impl Protocols {
                 let service =
                     grpc::Service::new(engine.clone(), door.gate.drain.clone(), door.tokens.grpc.clone());
                 let listeners = door.listeners(Listener::GRPC, address)?;
-                let config = HttpConfig { head_timeout: door.head_timeout, ..HttpConfig::default() };
+                // Envoy sends what all of its clients write over a few connections: one client's long fields must not
+                // take the room of the others, whose requests Envoy would let through.
+                let config = HttpConfig {
+                    head_timeout: door.head_timeout,
+                    connection_bytes: 16 * MAX_REQUEST_BYTES,
+                    ..HttpConfig::default()
+                };
                 let gate = door.gate(grpc::TEMPLATES);
                 let stats = gate.stats.clone();
                 Some(Bound { server: Server::new(service, config, gate), listeners, stats })

@@ -77,7 +77,8 @@ fn fault_58_check_shows_which_policies_a_request_meets() {
             "client_id=\"a\" path=\"//pay/x\": pay applies, counted by client_id",
             "client_id=\"a\": no policy applies, so it is allowed (on_no_match = \"allow\"): pay needs \"path\"; \
              vip needs \"plan\"",
-            "path=\"/%2f\": refused: the path has an encoded slash or a backslash",
+            "path=\"/%2f\": no policy applies, so it is allowed (on_no_match = \"allow\"): pay matches other values of \
+             \"path\"; vip needs \"plan\"",
             "path=\"/pay\" client_id=\"a\" plan=\"vip\": vip applies, counted all together",
         ]
     );

@@ -1,10 +1,15 @@
 //! A real Envoy in front of a stub, limited by the built binary over gRPC.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 use crate::support;
 use crate::support::envoy::Envoy;
@@ -59,8 +64,14 @@ struct Limited {
 
 impl Limited {
     fn start(folder: &Path, tidegate: SocketAddr, stub: SocketAddr) -> Self {
+        Self::start_with(folder, tidegate, stub, false)
+    }
+
+    /// `denies`: what Envoy does with a request for which it gets an error.
+    fn start_with(folder: &Path, tidegate: SocketAddr, stub: SocketAddr, denies: bool) -> Self {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(manifest.join("tests/it/envoy/envoy.yaml")).unwrap();
+        let text = text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {denies}"));
         let text = text.replace("PORT_OF_TIDEGATE", &tidegate.port().to_string());
         let config = folder.join("envoy.yaml");
         fs::write(&config, text.replace("PORT_OF_STUB", &stub.port().to_string())).unwrap();
@@ -79,6 +90,19 @@ impl Limited {
         let reply = agent().get(&url).header("x-client", client).header("x-order", order).call().unwrap();
         let value = reply.headers().get(header).map_or("", |value| value.to_str().unwrap());
         (reply.status().as_u16(), value.to_owned())
+    }
+
+    /// The status of a request of client `a` with these bytes in its path and user agent; 400 where Envoy hangs up.
+    fn written(&self, path: &[u8], agent: &[u8]) -> u16 {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let end = b"\r\nhost: h\r\nx-client: a\r\nconnection: close\r\nuser-agent: ";
+        let head = [b"GET /written", path, b" HTTP/1.1", end, agent, b"\r\n\r\n"].concat();
+        let mut reply = Vec::new();
+        // It may have hung up before it has read everything.
+        drop(stream.write_all(&head));
+        drop(stream.read_to_end(&mut reply));
+        let status = reply.get(9..12).and_then(|status| std::str::from_utf8(status).ok());
+        status.map_or(400, |status| status.parse().unwrap())
     }
 
     fn statuses<const N: usize>(&self, path: &str, client: &str) -> [u16; N] {
@@ -140,6 +164,40 @@ fn envoy_is_limited_and_goes_on_when_tidegate_is_stopped() {
     tidegate.signal("TERM");
     assert!(tidegate.wait().output.contains("drained"));
     assert_eq!(envoy.statuses("/limited", "a"), [200, 200, 200, 200, 200]);
+}
+
+/// Envoy lets a request through for which it gets an error, unless it is told otherwise.
+#[test]
+fn whatever_a_client_writes_a_limit_that_is_used_up_denies_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, POLICIES).unwrap();
+    for denies in [false, true] {
+        let tidegate = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+        let envoy = Limited::start_with(folder.path(), tidegate.grpc, stub(), denies);
+        for _ in 0..3 {
+            assert_eq!(envoy.written(b"", b"x"), 200);
+        }
+        for path in ["/%2f", "/%zz", "/%00", "/a\\b", "/..", "?x=%2f", "/caf\u{e9}", "#x"] {
+            assert!([429, 400].contains(&envoy.written(path.as_bytes(), b"x")), "{path}");
+        }
+        assert_eq!(envoy.written(b"/%2f", &[b'a'; 600]), 429);
+        assert_eq!(envoy.written(b"/a%00%zz", &[b'a'; 30_000]), 429);
+        let path = "(/|%[0-9a-zA-Z]{2}|%|[a-z.;&=?\\\\]){0,60}";
+        let byte = || prop_oneof![0x21..=0x7e_u8, 0x80..=0xff_u8];
+        let agent = prop_oneof![vec(byte(), 0..100), vec(byte(), 20_000..20_100)];
+        let limited = Cell::new(0);
+        let config = Config { cases: 100, failure_persistence: None, ..Config::default() };
+        let tried = TestRunner::new(config).run(&(path, agent), |(path, agent)| {
+            let status = envoy.written(path.as_bytes(), &agent);
+            limited.set(limited.get() + u32::from(status == 429));
+            // Envoy refuses some by itself.
+            prop_assert!([429, 400].contains(&status), "{status}");
+            Ok(())
+        });
+        tried.unwrap();
+        assert!(limited.get() > 20, "of 100 Tidegate was asked about {}", limited.get());
+    }
 }
 
 #[test]

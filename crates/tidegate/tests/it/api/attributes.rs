@@ -105,9 +105,42 @@ fn a_client_without_the_key_that_names_it_is_its_address() {
 #[test]
 fn fault_54_a_path_from_a_configured_source_has_one_form_too() {
     let service = start_with(file(&[once("client_id")], &json!({"path": {"query": "path"}})), None);
-    let statuses = ["?path=//pay", "?path=/%2570ay", "?path=/a/../pay", "?path=/a%252fb"]
-        .map(|query| check(&service, query, &[]).status);
-    assert_eq!(statuses, [204, 429, 429, 400]);
+    let statuses =
+        ["?path=//pay", "?path=/%2570ay", "?path=/a/../pay", "?path=/..%252fpay", "?path=/a%252fb"]
+            .map(|query| check(&service, query, &[]).status);
+    assert_eq!(statuses, [204, 429, 429, 429, 204]);
+}
+
+#[test]
+fn what_is_there_twice_refuses_only_where_a_policy_looks_at_it() {
+    let twice = [("x-original-uri", "/pay"), ("cookie", "sid=1; sid=2")];
+    for (key, status) in [("client_id", 204), ("session", 400)] {
+        let sources = json!({"session": {"cookie": "sid"}});
+        let service = start_with(file(&[once(key)], &sources), None);
+        assert_eq!(check(&service, "", &twice).status, status, "{key}");
+    }
+}
+
+/// Servers read these differently: a policy for `/pay` applies to what one of them takes for it, and nobody is refused
+/// for the doubt.
+#[test]
+fn fault_54_a_path_in_doubt_is_counted_by_every_reading() {
+    let pay = json!({"name": "pay", "key": [], "match": {"path": "/pay"}, "limit": 1, "window_seconds": 60});
+    let service = start_with(file(&[pay], &json!({})), None);
+    let check = |uri: &str| check(&service, "", &[("x-original-uri", uri)]).status;
+    assert_eq!(check("/pay"), 204);
+    for of_pay in
+        ["/..%2fpay", "/x%5c..%5cpay", "/pay%00.html", "/../pay", "http://a/pay", "/pay%2f", "/pay#x"]
+    {
+        assert_eq!(check(of_pay), 429, "{of_pay}");
+        let answer = service.post("/v1/decisions", &json!({"attributes": {"path": of_pay}}).to_string());
+        assert_eq!((answer.status, &answer.body["allowed"]), (200, &json!(false)), "{of_pay}");
+    }
+    for other in ["/projects/a%2Fb", "/a%zz", "/a%", "*", "/50%25", "/pay%252f"] {
+        assert_eq!(check(other), 204, "{other}");
+        let answer = service.post("/v1/decisions", &json!({"attributes": {"path": other}}).to_string());
+        assert_eq!((answer.status, &answer.body["no_match"]), (200, &json!(true)), "{other}");
+    }
 }
 
 #[test]
@@ -116,8 +149,9 @@ fn a_path_that_no_policy_looks_at_is_not_refused() {
     for path in [&long, "/a%2fb"] {
         let service = start();
         assert_eq!(check(&service, "", &[("x-original-uri", path)]).status, 204, "{path:.20}");
+        // Nor where a policy looks at it that does not apply.
         let service = start_with(file(&[once("client_id")], &json!({})), None);
-        assert_eq!(check(&service, "", &[("x-original-uri", path)]).status, 400, "{path:.20}");
+        assert_eq!(check(&service, "", &[("x-original-uri", path)]).status, 204, "{path:.20}");
     }
 }
 

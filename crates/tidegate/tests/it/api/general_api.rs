@@ -124,9 +124,9 @@ fn a_batch_is_decided_in_order_or_refused_whole() {
     let allowed: Vec<bool> =
         answer.as_array().unwrap().iter().map(|one| one["allowed"].as_bool().unwrap()).collect();
     assert_eq!(allowed, [true, true, false]);
-    let bad = json!({"attributes": {"client_id": "k".repeat(513)}});
+    let bad = json!({"attributes": {"client_id": "a"}, "cost": 1_000_000_001});
     let fresh = json!({"attributes": {"client_id": "fresh"}});
-    assert_eq!(service.post("/v1/decisions", &json!([fresh, bad]).to_string()).status, 400);
+    assert_eq!(service.post("/v1/decisions", &json!([fresh, bad]).to_string()).status, 422);
     let after = json!({"attributes": {"client_id": "fresh"}, "cost": 0}).to_string();
     assert_eq!(service.post("/v1/decisions", &after).body["remaining"], 5, "nothing was charged");
 }
@@ -316,14 +316,7 @@ fn fault_54_variants_of_a_path_meet_the_same_policy() {
         assert_eq!((&answer["policy"], &answer["remaining"]), (&json!("pay"), &json!(3 - spent)), "{path}");
     }
     let check = |uri: &str| service.send("GET", "/v1/check", &[("x-original-uri", uri)], None).status;
-    assert_eq!((check("/./pay?a=b"), check("/other"), check("/a%2fpay")), (429, 204, 400));
-    let ambiguous = service.post("/v1/decisions", r#"{"attributes":{"path":"/a%2fb"}}"#);
-    assert_eq!(
-        (ambiguous.status, &ambiguous.body["errors"][0]["pointer"]),
-        (400, &json!("/attributes/path"))
-    );
-    let batch = service.post("/v1/decisions", r#"[{"attributes":{}},{"attributes":{"path":"/a%2fb"}}]"#).body;
-    assert_eq!(batch["errors"][0]["pointer"], "/1/attributes/path", "{batch}");
+    assert_eq!((check("/./pay?a=b"), check("/other"), check("/a%2fpay")), (429, 204, 204));
 }
 
 #[test]
@@ -359,24 +352,21 @@ fn unknown_paths_and_methods_are_problems_too() {
 #[test]
 fn pointers_name_what_the_client_sent() {
     let service = start();
-    let long = "k".repeat(513);
     let item = json!({"attributes": {"client_id": "a"}});
-    let too_long = json!({"attributes": {"a/b": long}});
     let too_much = json!({"attributes": {"client_id": "a"}, "cost": 1_000_000_001});
     let decisions = "/v1/decisions";
     for (path, body, pointer) in [
-        (decisions, &too_long, "/attributes/a~1b"),
-        (decisions, &json!([item, too_long]), "/1/attributes/a~1b"),
+        (decisions, &json!({"attributes": {"a/b": 1}}), "/attributes/a~1b"),
         (decisions, &json!([item, item, too_much]), "/2/cost"),
         (decisions, &json!([item, {"attributes": {"a": 1}}]), "/1/attributes/a"),
         ("/v1/refunds", &too_much, "/cost"),
-        ("/api/v1/ratelimit", &json!({"client_id": "a", "resource": long}), "/resource"),
+        ("/api/v1/ratelimit", &json!({"client_id": "a", "resource": ""}), "/resource"),
     ] {
         let answer = service.post(path, &body.to_string()).body;
         assert_eq!(answer["errors"][0]["pointer"], pointer, "{path} {body:.80}: {answer}");
     }
-    let query = service.get(&format!("/v1/explain?client_id={long}")).body;
-    assert_eq!(query["errors"][0]["pointer"], "/client_id", "{query}");
+    let query = service.get("/v1/explain?client_id=a&cost=1000000001").body;
+    assert_eq!(query["errors"][0]["pointer"], "/cost", "{query}");
     for (path, body, pointer) in [
         ("/v1/policies/mine", json!({"limit": 1, "window_seconds": 0}), "/window_seconds"),
         ("/v1/policies/mine", json!({"window_seconds": 1}), "/limit"),
