@@ -59,7 +59,8 @@ stays() { eval "$1() { command $1 \"\$@\" > $1.log 2>&1 & }"; }
 until_it_speaks() {
   command "$@" > said & local program=$!
   until [ -s said ]; do sleep 0.1; done
-  kill $program
+  # One that ends by itself may be gone already.
+  kill $program || :
   cat said
 }
 speaks() { eval "$1() { until_it_speaks $1 \"\$@\"; }"; }
