@@ -12,7 +12,9 @@
 //! | tag's name and value, field's name | comma, equals sign, space |
 //! | text between quotes | quote, backslash |
 //!
-//! A backslash before anything else is itself. A line feed in a text is refused: it would make two lines of one.
+//! A backslash before anything else is itself. A line feed in a text, or behind a backslash, ends no line, as InfluxDB has it:
+//! whoever can write a log message could otherwise write a point of any name behind it. A text without an end takes the rest
+//! of the request along.
 
 use std::borrow::Cow;
 
@@ -104,7 +106,7 @@ pub fn read_points(body: &[u8], precision: Precision, writer: &mut LineWriter) -
     let mut counts = Counts::default();
     let mut name = String::new();
     let mut tags = Vec::with_capacity(MAX_TAGS);
-    for (place, line) in body.split(|byte| *byte == b'\n').enumerate() {
+    for (place, line) in (PointLines { rest: body, place: 0 }) {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
             continue;
@@ -124,6 +126,51 @@ pub fn read_points(body: &[u8], precision: Precision, writer: &mut LineWriter) -
         }
     }
     Ok(counts)
+}
+
+/// The lines of a request, each with how many line feeds stand before it.
+struct PointLines<'b> {
+    rest: &'b [u8],
+    place: usize,
+}
+
+impl<'b> Iterator for PointLines<'b> {
+    type Item = (usize, &'b [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (line, rest) = self.rest.split_at(length_of_line(self.rest));
+        let place = self.place;
+        self.place += 1 + line.iter().filter(|byte| **byte == b'\n').count();
+        self.rest = rest.strip_prefix(b"\n").unwrap_or_default();
+        Some((place, line))
+    }
+}
+
+/// Bytes up to the line feed that ends the first line. A quote begins a text only where a field's value does: behind the
+/// first space, and where more equals signs than commas have come.
+fn length_of_line(bytes: &[u8]) -> usize {
+    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
+    if memchr::memchr2(b'"', b'\\', &bytes[..end]).is_none() {
+        return end;
+    }
+    let (mut at, mut is_text, mut is_behind_space, mut is_value) = (0, false, false, false);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' => at += 1,
+            b'"' if is_behind_space && is_value => is_text = !is_text,
+            _ if is_text => {}
+            b'\n' => return at,
+            b' ' => is_behind_space = true,
+            b'=' => is_value = is_behind_space,
+            b',' => is_value = false,
+            _ => {}
+        }
+        at += 1;
+    }
+    bytes.len()
 }
 
 type Tags<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;

@@ -85,7 +85,30 @@ fn a_bad_line_is_left_out_whole_and_named() {
     assert_eq!(counts.error, Some((1, PointError::NotText)));
 }
 
+#[test]
+fn a_line_feed_in_a_text_ends_no_line() {
+    let (lines, counts) = read(b"log msg=\"a\ncpu,host=victim value=1e9\nb\",n=1i\nload value=2\n");
+    let names: Vec<_> = lines.iter().map(|line| line["name"].as_str().unwrap()).collect();
+    assert_eq!((names, counts.texts, counts.rejected), (vec!["log.n", "load"], 1, 0));
+    // Where it is no text, a quote is a character: of a comment, a measurement, a tag.
+    let (lines, counts) = read(b"# a \"comment\na\"b,t=\"x value=1\nload value=2");
+    assert_eq!((lines.len(), counts.rejected), (2, 0), "{lines:?}");
+    let (lines, counts) = read(b"a b=\"x\ny\"\n\nc\nload value=2");
+    assert_eq!((lines.len(), counts.error.unwrap().0), (1, 4), "line feeds are counted");
+    let (lines, counts) = read(b"a,t=x\\\ncpu,host=victim value=1\nload value=2");
+    assert_eq!(lines.last().unwrap()["name"], "load");
+    assert!(lines.iter().all(|line| line["name"] != "cpu"), "{lines:?} {counts:?}");
+}
+
 proptest! {
+    #[test]
+    fn no_text_makes_a_point_of_another_name(text in "[a-z,=\n \"\\\\]{0,40}") {
+        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+        let (lines, counts) = read(format!("log msg=\"{escaped}\",n=1i\nload value=2").as_bytes());
+        let names: Vec<_> = lines.iter().map(|line| line["name"].as_str().unwrap()).collect();
+        prop_assert_eq!((names, counts.texts, counts.rejected), (vec!["log.n", "load"], 1, 0));
+    }
+
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), at in 0_usize..40) {
         let mut body = b"cpu,host=a\\ b usage=81.5,name=\"x \\\" y\" 1795".to_vec();
