@@ -46,10 +46,9 @@ use crate::decision::{Decision, Part};
 use crate::engine::{Demand, Engine, OwnLimit};
 use crate::sources::{self, SourceError};
 
-/// Most descriptors of one request.
-const MAX_DESCRIPTORS: usize = 32;
-/// Most entries of one descriptor.
-const MAX_ENTRIES: usize = 32;
+/// Most descriptors of one request, and most entries of a descriptor. A request with more is denied.
+const MAX_DESCRIPTORS: usize = 256;
+const MAX_ENTRIES: usize = 256;
 /// Seconds of a month, where a length is needed: of the longest.
 const MONTH_SECONDS: u64 = 31 * 86_400;
 
@@ -68,6 +67,9 @@ impl RateLimits {
     /// Decides all descriptors as one.
     pub(super) async fn decide(&self, request: &Request, caller: Caller<'_>) -> Result<Response, Status> {
         check(request)?;
+        if is_too_large(request) {
+            return Ok(Response::over_limit());
+        }
         let set = self.engine.in_force();
         let sources = &set.sources().grpc;
         let of_caller = caller.attributes(sources, |name| set.uses(name))?;
@@ -151,13 +153,18 @@ fn check(request: &Request) -> Result<(), Status> {
     if request.domain.is_empty() {
         return Err(invalid("the domain is empty"));
     }
-    if !(1..=MAX_DESCRIPTORS).contains(&request.descriptors.len()) {
-        return Err(invalid(format!("there must be 1 to {MAX_DESCRIPTORS} descriptors")));
+    if request.descriptors.is_empty() {
+        return Err(invalid("there is no descriptor"));
     }
-    if request.descriptors.iter().any(|descriptor| !(1..=MAX_ENTRIES).contains(&descriptor.entries.len())) {
-        return Err(invalid(format!("a descriptor must have 1 to {MAX_ENTRIES} entries")));
+    if request.descriptors.iter().any(|descriptor| descriptor.entries.is_empty()) {
+        return Err(invalid("a descriptor has no entry"));
     }
     Ok(())
+}
+
+fn is_too_large(request: &Request) -> bool {
+    let has_many = |descriptor: &Descriptor| descriptor.entries.len() > MAX_ENTRIES;
+    request.descriptors.len() > MAX_DESCRIPTORS || request.descriptors.iter().any(has_many)
 }
 
 /// The name of the attribute that says which keys a descriptor has, in which order.
