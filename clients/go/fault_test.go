@@ -1,14 +1,14 @@
 package tidegate_test
 
-// Fault 75: the server is frozen, killed, slow or full. An answer comes within the deadline. What is answered, and that
-// the client recovers by itself, is in clients/conformance.json; here is when.
+// Fault 75: the server is frozen, killed, slow or full. Every call ends by its mode while the server still gives no
+// answer. That the client recovers by itself is in clients/conformance.json; how much later than its deadline a call ends
+// is measured in regression/clients.
 
 import (
 	"context"
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,9 +16,6 @@ import (
 	tidegate "github.com/tidegate/tidegate/clients/go"
 	"github.com/tidegate/tidegate/clients/go/internal/testserver"
 )
-
-// late is how much later than a sleep of the same length the 99th percentile may be.
-const late = 5 * time.Millisecond
 
 func newClient(t testing.TB, url string, change ...func(*tidegate.Options)) *tidegate.Client {
 	t.Helper()
@@ -37,79 +34,42 @@ func startConformance(t testing.TB) *testserver.Server {
 	return testserver.Start(t, filepath.Join(testserver.Clients(), "conformance.toml"))
 }
 
-// times are how long calls of an action took, sorted, by several callers at once.
-func times(callers, each int, action func(caller int)) []time.Duration {
-	var mutex sync.Mutex
+// withoutBreaker makes each call ask, so that each waits for its deadline.
+func withoutBreaker(options *tidegate.Options) { options.BreakerFailures = 1_000_000 }
+
+// endsByItsMode asks, from eight callers at once, a server that gives no answer.
+func endsByItsMode(t *testing.T, client *tidegate.Client) {
+	t.Helper()
 	var group sync.WaitGroup
-	var took []time.Duration
-	for caller := range callers {
+	for caller := range 8 {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			for range each {
-				began := time.Now()
-				action(caller)
-				passed := time.Since(began)
-				mutex.Lock()
-				took = append(took, passed)
-				mutex.Unlock()
+			for range 3 {
+				decision, err := client.Allow(context.Background(), tidegate.Attributes{"client_id": fmt.Sprint(caller), "resource": "ten"})
+				if err != nil || decision.Source != tidegate.FromFallback {
+					t.Errorf("%+v, %v", decision, err)
+				}
 			}
 		}()
 	}
 	group.Wait()
-	slices.Sort(took)
-	return took
 }
 
-func percentile99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
-
-// withoutBreaker makes each call ask, so that each waits for its deadline.
-func withoutBreaker(options *tidegate.Options) { options.BreakerFailures = 1_000_000 }
-
-// answersInTime asks, from eight callers, a server that gives no answer. In each round others only sleep for the deadline:
-// they say how late this machine is by itself. A round in which the calls are later than that is late; the machine may
-// make some so, and the proof is that good rounds prevail.
-func answersInTime(t *testing.T, client *tidegate.Client) {
-	t.Helper()
-	ahead, said := 0, ""
-	for ahead < 3 && ahead > -7 {
-		slept := make(chan []time.Duration)
-		go func() {
-			slept <- times(8, 13, func(int) { time.Sleep(50 * time.Millisecond) })
-		}()
-		took := times(8, 13, func(caller int) {
-			decision, err := client.Allow(context.Background(), tidegate.Attributes{"client_id": fmt.Sprint(caller), "resource": "ten"})
-			if err != nil || decision.Source != tidegate.FromFallback {
-				t.Errorf("%+v, %v", decision, err)
-			}
-		})
-		machine := percentile99(<-slept)
-		said += fmt.Sprintf("\np50 %v, p99 %v; of sleeping for 50 ms p99 %v", took[len(took)/2], percentile99(took), machine)
-		if percentile99(took) <= machine+late {
-			ahead++
-		} else {
-			ahead--
-		}
-	}
-	if t.Log(said); ahead < 0 {
-		t.Error("the calls are late")
-	}
-}
-
-func TestFault75FaultyServersCostNoMoreThanTheDeadline(t *testing.T) {
+func TestFault75EachCallOfAFaultyServerEndsByItsMode(t *testing.T) {
 	for _, fault := range []string{"drip", "slow", "full", "garbage", "error_500", "endless", "endless_header"} {
 		t.Run(fault, func(t *testing.T) {
-			answersInTime(t, newClient(t, testserver.Fault(t, fault).URL, withoutBreaker))
+			endsByItsMode(t, newClient(t, testserver.Fault(t, fault).URL, withoutBreaker))
 		})
 	}
 	t.Run("killed", func(t *testing.T) {
 		server := startConformance(t)
 		server.Kill()
-		answersInTime(t, newClient(t, server.URL, withoutBreaker))
+		endsByItsMode(t, newClient(t, server.URL, withoutBreaker))
 	})
 }
 
-func TestFault75AnswersWithinTheDeadlineWhileTheServerIsFrozen(t *testing.T) {
+func TestFault75EachCallOfAFrozenServerEndsByItsMode(t *testing.T) {
 	server := startConformance(t)
 	for name, change := range map[string]func(*tidegate.Options){
 		"each alone":      withoutBreaker,
@@ -120,7 +80,7 @@ func TestFault75AnswersWithinTheDeadlineWhileTheServerIsFrozen(t *testing.T) {
 			client := newClient(t, server.URL, change)
 			server.Freeze()
 			defer server.Thaw()
-			answersInTime(t, client)
+			endsByItsMode(t, client)
 		})
 	}
 }

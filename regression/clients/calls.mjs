@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { Agent, request } from "node:http";
 import { Tidegate } from "tidegate";
 
-const [url, what, server] = process.argv.slice(2);
+const [url, what, server, ...faulty] = process.argv.slice(2);
 const WHO = { client_id: "user123", resource: "api" };
 const ROUNDS = 7;
 const CALLS = 960;
@@ -87,31 +87,40 @@ async function speed() {
   }
 }
 
-/** The server stops in the middle of the calls, as it would in production: what compiles has compiled by then. */
-async function frozen() {
+/** Milliseconds of each of so many calls, so many at once; sorted. */
+async function timed(call, atOnce, count) {
+  const took = [];
+  const measured = async () => {
+    const began = performance.now();
+    await call();
+    took.push(performance.now() - began);
+  };
+  await each(measured, atOnce, count);
+  return took.sort((a, b) => a - b);
+}
+
+/** Prints how late calls end that are given no answer. As many others only wait for a timer at the same time. */
+async function show(name, client, atOnce, count) {
+  const timer = () => new Promise((resolve) => setTimeout(resolve, 50));
+  const both = [() => client.allow(WHO), timer].map((call) => timed(call, atOnce, count));
+  const [took, waited] = await Promise.all(both);
+  const [p99, machine] = [took, waited].map((times) => times[Math.floor(count * 0.99)]);
+  const shown = [took[count >> 1], p99, took.at(-1), machine].map((it) => it.toFixed(1));
+  console.log(`| JavaScript, ${name} | ${[atOnce, ...shown, (p99 / machine).toFixed(2)].join(" | ")} |`);
+}
+
+/** The first server stops in the middle of the calls, as it would in production: what compiles has compiled by then. */
+async function late() {
   const client = new Tidegate({ url, breakerFailures: 1_000_000 });
   await each(() => client.allow(WHO), 16, 1_600);
   process.kill(Number(server), "SIGSTOP");
-  // What the machine itself adds to 50 ms: a timer alone.
-  const timer = () => new Promise((resolve) => setTimeout(resolve, 50));
-  const rows = [["JavaScript", () => client.allow(WHO)], ["JavaScript, a timer alone", timer]];
-  for (const [[name, call], atOnce, count] of [[rows[0], 1, 200], [rows[0], 16, 3_200], [rows[1], 16, 3_200]]) {
-    const took = [];
-    await each(
-      async () => {
-        const began = performance.now();
-        await call();
-        took.push(performance.now() - began);
-      },
-      atOnce,
-      count,
-    );
-    took.sort((a, b) => a - b);
-    const shown = [took[took.length >> 1], took[Math.floor(took.length * 0.99)], took.at(-1)];
-    console.log(`| ${name} | ${atOnce} | ${shown.map((it) => it.toFixed(1)).join(" | ")} |`);
+  await show("frozen", client, 1, 200);
+  await show("frozen", client, 16, 3_200);
+  for (const [name, other] of faulty.map((fault) => fault.split("="))) {
+    await show(name, new Tidegate({ url: other, breakerFailures: 1_000_000 }), 16, 800);
   }
   // What is still being connected to the frozen server is not waited for.
   process.exit(0);
 }
 
-await (what === "speed" ? speed() : frozen());
+await (what === "speed" ? speed() : late());

@@ -22,6 +22,8 @@ WHO = {"client_id": "user123", "resource": "api"}
 HEADERS = {"content-type": "application/json"}
 ROUNDS, CALLS, AT_ONCE = 7, 480, 16
 LONG_MS = 60_000
+# Seconds: what clients have without an option.
+DEADLINE = 0.05
 Round = Callable[[int], Awaitable[None]]
 
 
@@ -123,40 +125,70 @@ async def speed(url: str) -> None:
     await speed_of_tasks(url)
 
 
-async def frozen(url: str, server: int) -> None:
-    """The server stops in the middle of the calls, as it would in production."""
+async def late(url: str, server: int, faulty: list[str]) -> None:
+    """How late calls of servers end that give no answer; `faulty` are `NAME=URL`.
+
+    The first server stops in the middle of the calls, as it would in production.
+    """
     client, mine = Client(url, breaker_failures=1_000_000), AsyncClient(url, breaker_failures=1_000_000)
     for _ in range(100):
         client.allow(WHO)
     await each(lambda: mine.allow(WHO), AT_ONCE, 100 * AT_ONCE)
     os.kill(server, signal.SIGSTOP)
-    took: list[float] = []
+    for at_once in (1, AT_ONCE):
+        late_in_threads("Python, sync, frozen", client, at_once, 200)
+    await late_in_tasks("Python, asyncio, frozen", mine, 200)
+    await mine.close()
+    for name, other in (fault.split("=", 1) for fault in faulty):
+        with Client(other, breaker_failures=1_000_000) as threads:
+            late_in_threads(f"Python, sync, {name}", threads, AT_ONCE, 50)
+        async with AsyncClient(other, breaker_failures=1_000_000) as tasks:
+            await late_in_tasks(f"Python, asyncio, {name}", tasks, 50)
 
-    def timed_here() -> None:
+
+def late_in_threads(name: str, client: Client, at_once: int, calls: int) -> None:
+    """So many calls of each of several threads, while as many others sleep."""
+
+    def timed(action: Callable[[], object]) -> list[float]:
+        took = []
+        for _ in range(calls):
+            began = time.perf_counter()
+            action()
+            took.append((time.perf_counter() - began) * 1000)
+        return took
+
+    with ThreadPoolExecutor(2 * at_once) as pool:
+        asked = [pool.submit(timed, lambda: client.allow(WHO)) for _ in range(at_once)]
+        slept = [pool.submit(timed, lambda: time.sleep(DEADLINE)) for _ in range(at_once)]
+        show(name, at_once, *([time for one in several for time in one.result()] for several in (asked, slept)))
+
+
+async def late_in_tasks(name: str, client: AsyncClient, calls: int) -> None:
+    """So many calls of each of several tasks, while as many others sleep."""
+
+    async def timed(action: Callable[[], Awaitable[object]], took: list[float]) -> None:
         began = time.perf_counter()
-        client.allow(WHO)
+        await action()
         took.append((time.perf_counter() - began) * 1000)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for at_once in (1, AT_ONCE):
-            took.clear()
-            await in_threads(pool, at_once, timed_here)(200 * at_once)
-            show("Python, sync", at_once, took)
-    took.clear()
-
-    async def timed() -> None:
-        began = time.perf_counter()
-        await mine.allow(WHO)
-        took.append((time.perf_counter() - began) * 1000)
-
-    await each(timed, AT_ONCE, 200 * AT_ONCE)
-    show("Python, asyncio", AT_ONCE, took)
+    asked: list[float] = []
+    slept: list[float] = []
+    await asyncio.gather(
+        each(lambda: timed(lambda: client.allow(WHO), asked), AT_ONCE, calls * AT_ONCE),
+        each(lambda: timed(lambda: asyncio.sleep(DEADLINE), slept), AT_ONCE, calls * AT_ONCE),
+    )
+    show(name, AT_ONCE, asked, slept)
 
 
-def show(name: str, at_once: int, took: list[float]) -> None:
+def show(name: str, at_once: int, took: list[float], slept: list[float]) -> None:
     took.sort()
-    print(f"| {name} | {at_once} | {took[len(took) // 2]:.1f} | {took[len(took) * 99 // 100]:.1f} | {took[-1]:.1f} |")
+    slept.sort()
+    p99, machine = (some[len(some) * 99 // 100] for some in (took, slept))
+    print(
+        f"| {name} | {at_once} | {took[len(took) // 2]:.1f} | {p99:.1f} | {took[-1]:.1f}"
+        f" | {machine:.1f} | {p99 / machine:.2f} |"
+    )
 
 
 url, what = sys.argv[1:3]
-asyncio.run(speed(url) if what == "speed" else frozen(url, int(sys.argv[3])))
+asyncio.run(speed(url) if what == "speed" else late(url, int(sys.argv[3]), sys.argv[4:]))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The client libraries against a bare HTTP client of their language. Starts a server of its own; about five
-# minutes, seven on a busy machine. The languages whose packages `cargo xtask setup` has installed.
+# The client libraries against a bare HTTP client of their language, and their calls of servers that give no answer.
+# Starts its servers itself; about seven minutes, nine on a busy machine. The languages whose packages `cargo xtask setup` has installed.
 #   regression/clients/run.sh [path to tidegate]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,7 +8,9 @@ root=$here/../..
 tidegate=$(realpath "${1:-${CARGO_TARGET_DIR:-$root/target}/release/tidegate}")
 scratch=$(mktemp -d)
 server=
-trap 'kill -CONT $server 2>/dev/null && kill $server && wait $server || :; rm -rf "$scratch"' EXIT INT TERM
+faulty=
+trap 'kill -CONT $server 2>/dev/null && kill $server && wait $server || :
+    kill $faulty 2>/dev/null || :; rm -rf "$scratch"' EXIT INT TERM
 mkfifo "$scratch/said"
 "$tidegate" serve --config "$here/tidegate.toml" --data-dir "$scratch/data" --http-listen 127.0.0.1:0 \
     --grpc-listen 127.0.0.1:0 --resp-listen 127.0.0.1:0 --intake-listen off --log-level warn >"$scratch/said" &
@@ -44,13 +46,22 @@ node "$scratch/app/calls.mjs" "$url" speed
 "$scratch/go" "$url" speed
 java speed
 echo
-echo '| client, the server frozen | calls at once | p50, ms | p99, ms | most, ms |'
-echo '|---|--:|--:|--:|--:|'
+# Servers that misbehave as clients/conformance.json says.
+faults=
+for fault in drip slow full garbage error_500 endless endless_header; do
+    mkfifo "$scratch/$fault"
+    python3 "$root/clients/faulty.py" $fault >"$scratch/$fault" &
+    faulty="$faulty $!"
+    read -r _ address <"$scratch/$fault"
+    faults="$faults $fault=http://$address"
+done
+echo '| client, and what the server is | calls at once | p50, ms | p99, ms | most, ms | p99 of sleeping, ms | of it |'
+echo '|---|--:|--:|--:|--:|--:|--:|'
 # Each stops the server itself, once its own calls are warm.
-PYTHONPATH=$root/clients/python/src "$root/.venv/bin/python" "$here/calls.py" "$url" frozen $server
+PYTHONPATH=$root/clients/python/src "$root/.venv/bin/python" "$here/calls.py" "$url" late $server $faults
 kill -CONT $server
-node "$scratch/app/calls.mjs" "$url" frozen $server
+node "$scratch/app/calls.mjs" "$url" late $server $faults
 kill -CONT $server
-"$scratch/go" "$url" frozen $server
+"$scratch/go" "$url" late $server $faults
 kill -CONT $server
-java frozen $server
+java late $server $faults

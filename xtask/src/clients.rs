@@ -10,8 +10,8 @@
 //! a folder that is a module proxy of Go, and one that is a Maven repository with sources and javadoc.
 //!
 //! Several languages run at once, each in a process of its own, since they mostly wait. What one prints is shown when it
-//! has ended, with its seconds; all are run to their end, whichever fails. Tests of one that failed run once more, alone:
-//! they claim that calls end in time, which they cannot while three others have the cores. What passes then is said.
+//! has ended, with its seconds; all are run to their end, whichever fails. Tests of one that failed run once more, alone,
+//! as `cargo xtask test` does. What passes then is said.
 //!
 //! The tests start `TIDEGATE_BIN`, or `target/debug/tidegate`, which `cargo test --workspace` has built.
 

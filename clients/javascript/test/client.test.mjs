@@ -1,4 +1,4 @@
-// What conformance.json cannot say: fault 75 by the clock, disposal, hooks, module systems, other runtimes.
+// What conformance.json cannot say: fault 75 with many callers, disposal, hooks, module systems, other runtimes.
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { execFile, spawn } from "node:child_process";
@@ -9,7 +9,6 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { defaultTextMapSetter, ROOT_CONTEXT, trace as spans } from "@opentelemetry/api";
 import { W3CTraceContextPropagator } from "@opentelemetry/core";
@@ -41,61 +40,31 @@ import {
 const run = promisify(execFile);
 const WHO = { client_id: "u", resource: "ten" };
 const DEADLINE_MS = 50;
-// How much later than a timer of the same length the 99th percentile may be.
-const LATE_MS = 5;
-
-/** Milliseconds of each call. */
-async function times(count, call) {
-  const found = [];
-  for (let time = 0; time < count; time += 1) {
-    const began = performance.now();
-    await call();
-    found.push(performance.now() - began);
-  }
-  return found;
-}
-
-const p99 = (took) => [...took].sort((a, b) => a - b)[Math.floor(took.length * 0.99)];
 
 /**
- * In each round others only wait for a timer of the deadline's length: they say how late this machine is by itself. A
- * round in which the calls are later than that is late. The machine may make some so; the proof is that good rounds
- * prevail.
+ * Each of several callers calls three times. The server gives no answer, and each call ends by its mode. How much later
+ * than its deadline is measured in regression/clients.
  */
-async function inTime(calls) {
-  let ahead = 0;
-  const said = [];
-  while (ahead < 3 && ahead > -7) {
-    const [took, slept] = await Promise.all([calls(), times(20, () => sleep(DEADLINE_MS))]);
-    // None is as late as the server's silence, which has no end.
-    assert(Math.max(...took) < 10_000, took.join(" "));
-    said.push(`p99 ${p99(took).toFixed(1)} ms; of timers of the same length ${p99(slept).toFixed(1)} ms`);
-    ahead += p99(took) <= p99(slept) + LATE_MS ? 1 : -1;
-  }
-  assert(ahead > 0, said.join("\n"));
+async function allEnd(callers, client) {
+  const caller = async () => {
+    for (let time = 0; time < 3; time += 1) assert.equal((await client.allow(WHO)).degraded, "open");
+  };
+  await Promise.all(Array.from({ length: callers }, caller));
 }
-
-/** The calls of several at once, each measured. */
-const atOnce = async (callers, each, call) =>
-  (await Promise.all(Array.from({ length: callers }, () => times(each, call)))).flat();
 
 /** A client for each that may send: Node's own, and `fetch`. */
 const bySender = (options) =>
   [undefined, globalThis.fetch].map((fetch) => new Tidegate({ ...options, fetch }));
-/** Calls of both at the same time, each measured. */
-const ofBoth = async (clients, count) =>
-  (await Promise.all(clients.map((client) => times(count, () => client.allow(WHO))))).flat();
 
 for (const fault of ["drip", "slow", "full", "garbage", "error_500", "endless", "endless_header"]) {
-  test(`fault_75_a server that is ${fault} costs no more than the deadline`, () =>
+  test(`fault_75_a server that is ${fault}: each call ends by its mode`, () =>
     withFault(fault, async (url) => {
       const clients = bySender({ url, deadlineMs: DEADLINE_MS, breakerFailures: 1_000_000 });
-      for (const client of clients) assert.equal((await client.allow(WHO)).degraded, "open");
-      await inTime(() => ofBoth(clients, 20));
+      await Promise.all(clients.map((client) => allEnd(8, client)));
     }));
 }
 
-test("fault_75_a frozen server costs no more than the deadline", () =>
+test("fault_75_a frozen server: each call ends by its mode", () =>
   withServer(async (own) => {
     const options = { url: own.url, token: TOKEN, breakerFailures: 1_000_000, maxConnections: 4 };
     const clients = bySender(options);
@@ -103,35 +72,15 @@ test("fault_75_a frozen server costs no more than the deadline", () =>
       await until(async () => (await client.allow(WHO, { peek: true })).source === "server");
     }
     await own.freeze();
-    await inTime(() => ofBoth(clients, 40));
-    const [client] = clients;
     // More calls than connections: those that wait for one have the same deadline.
-    await inTime(() => atOnce(8, 5, () => client.allow(WHO)));
+    await Promise.all(clients.map((client) => allEnd(8, client)));
+    const [client] = clients;
     const holding = Array.from({ length: 4 }, () => client.allow(WHO, { deadlineMs: 1_000 }));
     await client.allow(WHO);
     assert(client.stats().connectionsFull > 0);
     await Promise.all(holding);
     own.thaw();
     await until(async () => (await client.allow(WHO, { peek: true })).source === "server");
-  }));
-
-test("calls that are late together do not wait for one another's requests", () =>
-  withServer(async (own) => {
-    const client = new Tidegate({ url: own.url, token: TOKEN, breakerFailures: 1_000_000 });
-    await own.freeze();
-    const apart = [];
-    for (let round = 0; round < 20; round += 1) {
-      const answered = [];
-      const caller = async () => {
-        await client.allow(WHO);
-        answered.push(performance.now());
-        await client.allow(WHO);
-      };
-      await Promise.all(Array.from({ length: 16 }, caller));
-      apart.push(answered.at(-1) - answered[0]);
-    }
-    // The best round, since the machine may stop any. To end a request and begin the next takes a third of a millisecond.
-    assert(Math.min(...apart) < 2, apart.join(" "));
   }));
 
 test("a field of another type is no decision", () => {

@@ -1,8 +1,8 @@
 // Command bench compares the client with a bare http.Client that asks the same and reads `allowed`: calls per second
 // and CPU per call of this process. They take turns, so that a ratio compares like with like.
 //
-// With `frozen` and the server's process it stops the server in the middle of its calls and says how long calls take
-// from then on. Both print rows of a table; see regression/clients/run.sh.
+// With `late` and the server's process it stops the server in the middle of its calls and says how late calls end from
+// then on, and then those of other servers that give no answer. Both print rows of a table; see regression/clients/run.sh.
 //
 //	go run ./internal/bench http://127.0.0.1:4000 speed
 package main
@@ -18,6 +18,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -141,23 +142,46 @@ func speed(url string) {
 	}
 }
 
-func frozen(url string, server int) {
+func newClient(url string) *tidegate.Client {
 	client, err := tidegate.New(func(options *tidegate.Options) { options.URL, options.BreakerFailures = url, 1_000_000 })
 	if err != nil {
 		log.Fatal(err)
 	}
-	timed(client, atOnce, 100)
+	return client
+}
+
+// late stops the server in the middle of the calls; faulty are `NAME=URL` of servers that give no answer.
+func late(url string, server int, faulty []string) {
+	client := newClient(url)
+	timed(asking(client), atOnce, 100)
 	if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
 		log.Fatal(err)
 	}
 	for _, callers := range []int{1, atOnce} {
-		took := timed(client, callers, 200)
-		fmt.Printf("| Go | %d | %.1f | %.1f | %.1f |\n", callers, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+		show("frozen", client, callers, 200)
+	}
+	for _, fault := range faulty {
+		name, url, _ := strings.Cut(fault, "=")
+		show(name, newClient(url), atOnce, 50)
 	}
 }
 
-// timed lets each caller make so many calls and returns how many milliseconds each call took, sorted.
-func timed(client *tidegate.Client, callers, calls int) []float64 {
+func asking(client *tidegate.Client) func() {
+	return func() { _, _ = client.Allow(context.Background(), tidegate.Attributes{"client_id": "late"}) }
+}
+
+// show prints how late calls end that are given no answer. As many others only sleep at the same time.
+func show(name string, client *tidegate.Client, callers, calls int) {
+	slept := make(chan []float64)
+	go func() { slept <- timed(func() { time.Sleep(50 * time.Millisecond) }, callers, calls) }()
+	took, others := timed(asking(client), callers, calls), <-slept
+	p99, machine := took[len(took)*99/100], others[len(others)*99/100]
+	fmt.Printf("| Go, %s | %d | %.1f | %.1f | %.1f | %.1f | %.2f |\n",
+		name, callers, took[len(took)/2], p99, took[len(took)-1], machine, p99/machine)
+}
+
+// timed lets each caller act so many times and returns how many milliseconds each took, sorted.
+func timed(action func(), callers, times int) []float64 {
 	var mutex sync.Mutex
 	var took []float64
 	var group sync.WaitGroup
@@ -165,9 +189,9 @@ func timed(client *tidegate.Client, callers, calls int) []float64 {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			for range calls {
+			for range times {
 				began := time.Now()
-				_, _ = client.Allow(context.Background(), tidegate.Attributes{"client_id": "frozen"})
+				action()
 				passed := time.Since(began).Seconds() * 1000
 				mutex.Lock()
 				took = append(took, passed)
@@ -181,16 +205,16 @@ func timed(client *tidegate.Client, callers, calls int) []float64 {
 }
 
 func main() {
-	const usage = "usage: bench URL speed | bench URL frozen SERVER'S-PID"
+	const usage = "usage: bench URL speed | bench URL late SERVER'S-PID [NAME=URL ...]"
 	switch {
 	case len(os.Args) == 3 && os.Args[2] == "speed":
 		speed(os.Args[1])
-	case len(os.Args) == 4 && os.Args[2] == "frozen":
+	case len(os.Args) >= 4 && os.Args[2] == "late":
 		server, err := strconv.Atoi(os.Args[3])
 		if err != nil {
 			log.Fatal(usage)
 		}
-		frozen(os.Args[1], server)
+		late(os.Args[1], server, os.Args[4:])
 	default:
 		log.Fatal(usage)
 	}

@@ -15,6 +15,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 import java.util.function.ToDoubleFunction;
 import java.util.stream.IntStream;
@@ -31,6 +32,10 @@ final class Bench {
   private static final int WARM = 20_000;
 
   private static final int TURNS = 5;
+
+  /** What clients have without an option. */
+  private static final long DEADLINE_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
+
   private static final long TURN_NANOS = TimeUnit.SECONDS.toNanos(1);
 
   private record Figures(double calls, double perSecond, double microsOfCpu) {}
@@ -41,7 +46,7 @@ final class Bench {
     if (arguments[1].equals("speed")) {
       speed(arguments[0]);
     } else {
-      frozen(arguments[0], arguments[2]);
+      late(arguments[0], arguments[2], List.of(arguments).subList(3, arguments.length));
     }
     System.exit(0); // The bare client's threads are no daemons.
   }
@@ -84,42 +89,65 @@ final class Bench {
   }
 
   /**
-   * The server stops in the middle of the calls, as it would in production: what compiles has
+   * How late calls end of servers that give no answer; {@code faulty} are {@code NAME=URL}. The
+   * first server stops in the middle of the calls, as it would in production: what compiles has
    * compiled by then.
    */
-  private static void frozen(String url, String server) throws Exception {
-    Tidegate client =
-        Tidegate.create(options -> options.url(url).breakerFailures(Integer.MAX_VALUE));
-    timed(client, AT_ONCE, WARM / AT_ONCE);
+  private static void late(String url, String server, List<String> faulty) throws Exception {
+    Tidegate client = patient(url);
+    timed(asking(client), AT_ONCE, WARM / AT_ONCE);
     new ProcessBuilder("kill", "-STOP", server).inheritIO().start().waitFor();
     for (int callers : new int[] {1, AT_ONCE}) {
-      List<Double> took = timed(client, callers, 200);
-      System.out.printf(
-          "| Java | %d | %.1f | %.1f | %.1f |%n",
-          callers,
-          took.get(took.size() / 2),
-          took.get(took.size() * 99 / 100),
-          took.get(took.size() - 1));
+      show("frozen", client, callers, 200);
+    }
+    for (String fault : faulty) {
+      String[] parts = fault.split("=", 2);
+      show(parts[0], patient(parts[1]), AT_ONCE, 50);
     }
   }
 
-  /** Each caller makes so many calls; how many milliseconds each call took, sorted. */
-  private static List<Double> timed(Tidegate client, int atOnce, int calls) {
+  private static Tidegate patient(String url) {
+    return Tidegate.create(options -> options.url(url).breakerFailures(Integer.MAX_VALUE));
+  }
+
+  private static Runnable asking(Tidegate client) {
+    return () -> client.allow(Request.of("client_id", "late"));
+  }
+
+  /** Prints how late calls end. As many others only sleep at the same time. */
+  private static void show(String name, Tidegate client, int callers, int calls) {
+    CompletableFuture<List<Double>> slept =
+        CompletableFuture.supplyAsync(
+            () -> timed(() -> LockSupport.parkNanos(DEADLINE_NANOS), callers, calls));
+    List<Double> took = timed(asking(client), callers, calls);
+    double late = took.get(took.size() * 99 / 100);
+    double machine = slept.join().get(took.size() * 99 / 100);
+    System.out.printf(
+        "| Java, %s | %d | %.1f | %.1f | %.1f | %.1f | %.2f |%n",
+        name,
+        callers,
+        took.get(took.size() / 2),
+        late,
+        took.get(took.size() - 1),
+        machine,
+        late / machine);
+  }
+
+  /** Each caller acts so many times; how many milliseconds each took, sorted. */
+  private static List<Double> timed(Runnable action, int atOnce, int times) {
     ExecutorService threads = Executors.newFixedThreadPool(atOnce);
     List<Double> took = Collections.synchronizedList(new ArrayList<>());
+    Runnable caller =
+        () -> {
+          for (int time = 0; time < times; time++) {
+            long began = System.nanoTime();
+            action.run();
+            took.add((System.nanoTime() - began) / 1e6);
+          }
+        };
     List<CompletableFuture<Void>> callers =
         IntStream.range(0, atOnce)
-            .mapToObj(
-                caller ->
-                    CompletableFuture.runAsync(
-                        () -> {
-                          for (int call = 0; call < calls; call++) {
-                            long began = System.nanoTime();
-                            client.allow(Request.of("client_id", "frozen"));
-                            took.add((System.nanoTime() - began) / 1e6);
-                          }
-                        },
-                        threads))
+            .mapToObj(number -> CompletableFuture.runAsync(caller, threads))
             .toList();
     callers.forEach(CompletableFuture::join);
     threads.shutdown();

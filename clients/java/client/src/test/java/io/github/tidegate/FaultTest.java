@@ -13,27 +13,22 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
-import java.util.function.IntConsumer;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 /**
- * Fault 75: the server is frozen, killed, slow or full. An answer comes within the deadline. What
- * is answered, and that the client recovers by itself, is in clients/conformance.json; here is
- * when.
+ * Fault 75: the server is frozen, killed, slow or full. Every call ends by its mode while the
+ * server still gives no answer. That the client recovers by itself is in clients/conformance.json;
+ * how much later than its deadline a call ends is measured in regression/clients.
  */
+@Timeout(value = 2, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class FaultTest {
-  private static final long DEADLINE_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
-
-  /** How much later than a sleep of the same length the 99th percentile may be. */
-  private static final double LATE_MILLIS = 5;
-
   private static final int CALLERS = 8;
-  private static final int EACH = 13;
+  private static final int EACH = 3;
   private static TestServer server;
 
   @BeforeAll
@@ -58,100 +53,53 @@ class FaultTest {
     return Request.of(Map.of("client_id", "caller" + caller, "resource", "ten"));
   }
 
-  /** How long an action took in nanoseconds, sorted, by several callers at once. */
-  private static List<Long> times(IntConsumer action) {
-    ExecutorService threads = Executors.newFixedThreadPool(CALLERS);
-    List<Long> took = Collections.synchronizedList(new ArrayList<>());
-    Consumer<Integer> caller =
-        number -> {
-          for (int call = 0; call < EACH; call++) {
-            long began = System.nanoTime();
-            action.accept(number);
-            took.add(System.nanoTime() - began);
-          }
-        };
-    List<CompletableFuture<Void>> callers =
-        IntStream.range(0, CALLERS)
-            .mapToObj(number -> CompletableFuture.runAsync(() -> caller.accept(number), threads))
-            .toList();
-    callers.forEach(CompletableFuture::join);
-    threads.shutdown();
-    List<Long> sorted = new ArrayList<>(took);
-    Collections.sort(sorted);
-    return sorted;
-  }
-
-  private static long percentile99(List<Long> sorted) {
-    return sorted.get(sorted.size() * 99 / 100);
-  }
-
-  private static void answersInTime(String name, boolean async, Consumer<Options> change) {
-    server.freeze();
-    try {
-      answersInTime(name, server.url(), async, change);
-    } finally {
-      server.thaw();
-    }
-  }
-
-  /**
-   * Each call asks a server that gives no answer. In each round others only sleep for the deadline:
-   * they say how late this machine is by itself. A round in which the calls are later than that is
-   * late; the machine may make some so, as may compiling the first ones, and the proof is that good
-   * rounds prevail.
-   */
-  private static void answersInTime(
+  /** Several callers at once ask a server that gives no answer. Each call ends by its mode. */
+  private static void endsByItsMode(
       String name, String url, boolean async, Consumer<Options> change) {
+    ExecutorService threads = Executors.newFixedThreadPool(CALLERS);
     Consumer<Options> patient = options -> options.url(url).breakerFailures(Integer.MAX_VALUE);
-    StringBuilder said = new StringBuilder(name);
     try (Tidegate client = client(change.andThen(patient))) {
-      int ahead = 0;
-      while (ahead < 3 && ahead > -7) {
-        CompletableFuture<List<Long>> slept =
-            CompletableFuture.supplyAsync(
-                () -> times(caller -> LockSupport.parkNanos(DEADLINE_NANOS)));
-        List<Long> took = times(caller -> answer(client, async, caller));
-        double machine = percentile99(slept.join()) / 1e6;
-        double late = percentile99(took) / 1e6;
-        said.append(
-            String.format(
-                "%n  p50 %.1f ms, p99 %.1f ms; of sleeping for 50 ms p99 %.1f ms",
-                took.get(took.size() / 2) / 1e6, late, machine));
-        ahead += late <= machine + LATE_MILLIS ? 1 : -1;
-      }
-      assertTrue(ahead > 0, said.toString());
-      System.out.println(said);
+      Consumer<Integer> ask =
+          caller -> {
+            for (int call = 0; call < EACH; call++) {
+              Decision decision =
+                  async ? client.allowAsync(request(caller)).join() : client.allow(request(caller));
+              assertEquals(Decision.Source.FALLBACK, decision.source(), name);
+            }
+          };
+      List<CompletableFuture<Void>> callers =
+          IntStream.range(0, CALLERS)
+              .mapToObj(caller -> CompletableFuture.runAsync(() -> ask.accept(caller), threads))
+              .toList();
+      callers.forEach(CompletableFuture::join);
+    } finally {
+      threads.shutdown();
     }
-  }
-
-  private static void answer(Tidegate client, boolean async, int caller) {
-    Decision decision =
-        async ? client.allowAsync(request(caller)).join() : client.allow(request(caller));
-    assertEquals(Decision.Source.FALLBACK, decision.source());
   }
 
   @Test
-  void fault75FaultyServersCostNoMoreThanTheDeadline() {
+  void fault75EachCallOfAFaultyServerEndsByItsMode() {
     for (String fault :
         List.of("drip", "slow", "full", "garbage", "error_500", "endless", "endless_header")) {
       try (TestServer faulty = TestServer.fault(fault)) {
-        answersInTime(fault, faulty.url(), false, options -> {});
+        endsByItsMode(fault, faulty.url(), false, options -> {});
+        endsByItsMode(fault + ", futures", faulty.url(), true, options -> {});
       }
     }
-    answersInTime("killed", TestServer.nobody(), false, options -> {});
-    for (String fault : List.of("drip", "full", "endless")) {
-      try (TestServer faulty = TestServer.fault(fault)) {
-        answersInTime(fault + ", futures", faulty.url(), true, options -> {});
-      }
-    }
+    endsByItsMode("killed", TestServer.nobody(), false, options -> {});
   }
 
   @Test
-  void fault75AnswersWithinTheDeadlineWhileTheServerIsFrozen() {
-    answersInTime("each alone", false, options -> {});
-    answersInTime("in batches", false, options -> options.batch(true));
-    answersInTime("few connections", false, options -> options.maxConnections(2));
-    answersInTime("futures", true, options -> {});
+  void fault75EachCallOfAFrozenServerEndsByItsMode() {
+    server.freeze();
+    try {
+      endsByItsMode("each alone", server.url(), false, options -> {});
+      endsByItsMode("in batches", server.url(), false, options -> options.batch(true));
+      endsByItsMode("few connections", server.url(), false, options -> options.maxConnections(2));
+      endsByItsMode("futures", server.url(), true, options -> {});
+    } finally {
+      server.thaw();
+    }
   }
 
   @Test
