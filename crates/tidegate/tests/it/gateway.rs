@@ -281,10 +281,8 @@ fn fault_37_with_more_source_addresses_there_are_more_ports() {
     assert!(first > 0 && second > 0 && first + second > 10, "{sockets}");
 }
 
-/// In a network of its own, where a server of names says where `moving.test` is, and for how long.
-#[test]
-fn fault_41_an_answer_is_used_for_as_long_as_dns_says() {
-    const NAMES: &str = r#"
+/// A server of names, which answers every name with the address and the seconds in its file.
+const NAMES: &str = r#"
 import os, socket, struct
 asked = os.open("asked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -299,6 +297,10 @@ while True:
     counts = struct.pack(">HHHH", 1, 1 if answer else 0, 0, 0)
     server.sendto(question[:2] + b"\x81\x80" + counts + question[12:end] + answer, peer)
 "#;
+
+/// In a network of its own, where a server of names says where `moving.test` is, and for how long.
+#[test]
+fn fault_41_an_answer_is_used_for_as_long_as_dns_says() {
     const SCRIPT: &str = r#"
         set -e
         ip link set lo up
