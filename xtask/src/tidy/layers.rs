@@ -31,9 +31,10 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-intake", 4),
     ("tidegate-admin", 4),
     ("tidegate-tester", 4),
-    ("tidegate", 5),
-    ("tidegate-fuzz", 6),
-    ("xtask", 6),
+    ("tidegate-kafka", 5),
+    ("tidegate", 6),
+    ("tidegate-fuzz", 7),
+    ("xtask", 7),
 ];
 
 /// What the pure crates may use, and what only their tests may use.

@@ -28,8 +28,6 @@
 
 mod config;
 mod http;
-#[cfg(feature = "kafka")]
-mod kafka;
 mod partition;
 mod refused;
 mod sink;
@@ -48,6 +46,7 @@ pub use config::{
     Destination, FORWARD_KEYS, ForwardConfig, HttpDestination, HttpProtocol, KafkaTopic, MAX_FORWARDS,
 };
 use partition::Forwarder;
+pub use sink::{Sent, TopicSink, Topics};
 
 /// What the groups of forwards are called; no reader commits for them.
 pub const GROUP_PREFIX: &str = "forward.";
@@ -130,16 +129,17 @@ pub fn group(name: &str) -> String {
     format!("{GROUP_PREFIX}{name}")
 }
 
-/// Begins to forward, until the process drains: partition `i` on core `i`.
+/// Begins to forward, until the process drains: partition `i` on core `i`. Forwards to Kafka need `topics`.
 pub fn start<L: Limits>(
     intake: &Arc<Intake<L>>,
     forwards: &[(ForwardConfig, Arc<ForwardState>)],
+    topics: Option<&'static dyn Topics>,
     cores: &Cores,
 ) {
     for (config, state) in forwards {
         for partition in 0..intake.log().partitions() {
             let forwarder = Forwarder::new(Arc::clone(intake), config.clone(), Arc::clone(state), partition);
-            cores.spawn_on(usize::from(partition), forwarder.run());
+            cores.spawn_on(usize::from(partition), forwarder.run(topics));
         }
     }
 }

@@ -12,7 +12,7 @@ use tidegate_net::drain::Stage;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::refused;
-use super::sink::{Sink, Untaken};
+use super::sink::{Sink, Topics, Untaken};
 use super::{ForwardConfig, ForwardState, group};
 use crate::intake::Intake;
 use crate::limits::Limits;
@@ -61,8 +61,8 @@ impl<L: Limits> Forwarder<L> {
     }
 
     /// Forwards until the process drains.
-    pub(super) async fn run(mut self) {
-        let mut sink = match Sink::new(&self.intake, &self.config, self.partition) {
+    pub(super) async fn run(mut self, topics: Option<&'static dyn Topics>) {
+        let mut sink = match Sink::new(&self.intake, &self.config, topics, self.partition) {
             Ok(sink) => sink,
             Err(error) => return tracing::error!(forward = self.config.name, %error, "nothing is forwarded"),
         };

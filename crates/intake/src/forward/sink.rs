@@ -1,20 +1,35 @@
 //! What a forward sends lines to, and what became of them.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_upstream::tls::TlsError;
 
-use super::config::{Destination, ForwardConfig};
+use super::config::{Destination, ForwardConfig, KafkaTopic};
 use super::http::HttpSink;
-#[cfg(feature = "kafka")]
-use super::kafka::KafkaSink;
 use crate::intake::Intake;
 use crate::limits::Limits;
 
+/// Makes the other side of forwards to Kafka.
+pub trait Topics: std::fmt::Debug + Send + Sync {
+    /// What sends lines of the log's partition of this number to a topic. Nothing is connected yet.
+    fn sink(&self, forward: &str, topic: &KafkaTopic, partition: u16) -> Box<dyn TopicSink>;
+}
+
+/// A topic of Kafka, for one partition of the log.
+pub trait TopicSink: Send {
+    /// Sends lines. After a failure, those that were not taken come again, with the same ones behind them.
+    fn send<'a>(&'a mut self, lines: &'a [&'a [u8]]) -> Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
+
+    /// Gives up what it holds.
+    fn close(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
 /// What became of lines that were sent.
-pub(super) struct Sent {
+#[derive(Debug)]
+pub struct Sent {
     /// How many were taken, from the first on.
     pub(super) taken: usize,
     /// How many of these the other side says that it has left out.
@@ -26,6 +41,7 @@ pub(super) struct Sent {
 }
 
 /// Why lines were not taken.
+#[derive(Debug)]
 pub(super) enum Untaken {
     /// Another try would be answered the same.
     Refused(String),
@@ -39,19 +55,21 @@ pub(super) enum Untaken {
 
 impl Sent {
     /// All lines were taken.
-    pub(super) fn all(lines: usize) -> Self {
+    #[must_use]
+    pub fn all(lines: usize) -> Self {
         Self { taken: lines, left_out: 0, said: String::new(), untaken: None }
     }
 
     /// The first ones were taken, and it may be that the others are later.
-    #[cfg(feature = "kafka")]
-    pub(super) fn failed(taken: usize, why: String) -> Self {
+    #[must_use]
+    pub fn failed(taken: usize, why: String) -> Self {
         let untaken = Some(Untaken::Failed { why, retry_after: None });
         Self { taken, left_out: 0, said: String::new(), untaken }
     }
 
     /// The first ones were taken, and the others are refused for good.
-    pub(super) fn refused(taken: usize, why: String) -> Self {
+    #[must_use]
+    pub fn refused(taken: usize, why: String) -> Self {
         Self { taken, left_out: 0, said: String::new(), untaken: Some(Untaken::Refused(why)) }
     }
 }
@@ -61,7 +79,6 @@ impl Sent {
 pub(super) enum SinkError {
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[cfg(not(feature = "kafka"))]
     #[error("this build has no Kafka")]
     NoKafka,
 }
@@ -69,26 +86,23 @@ pub(super) enum SinkError {
 /// The other side of a forward, for one partition of the log.
 pub(super) enum Sink<L> {
     Http(Box<HttpSink<L>>),
-    #[cfg(feature = "kafka")]
-    Kafka(KafkaSink),
+    Topic(Box<dyn TopicSink>),
 }
 
 impl<L: Limits> Sink<L> {
     /// The other side as it is configured. Nothing is connected yet.
-    #[cfg_attr(not(feature = "kafka"), expect(unused_variables, reason = "HTTP knows no partitions"))]
     pub(super) fn new(
         intake: &Arc<Intake<L>>,
         config: &ForwardConfig,
+        topics: Option<&dyn Topics>,
         partition: u16,
     ) -> Result<Self, SinkError> {
         match &config.to {
             Destination::Http(to) => Ok(Self::Http(Box::new(HttpSink::new(intake, config, to.clone())?))),
-            #[cfg(feature = "kafka")]
             Destination::Kafka(topic) => {
-                Ok(Self::Kafka(KafkaSink::new(&config.name, topic.clone(), partition)))
+                let topics = topics.ok_or(SinkError::NoKafka)?;
+                Ok(Self::Topic(topics.sink(&config.name, topic, partition)))
             }
-            #[cfg(not(feature = "kafka"))]
-            Destination::Kafka(_) => Err(SinkError::NoKafka),
         }
     }
 
@@ -96,8 +110,7 @@ impl<L: Limits> Sink<L> {
     pub(super) async fn send(&mut self, lines: &[&[u8]]) -> Sent {
         match self {
             Self::Http(sink) => sink.send(lines).await,
-            #[cfg(feature = "kafka")]
-            Self::Kafka(sink) => sink.send(lines).await,
+            Self::Topic(sink) => sink.send(lines).await,
         }
     }
 
@@ -105,8 +118,7 @@ impl<L: Limits> Sink<L> {
     pub(super) async fn close(self) {
         match self {
             Self::Http(_) => {}
-            #[cfg(feature = "kafka")]
-            Self::Kafka(sink) => sink.close().await,
+            Self::Topic(sink) => sink.close().await,
         }
     }
 }

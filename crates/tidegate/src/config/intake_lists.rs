@@ -62,7 +62,8 @@ fn check(checker: &mut Checker<'_>, config: &mut Config) {
     let alerts = each(&pointer(ALERTS), &alerts, MAX_ALERTS, &mut mistakes, AlertRule::read);
     distinct(ALERTS, alerts.iter().map(|(at, rule)| (*at, &*rule.name)), &mut mistakes);
     let forwards = checker.list(TABLE, FORWARDS);
-    let forwards = each(&pointer(FORWARDS), &forwards, MAX_FORWARDS, &mut mistakes, ForwardConfig::read);
+    let read = |value: &_, pointer: &_| ForwardConfig::read(value, pointer, cfg!(feature = "kafka"));
+    let forwards = each(&pointer(FORWARDS), &forwards, MAX_FORWARDS, &mut mistakes, read);
     distinct(FORWARDS, forwards.iter().map(|(at, forward)| (*at, &*forward.name)), &mut mistakes);
     checker.adopt(mistakes);
     config.intake = IntakeLists {

@@ -10,7 +10,7 @@ use tidegate_algorithms::policy::Attributes;
 use tidegate_intake::access::{Access, AccessError, Right};
 use tidegate_intake::alerts::{Alerts, Webhook, alerts};
 use tidegate_intake::counters::Counters;
-use tidegate_intake::forward::{self, ForwardConfig, ForwardState};
+use tidegate_intake::forward::{self, ForwardConfig, ForwardState, Topics};
 use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling};
 use tidegate_intake::settings::IntakeSettings;
 use tidegate_intake::statsd::Statsd;
@@ -38,6 +38,12 @@ const RESOURCE: &str = "metrics";
 
 /// Most findings of a start that are logged.
 const MAX_FINDINGS: usize = 20;
+
+/// What forwards to Kafka, in a build that can.
+#[cfg(feature = "kafka")]
+const TOPICS: Option<&dyn Topics> = Some(&tidegate_kafka::KafkaTopics);
+#[cfg(not(feature = "kafka"))]
+const TOPICS: Option<&dyn Topics> = None;
 
 /// The core that looks after alerts.
 const ALERTS_CORE: usize = 0;
@@ -161,7 +167,7 @@ impl BoundService for ServedIntake {
             let seed = clock.tick().0;
             cores.spawn_on(ALERTS_CORE, webhook.run(clock, drain, seed));
         }
-        forward::start(&self.intake, &self.forwards, cores);
+        forward::start(&self.intake, &self.forwards, TOPICS, cores);
         if let Some((statsd, _)) = self.statsd {
             statsd.start(cores);
         }

@@ -19,7 +19,7 @@ pub fn forward(
     let to = Destination::Http(HttpDestination { protocol, url, token_file: None });
     let config = ForwardConfig { name: "test".to_owned(), to };
     let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
-    forward::start(&intake.intake, &[(config, Arc::clone(&state))], intake.cores());
+    forward::start(&intake.intake, &[(config, Arc::clone(&state))], None, intake.cores());
     state
 }
 

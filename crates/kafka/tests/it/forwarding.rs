@@ -1,54 +1,49 @@
-//! Lines sent on to Kafka, a real one, in order, also when its broker is killed. Kafka's own consumer reads them back.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[path = "it/support/mod.rs"]
-mod support;
+//! A broker that is killed, and one that refuses a line.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
-use support::{Setup, TestIntake};
 use tidegate_intake::PartitionBy;
 use tidegate_intake::forward::{self, Destination, ForwardConfig, ForwardState, KafkaTopic};
 use tidegate_intake::limits::Unlimited;
-use tidegate_net::clock::monotonic;
+use tidegate_kafka::KafkaTopics;
 use tidegate_testkit::kafka::Kafka;
 use tidegate_testkit::series::{BATCH_LINES, batch, check};
 
-/// A broker that was killed needs seconds to come back, and a forward waits up to half a minute between two tries.
-const PATIENCE: Duration = Duration::from_secs(180);
+use crate::support::forwarding::count;
+use crate::support::{Setup, TestIntake};
+use crate::until;
+
 /// No more is sent while so many lines wait.
 const MOST_WAITING: u64 = 10_000;
 
-type Sending = TestIntake<Unlimited>;
-
 /// An intake of two partitions that forwards to a topic.
-fn start(kafka: &Kafka, topic: &str) -> (Sending, Arc<ForwardState>) {
-    let mut setup = Setup { log: Box::new(|settings| settings.partitions = 2), ..Setup::default() };
-    setup.settings.partition_by = PartitionBy::Series;
-    let intake = TestIntake::start(setup);
-    let to = Destination::Kafka(KafkaTopic { servers: vec![kafka.address()], name: topic.to_owned() });
-    let config = ForwardConfig { name: "test".to_owned(), to };
-    let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
-    forward::start(&intake.intake, &[(config, Arc::clone(&state))], intake.cores());
+fn start(kafka: &Kafka, topic: &str) -> (TestIntake<Unlimited>, Arc<ForwardState>) {
+    let intake = TestIntake::start(partitioned());
+    let state = forward(&intake, kafka.address(), topic);
     (intake, state)
 }
 
+/// An intake of two partitions.
+pub(crate) fn partitioned() -> Setup<Unlimited> {
+    let mut setup = Setup { log: Box::new(|settings| settings.partitions = 2), ..Setup::default() };
+    setup.settings.partition_by = PartitionBy::Series;
+    setup
+}
+
+/// Forwards to a topic from now on.
+pub(crate) fn forward(intake: &TestIntake<Unlimited>, broker: String, topic: &str) -> Arc<ForwardState> {
+    let to = Destination::Kafka(KafkaTopic { servers: vec![broker], name: topic.to_owned() });
+    let config = ForwardConfig { name: "test".to_owned(), to };
+    let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
+    let forwards = [(config, Arc::clone(&state))];
+    forward::start(&intake.intake, &forwards, Some(&KafkaTopics), intake.cores());
+    state
+}
+
 /// Sends the batch with this number; all of it is on the disk then.
-fn post(intake: &Sending, number: u64) {
+fn post(intake: &TestIntake<Unlimited>, number: u64) {
     assert_eq!(intake.post("/metrics", batch(number).as_bytes()).status, 200);
-}
-
-fn count(state: &ForwardState, what: &str) -> u64 {
-    state.counts().into_iter().find(|(name, _)| *name == what).unwrap().1
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = monotonic();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-    }
 }
 
 #[test]

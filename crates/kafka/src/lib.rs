@@ -22,7 +22,10 @@
 //! | between two tries to reach a broker | 0.1 to 1 s |
 //!
 //! TLS and SASL are not there: librdkafka takes them from OpenSSL, which the workspace does without.
+//!
+//! The intake knows this crate as a value of [`Topics`]. A binary without the feature `kafka` has none.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,11 +35,9 @@ use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel}
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
+use tidegate_intake::forward::{KafkaTopic, Sent, TopicSink, Topics};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
-
-use super::config::KafkaTopic;
-use super::sink::Sent;
 
 /// Until an outage is reported of which librdkafka says nothing.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -57,8 +58,18 @@ const SETTINGS: [(&str, &str); 8] = [
     ("queue.buffering.max.messages", "10000"),
 ];
 
+/// Makes producers for the topics of forwards.
+#[derive(Debug)]
+pub struct KafkaTopics;
+
+impl Topics for KafkaTopics {
+    fn sink(&self, forward: &str, topic: &KafkaTopic, partition: u16) -> Box<dyn TopicSink> {
+        Box::new(KafkaSink { forward: forward.to_owned(), topic: topic.clone(), partition, session: None })
+    }
+}
+
 /// A topic, and the producer that is connected to it.
-pub(super) struct KafkaSink {
+struct KafkaSink {
     forward: String,
     topic: KafkaTopic,
     /// Of the log.
@@ -78,13 +89,19 @@ struct Session {
 /// What is known of a batch when all its reports have come: the first line that was not taken, and why.
 type Reported = Option<(usize, KafkaError)>;
 
-impl KafkaSink {
-    pub(super) fn new(forward: &str, topic: KafkaTopic, partition: u16) -> Self {
-        Self { forward: forward.to_owned(), topic, partition, session: None }
+impl TopicSink for KafkaSink {
+    fn send<'a>(&'a mut self, lines: &'a [&'a [u8]]) -> Pin<Box<dyn Future<Output = Sent> + Send + 'a>> {
+        Box::pin(self.deliver(lines))
     }
 
+    fn close(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move { self.disconnect().await })
+    }
+}
+
+impl KafkaSink {
     /// Sends lines. While they are under way a failure is only told, and the same lines come again.
-    pub(super) async fn send(&mut self, lines: &[&[u8]]) -> Sent {
+    async fn deliver(&mut self, lines: &[&[u8]]) -> Sent {
         if self.session.is_none() {
             match self.connect().await {
                 Ok(session) => self.session = Some(session),
@@ -129,11 +146,6 @@ impl KafkaSink {
         let session = self.session.take();
         // An error says that the process ends.
         drop(tokio::task::spawn_blocking(move || drop(session)).await);
-    }
-
-    /// Gives up what is under way.
-    pub(super) async fn close(mut self) {
-        self.disconnect().await;
     }
 }
 
