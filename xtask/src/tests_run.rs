@@ -3,8 +3,8 @@
 //! `cargo test` runs one program after the other, and most tests wait for servers and clocks: two at a time take
 //! half as long on two cores. Parts (`test_binaries.rs`) that measure time run alone, after all others. A part that does
 //! not end is killed with all that it started, and has failed. What it prints is shown when it has ended, whole if it
-//! failed; of one that passed, the lines that say what could not be tested on this machine. Tests that failed run once
-//! more at the end (`second_try.rs`). The last lines say where the time went.
+//! failed. Tests that failed run once more at the end (`second_try.rs`). The last lines say where the time went, and what could
+//! not be tested on this machine; where `CI` is set, that fails the run.
 //!
 //! Deliberately absent: examples in doc comments. There are none that are code, and `cargo xtask tidy` says so of new ones.
 
@@ -28,6 +28,17 @@ pub(crate) const LONGEST: u32 = 20 * 60;
 /// The signal by which `timeout` ends it, and itself.
 const KILL: i32 = 9;
 
+/// Parts that take longest begin first, so that none of them is what the others are waited for.
+const FIRST: [&str; 7] = [
+    "tidegate/console",
+    "kafka/forwarding",
+    "tidegate/nodes",
+    "tidegate/operations",
+    "kafka/killed",
+    "tidegate/packages",
+    "store/redis",
+];
+
 /// How many of the slowest parts are named at the end.
 const SLOWEST: usize = 10;
 
@@ -43,20 +54,21 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// One line if it passed, and what it could not test; all that it printed otherwise.
+    /// One line if it passed; all that it printed otherwise.
     fn told(&self) -> String {
         let Self { binary: Binary { name, .. }, status, printed, .. } = self;
         if status.success() {
             let result = printed.lines().rev().find_map(|line| line.strip_prefix("test result: "));
-            let untested: String = printed
-                .lines()
-                .filter(|line| line.starts_with(UNTESTED))
-                .map(|line| format!("\n  {line}"))
-                .collect();
-            return format!("{name}: {}{untested}", result.unwrap_or("passed"));
+            return format!("{name}: {}", result.unwrap_or("passed"));
         }
         let how = if status.signal() == Some(KILL) { ": it did not end in time" } else { "" };
         format!("{printed}\n{name}: FAILED, {status}{how}")
+    }
+
+    /// What it could not test on this machine, a line each.
+    fn untested(&self) -> Vec<String> {
+        let lines = self.printed.lines().filter(|line| line.starts_with(UNTESTED));
+        lines.map(|line| format!("{line} ({})", self.binary.name)).collect()
     }
 }
 
@@ -76,7 +88,8 @@ pub(crate) fn test(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let logs = root.join("target/tests");
     std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
     let is_timed = |part: &Binary| TIMED.contains(&part.crate_and_test().1);
-    let (alone, together): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_timed);
+    let (alone, mut together): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_timed);
+    together.sort_by_key(|part| FIRST.iter().position(|first| *first == part.name).unwrap_or(FIRST.len()));
     let mut ran = run_all(together, jobs, &logs)?;
     ran.extend(run_all(alone, 1, &logs)?);
     ran.sort_by_key(|part| std::cmp::Reverse(part.took));
@@ -85,10 +98,25 @@ pub(crate) fn test(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     }
     let ran_for = began.elapsed().saturating_sub(built);
     println!("built in {} s, ran for {} s", built.as_secs(), ran_for.as_secs());
+    let untested: Vec<String> = ran.iter().flat_map(Ran::untested).collect();
     let count = ran.len();
     ran.retain(|part| !part.status.success());
     second_try::judge(&ran, &logs)?;
     println!("{count} parts passed");
+    demand(&untested, std::env::var_os("CI").is_some())
+}
+
+/// Prints what could not be tested on this machine.
+///
+/// # Errors
+/// When there is any and this is continuous integration, where all of it can be.
+fn demand(untested: &[String], is_ci: bool) -> anyhow::Result<()> {
+    for line in untested {
+        println!("{line}");
+    }
+    if is_ci && !untested.is_empty() {
+        bail!("{} of the tests could not be run, and CI is set: all are demanded", untested.len());
+    }
     Ok(())
 }
 
@@ -139,9 +167,9 @@ fn run_all(parts: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Vec<R
 pub(crate) fn run(binary: &Binary, log: &Path, longest: u32) -> anyhow::Result<Ran> {
     let began = Instant::now();
     let output = File::create(log).with_context(|| log.display().to_string())?;
-    // It kills its group: what the binary started ends with it.
-    let mut bounded = Command::new("timeout");
-    bounded.args(["--signal=KILL", &longest.to_string()]);
+    // It kills its group: what the binary started ends with it, in time or when this process ends, by Ctrl-C for one.
+    let mut bounded = Command::new("setpriv");
+    bounded.args(["--pdeathsig", "TERM", "timeout", "--signal=KILL", &longest.to_string()]);
     let mut command = binary.command_under(bounded);
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let status = command.status().with_context(|| binary.name.clone())?;
@@ -177,7 +205,12 @@ mod tests {
         assert_eq!(ended, [("crate/bad", false), ("crate/good", true)]);
         let part = "echo; echo 'NOT TESTED power: no root' >&2; echo other; echo test result: ok. 1 passed";
         let part = script("crate/part", part, folder);
-        assert_eq!(ran(&part, LONGEST).told(), "crate/part: ok. 1 passed\n  NOT TESTED power: no root");
+        let part = ran(&part, LONGEST);
+        assert_eq!(part.told(), "crate/part: ok. 1 passed");
+        assert_eq!(part.untested(), ["NOT TESTED power: no root (crate/part)"]);
+        demand(&part.untested(), false).unwrap();
+        demand(&[], true).unwrap();
+        assert!(demand(&part.untested(), true).unwrap_err().to_string().starts_with("1 of the tests"));
     }
 
     #[test]
@@ -198,9 +231,40 @@ mod tests {
         assert!(ran.told().contains("crate/endless: FAILED, signal: 9 (SIGKILL): it did"), "{}", ran.told());
         let child = ran.printed.trim();
         assert!(!child.is_empty());
-        // Killed, it may still wait for somebody to take note of it.
-        while std::fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+        wait_for_end(child);
+    }
+
+    /// Waits until this process has ended. Killed, it may still wait for somebody to take note of it.
+    fn wait_for_end(pid: &str) {
+        while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn what_runs_ends_with_this_process() {
+        const FOLDER: &str = "TIDEGATE_TEST_XTASK_FOLDER";
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            let folder = Path::new(&folder);
+            // Only once `timeout` waits for it: one that has just forked knows no child yet, and would only end.
+            let told = "until grep -q '^State:.S' /proc/$PPID/status; do :; done; echo $!";
+            let endless = script("crate/endless", &format!("sleep 600 & {told}; wait"), folder);
+            drop(run(&endless, &folder.join("printed"), LONGEST));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut this = Command::new(std::env::current_exe().unwrap());
+        this.args(["--exact", "tests_run::tests::what_runs_ends_with_this_process"])
+            .env(FOLDER, folder.path());
+        let mut this = this.stdout(Stdio::null()).spawn().unwrap();
+        let pid = loop {
+            let printed = std::fs::read_to_string(folder.path().join("printed")).unwrap_or_default();
+            if let Some(pid) = printed.strip_suffix('\n') {
+                break pid.to_owned();
+            }
+            assert!(this.try_wait().unwrap().is_none(), "it ended too early");
+        };
+        this.kill().unwrap();
+        this.wait().unwrap();
+        wait_for_end(&pid);
     }
 }
