@@ -9,8 +9,9 @@
 //! | retry if never | -1 | the period |
 //!
 //! Times are seconds. redis-cell drops what is below a millisecond and rounds the rest up; that is
-//! kept, to the letter. throttlecrab rounds down, so that a client that waits as it was told is
-//! denied again; here they are rounded up.
+//! kept, but for the retry of a denial, which is at least 1: redis-cell tells a client that has to wait for
+//! half a millisecond to wait for 0 s, and it asks again at once. throttlecrab rounds down, so that a client that
+//! waits as it was told is denied again; here they are rounded up.
 //!
 //! What differs from redis-cell on purpose: a key whose numbers change keeps its used units and not
 //! its debt in time (the house's rule for every limit); the emission interval is rounded up by less
@@ -120,7 +121,7 @@ fn cell_seconds(nanos: u64) -> u64 {
 
 fn cell_reply(verdict: &Verdict, out: &mut Encoder<'_>) {
     let retry = match verdict.wait {
-        Wait::For(nanos) => integer(cell_seconds(nanos)),
+        Wait::For(nanos) => integer(cell_seconds(nanos).max(1)),
         Wait::None | Wait::Never => -1,
     };
     let reset = integer(cell_seconds(verdict.reset));
@@ -152,7 +153,24 @@ fn integer(number: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_wire::resp::Protocol;
+
     use super::*;
+
+    #[test]
+    fn a_denial_never_says_to_retry_at_once() {
+        let wait = Wait::For(500_000);
+        let denied =
+            Verdict { allowed: false, limit: 1, remaining: 0, wait, reset: 500_000, delay: 0, next: 0 };
+        for (dialect, said) in [
+            (Dialect::Cell, "*5\r\n:1\r\n:1\r\n:0\r\n:1\r\n:0\r\n"),
+            (Dialect::Crab, "*5\r\n:0\r\n:1\r\n:0\r\n:1\r\n:1\r\n"),
+        ] {
+            let mut out = Vec::new();
+            dialect.reply(&denied, 1, &mut Encoder::new(&mut out, Protocol::Resp2));
+            assert_eq!(String::from_utf8(out).unwrap(), said, "{dialect:?}");
+        }
+    }
 
     #[test]
     fn seconds_are_rounded_as_redis_cell_has_them() {
