@@ -15,7 +15,7 @@ use super::sample::Samples;
 use crate::config::{Config, Environment, Flags, Source};
 use crate::serve::{lease_config, memory_warning};
 
-/// Checks a configuration file the way the server would, environment and TLS files included, and says
+/// Checks a configuration file the way the server would, environment and the files that it names included, and says
 /// what of the stored configuration does not go with it.
 #[derive(Debug, clap::Args)]
 pub struct Check {
@@ -32,15 +32,15 @@ impl Check {
     /// If `out` cannot be written to.
     pub fn run(self, environment: Environment, out: &mut dyn Write) -> io::Result<ExitCode> {
         let source = Source { path: Some(self.file.clone()), environment, flags: Flags::default() };
-        let checked = source.load().and_then(|loaded| loaded.check_tls().map(|soon| (loaded, soon)));
+        let checked = source.load().and_then(|loaded| loaded.check_files().map(|warned| (loaded, warned)));
         match checked {
-            Ok((loaded, soon)) => {
+            Ok((loaded, warned)) => {
                 let layers = Layers::of(&loaded.config);
                 let stored = layers.warnings();
                 let reach = Reach::of(&loaded.config, &layers);
                 let unsupplied = reach.unsupplied(&self.samples);
                 let memory = memory_warning(&loaded.config.settings);
-                let found = loaded.warnings.iter().chain(&soon).chain(&memory);
+                let found = loaded.warnings.iter().chain(&warned).chain(&memory);
                 for warning in found.chain(&stored).chain(&unsupplied) {
                     writeln!(out, "warning: {warning}")?;
                 }

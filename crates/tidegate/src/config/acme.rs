@@ -11,7 +11,7 @@ use super::list::Item;
 use super::mistake::{Found, Mistake, Origin};
 use super::services::{Listener, ServiceListener, listeners, origin_of};
 use super::value::{TomlType, Value, choice};
-use super::{Config, GatewayListener, Loaded, Mistakes};
+use super::{Config, GatewayListener, Loaded};
 
 /// Longest name of a host, in bytes (RFC 1035).
 const MAX_NAME: usize = 253;
@@ -194,20 +194,14 @@ impl Config {
 
 impl Loaded {
     /// Reads what `acme.ca_file` names, as the server would.
-    pub(super) fn check_acme(&self) -> Result<(), Mistakes> {
+    pub(super) fn check_acme(&self, found: &mut Found) {
         let read = self.config.acme().and_then(|config| match config {
             Some(config) => config.check().map_err(|error| error.to_string()),
             None => Ok(()),
         });
-        let Err(problem) = read else { return Ok(()) };
-        let mut list = Found::default();
-        list.push(Mistake {
-            origin: self.origin("acme.ca_file").clone(),
-            path: "acme.ca_file".to_owned(),
-            problem,
-            accepted: "a PEM file with the certificates of authorities".to_owned(),
-        });
-        Mistakes::new(self.file_name(), list).map_or(Ok(()), Err)
+        if let Err(problem) = read {
+            self.refuse("acme.ca_file", problem, "a PEM file with the certificates of authorities", found);
+        }
     }
 }
 

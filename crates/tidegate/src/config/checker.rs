@@ -1,7 +1,7 @@
 //! What services read their tables of the file with: mistakes get the lines of the file, and listeners' addresses are
 //! compared.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use serde_json::Value as Json;
@@ -10,15 +10,15 @@ use tidegate_algorithms::policy;
 use super::Config;
 use super::document::{Document, Entries};
 use super::mistake::{Found, Mistake, Origin, path};
-use super::services::{Listener, listen_addresses};
+use super::services::{ADDRESS_OF_ITS_OWN, Listener, clash, listen_addresses};
 
 /// Reads tables of the file and notes what is wrong with them.
 #[derive(Debug)]
 pub struct Checker<'a> {
     pub(super) document: &'a Document<'a>,
     pub(super) found: &'a mut Found,
-    /// Whose addresses are taken.
-    taken: HashMap<SocketAddr, String>,
+    /// Which addresses are taken, by the paths of their settings.
+    taken: Vec<(String, SocketAddr)>,
     /// Where each listener of a list stands.
     listeners: Vec<(Listener, Origin)>,
     /// Pointers to what JSON cannot say, and its text.
@@ -28,7 +28,7 @@ pub struct Checker<'a> {
 impl<'a> Checker<'a> {
     /// For a file whose settings are in `config`.
     pub(super) fn new(document: &'a Document<'a>, config: &Config, found: &'a mut Found) -> Self {
-        let taken = listen_addresses(config).into_iter().map(|(path, address)| (address, path)).collect();
+        let taken = listen_addresses(config);
         Self { document, found, taken, listeners: Vec::new(), inexpressible: Vec::new() }
     }
 
@@ -70,14 +70,9 @@ impl<'a> Checker<'a> {
     pub fn add_listener(&mut self, listener: Listener, address: SocketAddr, pointer: &str) {
         self.listeners.push((listener, self.document.locate(pointer)));
         let at = format!("{pointer}/listen");
-        match self.taken.get(&address).filter(|_| address.port() != 0) {
-            Some(first) => {
-                let problem = format!("is {address}, as is {first}");
-                self.refuse(&at, problem, "an address of its own");
-            }
-            None => {
-                self.taken.insert(address, path(&at));
-            }
+        match clash(&self.taken, address) {
+            Some(problem) => self.refuse(&at, problem, ADDRESS_OF_ITS_OWN),
+            None => self.taken.push((path(&at), address)),
         }
     }
 

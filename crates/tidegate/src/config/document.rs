@@ -152,14 +152,12 @@ impl<'a> Document<'a> {
         found: &mut Found,
     ) {
         let in_group = |path: &'static str| path.strip_prefix(group)?.strip_prefix('.');
-        let fields = || TABLE.iter().filter_map(|setting| in_group(setting.path));
-        let is_known = |key: &str| {
-            fields().any(|field| field == key) || tables.iter().any(|path| in_group(path) == Some(key))
-        };
-        let unknown = table.keys().filter(|key| !is_known(key.get_ref().as_ref()));
-        found.extend(
-            unknown.map(|key| self.stranger(&key.span(), format!("{group}.{}", key.get_ref()), fields())),
-        );
+        let paths = TABLE.iter().map(|setting| setting.path).chain(tables.iter().copied());
+        let known: Vec<_> = paths.filter_map(in_group).collect();
+        let unknown = table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
+        found.extend(unknown.map(|key| {
+            self.stranger(&key.span(), format!("{group}.{}", key.get_ref()), known.iter().copied())
+        }));
     }
 
     fn stranger<'n>(

@@ -25,6 +25,7 @@ mod document;
 mod edge;
 mod endpoint;
 mod explain;
+mod files;
 mod flags;
 mod gateway;
 mod intake;
@@ -88,6 +89,7 @@ pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;
 use resolve::Resolver;
+use services::{ADDRESS_OF_ITS_OWN, clash};
 
 /// The file's name, for messages, and its contents.
 #[derive(Clone, Copy, Debug)]
@@ -252,9 +254,8 @@ fn cross_checks(config: &Config, resolver: &mut Resolver<'_>) {
     }
     let listeners = listen_addresses(config);
     for (index, (path, address)) in listeners.iter().enumerate() {
-        let taken = listeners[..index].iter().find(|(_, other)| other == address && address.port() != 0);
-        if let Some((first, _)) = taken {
-            refuse(path, format!("is {address}, as is {first}"), "an address of its own");
+        if let Some(problem) = clash(&listeners[..index], *address) {
+            refuse(path, problem, ADDRESS_OF_ITS_OWN);
         }
     }
 }

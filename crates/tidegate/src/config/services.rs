@@ -175,6 +175,27 @@ pub(crate) fn listen_addresses(config: &Config) -> Vec<(String, SocketAddr)> {
     listeners(config).filter_map(|it| Some((it.listener.path(it.setting), it.address?))).collect()
 }
 
+/// What is accepted where listeners clash.
+pub(super) const ADDRESS_OF_ITS_OWN: &str = "an address of its own";
+
+/// Why a listener cannot have this address beside those that are taken, if it cannot.
+pub(super) fn clash(taken: &[(String, SocketAddr)], address: SocketAddr) -> Option<String> {
+    let has_all = |address: SocketAddr| address.ip().is_unspecified();
+    let clashes = |other: SocketAddr| {
+        address.port() != 0
+            && address.port() == other.port()
+            // A listener for all of IPv6 takes none of IPv4.
+            && address.is_ipv4() == other.is_ipv4()
+            && (address.ip() == other.ip() || has_all(address) || has_all(other))
+    };
+    let (path, other) = taken.iter().find(|(_, other)| clashes(*other))?;
+    Some(if *other == address {
+        format!("is {address}, as is {path}")
+    } else {
+        format!("is {address}, and {path} is {other}")
+    })
+}
+
 /// Where a listener of a list stands. Of several at one place, all but the last had mistakes and were left out.
 pub(super) fn origin_of(listener: Listener, origins: &[(Listener, Origin)]) -> Option<Origin> {
     origins.iter().rfind(|(other, _)| *other == listener).map(|(_, origin)| origin.clone())

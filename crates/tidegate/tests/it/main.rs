@@ -7,6 +7,7 @@ mod activation;
 mod analytics;
 mod api;
 mod candidate;
+mod check_files;
 mod clients;
 mod commands;
 mod config;
