@@ -130,18 +130,14 @@ impl<L: Limits> Gateway<L> {
         *request.headers_mut() = fields;
         let (mut parts, ()) = request.into_parts();
         let site = self.site_in_force();
-        let accepts = |position: usize| site.routes[position].accepts(&parts);
-        let encoded = |position: usize| site.routes[position].config.slashes.encoded;
-        let found = site.table.route(&host, &path, accepts, encoded);
+        let found = site.route_for(&host, &path, &parts);
         let found = found.map_err(|refusal| Unanswerable(refusal.to_string()))?;
         let route = found.map(|position| Arc::clone(&site.routes[position]));
         let (considered, not_shown) = considered(&site.routes, &host, &path.normal, &parts, route.as_deref());
         // As a request's: what comes after this phase does not see the key.
         let stated = route.as_deref().and_then(|route| Some(route.config.auth.as_ref()?.take(&mut parts)));
-        if let Some(route) = &route {
-            let settled = settle(&mut parts, &path, &route.config);
-            settled.map_err(|refusal| Unanswerable(refusal.to_string()))?;
-        }
+        let settled = route.as_deref().map_or(Ok(()), |route| settle(&mut parts, &path, &route.config));
+        settled.map_err(|refusal| Unanswerable(refusal.to_string()))?;
         let early = route.as_deref().and_then(|route| before_limits(&route.config, &parts, client));
         let asked = route.as_deref().filter(|_| early.is_none());
         let proved = asked.zip(stated).and_then(|(route, stated)| self.explained_key(route, stated));

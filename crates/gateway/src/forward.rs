@@ -24,7 +24,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
@@ -100,9 +100,6 @@ impl<L: Limits> Gateway<L> {
         let other = route.fallback.as_ref();
         let other = other.map(|other| (other, balance_key(other, &parts.headers, normal.client)));
         onward(&mut parts.headers, parts.version, route, normal, (self.settings(), record.trace()));
-        // The server in front has asked the client for its body already.
-        parts.headers.remove(EXPECT);
-        parts.version = Version::HTTP_11;
         forward_to(&mut parts, &route.config)?;
         if let Some(identity) = &normal.identity {
             self.identity_fields().tell(identity, &mut parts.headers);
@@ -120,8 +117,7 @@ impl<L: Limits> Gateway<L> {
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
         let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
         let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
-        let hedge = route.hedge.as_ref();
-        let core = normal.peer.core;
+        let (hedge, core) = (route.hedge.as_ref(), normal.peer.core);
         let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline };
         upstream.budget().request(self.tick());
         let mut answered_by = upstream;

@@ -200,8 +200,8 @@ impl<L: Limits> Gateway<L> {
             back.now();
         }
         if head.status.is_success() {
-            return attested(auth, &head.headers)
-                .map(|attested| Ok((attested, cookies(auth, &head.headers))));
+            let attested = attested(auth, &head.headers)?;
+            return Some(Ok((attested, cookies(auth, &head.headers))));
         }
         Some(Err(refused(auth, head.status, &head.headers, body.unwrap_or_default())))
     }

@@ -152,9 +152,7 @@ impl<L: Limits> Gateway<L> {
     /// The route that takes a request. If there is a candidate, it is counted what that would change.
     fn found(&self, normal: &Normal<'_>, parts: &Parts) -> Result<Arc<Route>, Refusal> {
         let site = self.site();
-        let accepts = |position: usize| site.routes[position].accepts(parts);
-        let encoded = |position: usize| site.routes[position].config.slashes.encoded;
-        let found = site.table.route(&normal.host, &normal.path, accepts, encoded)?;
+        let found = site.route_for(&normal.host, &normal.path, parts)?;
         if let Some(candidate) = &site.candidate {
             let asking = Asking {
                 host: &normal.host,

@@ -15,9 +15,10 @@
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
-use http::Uri;
+use http::header::EXPECT;
 use http::request::Parts;
 use http::uri::PathAndQuery;
+use http::{Uri, Version};
 use tidegate_wire::path::{PathError, Readings, plain_escapes, readings, without_dot_segments};
 
 use crate::config::{Auth, RouteConfig};
@@ -73,8 +74,11 @@ pub(crate) fn settle(parts: &mut Parts, path: &TargetPath, route: &RouteConfig) 
     }
 }
 
-/// Makes of a settled request's target what the upstream is asked for.
+/// Makes of a settled request's line the one that the upstream is asked by.
 pub(crate) fn forward_to(parts: &mut Parts, route: &RouteConfig) -> Result<(), Refusal> {
+    // The server in front has asked the client for its body already.
+    parts.headers.remove(EXPECT);
+    parts.version = Version::HTTP_11;
     let path = match &route.replace_path {
         Some(path) => Cow::Borrowed(&**path),
         None => forwarded_path(parts.uri.path(), &route.strip_prefix, &route.add_prefix),
