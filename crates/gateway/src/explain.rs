@@ -11,7 +11,6 @@ use http::{HeaderMap, Method, Request, Uri};
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_wire::path::normal_form;
 
 use crate::authenticate::Stated;
 use crate::client_address::as_attribute;
@@ -21,7 +20,7 @@ use crate::limits::{LimitedRequest, Limits};
 use crate::refusal::Refusal;
 use crate::route::Route;
 use crate::service::Gateway;
-use crate::target::bare_host;
+use crate::target::{TargetPath, bare_host, settle};
 use action::{ExplainedAction, before_limits, explained_action};
 
 /// Most routes that an explanation names.
@@ -123,8 +122,7 @@ impl<L: Limits> Gateway<L> {
     /// When its path has more than one reading.
     pub async fn explain(&self, question: Question) -> Result<Explanation, Unanswerable> {
         let Question { method, host, target, fields, client } = question;
-        let path = normal_form(target.path().as_bytes()).map_err(|error| Unanswerable(error.to_string()))?;
-        let path = String::from_utf8_lossy(&path).into_owned();
+        let path = TargetPath::read(target.path()).map_err(|error| Unanswerable(error.to_string()))?;
         let host = bare_host(&host);
         let mut request = Request::new(());
         *request.method_mut() = method;
@@ -132,11 +130,14 @@ impl<L: Limits> Gateway<L> {
         *request.headers_mut() = fields;
         let (mut parts, ()) = request.into_parts();
         let site = self.site_in_force();
-        let found = site.table.find(&host, &path, |position| site.routes[position].accepts(&parts));
+        let found = site.route_for(&host, &path, &parts);
+        let found = found.map_err(|refusal| Unanswerable(refusal.to_string()))?;
         let route = found.map(|position| Arc::clone(&site.routes[position]));
-        let (considered, not_shown) = considered(&site.routes, &host, &path, &parts, route.as_deref());
+        let (considered, not_shown) = considered(&site.routes, &host, &path.normal, &parts, route.as_deref());
         // As a request's: what comes after this phase does not see the key.
         let stated = route.as_deref().and_then(|route| Some(route.config.auth.as_ref()?.take(&mut parts)));
+        let settled = route.as_deref().map_or(Ok(()), |route| settle(&mut parts, &path, &route.config));
+        settled.map_err(|refusal| Unanswerable(refusal.to_string()))?;
         let early = route.as_deref().and_then(|route| before_limits(&route.config, &parts, client));
         let asked = route.as_deref().filter(|_| early.is_none());
         let proved = asked.zip(stated).and_then(|(route, stated)| self.explained_key(route, stated));
@@ -147,7 +148,8 @@ impl<L: Limits> Gateway<L> {
                     route: &route.config.name,
                     method: parts.method.as_str(),
                     host: &host,
-                    path: &path,
+                    path: &path.normal,
+                    other_path: path.other.as_deref(),
                     query: parts.uri.query().unwrap_or_default(),
                     client,
                     fields: &parts.headers,
@@ -174,7 +176,7 @@ impl<L: Limits> Gateway<L> {
         let client = as_attribute(client);
         Ok(Explanation {
             host,
-            path,
+            path: path.normal,
             client,
             route,
             considered,

@@ -15,17 +15,17 @@
 //! that a request is at most at two upstreams. Its first attempt is free, since a fallback that one request in ten reaches is
 //! none; further ones come out of the budget of the route's upstream, so that there is one for the request.
 //!
-//! A route's breaker judges what servers did. Refusals of an upstream's breaker or for lack of places say nothing to it.
+//! What a server did counts for that server, with each attempt. An upstream's breaker, and a route's, judge what became of the
+//! request in the end: an attempt that another server made good is no failure of the upstream. Nor is one while another server
+//! works ([`Upstream::counts`]): ejection is for that. Refusals of an upstream's breaker or for lack of places say nothing to a
+//! route's.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
-use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
@@ -52,7 +52,7 @@ use crate::refusal::Refusal;
 use crate::replies::{respond, switching};
 use crate::route::Route;
 use crate::service::{ClientField, Gateway, GatewaySettings};
-use crate::target::forwarded_path;
+use crate::target::forward_to;
 use crate::tunnel::Tunnel;
 use crate::upstream::Upstream;
 
@@ -99,7 +99,8 @@ impl<L: Limits> Gateway<L> {
         let key = balance_key(upstream, &parts.headers, normal.client);
         let other = route.fallback.as_ref();
         let other = other.map(|other| (other, balance_key(other, &parts.headers, normal.client)));
-        onward(&mut parts, route, normal, (self.settings(), record.trace()))?;
+        onward(&mut parts.headers, parts.version, route, normal, (self.settings(), record.trace()));
+        forward_to(&mut parts, &route.config)?;
         if let Some(identity) = &normal.identity {
             self.identity_fields().tell(identity, &mut parts.headers);
         }
@@ -116,8 +117,7 @@ impl<L: Limits> Gateway<L> {
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
         let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
         let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
-        let hedge = route.hedge.as_ref();
-        let core = normal.peer.core;
+        let (hedge, core) = (route.hedge.as_ref(), normal.peer.core);
         let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline };
         upstream.budget().request(self.tick());
         let mut answered_by = upstream;
@@ -189,12 +189,32 @@ impl<L: Limits> Gateway<L> {
         sent
     }
 
-    /// Tries servers until one answers or no attempt is left.
+    /// Tries the servers of an upstream, unless its breaker is open.
     async fn try_servers(
         &self,
         sending: &Sending<'_>,
         message: &mut Message,
         record: &mut Recorder,
+    ) -> Result<Sent, Failure> {
+        let upstream = sending.upstream;
+        let admission = admit(upstream.breaker.as_ref(), "upstream", self.tick(), record)?;
+        let mut last = None;
+        let sent = self.attempts(sending, message, record, &mut last).await;
+        if let (Some(admission), Some((server, outcome))) = (admission, last)
+            && upstream.counts(server, outcome.failed, self.tick())
+        {
+            admission.ended(outcome, self.tick());
+        }
+        sent
+    }
+
+    /// Tries servers until one answers or no attempt is left. `last`: which was the last, and what it did.
+    async fn attempts(
+        &self,
+        sending: &Sending<'_>,
+        message: &mut Message,
+        record: &mut Recorder,
+        last: &mut Option<(usize, Outcome)>,
     ) -> Result<Sent, Failure> {
         let &Sending { upstream, budget, key, deadline, .. } = sending;
         let mut tried = Vec::new();
@@ -202,7 +222,6 @@ impl<L: Limits> Gateway<L> {
         let mut picked = None;
         loop {
             let now = self.tick();
-            let admission = admit(upstream.breaker.as_ref(), "upstream", now, record)?;
             let permit = upstream.enter(now).map_err(Failure::of_gateway)?;
             let (server, place) = match picked.take() {
                 Some(picked) => picked,
@@ -215,7 +234,7 @@ impl<L: Limits> Gateway<L> {
             if let Some(trace) = record.attempt(upstream, server) {
                 message.tell_trace(trace);
             }
-            let mut placed = Placed { server, place, admission, permit, begun: monotonic() };
+            let mut placed = Placed { server, place, permit, begun: monotonic() };
             let sent = match sending.hedge {
                 None => self.attempt(sending, server).send(message).await,
                 // In a box: two attempts take twice the room, and few routes have them.
@@ -230,11 +249,13 @@ impl<L: Limits> Gateway<L> {
             let (now, took) = (self.tick(), servers_time(placed.begun, message));
             let fault_of = sent.as_ref().err().map(|failure| failure.fault_of);
             if fault_of == Some(FaultOf::Client) {
+                *last = None;
                 return sent.map(|exchange| (exchange, placed.server, placed.place));
             }
             let failed = sent.as_ref().map_or(true, |exchange| exchange.reply.status().is_server_error());
             if fault_of != Some(FaultOf::Gateway) {
                 placed.ended(upstream, failed, took, now);
+                *last = Some((placed.server, Outcome { failed, took }));
             }
             let is_unsent = sent.as_ref().is_err_and(|failure| failure.is_unsent);
             let may_repeat = is_unsent || (message.is_repeatable() && is_worth_repeating(&sent));
@@ -279,16 +300,6 @@ fn admit<'b>(
     let admitted = breaker.admit(now);
     record.step(|| What::Breaker { of, state: breaker.phase() });
     admitted.map(Some).map_err(|wait| Failure::of_gateway(Refusal::Open { wait }))
-}
-
-/// What an attempt tells of its server.
-pub(crate) fn judge(upstream: &Upstream, place: &Place, failed: bool, took: u64, now: Tick) {
-    let backend = place.backend();
-    if !failed {
-        upstream.group.succeeded(backend, took, now);
-    } else if upstream.group.failed(backend, now) {
-        tracing::warn!(upstream = %upstream.config.name, server = %backend.target(), "a server failed too often in a row: it gets nothing for a while");
-    }
 }
 
 fn end_of(sent: &Result<Exchange, Failure>) -> AttemptEnd {
@@ -352,44 +363,26 @@ fn payload(
     }
 }
 
-/// Makes the head of a request the one that the upstream gets.
-fn onward(
-    parts: &mut Parts,
+/// Makes the head of a request the one that the upstream gets, its target aside.
+pub(crate) fn onward(
+    fields: &mut HeaderMap,
+    received: Version,
     route: &Route,
     normal: &Normal<'_>,
     (settings, trace): (GatewaySettings, Option<TraceContext>),
-) -> Result<(), Refusal> {
-    let trace = trace.unwrap_or_else(|| fields::trace(&parts.headers, random()));
+) {
+    let trace = trace.unwrap_or_else(|| fields::trace(fields, random()));
     let edits = &route.config.request_fields;
-    let (peer, is_tls, received) = (normal.peer.address, normal.peer.is_tls, parts.version);
+    let (peer, is_tls) = (normal.peer.address, normal.peer.is_tls);
     let (is_trusted, peer_ip) = (settings.trusted_hops > 0, peer.ip().to_canonical());
     if is_trusted && settings.client_from == ClientField::Forwarded {
-        forwarded::translate(&mut parts.headers, normal.client, peer_ip, settings.trusted_hops);
+        forwarded::translate(fields, normal.client, peer_ip, settings.trusted_hops);
     }
     let about = Onward { peer, is_tls, is_trusted, trace, received, edits };
-    fields::onward(&mut parts.headers, &about);
+    fields::onward(fields, &about);
     if settings.sends_forwarded {
-        forwarded::tell(&mut parts.headers, normal.client, peer_ip, edits);
+        forwarded::tell(fields, normal.client, peer_ip, edits);
     }
-    // The server in front has asked the client for its body already.
-    parts.headers.remove(EXPECT);
-    parts.version = Version::HTTP_11;
-    let RouteConfig { strip_prefix, add_prefix, replace_path, .. } = &*route.config;
-    let path = match replace_path {
-        Some(path) => Cow::Borrowed(&**path),
-        None => forwarded_path(parts.uri.path(), &normal.path, strip_prefix, add_prefix),
-    };
-    if path == parts.uri.path() && parts.uri.authority().is_none() {
-        return Ok(());
-    }
-    let target = match parts.uri.query() {
-        Some(query) => Cow::Owned(format!("{path}?{query}")),
-        None => path,
-    };
-    let target =
-        PathAndQuery::try_from(target.as_ref()).map_err(|_| Refusal::Unsupported("the target is no path"))?;
-    parts.uri = Uri::from(target);
-    Ok(())
 }
 
 /// Nanoseconds since then that servers took. While a client sends its body no server can answer, so that slow clients

@@ -3,12 +3,17 @@
 //!
 //! | the service's answer | what becomes of the request |
 //! |---|---|
-//! | 200 to 299 | it goes on; fields of the answer, by name, become fields for its server and attributes for limits |
+//! | 200 to 299 | it goes on; fields of the answer, by name, become fields for its server and attributes for limits; its cookies go to the client |
 //! | 300 to 499 | it is refused by this answer: status, body up to [`MAX_BODY_BYTES`], fields by name |
 //! | none in time, 5xx, or one that cannot be used | 503; or, with `on_error = "allow"`, it goes on as nobody's |
 //!
 //! The service is an upstream as any other: its servers, breaker, retries and bounds are those. What it admits is known for
-//! a stated time by what the route names, and by nothing else: who names too little lets one client pass as another.
+//! a stated time by what the route names, and by nothing else: who names too little lets one client pass as another. Cookies are
+//! not known: they are for the one client whose request it was asked about.
+//!
+//! It hears scheme, host and path as the server will, byte for byte: the path before the route's own changes
+//! ([`crate::target`]), the other two out of the very fields that the server gets. So it never decides about another request than
+//! the one that is made.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue, SET_COOKIE};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri};
 use sha2::{Digest, Sha256};
@@ -28,6 +33,8 @@ use crate::attempt::Message;
 use crate::body::{ReplySource, RequestPayload};
 use crate::config::{CachedBy, ForwardAuth};
 use crate::connection::Sender;
+use crate::fields::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO};
+use crate::forward::onward;
 use crate::identity::{Attested, Identity};
 use crate::limits::Limits;
 use crate::proxy::Normal;
@@ -41,10 +48,7 @@ use crate::upstream::Upstream;
 pub const MAX_BODY_BYTES: usize = 64 << 10;
 
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The service that a route asks.
 #[derive(Debug)]
@@ -52,6 +56,20 @@ pub(crate) struct Authority {
     /// Tells what it has said from what others have.
     id: u64,
     pub(crate) upstream: Arc<Upstream>,
+}
+
+/// What a request goes on with.
+pub(crate) struct Admitted {
+    /// Whose it is; `None`: nobody's, since the service says nothing and the route lets such requests pass.
+    pub(crate) identity: Option<Identity>,
+    /// What the client is to keep.
+    pub(crate) cookies: Vec<HeaderValue>,
+}
+
+impl From<Option<Identity>> for Admitted {
+    fn from(identity: Option<Identity>) -> Self {
+        Self { identity, cookies: Vec::new() }
+    }
 }
 
 /// What became of requests about which another service was asked.
@@ -105,7 +123,7 @@ impl Authority {
             match by {
                 CachedBy::Method => add(request.method.as_str().as_bytes()),
                 CachedBy::Host => add(normal.host.as_bytes()),
-                CachedBy::Path => add(normal.path.as_bytes()),
+                CachedBy::Path => add(request.uri.path().as_bytes()),
                 CachedBy::Field(name) => {
                     let values = request.headers.get_all(name);
                     add(&values.iter().count().to_le_bytes());
@@ -118,15 +136,14 @@ impl Authority {
 }
 
 impl<L: Limits> Gateway<L> {
-    /// Whose request it is by the word of the route's service; `None`: nobody's, since that says nothing and the route
-    /// lets such requests pass.
+    /// Whose request it is by the word of the route's service.
     pub(crate) async fn ask_authority(
         &self,
         auth: &ForwardAuth,
         route: &Route,
         normal: &Normal<'_>,
         request: &Parts,
-    ) -> Result<Option<Identity>, Refusal> {
+    ) -> Result<Admitted, Refusal> {
         // Invariant: a route that asks a service was made with it.
         let authority = route.authority.as_ref().ok_or(Refusal::NoAuthority)?;
         let counts = self.forward_auth_counts();
@@ -134,17 +151,17 @@ impl<L: Limits> Gateway<L> {
         let known = digest.and_then(|digest| self.known().get(&digest, self.tick()));
         if known.is_some() {
             counts.known.fetch_add(1, Relaxed);
-            return Ok(known);
+            return Ok(known.into());
         }
         match self.ask(auth, authority, route, normal, request).await {
-            Some(Ok(attested)) => {
+            Some(Ok((attested, cookies))) => {
                 counts.allowed.fetch_add(1, Relaxed);
                 let identity = Identity::Attested(Arc::new(attested));
                 if let Some(digest) = digest {
                     let now = self.tick();
                     self.known().put(digest, identity.clone(), now.plus(auth.cache), now);
                 }
-                Ok(Some(identity))
+                Ok(Admitted { identity: Some(identity), cookies })
             }
             Some(Err(refused)) => {
                 counts.refused.fetch_add(1, Relaxed);
@@ -152,7 +169,7 @@ impl<L: Limits> Gateway<L> {
             }
             None => {
                 counts.failed.fetch_add(1, Relaxed);
-                if auth.allows_on_error { Ok(None) } else { Err(Refusal::NoAuthority) }
+                if auth.allows_on_error { Ok(None.into()) } else { Err(Refusal::NoAuthority) }
             }
         }
     }
@@ -165,9 +182,11 @@ impl<L: Limits> Gateway<L> {
         route: &Route,
         normal: &Normal<'_>,
         request: &Parts,
-    ) -> Option<Result<Attested, Response<Bytes>>> {
+    ) -> Option<Result<(Attested, Vec<HeaderValue>), Response<Bytes>>> {
         let deadline = monotonic() + auth.timeout;
-        let mut message = question(auth, normal, request)?;
+        let mut told = request.headers.clone();
+        onward(&mut told, request.version, route, normal, (self.settings(), None));
+        let mut message = question(auth, normal, request, &told)?;
         let answered = self.ask_server(route, &authority.upstream, normal, &mut message, deadline);
         // In its own time also if the route's fallback or its servers' patience is longer.
         let (answer, mut back, _place) = timeout_at(deadline.into(), answered).await.ok()?.ok()?;
@@ -181,14 +200,16 @@ impl<L: Limits> Gateway<L> {
             back.now();
         }
         if head.status.is_success() {
-            return attested(auth, &head.headers).map(Ok);
+            let attested = attested(auth, &head.headers)?;
+            return Some(Ok((attested, cookies(auth, &head.headers))));
         }
         Some(Err(refused(auth, head.status, &head.headers, body.unwrap_or_default())))
     }
 }
 
-/// What the service is asked: with the request's own words, and what the gateway knows of it.
-fn question(auth: &ForwardAuth, normal: &Normal<'_>, request: &Parts) -> Option<Message> {
+/// What the service is asked: with the request's own words, what the gateway knows of it, and scheme and host as its server is
+/// `told` them.
+fn question(auth: &ForwardAuth, normal: &Normal<'_>, request: &Parts, told: &HeaderMap) -> Option<Message> {
     let mut asked = Request::new(());
     *asked.uri_mut() = Uri::from(auth.path.clone());
     let fields = asked.headers_mut();
@@ -199,14 +220,16 @@ fn question(auth: &ForwardAuth, normal: &Normal<'_>, request: &Parts) -> Option<
     }
     let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
     let address = normal.client.to_canonical().to_string();
-    for (name, text) in [
-        (FORWARDED_METHOD, request.method.as_str()),
-        (FORWARDED_PROTO, if normal.peer.is_tls { "https" } else { "http" }),
-        (FORWARDED_HOST, &normal.host),
-        (FORWARDED_URI, target),
-        (FORWARDED_FOR, &address),
-    ] {
+    for (name, text) in
+        [(FORWARDED_METHOD, request.method.as_str()), (FORWARDED_URI, target), (FORWARDED_FOR, &address)]
+    {
         fields.insert(name, HeaderValue::from_str(text).ok()?);
+    }
+    for name in [FORWARDED_PROTO, FORWARDED_HOST] {
+        fields.remove(&name);
+        for value in told.get_all(&name) {
+            fields.append(&name, value.clone());
+        }
     }
     let (parts, ()) = asked.into_parts();
     Some(Message::new(parts, RequestPayload::Whole(Bytes::new()), None))
@@ -229,6 +252,12 @@ fn attested(auth: &ForwardAuth, answer: &HeaderMap) -> Option<Attested> {
         said.fields.extend(joined(answer, name).map(|value| (name.clone(), value)));
     }
     Some(said)
+}
+
+/// What the client of a request that is admitted is to keep, unless the route passes no cookies back.
+fn cookies(auth: &ForwardAuth, answer: &HeaderMap) -> Vec<HeaderValue> {
+    let all = || answer.get_all(SET_COOKIE).iter().cloned().collect();
+    if auth.pass_back.contains(&SET_COOKIE) { all() } else { Vec::new() }
 }
 
 /// The value of a field; of several lines one (RFC 9110, 5.3).

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use tidegate_algorithms::breaker::Outcome;
+use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::recent::RecentTimes;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
@@ -28,8 +28,7 @@ use tokio::time::timeout_at;
 
 use crate::adaptive::Permit;
 use crate::attempt::{Exchange, Failure, FaultOf, Message};
-use crate::breaker::Admission;
-use crate::forward::{Sending, judge};
+use crate::forward::Sending;
 use crate::limits::Limits;
 use crate::record::Recorder;
 use crate::service::Gateway;
@@ -64,7 +63,6 @@ pub struct HedgeStats {
 pub(crate) struct Placed<'a> {
     pub(crate) server: usize,
     pub(crate) place: Place,
-    pub(crate) admission: Option<Admission<'a>>,
     pub(crate) permit: Option<Permit<'a>>,
     pub(crate) begun: Instant,
 }
@@ -72,13 +70,10 @@ pub(crate) struct Placed<'a> {
 impl Placed<'_> {
     /// Takes note of how it ended: `took` nanoseconds of its server.
     pub(crate) fn ended(&mut self, upstream: &Upstream, failed: bool, took: u64, now: Tick) {
-        if let Some(admission) = self.admission.take() {
-            admission.ended(Outcome { failed, took }, now);
-        }
         if let Some(permit) = self.permit.take() {
             permit.ended(failed, took, now);
         }
-        judge(upstream, &self.place, failed, took, now);
+        upstream.ended(self.server, failed, took, now);
     }
 }
 
@@ -197,16 +192,16 @@ impl<L: Limits> Gateway<L> {
         (sent, second)
     }
 
-    /// Another server, if there is one, its breaker lets a request through, and the budget has something left.
+    /// Another server, if there is one, the breaker is closed, and the budget has something left.
     fn second_place<'a>(&self, sending: &Sending<'a>, tried: &[usize]) -> Option<Placed<'a>> {
         let (upstream, now) = (sending.upstream, self.tick());
-        if tried.len() >= upstream.config.retries.attempts as usize {
+        let is_closed = upstream.breaker.as_ref().is_none_or(|breaker| breaker.phase() == Phase::Closed);
+        if tried.len() >= upstream.config.retries.attempts as usize || !is_closed {
             return None;
         }
         let (server, place) = upstream.group.pick(sending.key, tried, now).ok()?;
-        let admission = upstream.breaker.as_ref().map(|breaker| breaker.admit(now)).transpose().ok()?;
         let permit = upstream.enter(now).ok()?;
-        let placed = || Placed { server, place, admission, permit, begun: monotonic() };
+        let placed = || Placed { server, place, permit, begun: monotonic() };
         sending.budget.budget().try_attempt(now).then(placed)
     }
 }

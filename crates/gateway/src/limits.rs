@@ -23,6 +23,8 @@ pub struct LimitedRequest<'a> {
     pub host: &'a str,
     /// Its path, in normal form.
     pub path: &'a str,
+    /// The same for a server that takes encoded slashes and backslashes for slashes; `None`: it has none.
+    pub other_path: Option<&'a str>,
     /// Its query, as it came.
     pub query: &'a str,
     /// Whose request it is.

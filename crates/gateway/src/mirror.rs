@@ -28,7 +28,6 @@ use tokio::time::timeout_at;
 use crate::attempt::{Attempt, FaultOf, Message};
 use crate::body::{RequestPayload, Return};
 use crate::config::MirrorConfig;
-use crate::forward::judge;
 use crate::random::fraction;
 use crate::upstream::Upstream;
 
@@ -188,7 +187,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
     let Ok(admission) = upstream.breaker.as_ref().map(|breaker| breaker.admit(now)).transpose() else {
         return Answer::NoRoom;
     };
-    let Ok((server, place)) = upstream.group.pick(*key, &[], now) else { return Answer::NoRoom };
+    let Ok((server, _place)) = upstream.group.pick(*key, &[], now) else { return Answer::NoRoom };
     let deadline = begun + way.patience;
     let attempt = Attempt {
         upstream,
@@ -203,10 +202,12 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
     let failed = sent.as_ref().map_or(true, |exchange| exchange.reply.status().is_server_error());
     if sent.as_ref().err().is_none_or(|failure| failure.fault_of != FaultOf::Gateway) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        if let Some(admission) = admission {
+        upstream.ended(server, failed, nanoseconds, now);
+        if let Some(admission) = admission
+            && upstream.counts(server, failed, now)
+        {
             admission.ended(Outcome { failed, took: nanoseconds }, now);
         }
-        judge(upstream, &place, failed, nanoseconds, now);
     }
     let Ok(exchange) = sent else { return Answer::None };
     let (status, mut sender) = (exchange.reply.status(), exchange.sender);

@@ -14,11 +14,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, HOST, SET_COOKIE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
 use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
-use tidegate_wire::path::normal_form;
 
 use crate::authenticate::Stated;
 use crate::candidate::Asking;
@@ -26,6 +25,7 @@ use crate::client_address::client_address;
 use crate::compress::Asked;
 use crate::config::{Auth, StaticReply};
 use crate::fields;
+use crate::forward_auth::Admitted;
 use crate::forwarded;
 use crate::identity::Identity;
 use crate::jwt::JwtCounts;
@@ -35,7 +35,7 @@ use crate::refusal::Refusal;
 use crate::replies::{Early, early, static_reply};
 use crate::route::{Route, RouteAction};
 use crate::service::{ClientField, Gateway, GatewaySettings};
-use crate::target::bare_host;
+use crate::target::{TargetPath, bare_host, settle};
 use crate::tunnel::Tunnel;
 
 /// What is known of a request once it is normalised.
@@ -43,10 +43,12 @@ pub(crate) struct Normal<'a> {
     pub(crate) peer: &'a Peer,
     /// Lower case, without a port.
     pub(crate) host: String,
-    pub(crate) path: String,
+    pub(crate) path: TargetPath,
     pub(crate) client: IpAddr,
     /// Who its client has proved to be.
     pub(crate) identity: Option<Identity>,
+    /// What the service that admitted it has the client keep.
+    cookies: Vec<HeaderValue>,
     /// The client offers to go on in another protocol, and its connection allows that.
     pub(crate) may_upgrade: bool,
 }
@@ -87,17 +89,22 @@ impl<L: Limits> Gateway<L> {
             Ok(normal) => normal,
             Err(refusal) => return Answer::without_route(refusal, record),
         };
-        record.note(|record| record.client = normal.client);
+        record.note(|record| {
+            record.client = normal.client;
+            record.path = (normal.path.normal != parts.uri.path()).then(|| normal.path.normal.clone());
+        });
         record.step(|| What::Normalise);
-        let Some(route) = self.found(&normal, &parts) else {
-            return Answer::without_route(Refusal::NoRoute, record);
+        let route = match self.found(&normal, &parts) {
+            Ok(route) => route,
+            Err(refusal) => return Answer::without_route(refusal, record),
         };
         record.note(|record| record.route = Some(Arc::clone(&route)));
         record.step(|| What::Route);
         // Before anything else: what is refused is logged, too.
         let stated = take_key(&route, &mut parts, record);
+        let settled = settle(&mut parts, &normal.path, &route.config);
         let early = early(&route.config, &parts, normal.client).map(Early::reply);
-        if let Some(reply) = early {
+        if let Some(reply) = settled.err().map(|refusal| refusal.reply()).or(early) {
             record.step(|| What::Answer);
             return Answer { route: Some(route), reply, upgrade: None, held: None };
         }
@@ -112,7 +119,8 @@ impl<L: Limits> Gateway<L> {
             Ok(()) => self.charge(&route, &normal, &parts, record).await,
             Err(_) => Ruling::default(),
         };
-        let told = ruling.fields;
+        let mut told = ruling.fields;
+        told.extend(normal.cookies.drain(..).map(|cookie| (SET_COOKIE, cookie)));
         let mut upgrade = None;
         let reply = match (authenticated, ruling.denial) {
             (Err(refusal), _) => Err(refusal),
@@ -142,10 +150,9 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// The route that takes a request. If there is a candidate, it is counted what that would change.
-    fn found(&self, normal: &Normal<'_>, parts: &Parts) -> Option<Arc<Route>> {
+    fn found(&self, normal: &Normal<'_>, parts: &Parts) -> Result<Arc<Route>, Refusal> {
         let site = self.site();
-        let found =
-            site.table.find(&normal.host, &normal.path, |position| site.routes[position].accepts(parts));
+        let found = site.route_for(&normal.host, &normal.path, parts)?;
         if let Some(candidate) = &site.candidate {
             let asking = Asking {
                 host: &normal.host,
@@ -158,7 +165,7 @@ impl<L: Limits> Gateway<L> {
             };
             candidate.compare(&asking, found.map(|position| (position, &*site.routes[position])));
         }
-        found.map(|position| Arc::clone(&site.routes[position]))
+        found.map(|position| Arc::clone(&site.routes[position])).ok_or(Refusal::NoRoute)
     }
 
     /// What is answered to a request that matters less than what this core can do.
@@ -197,7 +204,7 @@ impl<L: Limits> Gateway<L> {
         if host.is_empty() && parts.version != Version::HTTP_10 {
             return Err(Refusal::Malformed("the request names no host"));
         }
-        let path = normal_form(parts.uri.path().as_bytes())?;
+        let path = TargetPath::read(parts.uri.path())?;
         let (peer_ip, GatewaySettings { trusted_hops, client_from, .. }) =
             (peer.address.ip(), self.settings());
         let client = match client_from {
@@ -210,8 +217,9 @@ impl<L: Limits> Gateway<L> {
         Ok(Normal {
             peer,
             host: bare_host(&String::from_utf8_lossy(host)),
-            path: String::from_utf8_lossy(&path).into_owned(),
+            path,
             identity: None,
+            cookies: Vec::new(),
             client,
             may_upgrade,
         })
@@ -229,7 +237,13 @@ impl<L: Limits> Gateway<L> {
         let (Some(auth), Some(stated)) = (&route.config.auth, stated) else { return Ok(()) };
         let found = match auth {
             // In a box: it takes far more room than all the rest, and few routes need it.
-            Auth::Forward(forward) => Box::pin(self.ask_authority(forward, route, normal, parts)).await,
+            Auth::Forward(forward) => {
+                let admitted = Box::pin(self.ask_authority(forward, route, normal, parts)).await;
+                admitted.map(|Admitted { identity, cookies }| {
+                    normal.cookies = cookies;
+                    identity
+                })
+            }
             Auth::Certificate(auth) => auth.verify(normal.peer.tls_name.as_deref()).map(Some),
             auth => self.identify(auth, route, stated, true).map(Some),
         };
@@ -281,7 +295,8 @@ impl<L: Limits> Gateway<L> {
             route: &route.config.name,
             method: parts.method.as_str(),
             host: &normal.host,
-            path: &normal.path,
+            path: &normal.path.normal,
+            other_path: normal.path.other.as_deref(),
             query: parts.uri.query().unwrap_or_default(),
             client: normal.client,
             fields: &parts.headers,

@@ -20,6 +20,11 @@ pub(crate) enum Refusal {
     /// Its path means different things to different servers.
     #[error("{0}")]
     Path(#[from] PathError),
+    /// A server that takes encoded slashes for slashes could do what another route is for.
+    #[error(
+        "the path has an encoded slash or a backslash, and with a slash in its place another route would take it"
+    )]
+    OtherRoute,
     /// Servers would doubt what it says.
     #[error("{0}")]
     Malformed(&'static str),
@@ -127,7 +132,11 @@ impl Refusal {
     /// The status that says it.
     pub(crate) fn status(&self) -> u16 {
         match self {
-            Self::Path(_) | Self::Malformed(_) | Self::BodyBroken | Self::Denied(Denial::Invalid(_)) => 400,
+            Self::Path(_)
+            | Self::OtherRoute
+            | Self::Malformed(_)
+            | Self::BodyBroken
+            | Self::Denied(Denial::Invalid(_)) => 400,
             Self::Jwt(denial) if denial.is_insufficient() => 403,
             Self::Unauthorized { .. } | Self::Jwt(_) | Self::NoCertificate => 401,
             Self::ByAuthority(reply) => reply.status().as_u16(),
@@ -156,7 +165,7 @@ impl Refusal {
     /// The word for it in the access log and in traces.
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            Self::Path(_) => "ambiguous_path",
+            Self::Path(_) | Self::OtherRoute => "ambiguous_path",
             Self::Malformed(_) => "malformed",
             Self::Unsupported(_) => "unsupported",
             Self::NoRoute => "no_route",

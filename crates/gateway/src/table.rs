@@ -12,8 +12,12 @@
 
 use std::collections::HashMap;
 
-use crate::config::{HostPattern, PathPattern, RouteConfig, Segment};
+use tidegate_wire::path::PathError;
+
+use crate::config::{EncodedSlash, HostPattern, PathPattern, RouteConfig, Segment};
+use crate::refusal::Refusal;
 use crate::route::Route;
+use crate::target::TargetPath;
 
 /// Positions in a list of routes, by path.
 #[derive(Debug, Default)]
@@ -59,6 +63,29 @@ impl Table {
             }
         }
         table
+    }
+
+    /// The route for `host` and `path` that `accepts`, whose rule for encoded slashes is `encoded`.
+    ///
+    /// # Errors
+    /// When a server could read the path in a way by which another route would take it.
+    pub(crate) fn route(
+        &self,
+        host: &str,
+        path: &TargetPath,
+        accepts: impl Fn(usize) -> bool,
+        encoded: impl Fn(usize) -> EncodedSlash,
+    ) -> Result<Option<usize>, Refusal> {
+        let found = self.find(host, &path.normal, &accepts);
+        let (Some(position), Some(other)) = (found, path.other.as_deref()) else { return Ok(found) };
+        match encoded(position) {
+            EncodedSlash::Keep => Ok(found),
+            EncodedSlash::Refuse => Err(PathError::EncodedSeparator.into()),
+            EncodedSlash::SameRoute => {
+                let is_same = !path.has_a_third_reading() && self.find(host, other, &accepts) == found;
+                if is_same { Ok(found) } else { Err(Refusal::OtherRoute) }
+            }
+        }
     }
 
     /// The first route for `host` (lower case, no port) and `path` (in normal form) that `accepts`.

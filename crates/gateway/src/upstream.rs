@@ -1,10 +1,13 @@
 //! An upstream in force: its servers, their connections, and what its requests share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::balance::budget::Budget;
+use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::backend::Backend;
 use tidegate_upstream::group::Group;
@@ -28,7 +31,14 @@ pub(crate) struct Upstream {
     /// How many attempts may wait for its servers.
     pub(crate) adaptive: Option<Arc<AdaptiveLimit>>,
     budget: Mutex<Budget>,
+    /// How the last request at each server ended, by its position.
+    lately: Vec<AtomicU8>,
 }
+
+/// Of a server that did not fail the last time; that did; that did while another one worked.
+const WORKS: u8 = 0;
+const FAILED: u8 = 1;
+const FAILED_ALONE: u8 = 2;
 
 impl Upstream {
     /// What nodes call one of its servers among themselves.
@@ -79,7 +89,50 @@ impl Upstream {
                 .unwrap_or_else(|| Arc::new(AdaptiveLimit::new(settings)))
         });
         let route_breakers = ArcSwap::default();
-        Self { config, group, pools, breaker, route_breakers, adaptive, budget }
+        let lately = pools.iter().map(|_| AtomicU8::new(WORKS)).collect();
+        Self { config, group, pools, breaker, route_breakers, adaptive, budget, lately }
+    }
+
+    /// Takes note of how an attempt at a server ended, which took it so many nanoseconds.
+    pub(crate) fn ended(&self, server: usize, failed: bool, took: u64, now: Tick) {
+        let backend = &self.group.backends()[server];
+        if failed {
+            self.lately[server].store(FAILED, Relaxed);
+            if self.group.failed(backend, now) {
+                tracing::warn!(upstream = %self.config.name, server = %backend.target(), "a server failed too often in a row: it gets nothing for a while");
+            }
+            return;
+        }
+        self.group.succeeded(backend, took, now);
+        if self.lately[server].swap(WORKS, Relaxed) == FAILED_ALONE {
+            self.count_after_all(now);
+        }
+    }
+
+    /// Whether what became of a request at the last of its servers counts for the breaker. A failure while another server
+    /// works is that server's own, so that one of many is enough. If the same server works the next time, the failure was
+    /// not its own, and counts then: so a breaker opens where all fail now and then, too.
+    pub(crate) fn counts(&self, server: usize, failed: bool, now: Tick) -> bool {
+        let is_its_own = failed && self.has_one_that_works(now);
+        if is_its_own {
+            self.lately[server].store(FAILED_ALONE, Relaxed);
+        }
+        !is_its_own
+    }
+
+    /// A failure that did not count when it came.
+    fn count_after_all(&self, now: Tick) {
+        let closed = self.breaker.as_ref().filter(|breaker| breaker.phase() == Phase::Closed);
+        if let Some(Ok(admission)) = closed.map(|breaker| breaker.admit(now)) {
+            admission.ended(Outcome::failure(0), now);
+        }
+    }
+
+    fn has_one_that_works(&self, now: Tick) -> bool {
+        let mut servers = self.group.backends().iter().zip(&self.lately);
+        servers.any(|(backend, lately)| {
+            backend.settings().weight > 0 && lately.load(Relaxed) == WORKS && backend.is_usable(now)
+        })
     }
 
     /// Whose breakers a check that passes half-opens beside its own, from now on.
@@ -135,6 +188,36 @@ mod tests {
         assert_eq!(up_since(&beside), [None, Some(Tick(7))]);
         let changed = upstream(&heavy, Tick(8), Some(&first));
         assert_eq!(up_since(&changed), [None, None], "it was there, at another weight");
+    }
+
+    #[test]
+    fn fault_40_what_a_failing_server_does_is_its_own_while_another_one_works() {
+        let three = upstream(
+            &json!({"name": "a", "servers": ["http://a:1", {"url": "http://b:1", "weight": 0}, "http://c:1"]}),
+            Tick(0),
+            None,
+        );
+        let counts = |server: usize, failed: bool| {
+            three.ended(server, failed, 7, Tick(0));
+            three.counts(server, failed, Tick(0))
+        };
+        let after_all = || three.breaker.as_ref().expect("it has one").seen(Tick(0)).failed;
+        assert!(!counts(2, true), "nobody knows of the others yet");
+        assert!(counts(0, true), "one that gets nothing stands for no other one");
+        assert!(counts(2, false));
+        assert_eq!(after_all(), 1, "it was not this server alone: it works now");
+        assert_eq!(
+            (counts(0, true), counts(0, true), after_all()),
+            (false, false, 1),
+            "it is this one alone"
+        );
+        assert_eq!((counts(0, false), counts(0, false), after_all()), (true, true, 2), "it was not, once");
+        assert_eq!((counts(0, true), counts(2, true)), (false, true), "all fail");
+        assert_eq!((counts(0, true), counts(2, true), counts(2, false)), (true, true, true));
+        // Another server made this attempt good.
+        three.ended(0, true, 7, Tick(0));
+        three.ended(0, false, 7, Tick(0));
+        assert_eq!(after_all(), 2);
     }
 
     #[test]

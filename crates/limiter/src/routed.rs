@@ -29,6 +29,9 @@ use crate::sources::{self, SourceError};
 /// The attributes of a routed request that no source names: all but the last are the request's own.
 pub const ATTRIBUTES: [&str; 6] = ["route", "method", "host", "path", "ip", CLIENT_ID];
 
+/// The attribute that may have a second reading.
+const PATH: &str = "path";
+
 /// An attribute's name and value.
 type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
 
@@ -43,6 +46,8 @@ pub struct RoutedRequest<'a> {
     pub host: &'a str,
     /// Its path, in normal form.
     pub path: &'a str,
+    /// The same for a server that takes encoded slashes and backslashes for slashes; `None`: it has none.
+    pub other_path: Option<&'a str>,
     /// Its query, as it came.
     pub query: &'a str,
     /// Whose request it is.
@@ -135,12 +140,14 @@ impl<'a> RoutedRequest<'a> {
         let has_client = configured.iter().any(|(name, _)| *name == CLIENT_ID) || is_proved(CLIENT_ID);
         let built_in = [self.route, self.method, self.host, self.path, address];
         let built_in = ATTRIBUTES.into_iter().zip(built_in).filter(|(name, _)| sources.of(name).is_none());
+        // A policy applies if any reading of the path matches, and counts by the first (decision 0311).
+        let other = self.other_path.filter(|_| sources.of(PATH).is_none()).map(|path| (PATH, path));
         let client = self.proved.client.unwrap_or(address);
         let client = Some((CLIENT_ID, client)).filter(|_| !has_client);
         let proved = self.proved.attributes.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
         let mut attributes = configured;
         let value = |(name, value): (&'a str, &'a str)| (name, Cow::Borrowed(value.as_bytes()));
-        attributes.extend(built_in.chain(client).chain(proved).map(value));
+        attributes.extend(built_in.chain(other).chain(client).chain(proved).map(value));
         Ok(attributes)
     }
 
@@ -150,7 +157,9 @@ impl<'a> RoutedRequest<'a> {
             Source::Cookie(name) => sources::cookie(self.fields, name)?.map(Cow::Borrowed),
             Source::Query(name) => self.parameter(name)?,
             Source::PathPart(number) => {
-                self.path.split('/').nth(*number).map(|part| Cow::Borrowed(part.as_bytes()))
+                // Of the reading with more separators: parts do not vanish in others.
+                let path = self.other_path.unwrap_or(self.path);
+                path.split('/').nth(*number).map(|part| Cow::Borrowed(part.as_bytes()))
             }
             Source::Address => Some(Cow::Borrowed(address.as_bytes())),
             Source::TlsName => self.tls_name.map(|name| Cow::Borrowed(name.as_bytes())),

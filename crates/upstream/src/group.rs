@@ -1,15 +1,19 @@
 //! Backends that do the same work, and which of them is next.
 //!
 //! ```text
-//!   pick: usable backends, or all in a panic ──> not tried yet ──> by the policy ──> a place there
-//!                                                                                  full: the next best
+//!   pick: usable backends, or else those that are up, or else all ──> not tried yet ──> by the policy ──> a place there
+//!                                                                                                        full: the next best
 //! ```
 //!
 //! The first backends are up until a check says otherwise, so a process serves from its first second.
 //!
-//! A backend of weight 0 gets nothing, so it counts neither among those that are left nor among those of which half may be
-//! ejected: one that was taken out by hand must not stand for the one that still works. Whether one more may be ejected is
-//! asked and done under one lock, which is taken for failed requests only: two cores that ask at once would each eject one.
+//! As long as one backend is usable, none that is down or ejected gets anything. When none is, there is a panic: the verdicts
+//! may be wrong, and asking costs no more than refusing. Then checks count for more than requests, whose failures may be their
+//! own: all that are up are asked, and only where none is, all. Any number may be ejected, but for one that is alone: it would
+//! be asked all the same. So an outage of all is met as before it, all in turn, and nothing is left to the last one.
+//!
+//! A backend of weight 0 gets nothing, so it does not count among those that are left: one that was taken out by hand must not
+//! stand for the one that still works.
 
 mod explain;
 
@@ -21,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
-use tidegate_algorithms::balance::eligibility::{EjectionSettings, is_panic, may_eject};
+use tidegate_algorithms::balance::eligibility::EjectionSettings;
 use tidegate_algorithms::balance::ring::{self, Ring};
 use tidegate_algorithms::balance::{RoundRobin, least, two_choices};
 use tidegate_algorithms::random::Random;
@@ -91,8 +95,17 @@ pub struct Group {
     weights: f64,
     /// Those that get anything: of a weight above 0.
     weighted: usize,
-    /// Held from counting the ejected to ejecting one more.
-    ejecting: Mutex<()>,
+}
+
+/// Which backends count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Those that are usable.
+    Usable,
+    /// Those that are up, ejected or not: no other one is.
+    Up,
+    /// All: no other one is up.
+    Any,
 }
 
 impl Group {
@@ -116,7 +129,6 @@ impl Group {
             ring,
             weights,
             weighted,
-            ejecting: Mutex::default(),
         }
     }
 
@@ -137,12 +149,12 @@ impl Group {
     /// # Errors
     /// When none is left, or all are full.
     pub fn pick(&self, key: u64, tried: &[usize], now: Tick) -> Result<(usize, Place), NoBackend> {
-        let panic = self.is_panic(now);
+        let standing = self.standing(now);
         let mut full: Vec<usize> = Vec::new();
         loop {
             let weight = |index: usize| {
                 let backend = &self.backends[index];
-                if full.contains(&index) || tried.contains(&index) || !(panic || backend.is_usable(now)) {
+                if full.contains(&index) || tried.contains(&index) || !standing.counts(backend, now) {
                     return 0.0;
                 }
                 let share = backend.share(self.settings.slow_start, now);
@@ -163,9 +175,10 @@ impl Group {
         self.backends.iter().filter(|backend| backend.settings().weight > 0)
     }
 
-    /// Whether so few are usable that all count.
-    fn is_panic(&self, now: Tick) -> bool {
-        is_panic(self.weighted().filter(|backend| backend.is_usable(now)).count(), self.weighted)
+    /// Which of them count.
+    fn standing(&self, now: Tick) -> Standing {
+        let is_there = |standing: &Standing| self.weighted().any(|backend| standing.counts(backend, now));
+        [Standing::Usable, Standing::Up].into_iter().find(is_there).unwrap_or(Standing::Any)
     }
 
     fn choose(&self, key: u64, weight: impl Fn(usize) -> f64, now: Tick) -> Option<usize> {
@@ -199,9 +212,17 @@ impl Group {
 
     /// Takes note that a request failed for the sake of `backend`. True if that has just taken it out.
     pub fn failed(&self, backend: &Backend, now: Tick) -> bool {
-        let _one_at_a_time = self.ejecting.lock();
-        let ejected = self.weighted().filter(|other| other.is_ejected(now)).count();
-        backend.failed(now, self.settings.ejection, may_eject(ejected, self.weighted))
+        backend.failed(now, self.settings.ejection, self.weighted > 1)
+    }
+}
+
+impl Standing {
+    fn counts(self, backend: &Backend, now: Tick) -> bool {
+        match self {
+            Self::Usable => backend.is_usable(now),
+            Self::Up => backend.status(now).is_up,
+            Self::Any => true,
+        }
     }
 }
 
@@ -296,15 +317,18 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_is_down_gets_nothing_until_fewer_than_half_are_left() {
+    fn fault_40_a_backend_that_is_out_gets_nothing_while_another_one_is_left() {
         let down = |group: &Group, index: usize| {
             let thresholds = Thresholds { rise: 1, fall: 1 };
             assert!(group.backends()[index].checked(false, thresholds, Tick(0)));
         };
+        let eject = |group: &Group, index: usize| {
+            assert!((0..5).any(|_| group.failed(&group.backends()[index], Tick(0))));
+        };
         for balance in ALL {
             let group = group(balance, &[1_000; 4]);
             down(&group, 0);
-            down(&group, 1);
+            eject(&group, 1);
             let picked = |group: &Group| -> Vec<u16> {
                 let mut ports: Vec<u16> = (0..400)
                     .filter_map(|key| group.pick(hash(&[key as u8]), &[], Tick(0)).ok())
@@ -316,20 +340,27 @@ mod tests {
             };
             assert_eq!(picked(&group), [3, 4], "{balance:?}");
             down(&group, 2);
-            assert_eq!(picked(&group), [1, 2, 3, 4], "{balance:?}: too few are left, so all count");
+            assert_eq!(picked(&group), [4], "{balance:?}: one is left");
+            eject(&group, 3);
+            assert_eq!(picked(&group), [2, 4], "{balance:?}: none is left, so those count that are up");
+            assert!(group.explain(0, Tick(0)).is_panic);
+            down(&group, 1);
+            down(&group, 3);
+            assert_eq!(picked(&group), [1, 2, 3, 4], "{balance:?}: none is up, so all count");
         }
     }
 
     #[test]
-    fn failed_requests_eject_at_most_half() {
+    fn fault_40_failed_requests_eject_any_number_and_where_all_are_out_all_are_asked() {
         let group = group(Balance::RoundRobin, &[9; 5]);
-        for backend in group.backends() {
-            for _ in 0..5 {
-                group.failed(backend, Tick(0));
-            }
+        for (out, backend) in group.backends().iter().enumerate() {
+            assert!(!group.explain(0, Tick(0)).is_panic, "{out} are out");
+            assert!((0..5).any(|_| group.failed(backend, Tick(0))));
         }
-        let out = group.backends().iter().filter(|backend| backend.is_ejected(Tick(0))).count();
-        assert_eq!(out, 2);
+        let places: Vec<(usize, Place)> = (0..5).filter_map(|_| group.pick(0, &[], Tick(0)).ok()).collect();
+        let mut asked: Vec<u16> = places.iter().map(port).collect();
+        asked.sort_unstable();
+        assert_eq!(asked, [1, 2, 3, 4, 5]);
         assert!(group.backends().iter().all(|backend| backend.is_usable(Tick(10 * SECOND))));
     }
 
@@ -349,27 +380,6 @@ mod tests {
             let explained = group.explain(7, Tick(0));
             assert!(explained.is_panic && explained.next == Some(0), "{balance:?}: {explained:?}");
             assert_eq!(port(&group.pick(7, &[], Tick(0)).expect("it is asked")), 1, "{balance:?}");
-        }
-    }
-
-    #[test]
-    fn cores_that_see_failures_at_once_eject_no_more_than_half() {
-        for _ in 0..200 {
-            let group = group(Balance::RoundRobin, &[9; 4]);
-            let together = std::sync::Barrier::new(4);
-            std::thread::scope(|scope| {
-                for backend in group.backends() {
-                    scope.spawn(|| {
-                        for _ in 0..4 {
-                            group.failed(backend, Tick(0));
-                        }
-                        together.wait();
-                        group.failed(backend, Tick(0));
-                    });
-                }
-            });
-            let out = group.backends().iter().filter(|backend| backend.is_ejected(Tick(0))).count();
-            assert_eq!(out, 2);
         }
     }
 

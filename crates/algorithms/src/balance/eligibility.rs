@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   checks:     Up --fall failures in a row--> Down --rise successes in a row--> Up
-//!   ejection:   so many failed requests in a row --> out for a time that grows, never for ever
+//!   ejection:   so many failed requests in a row --> out for a time that grows, never for ever; then one more is enough
 //!   panic:      fewer than half of the backends left --> all of them count again
 //! ```
 //!
@@ -123,7 +123,8 @@ impl Ejection {
             return false;
         }
         self.times = self.times.saturating_add(1);
-        self.failures = 0;
+        // When it is back, one request finds out whether it is well: its success starts the count anew.
+        self.failures = settings.failures - 1;
         self.until = now.plus(settings.length(self.times));
         true
     }

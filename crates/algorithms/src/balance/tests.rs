@@ -190,7 +190,10 @@ fn ejections_grow_and_are_forgiven() {
     };
     assert!(fail(&mut state, 0) && state.until() == Tick(10 * SECOND));
     assert!(!fail(&mut state, 5), "it is out already");
-    assert!(fail(&mut state, 10) && state.until() == Tick(30 * SECOND));
+    assert!(state.failed(Tick(10 * SECOND), settings, true), "one more is enough");
+    assert_eq!(state.until(), Tick(30 * SECOND));
+    state.succeeded(Tick(30 * SECOND), settings);
+    assert!(!state.failed(Tick(31 * SECOND), settings, true), "after a success it is not");
     for _ in 0..2 {
         state.succeeded(Tick(100 * SECOND), settings);
     }

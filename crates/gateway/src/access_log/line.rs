@@ -22,6 +22,8 @@ struct JsonLine<'a> {
     method: &'a str,
     host: &'a str,
     target: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
     protocol: &'static str,
     status: u16,
     bytes: u64,
@@ -61,6 +63,7 @@ pub(super) fn json(record: &Record, line: &mut String) {
         method: record.asked.method.as_str(),
         host: &host,
         target: cut(&target, MAX_TARGET_BYTES),
+        path: record.path.as_deref().map(|path| cut(path, MAX_TARGET_BYTES)),
         protocol: protocol(record.asked.version),
         status: record.status,
         bytes: record.bytes,

@@ -23,13 +23,13 @@ use crate::config::{Action, Auth, RouteConfig};
 use crate::identity::Identity;
 use crate::refusal::Refusal;
 use crate::replies::{Early, early};
+use crate::target::TargetPath;
 
 /// A request, and what else a judgement depends on.
 pub(crate) struct Asking<'a> {
     /// Lower case, without a port.
     pub(crate) host: &'a str,
-    /// In normal form.
-    pub(crate) path: &'a str,
+    pub(crate) path: &'a TargetPath,
     pub(crate) client: IpAddr,
     /// The name in its connection's certificate.
     pub(crate) tls_name: Option<&'a str>,
@@ -68,7 +68,7 @@ pub enum Does {
 }
 
 impl Does {
-    fn refuse(refusal: &Refusal) -> Self {
+    pub(super) fn refuse(refusal: &Refusal) -> Self {
         Self::Refuse { status: refusal.status(), because: refusal.word() }
     }
 }

@@ -236,30 +236,35 @@ impl Candidate {
     /// Counts how a request would fare that the route `in_force`, at its position, takes, or none.
     pub(crate) fn compare(&self, request: &Asking<'_>, in_force: Option<(usize, &Route)>) {
         let accepts = |position: usize| Route::takes(&self.routes[position].config, request.parts);
-        let found = self.table.find(request.host, request.path, accepts);
+        let encoded = |position: usize| self.routes[position].config.slashes.encoded;
+        let found = self.table.route(request.host, request.path, accepts, encoded);
+        let (found, refusal) = found.map_or_else(|refusal| (None, Some(refusal)), |found| (found, None));
         let candidate = found.map(|position| &self.routes[position]);
         let twin = candidate.and_then(|route| route.twin.as_ref());
         let twin = twin.filter(|twin| in_force.is_some_and(|(position, _)| position == twin.position));
+        let refused = refusal.as_ref().map(Does::refuse);
         let difference = match (in_force, candidate) {
-            (None, None) => Difference::Same,
+            (None, None) if refused.is_none() => Difference::Same,
             _ if twin.is_some_and(|twin| twin.is_same) => Difference::Same,
-            _ => self.judge(request, in_force.map(|(_, route)| route), (candidate, twin)),
+            _ => self.judge(request, in_force.map(|(_, route)| route), (candidate, twin), refused),
         };
         self.counts[difference as usize].fetch_add(1, Relaxed);
     }
 
-    /// Judges both sides, and keeps an example if they differ.
+    /// Judges both sides, and keeps an example if they differ. `refused`: what the candidate does without a route.
     fn judge(
         &self,
         request: &Asking<'_>,
         in_force: Option<&Route>,
         (candidate, twin): (Option<&CandidateRoute>, Option<&Twin>),
+        refused: Option<Does>,
     ) -> Difference {
         let sides = (
             in_force.map(|route| (&*route.config, route.lacks.is_some())),
             candidate.map(|route| (&*route.config, route.lacks_policy)),
         );
-        let (is, would) = request.outcomes(sides);
+        let (is, mut would) = request.outcomes(sides);
+        would.does = refused.unwrap_or(would.does);
         let replies = |side: Option<(&RouteConfig, bool)>| match side.map(|(route, _)| &route.action) {
             Some(Action::Reply(reply)) => Some(reply.clone()),
             _ => None,
@@ -311,7 +316,7 @@ impl Candidate {
             difference: word,
             method: shown(request.parts.method.as_str(), MAX_TEXT_BYTES),
             host: shown(request.host, MAX_TEXT_BYTES),
-            path: shown(request.path, MAX_PATH_BYTES),
+            path: shown(&request.path.normal, MAX_PATH_BYTES),
             in_force: is,
             candidate: would,
             requests: 1,

@@ -8,6 +8,7 @@ use tidegate_access::keys::ApiKeys;
 
 use super::*;
 use crate::config::{GatewayConfig, StickyBy};
+use crate::target::TargetPath;
 
 fn served(routes: &Value) -> GatewayConfig {
     let upstreams = ["v1", "v2"].map(|name| json!({"name": name, "servers": ["http://127.0.0.1:1"]}));
@@ -35,7 +36,7 @@ impl Both {
 
     fn ask(&self, request: http::request::Builder) {
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let path = parts.uri.path().to_owned();
+        let path = TargetPath::read(parts.uri.path()).unwrap();
         let asking = Asking {
             host: "shop.example",
             path: &path,
@@ -45,8 +46,8 @@ impl Both {
             keys: &self.keys,
             serves_without_policies: false,
         };
-        let found =
-            self.table.find("shop.example", &path, |position| self.in_force[position].accepts(&parts));
+        let accepts = |position: usize| self.in_force[position].accepts(&parts);
+        let found = self.table.find("shop.example", &path.normal, accepts);
         self.candidate.compare(&asking, found.map(|position| (position, &self.in_force[position])));
     }
 

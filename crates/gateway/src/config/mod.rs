@@ -34,6 +34,7 @@ pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;
 pub use reference::{Key, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
+pub use rewrite::{EncodedSlash, Slashes};
 pub(crate) use route::read as read_route;
 pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
 pub(crate) use servers::Source;

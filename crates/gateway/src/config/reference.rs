@@ -55,6 +55,7 @@ const DAY: f64 = 86_400.0;
 
 const AUTHS: &[&str] = &["key", "jwt", "forward", "certificate"];
 const ON_ERRORS: &[&str] = &["deny", "allow"];
+const ENCODED_SLASHES: &[&str] = &["same_route", "keep", "refuse"];
 const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
 const PRIORITIES: &[&str] = &["low", "normal", "critical"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
@@ -109,9 +110,14 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "eject_after",
         Shape::Number(0, 1_000_000),
         "5",
-        "Failed requests in a row that take a server out; 0: none do. At most half of the servers are out.",
+        "Failed requests in a row that take a server out; 0: none do. Where all are out, all are asked.",
     ),
-    key("eject_seconds", Shape::Seconds(0.001, DAY), "10", "For how long; longer each time."),
+    key(
+        "eject_seconds",
+        Shape::Seconds(0.001, DAY),
+        "10",
+        "For how long; longer each time. Then one more failure is enough until a request succeeds.",
+    ),
     key("check", Shape::Table, "none", "How servers are checked in the background."),
     key(
         "check.path",
@@ -340,7 +346,7 @@ pub const ROUTE_KEYS: &[Key] = &[
         "forward_auth.pass_back",
         Shape::Texts(20),
         "[\"www-authenticate\", \"location\", \"set-cookie\", \"content-type\", \"retry-after\"]",
-        "Fields of its refusal that clients are sent, beside status and body (64 KiB).",
+        "Fields of its refusal that clients are sent, beside status and body (64 KiB); of an answer that admits `set-cookie` alone.",
     ),
     key(
         "forward_auth.cache_seconds",
@@ -352,7 +358,7 @@ pub const ROUTE_KEYS: &[Key] = &[
         "forward_auth.cache_by",
         Shape::Texts(20),
         "none",
-        "What makes two requests the same: `header:NAME`, `method`, `host`, `path`. All that its answer depends on.",
+        "What makes two requests the same: `header:NAME`, `method`, `host`, `path` (as it is told it). All that its answer depends on.",
     ),
     key(
         "forward_auth.on_error",
@@ -378,6 +384,18 @@ pub const ROUTE_KEYS: &[Key] = &[
         Shape::Text(1, 8_192),
         "none",
         "The path that is forwarded in place of the request's.",
+    ),
+    key(
+        "encoded_slash",
+        Shape::Word(ENCODED_SLASHES),
+        "same_route; with auth = forward: refuse",
+        "A path with `%2F`, `%5C` or a backslash goes on as it came where slashes in their place would lead to the same route, or always, or is answered 400: see [paths](gateway-reference.md#paths).",
+    ),
+    key(
+        "merge_slashes",
+        Shape::Flag,
+        "false; with auth = forward: true",
+        "Whether servers get one slash for several in a row.",
     ),
     key(
         "cors",

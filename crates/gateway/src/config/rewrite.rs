@@ -1,9 +1,41 @@
-//! How a route changes the path: `strip_prefix` and `add_prefix`, or `replace_path`.
+//! How a route changes the path: `strip_prefix` and `add_prefix`, or `replace_path`; and which slashes it leaves to its servers.
 
+use serde::Deserialize;
 use tidegate_algorithms::document::DocumentReader;
 use tidegate_wire::path::normal_form;
 
+use super::auth::Auth;
 use super::matches::{MAX_TEXT, PathPattern, covers};
+
+/// What slashes in doubt are to a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slashes {
+    /// `%2F`, `%5C` and backslashes.
+    pub encoded: EncodedSlash,
+    /// Whether several in a row are one to its servers.
+    pub merge: bool,
+}
+
+/// What becomes of a path with `%2F`, `%5C` or a backslash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EncodedSlash {
+    /// It goes on as it came where the route would be the same if they were slashes.
+    SameRoute,
+    /// It goes on as it came: the servers take them for a part of a name.
+    Keep,
+    /// It is refused.
+    Refuse,
+}
+
+/// Where another service decides by the path, it is left nothing to doubt unless the route says so.
+pub(super) fn slashes(reader: &mut DocumentReader<'_>, auth: Option<&Auth>) -> Slashes {
+    let is_judged = matches!(auth, Some(Auth::Forward(_)));
+    let default = if is_judged { EncodedSlash::Refuse } else { EncodedSlash::SameRoute };
+    let encoded = reader.choice("encoded_slash", "\"same_route\", \"keep\", \"refuse\"");
+    let merge = reader.flag("merge_slashes").unwrap_or(is_judged);
+    Slashes { encoded: encoded.unwrap_or(default), merge }
+}
 
 /// The prefix to strip and the one to add, and the path in place of all of it.
 pub(super) fn rewrite(

@@ -19,11 +19,11 @@ use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirec
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, PathPattern, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance, priority};
-use super::rewrite::rewrite;
+use super::rewrite::{Slashes, rewrite, slashes};
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 37] = [
+const KEYS: [&str; 39] = [
     "name",
     "host",
     "path",
@@ -42,6 +42,8 @@ const KEYS: [&str; 37] = [
     "strip_prefix",
     "add_prefix",
     "replace_path",
+    "encoded_slash",
+    "merge_slashes",
     "cors",
     "maintenance",
     "request_fields",
@@ -105,6 +107,8 @@ pub struct RouteConfig {
     pub add_prefix: Box<str>,
     /// What is asked for in place of the path, query aside.
     pub replace_path: Option<Box<str>>,
+    /// Which slashes of a path are left to the servers.
+    pub slashes: Slashes,
     /// Which scripts in browsers may read the replies; `None`: the servers say so.
     pub cors: Option<Cors>,
     /// Whether it is out of service.
@@ -223,6 +227,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let (auth, [compress, hedge]) = (auth(&mut reader, pointer, source), flags(&mut reader));
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
     let ([strip_prefix, add_prefix], replace_path) = rewrite(&mut reader, &path);
+    let slashes = slashes(&mut reader, auth.as_ref());
     let upgrades = upgrades(&mut reader);
     let cors = part(&mut reader, "cors", &CORS_KEYS, pointer, cors);
     let maintenance = part(&mut reader, "maintenance", &MAINTENANCE_KEYS, pointer, maintenance).flatten();
@@ -254,6 +259,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             strip_prefix,
             add_prefix,
             replace_path,
+            slashes,
             cors,
             maintenance,
             request_fields,

@@ -54,7 +54,7 @@ pub(super) struct ExplainedUpstream {
     balance: &'static str,
     /// What is compared of the servers.
     score_is: &'static str,
-    /// So few servers are up that all count.
+    /// No server is usable, so that others count, too.
     panic: bool,
     /// The server that would be next.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -146,6 +146,8 @@ pub(crate) struct Record {
     /// When the last step ended.
     marked: Instant,
     pub(crate) client: IpAddr,
+    /// The path that routes and policies went by, if it is not as it came.
+    pub(crate) path: Option<String>,
     pub(crate) is_tls: bool,
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) request_id: Option<HeaderValue>,
@@ -231,6 +233,7 @@ impl Recorder {
             begun: now,
             marked: now,
             client: peer.address.ip().to_canonical(),
+            path: None,
             is_tls: peer.is_tls,
             route: None,
             request_id: None,

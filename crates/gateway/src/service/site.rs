@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use http::header::HeaderName;
+use http::request::Parts;
 use tidegate_net::clock::wall;
 
 use crate::breaker::SharedBreaker;
@@ -21,8 +22,10 @@ use crate::jwt::{self, IssuerKeys, JwtVerifier};
 use crate::limits::Limits;
 use crate::mirror::{MIRRORED, Mirror};
 use crate::random::random;
+use crate::refusal::Refusal;
 use crate::route::{Route, RouteAction};
 use crate::table::Table;
+use crate::target::TargetPath;
 use crate::upstream::Upstream;
 
 use super::Gateway;
@@ -41,6 +44,18 @@ impl Site {
     /// The keys that its routes verify tokens with, as often as routes do.
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<IssuerKeys>> {
         self.routes.iter().filter_map(|route| route.jwt.as_ref()?.issuer.as_ref())
+    }
+
+    /// The position of the route that takes a request.
+    pub(crate) fn route_for(
+        &self,
+        host: &str,
+        path: &TargetPath,
+        request: &Parts,
+    ) -> Result<Option<usize>, Refusal> {
+        let accepts = |position: usize| self.routes[position].accepts(request);
+        let encoded = |position: usize| self.routes[position].config.slashes.encoded;
+        self.table.route(host, path, accepts, encoded)
     }
 
     /// Tells each upstream the breakers of the routes whose requests it gets: a check of it that passes is news for them, too.

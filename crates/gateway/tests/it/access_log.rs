@@ -128,7 +128,6 @@ fn each_request_has_a_line_that_says_what_was_done_for_it_and_how_it_ended() {
         "breaker;of=upstream;state=closed".to_owned(),
         "pick".to_owned(),
         format!("attempt;upstream=\"app\";server=\"{dead}\";end=unreachable"),
-        "breaker;of=upstream;state=closed".to_owned(),
         "pick".to_owned(),
         format!("attempt;upstream=\"app\";server=\"{}\";end=201;connection=new", good.address),
         "respond;status=201".to_owned(),

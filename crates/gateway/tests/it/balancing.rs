@@ -119,7 +119,7 @@ fn posted(server: &Backend) -> usize {
 }
 
 #[test]
-fn fault_40_where_fewer_than_half_are_up_all_are_asked() {
+fn fault_40_where_one_is_up_it_alone_is_asked_and_where_none_is_all_are() {
     let down = Arc::new(Mutex::new(1));
     let backends: Vec<Backend> = (0..4)
         .map(|index| {
@@ -145,6 +145,9 @@ fn fault_40_where_fewer_than_half_are_up_all_are_asked() {
     assert_eq!(asked(), ["1", "2", "3"]);
     *down.lock().unwrap() = 3;
     until("three are down", || up() == 1);
+    assert_eq!(asked(), ["3"], "one is enough");
+    *down.lock().unwrap() = 4;
+    until("all are down", || up() == 0);
     assert_eq!(asked(), ["0", "1", "2", "3"], "the checks are believed no more");
     *down.lock().unwrap() = 0;
     until("all are up", || up() == 4);

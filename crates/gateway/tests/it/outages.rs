@@ -155,7 +155,7 @@ fn fault_39_a_black_hole_costs_the_time_to_connect_and_then_nothing() {
 }
 
 #[test]
-fn fault_40_of_servers_that_flap_at_most_half_are_left_out_and_requests_are_answered() {
+fn fault_40_servers_that_flap_are_left_out_for_a_while_and_requests_are_answered() {
     let phase = Arc::new(AtomicUsize::new(0));
     let backends: Vec<Backend> = (0..4)
         .map(|index| {

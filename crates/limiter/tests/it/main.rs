@@ -7,4 +7,5 @@ mod fault_56_stalled_pipelines;
 mod grpc;
 mod one_policy_set;
 mod resp;
+mod routed;
 mod support;

@@ -50,6 +50,7 @@ fn routed<'a>(
         method,
         host,
         path,
+        other_path,
         query,
         client,
         fields,
@@ -58,7 +59,7 @@ fn routed<'a>(
         wants_verdicts: _,
     } = request;
     let proved = Proved { client: identity.and_then(Identity::client), attributes };
-    RoutedRequest { route, method, host, path, query, client, fields, tls_name, proved }
+    RoutedRequest { route, method, host, path, other_path, query, client, fields, tls_name, proved }
 }
 
 fn verdicts(decision: &Decision) -> Vec<PolicyVerdict> {

@@ -191,7 +191,7 @@ fn what_the_service_says_is_told_to_servers_and_limits_and_its_refusal_to_the_cl
     }
     assert!(!head.contains("root") && !head.contains("x-internal"), "{head}");
     let asked = authority.asked(1);
-    let host = served.service.gateway[0].ip();
+    let host = served.service.gateway[0];
     assert_eq!(asked, [format!("/verify GET {host} /plain/a?b=1 127.0.0.1 - Bearer alice")]);
     assert_eq!(served.get("/plain/", &[BOB]).left, Some(999), "another one has a quota of his own");
     served.head();

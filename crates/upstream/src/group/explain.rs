@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_algorithms::balance::{least, two_choices};
 use tidegate_algorithms::time::Tick;
 
-use super::{Balance, Group};
+use super::{Balance, Group, Standing};
 use crate::backend::BackendStatus;
 
 /// What a pick would look at of one backend.
@@ -29,7 +29,7 @@ pub struct Candidate {
 pub struct Pick {
     /// Every backend, in the group's order.
     pub candidates: Vec<Candidate>,
-    /// Whether so few are usable that all count.
+    /// Whether none is usable, so that others count, too.
     pub is_panic: bool,
     /// The position of the one that would be next.
     pub next: Option<usize>,
@@ -40,7 +40,7 @@ impl Group {
     #[must_use]
     pub fn explain(&self, key: u64, now: Tick) -> Pick {
         let count = self.backends.len();
-        let is_panic = self.is_panic(now);
+        let standing = self.standing(now);
         // Copies of what a pick moves on, so that the answer is the one that it would give.
         let mut turn = self.turn.lock().clone();
         let mut random = self.random.lock().clone();
@@ -51,7 +51,7 @@ impl Group {
             let is_full = status.in_flight >= backend.settings().hard_limit;
             let weight = f64::from(backend.settings().weight);
             let slow = backend.share(self.settings.slow_start, now);
-            let share = if is_panic || is_usable { weight * slow } else { 0.0 };
+            let share = if standing.counts(backend, now) { weight * slow } else { 0.0 };
             let score = match self.settings.balance {
                 Balance::RoundRobin => turn.credit(index) + share,
                 Balance::LeastRequests => {
@@ -81,6 +81,6 @@ impl Group {
             }
             start += 1;
         };
-        Pick { candidates, is_panic, next }
+        Pick { candidates, is_panic: standing != Standing::Usable, next }
     }
 }
