@@ -1,6 +1,7 @@
-//! The edge by real sockets: choosing, relaying, health, names, and clients and backends that misbehave.
+//! The edge by real sockets: choosing, relaying, breaking off, health, names, and clients and backends that misbehave.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+mod breaking;
 mod choosing;
 mod crowd;
 mod health;
