@@ -3,12 +3,15 @@
 
 mod breaking;
 mod choosing;
+mod circles;
 mod crowd;
 mod health;
 mod misbehaving;
 mod names;
+mod registering;
 mod relaying;
 mod round_trips;
+mod some_are_dead;
 mod support;
 mod tls_relaying;
 mod whose_connection;
