@@ -7,7 +7,8 @@
 //!     refused: closed at once and counted
 //! ```
 //!
-//! At most [`MAX_ATTEMPTS`] backends are tried, each for `connect_seconds`, and all together for twice that.
+//! At most [`MAX_ATTEMPTS`] backends are tried, all together for twice `connect_seconds`: the first for the half of that, and each
+//! further one for half of what is left, so that several silent ones do not take the time of one that would answer.
 //! Nothing was sent to a backend that could not be reached, so trying another one is always safe.
 
 use std::fmt::Display;
@@ -31,9 +32,9 @@ use tokio::time::timeout;
 use crate::affinity::Affine;
 use crate::config::{ListenerConfig, OnUnhealthy};
 use crate::decisions::{PlacementDecision, Went, named};
-use crate::limits::ConnectionPermit;
+use crate::limits::{ConnectionPermit, Denial};
 use crate::pacing::{ConnectionFacts, Pacer};
-use crate::pool::{Origin, Placed, Pool};
+use crate::pool::{Origin, Placed};
 use crate::relay::{Patience, Relay, Side};
 use crate::service::EdgeListener;
 use crate::session::{About, GoesDown, Session, goes_down};
@@ -41,7 +42,7 @@ use crate::site::Site;
 use crate::stats::Refusal;
 
 /// Most backends that are tried for a connection.
-pub(crate) const MAX_ATTEMPTS: usize = 3;
+pub(crate) const MAX_ATTEMPTS: usize = 8;
 
 /// How long a client may take to say which server it wants.
 const HELLO_PATIENCE: Duration = Duration::from_secs(3);
@@ -80,14 +81,14 @@ async fn establish(
             Ok(address) => client = address,
             Err(reason) => {
                 listener.gate.stats.core(core).connections.unproxied.fetch_add(1, Relaxed);
-                refuse(listener, peer, Refusal::Unproxied, &reason);
+                listener.refuse(Refusal::Unproxied, peer, None, &reason);
                 return None;
             }
         }
     }
     if let Some(tls) = &listener.tls {
         let Some(stream) = tls.handshake(stream, peer, &listener.gate, core).await else {
-            refuse(listener, client, Refusal::Handshake, &"the TLS handshake failed");
+            listener.refuse(Refusal::Handshake, client, None, &Refusal::Handshake.why());
             return None;
         };
         let name = stream.get_ref().1.server_name().map(str::to_ascii_lowercase);
@@ -100,24 +101,18 @@ async fn establish(
         match timeout(HELLO_PATIENCE, hello(&mut stream, &mut first)).await {
             Ok(Ok(found)) => name = found,
             Ok(Err(error)) => {
-                refuse(listener, client, Refusal::NoServerName, &error);
+                listener.refuse(Refusal::NoServerName, client, None, &error);
                 return None;
             }
             Err(_) => {
-                refuse(listener, client, Refusal::NoServerName, &"its TLS hello is not there in time");
+                let why = "its TLS hello is not there in time";
+                listener.refuse(Refusal::NoServerName, client, None, &why);
                 return None;
             }
         }
     }
     let arrived = Arrived { listener, in_force, client, server_name: name.as_deref(), first };
     arrived.session(stream).await.map(Established::Plain)
-}
-
-/// Takes note of a connection that is closed before it is known what it is for.
-fn refuse(listener: &EdgeListener, client: SocketAddr, refusal: Refusal, why: &dyn Display) {
-    listener.stats().refuse(refusal);
-    let reason = refusal.word();
-    tracing::debug!(listener = %listener.label, %client, reason, %why, "connection refused");
 }
 
 /// Reads the ClientHello into `first`, and the name in it.
@@ -185,12 +180,13 @@ impl Arrived<'_> {
             region: region.clone(),
         };
         let mut attempts = 0;
+        let mut denied = None;
         let reached = match permitted(&facts).await {
             Ok(permit) => {
                 let reached = self.reach(&app, location, affine, &mut attempts).await;
                 reached.map(|reached| (reached, permit))
             }
-            Err(refusal) => Err(refusal),
+            Err(denial) => Err(denied.insert(denial).refusal()),
         };
         let went = |(Reached { placed, .. }, _): &(Reached, _)| Went {
             backend: Arc::clone(&placed.backend.config.name),
@@ -213,9 +209,11 @@ impl Arrived<'_> {
         match reached {
             Ok((reached, permit)) => Some(self.begin(stream, reached, permit, (affine, attempts), facts)),
             Err(refusal) => {
-                listener.stats().refuse(refusal);
-                let (client, reason) = (self.client, refusal.word());
-                tracing::debug!(listener = %listener.label, %app, %client, reason, attempts, "connection refused");
+                let why: &dyn Display = match &denied {
+                    Some(denial) => denial,
+                    None => &refusal.why(),
+                };
+                listener.refuse(refusal, self.client, Some((&app, attempts)), why);
                 None
             }
         }
@@ -275,7 +273,7 @@ impl Arrived<'_> {
         let mut tried: Vec<usize> = Vec::new();
         while tried.len() < MAX_ATTEMPTS {
             let began = monotonic();
-            let left = deadline.saturating_duration_since(began).min(each);
+            let left = deadline.saturating_duration_since(began);
             if left.is_zero() {
                 break;
             }
@@ -288,12 +286,22 @@ impl Arrived<'_> {
             // From here on, so that it is not missed if that happens while it is being connected to.
             let down = (config.on_unhealthy == OnUnhealthy::Close).then(|| goes_down(&placed));
             *attempts += 1;
-            match edge.resolver().connect_timed(placed.place.backend().target(), left).await {
+            tried.push(placed.index);
+            // The first one has all of its time, and what is left is shared with those that may have to follow.
+            let may_follow = tried.len() > 1 && pool.preview(origin, &tried, edge.tick()).is_ok();
+            let time = if may_follow { left / 2 } else { left.min(each) };
+            match edge.resolver().connect_timed(placed.place.backend().target(), time).await {
+                Ok((stream, _)) if edge.is_at_other_end(&stream) => {
+                    edge.leads_back(&placed.backend);
+                }
                 Ok((stream, round_trip)) => {
                     let took = monotonic() - began;
                     let known = &placed.backend.known;
                     known.measured(round_trip, edge.tick());
-                    known.reached(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), edge.tick());
+                    if known.reached(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), edge.tick()) {
+                        edge.has_trouble();
+                        tracing::info!(backend = %placed.backend.config.name, "a backend is reached again");
+                    }
                     known.stats.connected(took);
                     if let Some(affine) = &affine {
                         listener.affinity.enter(affine, &placed.backend.config.name, edge.tick());
@@ -302,8 +310,10 @@ impl Arrived<'_> {
                 }
                 Err(error) => {
                     listener.stats().retries.fetch_add(1, Relaxed);
-                    tried.push(placed.index);
-                    self.unreached(pool, &placed, &error);
+                    // One that had less than its time is not judged by that.
+                    if time >= each || error.kind() != io::ErrorKind::TimedOut {
+                        self.unreached(&placed, &error);
+                    }
                 }
             }
         }
@@ -311,7 +321,7 @@ impl Arrived<'_> {
     }
 
     /// Takes note that a backend could not be reached, unless that was for want of something here.
-    fn unreached(&self, pool: &Pool, placed: &Placed, error: &io::Error) {
+    fn unreached(&self, placed: &Placed, error: &io::Error) {
         let (backend, edge) = (&placed.backend, &self.listener.edge);
         let name = &backend.config.name;
         let own = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
@@ -320,23 +330,18 @@ impl Arrived<'_> {
             return;
         }
         tracing::debug!(backend = %name, %error, "a backend could not be reached");
-        let now = edge.tick();
-        if pool.failed(backend, now) {
-            edge.has_trouble();
-            tracing::warn!(backend = %name, %error, "a backend is out for now: connections to it fail");
+        let is_news = backend.known.failed(edge.tick());
+        edge.has_trouble();
+        if is_news {
+            tracing::warn!(backend = %name, %error, "a backend is out for now: a connection to it failed");
         }
     }
 }
 
 /// Charges a connection under its listener's policies.
-async fn permitted(facts: &ConnectionFacts) -> Result<Option<ConnectionPermit>, Refusal> {
-    let listener = &facts.listener;
+async fn permitted(facts: &ConnectionFacts) -> Result<Option<ConnectionPermit>, Denial> {
     if facts.config.policies.is_empty() {
         return Ok(None);
     }
-    let asked = listener.limits.admit(&facts.config.policies, &facts.limited()).await;
-    asked.map_err(|denial| {
-        tracing::debug!(listener = %listener.label, client = %facts.client, %denial, "connection denied");
-        denial.refusal()
-    })
+    facts.listener.limits.admit(&facts.config.policies, &facts.limited()).await
 }

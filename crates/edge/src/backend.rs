@@ -1,6 +1,8 @@
 //! A backend in force: how it is configured now, and what is known of it however it is configured.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,9 +10,11 @@ use tidegate_algorithms::balance::eligibility::EjectionSettings;
 use tidegate_algorithms::balance::round_trip::RoundTrip;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::backend::{Backend, BackendSettings, Target};
+use tidegate_wire::proxy_protocol::Version;
 use tokio::sync::Notify;
 
 use crate::config::BackendConfig;
+use crate::reach::Reach;
 use crate::stats::BackendStats;
 
 /// A backend, for as long as it has this configuration.
@@ -27,6 +31,13 @@ pub(crate) struct Known {
     pub(crate) backend: Arc<Backend>,
     pub(crate) stats: BackendStats,
     round_trip: Mutex<RoundTrip>,
+    reach: Mutex<Reach>,
+    /// Whether it has not been reached since a connection to it failed: what `reach` says, to be read without its lock.
+    is_in_doubt: AtomicBool,
+    /// Whether connections to it come back to this edge: then it gets none.
+    leads_back: AtomicBool,
+    /// The version of the PROXY protocol that its app's listeners send; 0: none.
+    header: AtomicU8,
     /// Told when checks find it down, to sessions that end then.
     pub(crate) down: Arc<Notify>,
 }
@@ -50,7 +61,7 @@ impl EdgeBackend {
         let known = match beside {
             Beside::Itself(known) => known,
             Beside::Remains(known) => {
-                known.backend.comes_back(now);
+                known.comes_back(now);
                 known
             }
             Beside::Nobody => Arc::new(Known::new(fresh(&config.target, now))),
@@ -80,7 +91,47 @@ fn fresh(target: &Target, now: Tick) -> Backend {
 impl Known {
     fn new(backend: Backend) -> Self {
         let (stats, round_trip, down) = (BackendStats::default(), Mutex::default(), Arc::default());
-        Self { backend: Arc::new(backend), stats, round_trip, down }
+        let (reach, is_in_doubt) = (Mutex::default(), AtomicBool::new(false));
+        let (leads_back, header) = (AtomicBool::new(false), AtomicU8::new(0));
+        Self { backend: Arc::new(backend), stats, round_trip, reach, is_in_doubt, leads_back, header, down }
+    }
+
+    /// Has checks begin as connections do.
+    pub(crate) fn set_header(&self, header: Option<Version>) {
+        let number = match header {
+            None => 0,
+            Some(Version::One) => 1,
+            Some(Version::Two) => 2,
+        };
+        self.header.store(number, Relaxed);
+    }
+
+    /// The version of the PROXY protocol that it is spoken to with.
+    pub(crate) fn header(&self) -> Option<Version> {
+        match self.header.load(Relaxed) {
+            0 => None,
+            1 => Some(Version::One),
+            _ => Some(Version::Two),
+        }
+    }
+
+    /// Takes note that connections to it come back to this edge. True if that is news.
+    pub(crate) fn leads_back(&self) -> bool {
+        let is_news = !self.leads_back.swap(true, Relaxed);
+        self.judge(|_| is_news)
+    }
+
+    /// Whether connections to it come back to this edge.
+    pub(crate) fn is_in_circle(&self) -> bool {
+        self.leads_back.load(Relaxed)
+    }
+
+    /// See [`Backend::comes_back`].
+    fn comes_back(&self, now: Tick) {
+        let mut reach = self.reach.lock();
+        *reach = Reach::default();
+        self.is_in_doubt.store(false, Relaxed);
+        self.backend.comes_back(now);
     }
 
     /// Takes note of how long a connection to it took to be made.
@@ -94,13 +145,50 @@ impl Known {
         self.round_trip.lock().nanos(now)
     }
 
-    /// Takes note that it could not be reached. True if that has just taken it out, which `may_eject` can forbid.
-    pub(crate) fn failed(&self, now: Tick, may_eject: bool) -> bool {
-        self.backend.failed(now, EjectionSettings::default(), may_eject)
+    /// Whether it has not been reached since a connection to it failed.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt.load(Relaxed)
     }
 
-    /// Takes note that it was reached in `nanos`.
-    pub(crate) fn reached(&self, nanos: u64, now: Tick) {
-        self.backend.succeeded(nanos, now, EjectionSettings::default());
+    /// Takes note that it could not be reached. True if that has just taken it out.
+    pub(crate) fn failed(&self, now: Tick) -> bool {
+        self.backend.failed(now, NO_EJECTION, false);
+        self.judge(|reach| reach.failed(now))
+    }
+
+    /// Takes note that it was reached in `nanos`. True if it is back by that.
+    pub(crate) fn reached(&self, nanos: u64, now: Tick) -> bool {
+        self.backend.succeeded(nanos, now, NO_EJECTION);
+        self.check_passed(now)
+    }
+
+    /// Takes note that a check reached it. True if it is back by that.
+    pub(crate) fn check_passed(&self, now: Tick) -> bool {
+        self.is_in_doubt() && self.judge(|reach| reach.succeeded(now))
+    }
+
+    /// Takes note that a check failed; the next one is over in `next`.
+    pub(crate) fn check_failed(&self, now: Tick, next: Duration) {
+        if self.is_in_doubt() {
+            self.judge(|reach| reach.check_failed(now, next));
+        }
+    }
+
+    /// Whether a connection may go there, alone if it is in doubt.
+    pub(crate) fn try_again(&self, now: Tick) -> bool {
+        !self.is_in_doubt() || self.judge(|reach| reach.try_again(now))
+    }
+
+    /// Takes note of something, and has placing go by it.
+    fn judge<T>(&self, note: impl FnOnce(&mut Reach) -> T) -> T {
+        let mut reach = self.reach.lock();
+        let said = note(&mut reach);
+        self.is_in_doubt.store(reach.is_in_doubt(), Relaxed);
+        let until = if self.is_in_circle() { Tick(u64::MAX) } else { reach.until() };
+        self.backend.set_out_until(until);
+        said
     }
 }
+
+/// Connections have a rule of their own ([`crate::reach`]).
+const NO_EJECTION: EjectionSettings = EjectionSettings { failures: 0, base: 0, longest: 0 };

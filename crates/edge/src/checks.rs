@@ -1,7 +1,8 @@
 //! What the edge's health checks ask of a backend ([`tidegate_upstream::checks`] says when, and what follows).
 //!
 //! A check is a connection, a request for a path that must be answered with 2xx, or the first step of a TLS
-//! handshake. It also measures the round trip to the backend.
+//! handshake. It also measures the round trip to the backend. Where clients' connections begin with a header of the PROXY
+//! protocol, so does a check, with one that says that it is nobody's.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Release};
@@ -13,6 +14,7 @@ use tidegate_upstream::checks::{self, Checked};
 use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::tls::{TlsClient, TlsSettings};
 use tidegate_upstream::verdicts::Watched;
+use tidegate_wire::proxy_protocol;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -40,8 +42,18 @@ async fn check_once<'a>(
 ) -> Option<Checked<impl FnOnce(bool) + use<'a>>> {
     let backend = backend.upgrade()?;
     let check = backend.config.check.clone()?;
-    let asking = passes(&check, &backend, resolver, clock);
-    let passed = matches!(timeout(check.timeout, asking).await, Ok(Ok(true)));
+    // One that is this edge itself is not connected to.
+    let passed = !backend.known.is_in_circle() && {
+        let asking = passes(&check, &backend, resolver, clock);
+        matches!(timeout(check.timeout, asking).await, Ok(Ok(true)))
+    };
+    if !passed {
+        // Pauses are jittered: the next check is over by then.
+        backend.known.check_failed(clock.tick(), 2 * check.interval + check.timeout);
+    } else if backend.known.check_passed(clock.tick()) {
+        troubles.fetch_add(1, Release);
+        tracing::info!(backend = %backend.config.name, "a backend is reached again");
+    }
     Some(Checked {
         backend: Arc::clone(&backend.known.backend),
         passed,
@@ -70,6 +82,9 @@ async fn passes(
     let target = &backend.config.target;
     let (mut stream, round_trip) = resolver.connect_timed(target, check.timeout).await?;
     backend.known.measured(round_trip, clock.tick());
+    if let Some(version) = backend.known.header() {
+        stream.write_all(proxy_protocol::own(version)).await?;
+    }
     match &check.probe {
         Probe::Tcp => Ok(true),
         Probe::Http(path) => answers(&mut stream, target, path).await,

@@ -84,6 +84,21 @@ impl EdgeDocuments {
     pub fn new(edge: Arc<Edge>) -> Self {
         Self { edge, in_force: Mutex::default() }
     }
+
+    /// What is wrong with a backend that is put, if it is this edge itself.
+    fn circle(&self, set: &EdgeSet, name: &str) -> Option<Mistake> {
+        let [backends, ..] = &set.table.by_name;
+        let put = &set.table.backends[*backends.get(name)?];
+        let is_own = put.revision.is_some() && self.edge.is_own(&put.config.target);
+        is_own.then(|| Mistake {
+            pointer: format!("/{BACKEND}/{name}/address"),
+            problem: format!(
+                "is {:?}, where this edge itself listens: connections would go in circles",
+                put.config.target.to_string()
+            ),
+            accepted: "the address of the backend itself".to_owned(),
+        })
+    }
 }
 
 impl EdgeSet {
@@ -203,6 +218,9 @@ impl Service for EdgeDocuments {
             return Vec::new();
         }
         let put = change.filter(|change| change.kind == BACKEND);
+        if let Some(circle) = put.and_then(|put| self.circle(next, &put.name)) {
+            return vec![circle];
+        }
         let objection = |it: &SetAside| match put {
             Some(put) if it.kind == REGISTRATION => vec![in_the_way(put, it)],
             _ => it.mistakes.clone(),

@@ -65,18 +65,24 @@ pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<V
         return Ok(json);
     };
     let origin = Origin { location, node: site.node, before: before.as_deref(), spill };
-    let is_panic = pool.is_panic(now);
+    let choice = pool.preview(origin, &[], now);
+    let is_panic = choice.is_ok_and(|choice| choice.is_last_resort);
     json["panic"] = json!(is_panic);
-    let chosen = pool.preview(origin, now);
-    let affine = chosen.ok().filter(|(_, is_affine)| *is_affine).map(|(chosen, _)| chosen.index);
+    let affine = choice.ok().filter(|choice| choice.is_affine).map(|choice| choice.chosen.index);
     let (backends, are_some_left_out) = rows(pool, origin, is_panic, affine, now);
     json["backends"] = backends.into();
-    let (next, why) = match chosen {
-        Ok((chosen, true)) => (Some(chosen.index), "its client was there before, and it has room"),
-        Ok((chosen, false)) if are_some_left_out => {
-            (Some(chosen.index), "it has the lowest score of those that are not left out")
+    let (next, why) = match choice {
+        Ok(choice) if choice.is_affine => {
+            (Some(choice.chosen.index), "its client was there before, and it has room")
         }
-        Ok((chosen, false)) => (Some(chosen.index), "it has the lowest score"),
+        Ok(choice) if choice.is_last_resort => (
+            Some(choice.chosen.index),
+            "no healthy backend has room, and it has the lowest score of the others",
+        ),
+        Ok(choice) if are_some_left_out => {
+            (Some(choice.chosen.index), "it has the lowest score of those that are not left out")
+        }
+        Ok(choice) => (Some(choice.chosen.index), "it has the lowest score"),
         Err(Unplaced::None) => (None, "no backend may be used"),
         Err(Unplaced::Full) if are_some_left_out => {
             (None, "the nearest backends are at their hard limits, and spill is \"never\"")
@@ -99,10 +105,12 @@ struct Candidate {
 }
 
 fn candidates(pool: &Pool, layout: &Layout, origin: Origin<'_>, is_panic: bool, now: Tick) -> Vec<Candidate> {
+    let in_panic = if is_panic { pool.in_panic(layout, origin, now) } else { None };
+    let counts = |index: usize| in_panic.as_ref().is_some_and(|in_panic| in_panic[index]);
     let members = layout.members().iter().enumerate();
     let candidate = |(index, member): (usize, &Member)| {
         let tier = member.tier(origin.location, origin.node);
-        let load = pool.load(index, is_panic, now);
+        let load = pool.load(index, counts(index), now);
         let score = load.and_then(|load| member.score(tier, load, origin.spill));
         Candidate { index, priority: member.priority, tier, is_usable: load.is_some(), score }
     };
@@ -168,6 +176,7 @@ fn row(backend: &EdgeBackend, tier: Tier, member: &Member, now: Tick) -> Value {
         "tier": tier.word(),
         "tier_by": tier_by(member.measured.is_some()),
         "priority": config.priority,
+        "health": health(backend, now),
         "connections": status.in_flight,
         "soft_limit": config.soft_limit,
         "hard_limit": config.hard_limit,
@@ -177,6 +186,26 @@ fn row(backend: &EdgeBackend, tier: Tier, member: &Member, now: Tick) -> Value {
     })
 }
 
+/// What checks and connections say of a backend.
+fn health(backend: &EdgeBackend, now: Tick) -> &'static str {
+    let status = backend.known.backend.status(now);
+    if backend.known.is_in_circle() {
+        IN_CIRCLE
+    } else if !status.is_up {
+        CHECKS_FAIL
+    } else if status.is_ejected {
+        CONNECTIONS_FAIL
+    } else if backend.known.is_in_doubt() {
+        "the last connection to it failed, and the next one tries it"
+    } else {
+        "healthy"
+    }
+}
+
+const CHECKS_FAIL: &str = "its health checks fail";
+const IN_CIRCLE: &str = "it is a listener of this edge";
+const CONNECTIONS_FAIL: &str = "connections to it fail";
+
 /// Why a backend is not chosen, whatever its score would be.
 fn excluded(backend: &EdgeBackend, now: Tick) -> &'static str {
     let status = backend.known.backend.status(now);
@@ -184,10 +213,12 @@ fn excluded(backend: &EdgeBackend, now: Tick) -> &'static str {
         "it drains"
     } else if backend.config.weight == 0 {
         "its weight is 0"
+    } else if backend.known.is_in_circle() {
+        IN_CIRCLE
     } else if !status.is_up {
-        "its health checks fail"
+        CHECKS_FAIL
     } else if status.is_ejected {
-        "connections to it failed"
+        CONNECTIONS_FAIL
     } else {
         "it is at its hard limit"
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accept ─> PROXY header ─> TLS or server name ─> limits ────> place ──────────> connect ─> relay ──> account
-//!             (if behind one)  (if configured)      policies of   where is it from?   up to 3    bytes both   counters,
+//!             (if behind one)  (if configured)      policies of   where is it from?   up to 8    bytes both   counters,
 //!                                                   the listener  affinity, score,    backends   ways, half-  log line
 //!                                                                 a reserved place               close
 //! ```
@@ -28,9 +28,15 @@ mod affinity;
 mod arrival;
 mod backend;
 mod checks;
+mod direction;
+mod listener;
+mod own;
 mod pacing;
 mod pool;
+mod reach;
 mod relay;
+mod seldom;
 mod session;
 mod site;
 mod splice;
+mod unsent;

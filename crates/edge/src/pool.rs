@@ -13,20 +13,18 @@
 //! Where round trips decide the tiers, whoever places a connection first in a second looks at all of them, and arranges
 //! the backends anew if a tier has changed. The others go on with the arrangement before.
 //!
-//! While fewer than half of the open backends are usable, all of them count (panic): the fault may be on this side. How
-//! many are usable is counted when a backend comes, goes, is found up or down, or is back, and not per connection.
+//! Healthy backends come first, wherever they are. Those of a tier and priority of which none is healthy are the last resort
+//! (panic), since the fault may be on this side: they are used when no healthy one of the app has room.
 //!
-//! Failed connections take out at most half of the open backends. Whether one more may be taken out is asked and done under
-//! one lock, which is taken for failed connections only.
+//! How many are usable is counted when a backend comes, goes, is found up or down, or is back, and not per connection.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
-use tidegate_algorithms::balance::eligibility::{is_panic, may_eject};
 use tidegate_algorithms::balance::region::{
     Chosen, Layout, Load, Location, Member, Region, Spill, Tier, Unplaced,
 };
@@ -54,8 +52,6 @@ pub(crate) struct Pool {
     /// Counts, over all pools, that a backend was found to be up or down, or was taken out.
     troubles: Arc<AtomicU64>,
     usable: ArcSwap<Usable>,
-    /// Held from counting those that are out to taking out one more.
-    ejecting: Mutex<()>,
 }
 
 /// Where a backend's load is read.
@@ -85,6 +81,16 @@ pub(crate) struct Origin<'a> {
     /// The backend that its client was at.
     pub(crate) before: Option<&'a str>,
     pub(crate) spill: Spill,
+}
+
+/// Where a connection goes, or would go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) chosen: Chosen,
+    /// Whether its client was there before.
+    pub(crate) is_affine: bool,
+    /// Whether no healthy backend had room.
+    pub(crate) is_last_resort: bool,
 }
 
 /// A place for a connection.
@@ -132,8 +138,7 @@ impl Pool {
         let loads = backends.iter().map(source).collect();
         // Of before the first look.
         let usable = ArcSwap::from_pointee(Usable { count: open, troubles: 0, until: Tick(0) });
-        let ejecting = Mutex::default();
-        Self { app, backends, loads, layout, measured, by_name, open, troubles, usable, ejecting }
+        Self { app, backends, loads, layout, measured, by_name, open, troubles, usable }
     }
 
     pub(crate) fn backends(&self) -> &[Arc<EdgeBackend>] {
@@ -168,9 +173,9 @@ impl Pool {
         }
     }
 
-    /// Whether so few are usable that all count.
+    /// Whether none is usable, so that all count.
     pub(crate) fn is_panic(&self, now: Tick) -> bool {
-        is_panic(self.usable(now).count, self.open)
+        self.open > 0 && self.usable(now).count == 0
     }
 
     /// How many are usable: counted anew only if that may have changed.
@@ -198,25 +203,19 @@ impl Pool {
         counted
     }
 
-    /// Takes note that a backend could not be reached. True if that has just taken it out.
-    pub(crate) fn failed(&self, backend: &EdgeBackend, now: Tick) -> bool {
-        let _one_at_a_time = self.ejecting.lock();
-        let open = self.loads.iter().filter(|source| source.is_open);
-        let ejected = open.filter(|source| source.backend.is_ejected(now)).count();
-        backend.known.failed(now, may_eject(ejected, self.open))
-    }
-
     /// The place for a connection, at none of the backends at `tried`.
     pub(crate) fn place(&self, from: Origin<'_>, tried: &[usize], now: Tick) -> Result<Placed, Unplaced> {
-        let (chosen, is_affine, place) = self.choose(from, tried, now, |index| self.reserve(index))?;
-        let Chosen { index, tier, is_measured, score } = chosen;
+        let (choice, place) = self.choose(from, tried, now, |index, is_last_resort| {
+            if is_last_resort { self.reserve(index) } else { self.reserve_or_try(index, now) }
+        })?;
+        let Chosen { index, tier, is_measured, score } = choice.chosen;
         let backend = Arc::clone(&self.backends[index]);
-        Ok(Placed { index, backend, place, tier, is_measured, score, is_affine })
+        Ok(Placed { index, backend, place, tier, is_measured, score, is_affine: choice.is_affine })
     }
 
-    /// What [`Pool::place`] would choose, and whether because the client was there before. Nothing is reserved.
-    pub(crate) fn preview(&self, from: Origin<'_>, now: Tick) -> Result<(Chosen, bool), Unplaced> {
-        self.choose(from, &[], now, |_| Some(())).map(|(chosen, is_affine, ())| (chosen, is_affine))
+    /// What [`Pool::place`] would choose. Nothing is reserved.
+    pub(crate) fn preview(&self, from: Origin<'_>, tried: &[usize], now: Tick) -> Result<Choice, Unplaced> {
+        self.choose(from, tried, now, |_, _| Some(())).map(|(choice, ())| choice)
     }
 
     fn choose<T>(
@@ -224,14 +223,65 @@ impl Pool {
         from: Origin<'_>,
         tried: &[usize],
         now: Tick,
+        reserve: impl Fn(usize, bool) -> Option<T>,
+    ) -> Result<(Choice, T), Unplaced> {
+        let layout = self.layout(now);
+        // All of them: then there is no need to look at each, which is most of the work.
+        let all_count = Cell::new(tried.is_empty() && self.usable(now).count == self.open);
+        let healthy = |index: usize| {
+            // One that is in doubt costs its client a connection at most.
+            let is_left_out =
+                !tried.is_empty() && (tried.contains(&index) || self.backends[index].known.is_in_doubt());
+            if is_left_out { None } else { self.loads[index].read(all_count.get(), now) }
+        };
+        let one_of_them = |index: usize| {
+            let reserved = reserve(index, false);
+            // Another one has begun to try it, or has filled it.
+            all_count.set(all_count.get() && reserved.is_some());
+            reserved
+        };
+        let unplaced = match self.choose_of(&layout, from, healthy, one_of_them) {
+            Ok((chosen, is_affine, reserved)) => {
+                return Ok((Choice { chosen, is_affine, is_last_resort: false }, reserved));
+            }
+            Err(unplaced) => unplaced,
+        };
+        let Some(counts) = self.in_panic(&layout, from, now) else { return Err(unplaced) };
+        let any = |index: usize| {
+            if tried.contains(&index) { None } else { self.load(index, counts[index], now) }
+        };
+        let last = self.choose_of(&layout, from, any, |index| reserve(index, true));
+        let (chosen, is_affine, reserved) =
+            last.map_err(|last| if unplaced == Unplaced::Full { unplaced } else { last })?;
+        Ok((Choice { chosen, is_affine, is_last_resort: true }, reserved))
+    }
+
+    /// Which backends are of a tier and priority without a healthy one; `None`: there is no such.
+    pub(crate) fn in_panic(&self, layout: &Layout, from: Origin<'_>, now: Tick) -> Option<Vec<bool>> {
+        let group = |member: &Member| (member.priority, member.tier(from.location, from.node));
+        let mut groups: Vec<((u16, Tier), bool)> = Vec::new();
+        for ((member, source), backend) in layout.members().iter().zip(&self.loads).zip(&self.backends) {
+            if !source.is_open {
+                continue;
+            }
+            let is_healthy = source.backend.is_usable(now) && !backend.known.is_in_doubt();
+            match groups.iter_mut().find(|(known, _)| *known == group(member)) {
+                Some((_, has_healthy)) => *has_healthy |= is_healthy,
+                None => groups.push((group(member), is_healthy)),
+            }
+        }
+        groups.retain(|(_, has_healthy)| !has_healthy);
+        let is_in_panic = |member: &Member| groups.iter().any(|(known, _)| *known == group(member));
+        (!groups.is_empty()).then(|| layout.members().iter().map(is_in_panic).collect())
+    }
+
+    fn choose_of<T>(
+        &self,
+        layout: &Layout,
+        from: Origin<'_>,
+        load: impl Fn(usize) -> Option<Load>,
         reserve: impl Fn(usize) -> Option<T>,
     ) -> Result<(Chosen, bool, T), Unplaced> {
-        let (usable, layout) = (self.usable(now), self.layout(now));
-        // All of them: then there is no need to look at each, which is most of the work.
-        let all_count = usable.count == self.open || is_panic(usable.count, self.open);
-        let load = |index: usize| {
-            if tried.contains(&index) { None } else { self.loads[index].read(all_count, now) }
-        };
         if let Some(index) = from.before.and_then(|name| self.by_name.get(name).copied())
             && let Some(reading) = load(index)
             && let Some(member) = layout.members().get(index)
@@ -246,7 +296,7 @@ impl Pool {
         // Each round that fails found a backend full that had room a moment ago. That this ends is certain only in
         // practice, so it is bounded.
         for _ in 0..=2 * self.backends.len() {
-            let chosen = layout.pick(from.location, from.node, from.spill, load)?;
+            let chosen = layout.pick(from.location, from.node, from.spill, &load)?;
             if let Some(reserved) = reserve(chosen.index) {
                 return Ok((chosen, false, reserved));
             }
@@ -256,7 +306,20 @@ impl Pool {
 
     /// What a backend carries; `None`: it is not to be used.
     pub(crate) fn load(&self, index: usize, is_panic: bool, now: Tick) -> Option<Load> {
-        self.loads[index].read(is_panic, now)
+        self.loads[index].read(is_panic && !self.backends[index].known.is_in_circle(), now)
+    }
+
+    /// A place at a backend; at one that is in doubt for one connection alone, which tries it.
+    fn reserve_or_try(&self, index: usize, now: Tick) -> Option<Place> {
+        let known = &self.backends[index].known;
+        if !known.is_in_doubt() {
+            return self.reserve(index);
+        }
+        let place = self.reserve(index)?;
+        let may_try = known.try_again(now);
+        // It is out for all others now; or it was, and somebody has not seen it.
+        self.troubles.fetch_add(1, Release);
+        may_try.then_some(place)
     }
 
     fn reserve(&self, index: usize) -> Option<Place> {

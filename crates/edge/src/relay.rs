@@ -1,41 +1,21 @@
 //! Bytes both ways between a client and its backend, until both have ended or neither has said anything for too long.
 //!
-//! ```text
-//!            ┌─ copy: read into the core's one buffer, write; what the other side does not take yet is kept
-//!   reader ──┤                                                      ^ less than a quarter of a buffer came
-//!            └─ splice, once four reads in a row filled the buffer ─┘                       ──> writer
-//! ```
-//!
-//! An idle connection owns no buffer: the one that is read into belongs to the core, and a direction has bytes of its
-//! own only while its reader is ahead of its writer, at most [`BUFFER`]. No more is read until these are written, so
-//! a slow side slows the other down.
-//!
-//! The end of one side's bytes is passed on and the other side may go on talking. A side that breaks off breaks the
-//! other one off, with a reset where there is no TLS, so that what was cut never looks complete.
+//! The end of one side's bytes is passed on and the other side may go on talking. When a side breaks off, the other one is
+//! given what had come from it, however slowly it takes that, and is then broken off, too, with a reset where there is
+//! no TLS: what was received arrives, and what was cut never looks complete.
 
-use std::cell::RefCell;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tidegate_net::clock::monotonic;
 use tidegate_net::connection::LazyTimer;
 use tidegate_net::tls::TlsStream;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::splice::{PIPE_BYTES, Pipe};
-
-/// Bytes that are read at once, and that a direction keeps at most.
-pub(crate) const BUFFER: usize = 16 << 10;
-
-/// Full reads in a row after which a direction is bulk.
-const BULK: u8 = 4;
-
-thread_local! {
-    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER].into());
-}
+use crate::direction::{Direction, Failure};
+use crate::unsent::{self, Pauses};
 
 /// One end of a relay.
 pub(crate) trait Side: AsyncRead + AsyncWrite + Unpin + Send {
@@ -118,27 +98,21 @@ pub(crate) struct Relay<C> {
     allowance: u64,
     /// Whether the direction to the client has the first turn, so that neither takes all of the allowance.
     is_client_next: bool,
+    /// Since one side has broken off.
+    breaking: Option<Box<Breaking>>,
 }
 
-/// Which side of a direction failed.
-enum Failure {
-    Reader(io::Error),
-    Writer(io::Error),
+/// One side has broken off, and the other one is given the rest.
+#[derive(Debug)]
+struct Breaking {
+    end: End,
+    pauses: Pauses,
+    /// What the other side still had to get at the last look.
+    left: Left,
 }
 
-#[derive(Debug, Default)]
-struct Direction {
-    /// Read and not yet written, and how much of it is.
-    kept: Box<[u8]>,
-    written: usize,
-    pipe: Option<Pipe>,
-    full_reads: u8,
-    /// Whether the writer may have bytes that its socket has not.
-    is_unflushed: bool,
-    has_ended: bool,
-    is_shut: bool,
-    bytes: u64,
-}
+/// Bytes that were read, bytes that are kept, and packets that were not acknowledged.
+type Left = ((u64, u64), usize, u32);
 
 impl<C: Side> Relay<C> {
     /// Begins. `first` goes to the backend before anything else; so many bytes of it are the client's own.
@@ -150,7 +124,7 @@ impl<C: Side> Relay<C> {
         patience: Patience,
     ) -> Self {
         let now = monotonic();
-        let to_backend = Direction { bytes: from_client as u64, kept: first.into(), ..Direction::default() };
+        let to_backend = Direction::beginning_with(first, from_client as u64);
         let (to_client, timer) = (Direction::default(), LazyTimer::default());
         let (started, active, allowance) = (now, now, u64::MAX);
         Self {
@@ -164,6 +138,7 @@ impl<C: Side> Relay<C> {
             patience,
             allowance,
             is_client_next: false,
+            breaking: None,
         }
     }
 
@@ -185,6 +160,22 @@ impl<C: Side> Relay<C> {
 
     /// Passes bytes on. Ready at the end.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        if self.breaking.is_none() {
+            let end = ready!(self.poll_both(cx));
+            let rest = match &end {
+                End::ClientBroke(_) => &mut self.to_backend,
+                End::BackendBroke(_) => &mut self.to_client,
+                End::Closed | End::Idle | End::Longest => return Poll::Ready(end),
+            };
+            rest.is_cut = !rest.has_ended;
+            let breaking = Breaking { end, pauses: Pauses::default(), left: ((0, 0), 0, 0) };
+            self.breaking = Some(Box::new(breaking));
+        }
+        self.poll_breaking(cx)
+    }
+
+    /// Passes bytes both ways until they have ended, or a side breaks off.
+    fn poll_both(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let before = self.bytes();
         let (one, other) = if self.is_client_next {
             let down = self.poll_to_client(cx);
@@ -194,10 +185,7 @@ impl<C: Side> Relay<C> {
             (up, self.poll_to_client(cx))
         };
         match (one, other) {
-            (Poll::Ready(Err(end)), _) | (_, Poll::Ready(Err(end))) => {
-                self.break_off();
-                return Poll::Ready(end);
-            }
+            (Poll::Ready(Err(end)), _) | (_, Poll::Ready(Err(end))) => return Poll::Ready(end),
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(End::Closed),
             _ => {}
         }
@@ -205,11 +193,63 @@ impl<C: Side> Relay<C> {
             self.active = monotonic();
             self.is_client_next = !self.is_client_next;
         }
-        let idle = self.active + self.patience.idle;
-        let longest = self.patience.longest.map(|longest| self.started + longest);
-        let deadline = longest.map_or(idle, |longest| idle.min(longest));
+        let (deadline, end) = self.deadline();
         ready!(self.timer.poll(cx, deadline));
-        Poll::Ready(if longest.is_some_and(|longest| longest <= idle) { End::Longest } else { End::Idle })
+        Poll::Ready(end)
+    }
+
+    /// When it is over if nothing comes any more, and how it has ended then.
+    fn deadline(&self) -> (Instant, End) {
+        let idle = self.active + self.patience.idle;
+        match self.patience.longest.map(|longest| self.started + longest) {
+            Some(longest) if longest <= idle => (longest, End::Longest),
+            _ => (idle, End::Idle),
+        }
+    }
+
+    /// Gives the other side what came from the one that has broken off, and then breaks that off, too.
+    fn poll_breaking(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let Some(mut breaking) = self.breaking.take() else { return Poll::Ready(End::Closed) };
+        loop {
+            let is_clients = matches!(breaking.end, End::ClientBroke(_));
+            let given = if is_clients { self.poll_to_backend(cx) } else { self.poll_to_client(cx) };
+            let (socket, direction) = if is_clients {
+                (&self.backend, &self.to_backend)
+            } else {
+                (self.client.socket(), &self.to_client)
+            };
+            let packets = if given.is_ready() { unsent::packets(socket) } else { 0 };
+            let left = (self.bytes(), direction.kept_bytes(), packets);
+            let is_other_gone = match &given {
+                Poll::Ready(Err(End::ClientBroke(_))) => !is_clients,
+                Poll::Ready(Err(End::BackendBroke(_))) => is_clients,
+                _ => false,
+            };
+            if is_other_gone || (given.is_ready() && packets == 0) {
+                break;
+            }
+            if matches!(given, Poll::Ready(Err(_))) {
+                // Its reader has nothing more.
+                let direction = if is_clients { &mut self.to_backend } else { &mut self.to_client };
+                direction.has_ended = true;
+            }
+            if left != breaking.left {
+                (breaking.left, self.active) = (left, monotonic());
+            }
+            let (deadline, _) = self.deadline();
+            let now = monotonic();
+            if deadline <= now {
+                break;
+            }
+            // While there is more to write, the socket says when it takes some.
+            let next = if given.is_ready() { deadline.min(now + breaking.pauses.next()) } else { deadline };
+            if self.timer.poll(cx, next).is_pending() {
+                self.breaking = Some(breaking);
+                return Poll::Pending;
+            }
+        }
+        self.break_off();
+        Poll::Ready(breaking.end)
     }
 
     fn poll_to_backend(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
@@ -236,143 +276,4 @@ impl<C: Side> Relay<C> {
             drop(socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO)));
         }
     }
-}
-
-impl Direction {
-    fn poll<R: Side, W: Side>(
-        &mut self,
-        reader: &mut R,
-        writer: &mut W,
-        allowance: &mut u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Failure>> {
-        loop {
-            ready!(self.poll_write_kept(writer, cx)).map_err(Failure::Writer)?;
-            if self.has_ended {
-                if !self.is_shut {
-                    ready!(Pin::new(&mut *writer).poll_shutdown(cx)).map_err(Failure::Writer)?;
-                    self.is_shut = true;
-                }
-                return Poll::Ready(Ok(()));
-            }
-            if *allowance == 0 {
-                ready!(self.poll_empty_pipe(writer, cx)).map_err(Failure::Writer)?;
-                return Poll::Pending;
-            }
-            if self.full_reads >= BULK && reader.is_plain() && writer.is_plain() {
-                if self.pipe.is_none() {
-                    self.pipe = Pipe::take();
-                }
-                if self.pipe.is_some() {
-                    ready!(self.poll_splice(reader, writer, allowance, cx))?;
-                    continue;
-                }
-            }
-            ready!(self.poll_copy(reader, writer, allowance, cx))?;
-        }
-    }
-
-    /// Empties the pipe, if there is one, and gives it back.
-    fn poll_empty_pipe<W: Side>(&mut self, writer: &W, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(pipe) = &mut self.pipe {
-            ready!(pipe.poll_drain(writer.socket(), cx))?;
-            self.pipe = None;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Writes what was kept, until the writer's socket has it. Nothing is owned any more then.
-    fn poll_write_kept<W: Side>(&mut self, writer: &mut W, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.written < self.kept.len() {
-            let count = ready!(Pin::new(&mut *writer).poll_write(cx, &self.kept[self.written..]))?;
-            if count == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.written += count;
-            self.is_unflushed = true;
-        }
-        if !self.kept.is_empty() {
-            (self.kept, self.written) = (Box::default(), 0);
-        }
-        if self.is_unflushed {
-            ready!(Pin::new(writer).poll_flush(cx))?;
-            self.is_unflushed = false;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// One read and one write; what is not taken at once is kept.
-    fn poll_copy<R: Side, W: Side>(
-        &mut self,
-        reader: &mut R,
-        writer: &mut W,
-        allowance: &mut u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Failure>> {
-        SHARED.with_borrow_mut(|shared| {
-            let most = at_most(*allowance, BUFFER);
-            let mut buffer = ReadBuf::new(&mut shared[..most]);
-            ready!(Pin::new(reader).poll_read(cx, &mut buffer)).map_err(Failure::Reader)?;
-            let bytes = buffer.filled();
-            if bytes.is_empty() {
-                self.has_ended = true;
-                return Poll::Ready(Ok(()));
-            }
-            self.bytes += bytes.len() as u64;
-            *allowance -= bytes.len() as u64;
-            if bytes.len() < most {
-                self.full_reads = 0;
-            } else if most == BUFFER {
-                self.full_reads = self.full_reads.saturating_add(1);
-            }
-            let written = match Pin::new(&mut *writer).poll_write(cx, bytes) {
-                Poll::Ready(written) => written.map_err(Failure::Writer)?,
-                Poll::Pending => 0,
-            };
-            self.is_unflushed = written > 0;
-            if written < bytes.len() {
-                self.kept = bytes[written..].into();
-            }
-            Poll::Ready(Ok(()))
-        })
-    }
-
-    /// One round through the pipe. It is given back when nothing has come.
-    fn poll_splice<R: Side, W: Side>(
-        &mut self,
-        reader: &R,
-        writer: &W,
-        allowance: &mut u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Failure>> {
-        let most = at_most(*allowance, PIPE_BYTES);
-        let Some(pipe) = &mut self.pipe else { return Poll::Ready(Ok(())) };
-        ready!(pipe.poll_drain(writer.socket(), cx)).map_err(Failure::Writer)?;
-        match pipe.poll_fill(reader.socket(), most, cx) {
-            Poll::Ready(Ok(0)) => {
-                self.pipe = None;
-                self.has_ended = true;
-            }
-            Poll::Ready(Ok(count)) => {
-                self.bytes += count as u64;
-                *allowance -= count as u64;
-                ready!(pipe.poll_drain(writer.socket(), cx)).map_err(Failure::Writer)?;
-                if count < most.min(BUFFER / 4) {
-                    self.full_reads = 0;
-                    self.pipe = None;
-                }
-            }
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::Reader(error))),
-            Poll::Pending => {
-                self.pipe = None;
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-/// An allowance as a length, of no more than `most`.
-fn at_most(allowance: u64, most: usize) -> usize {
-    usize::try_from(allowance).map_or(most, |allowance| allowance.min(most))
 }

@@ -1,4 +1,4 @@
-//! The edge as a service: what is in force, how it is replaced, and its listeners.
+//! The edge as a service: what is in force, and how it is replaced.
 //!
 //! A connection takes the site that is in force when it comes, its listener's part included, and keeps its backend to its
 //! end, so that a change touches no running connection. Backends that stay keep their connections' count, health and
@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -16,30 +16,23 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use parking_lot::Mutex;
-use tidegate_algorithms::balance::region::Unplaced;
 use tidegate_algorithms::time::Tick;
-use tidegate_net::accept::{Gate, accept};
 use tidegate_net::clock::Clock;
-use tidegate_net::listen::Listeners;
-use tidegate_net::proxied::Proxied;
 use tidegate_net::runtime::Cores;
-use tidegate_net::tls::Tls;
-use tidegate_upstream::backend::{Host, Place};
+use tidegate_upstream::backend::{Host, Target};
 use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::verdicts::Verdicts;
+use tokio::net::TcpStream;
 use tokio::runtime;
 
-use crate::affinity::AffinityShards;
-use crate::arrival;
 use crate::backend::EdgeBackend;
 use crate::checks;
 use crate::config::{BackendConfig, EdgeConfig, ListenerConfig};
 use crate::decisions::DecisionRing;
 use crate::geo::Database;
-use crate::limits::Limits;
-use crate::pool::Origin;
+pub use crate::listener::EdgeListener;
+use crate::own;
 use crate::site::Site;
-use crate::stats::{AffinityStats, ListenerStats};
 
 /// How long a name's addresses are used before they are looked up again, where DNS does not say it.
 pub const DNS_REFRESH: Duration = Duration::from_secs(5);
@@ -57,6 +50,8 @@ pub struct Edge {
     cores: Vec<runtime::Handle>,
     verdicts: Verdicts,
     applying: Mutex<()>,
+    /// Its listeners: where they are, and as they were bound.
+    bound: ArcSwap<Vec<(SocketAddr, Arc<ListenerConfig>)>>,
 }
 
 impl fmt::Debug for Edge {
@@ -79,6 +74,7 @@ impl Edge {
             cores: (0..cores.count()).map(|core| cores.handle(core).clone()).collect(),
             verdicts: Verdicts::default(),
             applying: Mutex::default(),
+            bound: ArcSwap::default(),
         }
     }
 
@@ -101,6 +97,7 @@ impl Edge {
         let before = self.site.load_full();
         let (site, fresh) = Site::new(config, &before, &self.troubles, self.clock.tick());
         self.site.store(Arc::new(site));
+        self.look_at_listeners();
         self.has_trouble();
         let named = config.backends.iter().filter_map(|backend| match &backend.target.host {
             Host::Name(name) => Some(&**name),
@@ -120,6 +117,63 @@ impl Edge {
                 );
                 drop(core.spawn(watching));
             }
+        }
+    }
+
+    /// Takes note of a listener that was bound.
+    pub(crate) fn listens(&self, address: SocketAddr, config: Arc<ListenerConfig>) {
+        let _applying = self.applying.lock();
+        let mut bound = Vec::clone(&self.bound.load());
+        bound.push((address, config));
+        self.bound.store(Arc::new(bound));
+        self.look_at_listeners();
+    }
+
+    /// Has backends go by what the listeners are: with which header they are checked, and that connections do not go in circles.
+    fn look_at_listeners(&self) {
+        let site = self.site();
+        for backend in site.backends() {
+            let (known, app) = (&backend.known, &backend.config.app);
+            let header =
+                self.listeners(&site, |config| config.serves(app).then_some(config.proxy_protocol_to));
+            known.set_header(header.into_iter().flatten().next());
+            if self.is_own(&backend.config.target) {
+                self.leads_back(backend);
+            }
+        }
+    }
+
+    /// What `pick` says of its listeners, those that are bound and those of the file.
+    fn listeners<T>(&self, site: &Site, pick: impl Fn(&ListenerConfig) -> Option<T>) -> Vec<T> {
+        let bound = self.bound.load();
+        let bound = bound.iter().map(|(_, config)| site.listener(config.listen).unwrap_or(config));
+        bound.chain(site.listeners()).filter_map(|config| pick(config)).collect()
+    }
+
+    /// Whether one of its listeners has connections for `app`.
+    pub(crate) fn serves(&self, app: &str) -> bool {
+        !self.listeners(&self.site(), |config| config.serves(app).then_some(())).is_empty()
+    }
+
+    /// Whether one of its listeners is at `target`, as far as that is known without connecting.
+    pub(crate) fn is_own(&self, target: &Target) -> bool {
+        own::is_own(target, self.bound.load().iter().map(|(address, _)| *address))
+    }
+
+    /// Whether one of its listeners is at the other end of `stream`.
+    pub(crate) fn is_at_other_end(&self, stream: &TcpStream) -> bool {
+        own::leads_back(stream, self.bound.load().iter().map(|(address, _)| *address))
+    }
+
+    /// Takes note that connections to a backend come back to this edge: it gets no more.
+    pub(crate) fn leads_back(&self, backend: &EdgeBackend) {
+        if backend.known.leads_back() {
+            self.has_trouble();
+            let (backend, address) = (&backend.config.name, &backend.config.target);
+            tracing::error!(
+                %backend, %address,
+                "a backend is a listener of this edge, so that connections would go in circles: it gets none"
+            );
         }
     }
 
@@ -253,110 +307,6 @@ impl BackendReport {
             broken: stats.broken.load(Relaxed),
             closed_unhealthy: stats.closed_unhealthy.load(Relaxed),
             bytes: stats.traffic.read(),
-        }
-    }
-}
-
-/// A listener of an edge.
-#[derive(Debug)]
-pub struct EdgeListener {
-    pub(crate) edge: Arc<Edge>,
-    /// As it was bound. What is in force of the rest is in the site.
-    bound: Arc<ListenerConfig>,
-    /// What bounds its connections and counts them.
-    pub(crate) gate: Gate,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) proxied: Option<Proxied>,
-    pub(crate) address: SocketAddr,
-    /// Its address, for metrics, logs and decisions.
-    pub(crate) label: Arc<str>,
-    pub(crate) affinity: AffinityShards,
-    /// What decides its policies.
-    pub(crate) limits: Arc<dyn Limits>,
-    stats: ListenerStats,
-}
-
-impl EdgeListener {
-    /// A listener of `edge` that is bound at `listeners`; `limits` decides its policies.
-    #[must_use]
-    pub fn new(
-        edge: Arc<Edge>,
-        config: ListenerConfig,
-        gate: Gate,
-        listeners: &Listeners,
-        limits: Arc<dyn Limits>,
-    ) -> Arc<Self> {
-        let address = listeners.address();
-        Arc::new(Self {
-            edge,
-            gate,
-            tls: listeners.tls().cloned(),
-            proxied: listeners.proxied().cloned(),
-            address,
-            label: address.to_string().into(),
-            affinity: AffinityShards::new(),
-            limits,
-            stats: ListenerStats::default(),
-            bound: Arc::new(config),
-        })
-    }
-
-    /// What `site` says of it.
-    pub(crate) fn config<'a>(&'a self, site: &'a Site) -> &'a Arc<ListenerConfig> {
-        site.listener(self.bound.listen).unwrap_or(&self.bound)
-    }
-
-    /// A place for a connection of `client`, as one that comes is given it before its backend is connected to; it is held
-    /// until it is dropped. For whoever measures what placing costs.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn place(&self, client: IpAddr) -> Result<Place, Unplaced> {
-        let (site, now) = (self.edge.site(), self.edge.tick());
-        let config = self.config(&site);
-        let app = config.app_for(None);
-        let pool = site.pool(app).ok_or(Unplaced::None)?;
-        let (location, _) = site.locate(client, self.edge.database().as_deref());
-        let affine = self.affinity.affine(config, client, app, None);
-        let before = affine.and_then(|affine| self.affinity.find(&affine, now));
-        let origin = Origin { location, node: site.node, before: before.as_deref(), spill: config.spill };
-        let placed = pool.place(origin, &[], now)?;
-        if let Some(affine) = &affine {
-            self.affinity.enter(affine, &placed.backend.config.name, now);
-        }
-        Ok(placed.place)
-    }
-
-    /// Its address, as metrics name it.
-    #[must_use]
-    pub fn label(&self) -> &str {
-        &self.label
-    }
-
-    /// What it has counted.
-    #[must_use]
-    pub fn stats(&self) -> &ListenerStats {
-        &self.stats
-    }
-
-    /// What is counted of the clients that it remembers.
-    #[must_use]
-    pub fn affinity_stats(&self) -> AffinityStats {
-        self.affinity.stats()
-    }
-
-    /// Serves `listeners` until the drain ends: socket `i` on core `i`, a task for each connection.
-    pub fn start(self: &Arc<Self>, cores: &Cores, listeners: Listeners) {
-        for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
-            let listener = Arc::clone(self);
-            cores.spawn_on(core, async move {
-                let serve = |stream, peer, held| {
-                    drop(tokio::spawn(arrival::serve(Arc::clone(&listener), stream, peer, core, held)));
-                };
-                if let Err(error) = accept(socket, &listener.gate, core, serve).await {
-                    tracing::error!(listener = %listener.address, %error, "cannot watch a listening socket");
-                }
-            });
         }
     }
 }

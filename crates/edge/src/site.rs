@@ -119,6 +119,11 @@ impl Site {
         self.listeners.get(&address)
     }
 
+    /// What all of them do that something is said of.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &Arc<ListenerConfig>> {
+        self.listeners.values()
+    }
+
     /// The backends of an app.
     pub(crate) fn pool(&self, app: &str) -> Option<&Arc<Pool>> {
         self.pools.get(app)

@@ -52,6 +52,11 @@ impl Pipe {
         Some(Self { ends: Some(ends), held: 0 })
     }
 
+    /// How many bytes are in it.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
     /// Fills the pipe with at most `most` bytes from `from`: how many came, 0 at the end of the stream.
     pub(crate) fn poll_fill(
         &mut self,

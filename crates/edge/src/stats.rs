@@ -45,6 +45,27 @@ impl Refusal {
         Self::NoAnswer,
     ];
 
+    /// Whether the cause is here or behind, and not with the client.
+    pub(crate) const fn is_ours(self) -> bool {
+        matches!(self, Self::NoBackend | Self::Full | Self::Unreachable | Self::NoPolicy | Self::NoAnswer)
+    }
+
+    /// What the log says of it.
+    pub(crate) const fn why(self) -> &'static str {
+        match self {
+            Self::NoBackend => "the app has no backend that may be used",
+            Self::Full => "every backend that may be used is at its hard limit",
+            Self::Unreachable => "the backends that were tried cannot be reached",
+            Self::NoServerName => "it has no server name",
+            Self::Unproxied => "it does not say whose it is",
+            Self::Handshake => "its TLS handshake failed",
+            Self::Quota => "a policy's limit is used up",
+            Self::NoMatch => "none of the listener's policies applies to it",
+            Self::NoPolicy => "a policy that the listener lists is not in force",
+            Self::NoAnswer => "the limiter gave no answer",
+        }
+    }
+
     /// Its word in metrics, logs and decisions.
     #[must_use]
     pub const fn word(self) -> &'static str {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_wire::proxy_protocol::{
-    FIXED, MAX_LINE, Malformed, OPENING, Version, binary, line, rest_length, version,
+    FIXED, MAX_ADDRESSES, MAX_LINE, Malformed, OPENING, Version, binary, line, rest_length, version,
 };
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
@@ -149,16 +149,45 @@ async fn header<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Option<SocketAdd
         Version::Two => {
             let mut fixed = [0; FIXED];
             stream.read_exact(&mut fixed).await?;
-            let mut rest = vec![0; rest_length(fixed)?];
-            stream.read_exact(&mut rest).await?;
-            Ok(binary(fixed, &rest)?)
+            let length = rest_length(fixed)?;
+            let mut start = [0; MAX_ADDRESSES];
+            let (start, _) = start.split_at_mut(length.min(MAX_ADDRESSES));
+            stream.read_exact(start).await?;
+            let client = binary(fixed, start)?;
+            skip(stream, length - start.len()).await?;
+            Ok(client)
         }
     }
+}
+
+/// Reads `count` bytes that say nothing here: certificates, names and whatever else a proxy adds.
+async fn skip<S: AsyncRead + Unpin>(stream: &mut S, mut count: usize) -> io::Result<()> {
+    let mut passed_over = [0; 512];
+    while count > 0 {
+        let most = count.min(passed_over.len());
+        stream.read_exact(&mut passed_over[..most]).await?;
+        count -= most;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn fault_43_fields_of_any_length_are_passed_over_and_no_byte_behind_them() {
+        let proxied = Proxied::by(vec!["127.0.0.1".parse().expect("a network")]);
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        for fields in [0_u16, 24, 25, 1_025, 4_096, 65_523] {
+            let fixed = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11"[..], &(12 + fields).to_be_bytes()].concat();
+            let addresses = [192, 0, 2, 1, 10, 0, 0, 1, 0, 7, 1, 187];
+            let bytes = [&fixed[..], &addresses, &vec![b'f'; usize::from(fields)], b"hello"].concat();
+            let mut stream = &bytes[..];
+            let client = proxied.read(&mut stream, peer).await.expect("a header");
+            assert_eq!((client.to_string().as_str(), stream), ("192.0.2.1:7", &b"hello"[..]), "{fields}");
+        }
+    }
 
     #[test]
     fn a_network_has_the_addresses_that_begin_like_it() {

@@ -3,6 +3,8 @@
 //! A request holds a [`Place`] from before it connects until its reply has ended. The hard limit is
 //! kept by compare-and-swap when the place is taken, so it is never passed, however many requests
 //! come at once. Dropping a place gives it back, whatever became of the request.
+//!
+//! Over 400 lines because the tests stand beside the state that they look into.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -208,6 +210,11 @@ impl Backend {
         Tick(self.ejected_until.load(Relaxed))
     }
 
+    /// Takes it out until `until`, or in again if that has passed: for who has other rules than [`Backend::failed`] has.
+    pub fn set_out_until(&self, until: Tick) {
+        self.ejected_until.store(until.0, Relaxed);
+    }
+
     /// Takes note that it is there again after it was away: it is up until a check says otherwise, and slow start counts
     /// from `now`. What it still carries from before counts on.
     pub fn comes_back(&self, now: Tick) {
@@ -365,6 +372,15 @@ mod tests {
         assert!(!backend.checked(false, thresholds, Tick(8)) && backend.is_usable(Tick(8)));
         backend.set_checked(true, Tick(9));
         assert!(backend.checked(false, thresholds, Tick(9)) && !backend.is_usable(Tick(9)));
+    }
+
+    #[test]
+    fn a_backend_is_out_for_as_long_as_is_said_and_back_when_that_is_over() {
+        let backend = backend(1);
+        backend.set_out_until(Tick(5));
+        assert!(!backend.is_usable(Tick(4)) && backend.is_usable(Tick(5)));
+        backend.set_out_until(Tick(0));
+        assert!(backend.is_usable(Tick(1)));
     }
 
     #[test]

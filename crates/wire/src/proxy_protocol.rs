@@ -4,10 +4,10 @@
 //! | begins with | then | most bytes |
 //! |---|---|---|
 //! | `PROXY ` | a line of text to CR LF | 107 |
-//! | 12 bytes that no other protocol has | 4 bytes, and as many as the last two of these say | 16 + 1,024 |
+//! | 12 bytes that no other protocol has | 4 bytes, and as many as the last two of these say | 16 + 65,535 |
 //!
 //! A header without an address, which proxies write for checks of their own, stands for the proxy itself. What
-//! follows the addresses in version 2 is passed over. Anything else is malformed: a header is never guessed.
+//! follows the addresses in version 2 is passed over, and need not be kept. Anything else is malformed: a header is never guessed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -19,8 +19,8 @@ pub const OPENING: usize = 12;
 pub const MAX_LINE: usize = 107;
 /// Bytes of version 2 behind its opening that are always there.
 pub const FIXED: usize = 4;
-/// Most bytes behind those.
-pub const MAX_REST: usize = 1_024;
+/// Most bytes behind those that matter: two addresses and ports. What follows is what a proxy adds.
+pub const MAX_ADDRESSES: usize = 36;
 
 const SIGNATURE: [u8; OPENING] = *b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -78,19 +78,20 @@ pub fn line(line: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
 /// How many bytes follow the fixed ones of version 2.
 ///
 /// # Errors
-/// When they are of another version, or announce too many.
+/// When they are of another version.
 pub fn rest_length(fixed: [u8; FIXED]) -> Result<usize, Malformed> {
     let length = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    if fixed[0] >> 4 == 2 && length <= MAX_REST { Ok(length) } else { Err(Malformed) }
+    if fixed[0] >> 4 == 2 { Ok(length) } else { Err(Malformed) }
 }
 
-/// The client's address in a header of version 2; `None`: the proxy's own.
+/// The client's address in a header of version 2, of which `rest` are the first bytes behind the fixed ones: all, or
+/// [`MAX_ADDRESSES`] of them. `None`: the proxy's own.
 ///
 /// # Errors
 /// When it is for something other than TCP, or its addresses are not whole.
 pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
     let [command, family, ..] = fixed;
-    if rest.len() != rest_length(fixed)? {
+    if rest.len() != rest_length(fixed)?.min(MAX_ADDRESSES) {
         return Err(Malformed);
     }
     match (command & 0x0f, family) {
@@ -106,6 +107,15 @@ pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Mal
         }
         (1, 0x00) => Ok(None),
         _ => Err(Malformed),
+    }
+}
+
+/// The header of a connection that is the proxy's own, as for a check.
+#[must_use]
+pub fn own(of: Version) -> &'static [u8] {
+    match of {
+        Version::One => b"PROXY UNKNOWN\r\n",
+        Version::Two => b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00",
     }
 }
 
@@ -195,6 +205,15 @@ mod tests {
     }
 
     #[test]
+    fn a_proxys_own_header_is_nobodys() {
+        assert_eq!(line(own(Version::One)), Ok(None));
+        let (opening, rest) = own(Version::Two).split_first_chunk().expect("an opening");
+        assert_eq!(version(opening), Ok(Version::Two));
+        let (fixed, rest) = rest.split_first_chunk().expect("four bytes");
+        assert_eq!(binary(*fixed, rest), Ok(None));
+    }
+
+    #[test]
     fn fault_43_lines_in_doubt_are_malformed() {
         for text in [
             "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\n",
@@ -227,6 +246,9 @@ mod tests {
         // Behind the addresses is whatever the proxy adds.
         let more = [&v4[..], &[4, 0, 1, 0]].concat();
         assert!(matches!(binary([0x21, 0x11, 0, 16], &more), Ok(Some(_))));
+        // However much that is, nothing of it need be kept.
+        let start = [&v4[..], &[0; 24]].concat();
+        assert!(matches!(binary([0x21, 0x11, 0xff, 0xff], &start), Ok(Some(_))));
         assert_eq!(binary([0x20, 0, 0, 0], &[]), Ok(None));
         assert_eq!(binary([0x21, 0, 0, 0], &[]), Ok(None));
     }
@@ -243,7 +265,8 @@ mod tests {
             ([0x21, 0x21, 0, 12], &v4),
             ([0x21, 0x11, 0, 11], &v4[..11]),
             ([0x21, 0x11, 0, 13], &v4),
-            ([0x21, 0x11, 4, 1], &[0; 1_025]),
+            ([0x21, 0x11, 4, 1], &[0; MAX_ADDRESSES - 1]),
+            ([0x21, 0x11, 4, 1], &[0; MAX_ADDRESSES + 1]),
         ] {
             assert_eq!(binary(fixed, rest), Err(Malformed), "{fixed:?}");
         }

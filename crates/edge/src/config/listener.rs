@@ -209,6 +209,12 @@ impl ListenerConfig {
         best.map_or(&self.app, |(_, app)| app)
     }
 
+    /// Whether it has connections for `app`.
+    #[must_use]
+    pub fn serves(&self, app: &str) -> bool {
+        *self.app == *app || self.server_names.iter().any(|entry| *entry.app == *app)
+    }
+
     /// Whether a connection begins with a ClientHello that is read for its name, unless TLS ends here.
     #[must_use]
     pub fn reads_server_name(&self) -> bool {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tidegate_algorithms::balance::round_trip::TierBounds;
 use tidegate_algorithms::document::{DocumentReader, MAX_MISTAKES, Mistake, shown};
 
+pub use crate::own::is_own;
 pub use backend::{BACKEND_KEYS, BackendConfig, CheckConfig, Probe, address};
 pub use listener::{Affinity, LISTENER_KEYS, ListenerConfig, OnUnhealthy, ServerNames};
 pub use place::{PLACE_KEYS, PlaceConfig, Who};

@@ -101,74 +101,127 @@ fn what_was_tried_is_not_tried_again() {
     assert_eq!(pool.place(origin(None), &[0, 1], Tick(0)).expect_err("all were tried"), Unplaced::None);
 }
 
-#[test]
-fn fault_40_fewer_than_half_that_are_usable_make_all_count() {
-    let list: Vec<Value> = ["a", "b", "c", "d"].map(|name| json!({"name": name})).into();
-    let pool = pool(&list);
-    down(&pool, 0);
-    down(&pool, 1);
-    assert!(!pool.is_panic(Tick(0)));
-    let indices = |pool: &Pool| {
-        let mut held: Vec<Placed> = Vec::new();
-        held.extend((0..8).map(|_| pool.place(origin(None), &[], Tick(0)).expect("there is room")));
-        let mut indices: Vec<usize> = held.iter().map(|placed| placed.index).collect();
-        indices.sort_unstable();
-        indices.dedup();
-        indices
-    };
-    assert_eq!(indices(&pool), [2, 3]);
-    down(&pool, 2);
-    assert!(pool.is_panic(Tick(0)));
-    assert_eq!(indices(&pool), [0, 1, 2, 3]);
-    let thresholds = Thresholds { rise: 1, fall: 1 };
-    for index in 0..3 {
-        assert!(pool.backends()[index].known.backend.checked(true, thresholds, Tick(1)));
-        pool.troubles.fetch_add(1, Relaxed);
-    }
-    assert!(!pool.is_panic(Tick(1)));
+/// The backends that connections get, of some that stay.
+fn used(pool: &Pool, from: Origin<'_>) -> Vec<usize> {
+    let held: Vec<Placed> = (0..8).map(|_| pool.place(from, &[], Tick(0)).expect("there is room")).collect();
+    let mut indices: Vec<usize> = held.iter().map(|placed| placed.index).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices
 }
 
 #[test]
-fn fault_40_a_panic_ends_when_those_are_back_that_were_out_for_a_time() {
-    let list: Vec<Value> = ["a", "b", "c"].map(|name| json!({"name": name})).into();
+fn fault_40_while_one_is_healthy_the_others_get_nothing_and_when_none_is_all_count() {
+    let list: Vec<Value> = ["a", "b", "c", "d"].map(|name| json!({"name": name})).into();
     let pool = pool(&list);
-    let fail = |index: usize, now: Tick| {
-        // The others are not asked for how many are out: more than half would never be.
-        let known = &pool.backends()[index].known;
-        assert_eq!((0..5).filter(|_| known.failed(now, true)).count(), 1);
-        pool.troubles.fetch_add(1, Relaxed);
-    };
+    for index in 0..3 {
+        down(&pool, index);
+        assert_eq!(used(&pool, origin(None)), (index + 1..4).collect::<Vec<_>>());
+    }
     assert!(!pool.is_panic(Tick(0)));
-    fail(0, Tick(0));
+    down(&pool, 3);
+    assert!(pool.is_panic(Tick(0)));
+    assert_eq!(used(&pool, origin(None)), [0, 1, 2, 3], "the fault may be on this side");
+    let thresholds = Thresholds { rise: 1, fall: 1 };
+    assert!(pool.backends()[2].known.backend.checked(true, thresholds, Tick(1)));
+    pool.troubles.fetch_add(1, Relaxed);
     assert!(!pool.is_panic(Tick(1)));
-    fail(1, Tick(2 * SECOND));
+    assert_eq!(used(&pool, origin(None)), [2]);
+}
+
+#[test]
+fn fault_40_healthy_ones_elsewhere_and_of_other_priorities_come_before_near_ones_that_are_not() {
+    // "sa" has the number 2 here.
+    let list = [
+        json!({"name": "a", "region": "sa"}),
+        json!({"name": "b", "region": "sa", "priority": 1}),
+        json!({"name": "c", "region": "eu1"}),
+        json!({"name": "d", "region": "eu1", "priority": 2, "hard_limit": 8}),
+    ];
+    let from = Origin { location: Location { country: None, region: Some(Region(2)) }, ..origin(None) };
+    for spill in [Spill::Never, Spill::AtSoft, Spill::AtHard] {
+        let (pool, from) = (pool(&list), Origin { spill, ..from });
+        assert_eq!(used(&pool, from), [0]);
+        down(&pool, 0);
+        assert_eq!(used(&pool, from), [2]);
+        down(&pool, 2);
+        assert_eq!(used(&pool, from), [1]);
+        down(&pool, 1);
+        assert_eq!(used(&pool, from), [3]);
+        // The last healthy one is full: a tier that is down as a whole may be so for this side's fault.
+        let _all: Vec<Placed> =
+            (0..8).map(|_| pool.place(from, &[], Tick(0)).expect("there is room")).collect();
+        assert_eq!(pool.place(from, &[], Tick(0)).expect("a last resort").index, 0);
+        assert!(pool.preview(from, &[], Tick(0)).expect("a last resort").is_last_resort);
+    }
+}
+
+#[test]
+fn fault_40_one_that_is_down_among_healthy_ones_gets_nothing_however_full_these_are() {
+    let list = [json!({"name": "a"}), json!({"name": "b", "hard_limit": 1})];
+    let pool = pool(&list);
+    down(&pool, 0);
+    let _held = pool.place(origin(None), &[], Tick(0)).expect("there is room");
+    assert_eq!(pool.place(origin(None), &[], Tick(0)).expect_err("b is full"), Unplaced::Full);
+}
+
+/// As if a connection to it had failed.
+fn fail(pool: &Pool, index: usize, now: Tick) {
+    assert!(pool.backends()[index].known.failed(now), "that is news");
+    pool.troubles.fetch_add(1, Relaxed);
+}
+
+#[test]
+fn fault_40_a_panic_ends_when_the_first_is_back_that_was_out_for_a_time() {
+    let list: Vec<Value> = ["a", "b"].map(|name| json!({"name": name})).into();
+    let pool = pool(&list);
+    fail(&pool, 0, Tick(0));
+    assert!(!pool.is_panic(Tick(1)));
+    fail(&pool, 1, Tick(2 * SECOND));
     for (second, is_panic) in [(2, true), (9, true), (10, false), (11, false)] {
         assert_eq!(pool.is_panic(Tick(second * SECOND)), is_panic, "{second} s");
     }
     // The count is that of a look at all of them, whatever is asked in between.
-    assert_eq!(pool.count_usable(0, Tick(11 * SECOND)).count, 2);
-    assert!(!pool.is_panic(Tick(12 * SECOND)));
-    assert_eq!(pool.count_usable(0, Tick(12 * SECOND)).count, 3);
+    assert_eq!(pool.count_usable(0, Tick(11 * SECOND)).count, 1);
+    assert_eq!(pool.count_usable(0, Tick(12 * SECOND)).count, 2);
 }
 
 #[test]
-fn fault_40_cores_that_fail_to_connect_at_once_take_out_no_more_than_half() {
-    let list: Vec<Value> = ["a", "b", "c", "d"].map(|name| json!({"name": name})).into();
-    for _ in 0..200 {
-        let pool = pool(&list);
+fn fault_40_one_connection_alone_tries_a_backend_again_and_no_connection_tries_two_of_them() {
+    let list: Vec<Value> = ["a", "b", "c"].map(|name| json!({"name": name})).into();
+    let pool = pool(&list);
+    fail(&pool, 0, Tick(0));
+    fail(&pool, 1, Tick(0));
+    let later = Tick(10 * SECOND);
+    let place = |tried: &[usize]| pool.place(origin(None), tried, later).expect("there is room");
+    let first = place(&[]);
+    assert_eq!(first.index, 0, "it is tried");
+    assert_eq!(place(&[0]).index, 2, "who has tried one gets one that is healthy");
+    let second = place(&[]);
+    assert_eq!(second.index, 1);
+    let others = [place(&[]), place(&[])];
+    assert!(others.iter().all(|placed| placed.index == 2), "{others:?}");
+    assert!(first.backend.known.reached(1, later));
+    pool.troubles.fetch_add(1, Relaxed);
+    drop(first);
+    assert_eq!(place(&[]).index, 0, "it is back");
+    // However many come at once, one tries it.
+    for _ in 0..50 {
+        let pool = pool_by(None, &list);
+        fail(&pool, 0, Tick(0));
+        assert_eq!(pool.usable(later).count, 3);
         let together = std::sync::Barrier::new(4);
+        let trying = AtomicU32::new(0);
         std::thread::scope(|scope| {
-            for backend in pool.backends() {
-                let (pool, together) = (&pool, &together);
-                scope.spawn(move || {
-                    assert!((0..4).all(|_| !pool.failed(backend, Tick(0))));
+            for _ in 0..4 {
+                scope.spawn(|| {
                     together.wait();
-                    pool.failed(backend, Tick(0));
+                    let placed = pool.place(origin(Some("a")), &[], later).expect("there is room");
+                    trying.fetch_add(u32::from(placed.index == 0), Relaxed);
                 });
             }
         });
-        let out = pool.backends().iter().filter(|it| it.known.backend.is_ejected(Tick(0))).count();
-        assert_eq!(out, 2);
+        assert_eq!(trying.load(Relaxed), 1);
     }
 }
 
@@ -193,7 +246,7 @@ fn measured_backends_are_as_far_as_their_round_trips_say_and_looked_at_once_a_se
     measure(1, 5, Tick(1));
     assert_eq!(placed(Tick(SECOND - 1)), (0, Tier::Region, false), "it is not time to look");
     assert_eq!(placed(Tick(SECOND)), (1, Tier::Country, true));
-    let (chosen, _) = pool.preview(from, Tick(SECOND)).expect("there is room");
+    let chosen = pool.preview(from, &[], Tick(SECOND)).expect("there is room").chosen;
     assert_eq!((chosen.index, chosen.is_measured), (1, true));
     // What is known of the others is old by now, so that places count again.
     let later = Tick(SECOND + FRESH);

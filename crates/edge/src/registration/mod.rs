@@ -210,8 +210,27 @@ impl RegistrationApi {
             StoreError::Refused(mistakes) => unprocessable(&mistakes),
             StoreError::Unavailable(reason) => Refused(StatusCode::SERVICE_UNAVAILABLE, reason),
         })?;
-        let message = "registered; it gets connections from now on";
+        let message = self.outlook(&id);
         Ok((StatusCode::CREATED, json!({ "id": id, "registered": true, "message": message })))
+    }
+
+    /// What a backend that has registered can expect.
+    fn outlook(&self, id: &str) -> String {
+        let registered = self.edge.registered();
+        let Some(config) = registered.iter().map(|it| &it.config).find(|it| &*it.name == id) else {
+            return "registered".to_owned();
+        };
+        if config.weight == 0 {
+            return "registered; it gets no connections while its weight is 0".to_owned();
+        }
+        if !self.edge.serves(&config.app) {
+            return format!(
+                "registered; no listener of this edge is for the app {:?}, so it gets connections from none of them (an \
+                 upstream of the gateway with this app, or another node, may use it)",
+                config.app
+            );
+        }
+        "registered; it gets connections from now on".to_owned()
     }
 
     /// The document that a registration is stored as.
@@ -233,7 +252,18 @@ impl RegistrationApi {
                 document[field] = value.clone();
             }
         }
-        reader.mistakes.extend(BackendConfig::read(&document, "").err().into_iter().flatten());
+        match BackendConfig::read(&document, "") {
+            Ok(backend) if self.edge.is_own(&backend.target) => reader.mistake(
+                "port",
+                format!(
+                    "is {port}, and this edge listens at {}: connections would go in circles",
+                    backend.target
+                ),
+                "the address of the backend itself",
+            ),
+            Ok(_) => {}
+            Err(mistakes) => reader.mistakes.extend(mistakes),
+        }
         if !reader.mistakes.is_empty() {
             return Err(reader.mistakes);
         }

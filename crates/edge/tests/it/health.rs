@@ -151,7 +151,7 @@ fn spread(running: &Running, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn fault_40_while_fewer_than_half_are_usable_all_get_connections() {
+fn fault_40_while_one_is_healthy_the_others_get_nothing_and_when_none_is_all_do() {
     // None of them speaks HTTP, and all serve their clients.
     let addresses = ["a", "b", "c", "d"].map(|name| (name, named(name)));
     let config = |fail: usize| {
@@ -168,6 +168,9 @@ fn fault_40_while_fewer_than_half_are_usable_all_get_connections() {
     assert_eq!(spread(&running, 8), ["c", "d"]);
     running.edge.apply(&support::config(&config(3), &[]));
     until("three are down", || down() == 3);
+    assert_eq!(spread(&running, 8), ["d"]);
+    running.edge.apply(&support::config(&config(4), &[]));
+    until("all are down", || down() == 4);
     assert_eq!(spread(&running, 8), ["a", "b", "c", "d"], "the fault may be on this side");
     running.edge.apply(&support::config(&config(1), &[]));
     until("one is down", || down() == 1);
@@ -175,24 +178,35 @@ fn fault_40_while_fewer_than_half_are_usable_all_get_connections() {
 }
 
 #[test]
-fn fault_40_failed_connections_take_out_at_most_half() {
+fn fault_40_a_failed_connect_takes_a_backend_out_at_once_and_one_that_is_made_brings_it_back() {
     let gone = || SocketAddr::from(([127, 0, 0, 1], tidegate_testkit::free_port()));
-    let backends = ["a", "b", "c", "d"].map(|name| unchecked(name, gone()));
+    let addresses = ["a", "b"].map(|name| (name, gone()));
+    let backends = addresses.map(|(name, address)| unchecked(name, address));
     let running = start(json!({"affinity": "off"}), &backends, &[]);
     let out = || running.edge.backends().iter().filter(|report| report.is_ejected).count();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..20 {
-                    assert_eq!(name_of(&mut connect(running.address), 1), "");
-                    assert!(out() <= 2, "{} are out", out());
-                }
-            });
-        }
-    });
-    assert_eq!(out(), 2);
-    let failures = running.edge.backends().iter().map(|report| report.failures).min();
-    assert!(failures >= Some(5), "all have failed often enough: {failures:?}");
+    assert_eq!(name_of(&mut connect(running.address), 1), "");
+    assert_eq!(out(), 2, "one connection has tried both");
+    // All are out: then all are tried, and who is there again is back.
+    support::backend_on(&addresses[1].1.to_string(), |mut stream| drop(stream.write_all(b"b")));
+    assert_eq!(name_of(&mut connect(running.address), 1), "b");
+    assert_eq!((out(), report(&running, "b").is_ejected), (1, false));
+    let failures = report(&running, "a").failures;
+    assert_eq!(name_of(&mut connect(running.address), 1), "b");
+    assert_eq!(report(&running, "a").failures, failures, "a healthy one comes first");
+}
+
+#[test]
+fn fault_40_a_check_that_passes_brings_a_backend_back_without_a_clients_help() {
+    let address = SocketAddr::from(([127, 0, 0, 1], tidegate_testkit::free_port()));
+    let check = json!({"interval_seconds": 0.1, "fall": 100});
+    let checked = json!({"name": "rio", "address": address.to_string(), "check": check});
+    let running = start(json!({}), &[checked], &[]);
+    assert_eq!(name_of(&mut connect(running.address), 3), "");
+    let rio = report(&running, "rio");
+    assert!(rio.is_ejected && rio.is_up, "its checks have not spoken yet: {rio:?}");
+    support::backend_on(&address.to_string(), |mut stream| drop(stream.write_all(b"rio")));
+    until("it is back", || !report(&running, "rio").is_ejected);
+    assert_eq!(name_of(&mut connect(running.address), 3), "rio");
 }
 
 #[test]
@@ -248,4 +262,44 @@ fn checks_ask_what_they_are_told_to() {
         running.edge.backends().iter().map(|report| report.is_up).collect()
     };
     until("the checks have spoken", || up(&running) == [true, false, false, true]);
+}
+
+#[test]
+fn checks_begin_with_the_header_that_connections_begin_with() {
+    for (word, header) in [("v1", &b"PROXY UNKNOWN\r\n"[..]), ("v2", &b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"[..])]
+    {
+        let (right, wrong) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let demands = backend({
+            let (right, wrong) = (right.clone(), wrong.clone());
+            move |mut stream| {
+                let mut first = vec![0; header.len()];
+                if stream.read_exact(&mut first).is_err() || first != header {
+                    wrong.fetch_add(1, Relaxed);
+                    return;
+                }
+                right.fetch_add(1, Relaxed);
+                let mut request = [0; 512];
+                let answer = match stream.read(&mut request) {
+                    Ok(count) if request[..count].starts_with(b"GET ") => {
+                        &b"HTTP/1.1 204 No Content\r\n\r\n"[..]
+                    }
+                    // As the begin of a ServerHello.
+                    Ok(_) if request[0] == 22 => &[22, 3, 3, 0, 1, 2],
+                    _ => &[],
+                };
+                drop(stream.write_all(answer));
+            }
+        });
+        let document = |kind: &&str| {
+            let check = json!({"kind": kind, "interval_seconds": 0.1, "fall": 1, "rise": 1});
+            json!({"name": kind, "address": demands.to_string(), "check": check})
+        };
+        let running = start(json!({"proxy_protocol_to": word}), &[], &[]);
+        let backends: Vec<Value> = ["tcp", "http", "tls"].iter().map(document).collect();
+        running.edge.apply(&support::config(&backends, &[]));
+        until("all were checked often", || right.load(Relaxed) >= 15);
+        assert_eq!(wrong.load(Relaxed), 0, "{word}");
+        let reports = running.edge.backends();
+        assert!(reports.iter().all(|report| report.is_up), "{word}: {reports:?}");
+    }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use tidegate_access::tokens::{Credential, Scope, Tokens, TokensInForce};
 use tidegate_algorithms::document::is_name;
+use tidegate_edge::config::DEFAULT_APP;
 
 use super::EXIT_MISTAKES;
 use super::signals::Stops;
@@ -27,8 +28,11 @@ pub struct EdgeCommand {
     /// Where to listen for clients.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// The app whose backends clients get: those that register with this `app`.
+    #[arg(long, value_parser = name, default_value = DEFAULT_APP)]
+    app: String,
     /// The region of this node.
-    #[arg(long, value_parser = region)]
+    #[arg(long, value_parser = name)]
     region: Option<String>,
     /// Where backends register. Others than loopback need a token in TIDEGATE_EDGE_API_TOKEN.
     #[arg(long, default_value = "127.0.0.1:8081")]
@@ -48,7 +52,7 @@ fn word<T: Value<Range = ()>>(text: &str) -> Result<T, String> {
     T::parse(text, &()).ok_or_else(|| T::accepted(&()))
 }
 
-fn region(text: &str) -> Result<String, String> {
+fn name(text: &str) -> Result<String, String> {
     let accepted = "1 to 64 of a-z, 0-9, '-', '_', '.', starting with a letter";
     if is_name(text) { Ok(text.to_owned()) } else { Err(accepted.to_owned()) }
 }
@@ -59,7 +63,7 @@ impl EdgeCommand {
     /// # Errors
     /// If `out` cannot be written to.
     pub fn run(self, environment: Environment, out: &mut dyn Write) -> io::Result<ExitCode> {
-        let Self { listen, region, api, http_listen, log_level, log_format } = self;
+        let Self { listen, app, region, api, http_listen, log_level, log_format } = self;
         let secret = environment.get(TOKEN);
         match secret {
             Some(secret) if secret.len() < MIN_TOKEN_BYTES => {
@@ -80,7 +84,8 @@ impl EdgeCommand {
             secret.map(|secret| Credential::new("edge", [Scope::Read, Scope::Configure], secret));
         let tokens = TokensInForce::new(credential.into_iter().collect::<Tokens>());
         crate::logging::start(&Log { level: log_level, format: log_format });
-        let app = match EdgeApp::build(&EdgeOptions { listen, region, api, http_listen, tokens }) {
+        let options = EdgeOptions { listen, app, region, api, http_listen, tokens };
+        let app = match EdgeApp::build(&options) {
             Ok(app) => app,
             Err(error) => {
                 writeln!(out, "cannot start: {error}")?;

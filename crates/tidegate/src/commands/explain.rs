@@ -128,10 +128,12 @@ fn scores(answer: &Value) -> String {
         lines.push_str(&format!(", spill {}", text(&answer["spill"])));
     }
     if answer["panic"] == true {
-        lines.push_str(", panic: fewer than half of the backends are usable, so all count");
+        lines.push_str(", panic: no healthy backend has room, so others count, too");
     }
     lines.push('\n');
-    for row in answer["backends"].as_array().map(Vec::as_slice).unwrap_or_default() {
+    let rows = answer["backends"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let usual_priority = rows.iter().all(|row| row["priority"] == 0).then_some(0);
+    for row in rows {
         let score = row["score"].as_f64().map_or_else(|| "-".to_owned(), |score| format!("{score}"));
         let mut line = format!(
             "  {:<12} {score:>9}  {:<9}  {} of {} connections",
@@ -140,15 +142,19 @@ fn scores(answer: &Value) -> String {
             row["connections"],
             row["hard_limit"]
         );
-        for (name, usual) in [("weight", 1), ("priority", 0)] {
-            if let Some(number) = row[name].as_u64().filter(|number| *number != usual) {
+        for (name, usual) in [("weight", Some(1)), ("priority", usual_priority)] {
+            if let Some(number) = row[name].as_u64().filter(|number| Some(*number) != usual) {
                 line.push_str(&format!(", {name} {number}"));
             }
         }
         if row["tier_by"] == "round_trip" {
             line.push_str(&format!(", {} ms away", row["round_trip_ms"]));
         }
-        if let Some(excluded) = row["excluded"].as_str() {
+        let (health, excluded) = (row["health"].as_str(), row["excluded"].as_str());
+        if let Some(health) = health.filter(|health| *health != "healthy" && excluded != Some(health)) {
+            line.push_str(&format!(", {health}"));
+        }
+        if let Some(excluded) = excluded {
             line.push_str(&format!(", not used: {excluded}"));
         }
         lines.push_str(&line);
@@ -182,10 +188,19 @@ mod tests {
         answer["panic"] = json!(true);
         answer["backends"] = json!([row("rio", 3, 2)]);
         answer["backends"][0]["excluded"] = json!("others come first");
+        answer["backends"][0]["health"] = json!("connections to it fail");
         let other = "127.1.0.1: country BR, region -, known by network, spill never, \
-            panic: fewer than half of the backends are usable, so all count\n\
-            \x20 rio                100  region     0 of 150 connections, weight 3, priority 2, not used: others come first\n\
+            panic: no healthy backend has room, so others count, too\n\
+            \x20 rio                100  region     0 of 150 connections, weight 3, priority 2, connections to it fail, \
+            not used: others come first\n\
             next: rio, for it is there\n";
         assert_eq!(scores(&answer), other);
+        // Where priorities decide, that of each is shown; what is said twice is not.
+        answer["backends"] = json!([row("rio", 1, 0), row("lima", 1, 1)]);
+        answer["backends"][1]["health"] = json!("its health checks fail");
+        answer["backends"][1]["excluded"] = json!("its health checks fail");
+        let text = scores(&answer);
+        assert!(text.contains("150 connections, priority 0\n"), "{text}");
+        assert!(text.contains("150 connections, priority 1, not used: its health checks fail\n"), "{text}");
     }
 }

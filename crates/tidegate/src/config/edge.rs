@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use tidegate_algorithms::policy::Mistake as DocumentMistake;
 use tidegate_edge::config::{
-    BACKEND_KEYS, LISTENER_KEYS, ListenerConfig, MAX_BACKENDS, MAX_LISTENERS, MAX_PLACES, PLACE_KEYS, each,
+    BACKEND_KEYS, BackendConfig, LISTENER_KEYS, ListenerConfig, MAX_BACKENDS, MAX_LISTENERS, MAX_PLACES,
+    PLACE_KEYS, each, is_own,
 };
 use tidegate_edge::documents::EdgeLayer;
 
@@ -126,7 +127,49 @@ fn warnings(config: &Config) -> Vec<String> {
             )
         }));
     }
+    warnings.extend(circles(&edge.backends, listeners));
+    warnings.extend(listeners.iter().filter_map(|listener| unreadable(listener, &edge.backends)));
     warnings
+}
+
+/// Backends that are the edge itself.
+fn circles(backends: &[Arc<BackendConfig>], listeners: &[ListenerConfig]) -> Vec<String> {
+    let own = |backend: &&Arc<BackendConfig>| is_own(&backend.target, listeners.iter().map(|it| it.listen));
+    let warning = |backend: &Arc<BackendConfig>| {
+        format!(
+            "edge.backend {:?} gets nothing, since the edge itself listens at its address, {}",
+            backend.name, backend.target
+        )
+    };
+    backends.iter().filter(own).take(20).map(warning).collect()
+}
+
+/// Protocols whose clients ask in clear whether they may begin TLS, by their usual ports.
+const STARTTLS: [(u16, &str); 8] = [
+    (21, "FTP"),
+    (25, "SMTP"),
+    (110, "POP3"),
+    (143, "IMAP"),
+    (389, "LDAP"),
+    (587, "SMTP"),
+    (3306, "MySQL"),
+    (5432, "PostgreSQL"),
+];
+
+/// What is said of a listener that waits for a TLS hello which its backends' clients do not begin with.
+fn unreadable(listener: &ListenerConfig, backends: &[Arc<BackendConfig>]) -> Option<String> {
+    if !listener.reads_server_name() || listener.tls.is_on() {
+        return None;
+    }
+    let served = backends.iter().filter(|backend| listener.serves(&backend.app));
+    let found = served.map(|it| it.target.port).find_map(|port| STARTTLS.iter().find(|it| it.0 == port));
+    found.map(|(port, protocol)| {
+        format!(
+            "edge.listener {} closes clients that do not begin with a TLS hello, and has backends on port {port}: clients of \
+             {protocol} ask for TLS in clear first (STARTTLS), which is not supported where server names are read",
+            listener.listen
+        )
+    })
 }
 
 /// The page of the reference.
@@ -148,7 +191,7 @@ that comes or goes change at the next start, and with one of the first three the
 | `affinity` | `address` | off, address, server_name | what a client is known again by: its address (the /64 of an IPv6 one), alone or with the server name |
 | `affinity_seconds` | 600 | 1 to 86,400 | how long a client that does not come back is remembered |
 | `spill` | `at-hard` | never, at-soft, at-hard | when clients go to backends further away: never; when nearer ones are at their soft limits; when they are at their hard limits |
-| `connect_seconds` | 1 | 0.01 to 86,400 | how long one backend may take to accept a connection; up to three are tried, together for twice as long |
+| `connect_seconds` | 1 | 0.01 to 86,400 | how long a backend may take to accept a connection; up to eight are tried, together for twice as long, so that later ones may have less |
 | `idle_seconds` | 600 | 0.1 to 86,400 | how long both sides may be silent |
 | `longest_seconds` | none | 0.1 to 86,400 | how long a connection may last |
 | `on_unhealthy` | `keep` | keep, close | what becomes of connections whose backend is found to be down |

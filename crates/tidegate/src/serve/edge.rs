@@ -52,6 +52,8 @@ pub struct EdgeOptions {
     pub listen: SocketAddr,
     /// The region of this node.
     pub region: Option<String>,
+    /// The app of the listener.
+    pub app: String,
     /// Where backends register.
     pub api: SocketAddr,
     /// Where the operator's pages are.
@@ -94,7 +96,8 @@ impl EdgeApp {
         let clock = Clock::start();
         let served = ServedEdge::new(clock, &cores, (Verdicts::default(), DNS_REFRESH));
         let edge_gate = gate(OPERATOR_TEMPLATES, MAX_CONNECTIONS);
-        let config = ListenerConfig::new(options.listen);
+        let app = options.app.as_str().into();
+        let config = ListenerConfig { app, ..ListenerConfig::new(options.listen) };
         let listener = EdgeListener::new(
             Arc::clone(&served.edge),
             config,

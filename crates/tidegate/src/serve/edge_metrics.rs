@@ -68,7 +68,7 @@ impl EdgeMetrics {
                 .iter()
                 .try_for_each(|it| series(&[("listener", it.label())], it.stats().waits.load(Relaxed)))
         })?;
-        let help = "Attempts at backends that failed; another one was tried for up to three";
+        let help = "Attempts at backends that failed; another one was tried for up to eight";
         families.counters("tidegate_edge_failed_attempts", help, |series| {
             listeners
                 .iter()

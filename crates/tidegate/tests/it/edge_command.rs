@@ -18,11 +18,14 @@ struct Running {
 }
 
 impl Running {
-    fn start() -> Self {
+    fn start(more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = binary();
         command.args(["edge", "--listen", "127.0.0.1:0", "--region", "sa", "--api", "127.0.0.1:0"]);
-        command.args(["--http-listen", "127.0.0.1:0", "--log-level", "off"]).current_dir(folder.path());
+        command
+            .args(["--http-listen", "127.0.0.1:0", "--log-level", "off"])
+            .args(more)
+            .current_dir(folder.path());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |what: &str| {
@@ -50,7 +53,7 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 
 #[test]
 fn an_edge_without_a_file_serves_what_registers_and_nothing_else() {
-    let mut running = Running::start();
+    let mut running = Running::start(&[]);
     assert!(!visit("127.0.0.1", running.edge).1, "nobody has registered");
     let body =
         json!({"id": "one", "app": "default", "region": "sa", "ip": "127.0.0.1", "port": echo().port()});
@@ -71,6 +74,22 @@ fn an_edge_without_a_file_serves_what_registers_and_nothing_else() {
     let pid = running.child.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert!(running.child.wait().unwrap().success());
+}
+
+#[test]
+fn an_edge_is_for_the_app_that_is_named() {
+    let running = Running::start(&["--app", "web"]);
+    let register = |app: &str| {
+        let body = json!({"id": app, "app": app, "ip": "127.0.0.1", "port": echo().port()});
+        let mut reply =
+            agent().post(format!("http://{}/api/v1/register", running.api)).send_json(body).unwrap();
+        assert_eq!(reply.status(), 201);
+        reply.body_mut().read_to_string().unwrap()
+    };
+    assert!(register("default").contains("no listener of this edge is for the app"));
+    assert!(!visit("127.0.0.1", running.edge).1);
+    assert!(register("web").contains("it gets connections from now on"));
+    assert!(visit("127.0.0.1", running.edge).1);
 }
 
 #[test]

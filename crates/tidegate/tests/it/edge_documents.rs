@@ -165,6 +165,30 @@ fn a_name_is_either_registered_or_put_and_who_takes_the_others_is_told_so() {
 }
 
 #[test]
+fn fault_67_an_address_where_the_edge_itself_listens_is_no_backends() {
+    let started = start("");
+    let own = backend(started.edge, "sa");
+    let (status, _, problem) = started.send("PUT", "/v1/edge/backends/rio", None, &own);
+    let error = &problem["errors"][0];
+    assert_eq!((status, &error["pointer"]), (422, &json!("/address")), "{problem}");
+    let (status, said) = started.register("rio", started.edge.port());
+    assert!(status == 422 && said.contains("connections would go in circles"), "{said}");
+    let edge = started.edge;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("edge.toml");
+    let text = format!(
+        "edge.listener = [{{ listen = \"{edge}\", server_names = [{{ names = [\"db.example\"], app = \"db\" }}] }}]\n\
+         [[edge.backend]]\nname = \"own\"\naddress = \"{edge}\"\n\
+         [[edge.backend]]\nname = \"db\"\napp = \"db\"\naddress = \"10.0.0.1:5432\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    let checked = support::binary().arg("check").arg(&file).output().unwrap();
+    let said = String::from_utf8(checked.stdout).unwrap() + &String::from_utf8(checked.stderr).unwrap();
+    assert!(said.contains("\"own\" gets nothing, since the edge itself listens at its address"), "{said}");
+    assert!(said.contains("clients of PostgreSQL ask for TLS in clear first (STARTTLS)"), "{said}");
+}
+
+#[test]
 fn places_that_are_put_move_new_connections_and_no_running_one() {
     let (near, far) = (echo(), echo());
     let started = start(

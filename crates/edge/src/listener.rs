@@ -1,0 +1,155 @@
+//! A listener of the edge: its socket, what bounds its connections, and what it counts and says of those that it refuses.
+
+use std::array;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tidegate_algorithms::balance::region::Unplaced;
+use tidegate_net::accept::{Gate, accept};
+use tidegate_net::listen::Listeners;
+use tidegate_net::proxied::Proxied;
+use tidegate_net::runtime::Cores;
+use tidegate_net::tls::Tls;
+use tidegate_upstream::backend::Place;
+
+use crate::affinity::AffinityShards;
+use crate::arrival;
+use crate::config::ListenerConfig;
+use crate::limits::Limits;
+use crate::pool::Origin;
+use crate::seldom::SeldomLine;
+use crate::service::Edge;
+use crate::site::Site;
+use crate::stats::{AffinityStats, ListenerStats, Refusal};
+
+/// A listener of an edge.
+#[derive(Debug)]
+pub struct EdgeListener {
+    pub(crate) edge: Arc<Edge>,
+    /// As it was bound. What is in force of the rest is in the site.
+    bound: Arc<ListenerConfig>,
+    /// What bounds its connections and counts them.
+    pub(crate) gate: Gate,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) proxied: Option<Proxied>,
+    pub(crate) address: SocketAddr,
+    /// Its address, for metrics, logs and decisions.
+    pub(crate) label: Arc<str>,
+    pub(crate) affinity: AffinityShards,
+    /// What decides its policies.
+    pub(crate) limits: Arc<dyn Limits>,
+    stats: ListenerStats,
+    /// When the log says again that connections are refused, by [`Refusal`].
+    refusals: [SeldomLine; Refusal::ALL.len()],
+}
+
+impl EdgeListener {
+    /// A listener of `edge` that is bound at `listeners`; `limits` decides its policies.
+    #[must_use]
+    pub fn new(
+        edge: Arc<Edge>,
+        config: ListenerConfig,
+        gate: Gate,
+        listeners: &Listeners,
+        limits: Arc<dyn Limits>,
+    ) -> Arc<Self> {
+        let (address, bound) = (listeners.address(), Arc::new(config));
+        edge.listens(address, Arc::clone(&bound));
+        Arc::new(Self {
+            edge,
+            gate,
+            tls: listeners.tls().cloned(),
+            proxied: listeners.proxied().cloned(),
+            address,
+            label: address.to_string().into(),
+            affinity: AffinityShards::new(),
+            limits,
+            stats: ListenerStats::default(),
+            refusals: array::from_fn(|_| SeldomLine::default()),
+            bound,
+        })
+    }
+
+    /// What `site` says of it.
+    pub(crate) fn config<'a>(&'a self, site: &'a Site) -> &'a Arc<ListenerConfig> {
+        site.listener(self.bound.listen).unwrap_or(&self.bound)
+    }
+
+    /// A place for a connection of `client`, as one that comes is given it before its backend is connected to; it is held
+    /// until it is dropped. For whoever measures what placing costs.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn place(&self, client: IpAddr) -> Result<Place, Unplaced> {
+        let (site, now) = (self.edge.site(), self.edge.tick());
+        let config = self.config(&site);
+        let app = config.app_for(None);
+        let pool = site.pool(app).ok_or(Unplaced::None)?;
+        let (location, _) = site.locate(client, self.edge.database().as_deref());
+        let affine = self.affinity.affine(config, client, app, None);
+        let before = affine.and_then(|affine| self.affinity.find(&affine, now));
+        let origin = Origin { location, node: site.node, before: before.as_deref(), spill: config.spill };
+        let placed = pool.place(origin, &[], now)?;
+        if let Some(affine) = &affine {
+            self.affinity.enter(affine, &placed.backend.config.name, now);
+        }
+        Ok(placed.place)
+    }
+
+    /// Its address, as metrics name it.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Takes note of a connection that is closed without a backend; `asked`: for which app, and how many backends were
+    /// tried. The log has the first of each reason, and then one in a while.
+    pub(crate) fn refuse(
+        &self,
+        refusal: Refusal,
+        client: SocketAddr,
+        asked: Option<(&str, u32)>,
+        why: &dyn fmt::Display,
+    ) {
+        self.stats.refuse(refusal);
+        let (listener, reason) = (&*self.label, refusal.word());
+        let (app, attempts) = (asked.map(|(app, _)| app), asked.map(|(_, attempts)| attempts));
+        let Some(others) = self.refusals[refusal as usize].unsaid(self.edge.tick()) else {
+            tracing::debug!(listener, %client, app, reason, attempts, %why, "connection refused");
+            return;
+        };
+        if refusal.is_ours() {
+            tracing::warn!(listener, %client, app, reason, attempts, %why, others, "connection refused");
+        } else {
+            tracing::info!(listener, %client, app, reason, attempts, %why, others, "connection refused");
+        }
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn stats(&self) -> &ListenerStats {
+        &self.stats
+    }
+
+    /// What is counted of the clients that it remembers.
+    #[must_use]
+    pub fn affinity_stats(&self) -> AffinityStats {
+        self.affinity.stats()
+    }
+
+    /// Serves `listeners` until the drain ends: socket `i` on core `i`, a task for each connection.
+    pub fn start(self: &Arc<Self>, cores: &Cores, listeners: Listeners) {
+        for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
+            let listener = Arc::clone(self);
+            cores.spawn_on(core, async move {
+                let serve = |stream, peer, held| {
+                    drop(tokio::spawn(arrival::serve(Arc::clone(&listener), stream, peer, core, held)));
+                };
+                if let Err(error) = accept(socket, &listener.gate, core, serve).await {
+                    tracing::error!(listener = %listener.address, %error, "cannot watch a listening socket");
+                }
+            });
+        }
+    }
+}
