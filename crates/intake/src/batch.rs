@@ -12,7 +12,7 @@ use crate::access::Right;
 use crate::counters::Protocol;
 use crate::intake::{ACK, Intake, Kept, Repeated};
 use crate::limits::Limits;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Senders};
 
 /// Most rejected metrics that a reply names.
 const MAX_NAMED: usize = 100;
@@ -85,7 +85,7 @@ fn processed(kept: Kept, rejected: &[Rejected]) -> Response<Body> {
 pub(crate) fn refused(refusal: &Refusal) -> Response<Body> {
     let error = refusal.to_string();
     let mut response = json(serde_json::to_vec(&serde_json::json!({ "error": error })).unwrap_or_default());
-    *response.status_mut() = refusal.status();
+    *response.status_mut() = refusal.status_for(Senders::OfJson);
     response.headers_mut().extend(refusal.fields());
     response
 }

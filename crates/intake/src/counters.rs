@@ -45,7 +45,7 @@ pub enum Leftover {
     Stale,
     /// A value that is infinite or not a number.
     NotFinite,
-    /// A native histogram.
+    /// The buckets of a native or exponential histogram.
     Histogram,
     /// An exemplar.
     Exemplar,
@@ -55,12 +55,22 @@ pub enum Leftover {
     Set,
     /// An event, or the result of a check.
     Event,
+    /// A part of a line of StatsD that no known version has.
+    UnknownPart,
 }
 
 impl Leftover {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Stale, Self::NotFinite, Self::Histogram, Self::Exemplar, Self::Text, Self::Set, Self::Event];
+    pub const ALL: [Self; 8] = [
+        Self::Stale,
+        Self::NotFinite,
+        Self::Histogram,
+        Self::Exemplar,
+        Self::Text,
+        Self::Set,
+        Self::Event,
+        Self::UnknownPart,
+    ];
 
     /// Its name as a metric's label.
     #[must_use]
@@ -73,6 +83,7 @@ impl Leftover {
             Self::Text => "text",
             Self::Set => "set",
             Self::Event => "event",
+            Self::UnknownPart => "unknown_part",
         }
     }
 }

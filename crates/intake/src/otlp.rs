@@ -3,14 +3,14 @@
 //! Over gRPC a message stands in a frame of five bytes, and the reply ends with trailers; that is all there is to a
 //! unary call (decision 0030). A frame may be compressed with gzip.
 //!
-//! A refusal that is worth another try is 429 or 503, with `Retry-After`, over HTTP and UNAVAILABLE over gRPC, which
+//! A refusal that is worth another try is 503, with `Retry-After`, over HTTP and UNAVAILABLE over gRPC, which
 //! is what exporters send again.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts as Head;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use tidegate_net::http::{Body, Peer, RequestBody};
 use tidegate_wire::metrics::otlp::{self, Counts, from_json, read_request};
 
@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::counters::{Leftover, Protocol};
 use crate::intake::{ACK, Intake, Kept, Repeated};
 use crate::limits::Limits;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Senders};
 use crate::repeats::Repeatable;
 
 const PROTOBUF: &str = "application/x-protobuf";
@@ -152,11 +152,7 @@ pub(crate) fn refused(head: &Head, refusal: &Refusal) -> Response<Body> {
         _ => (PROTOBUF, otlp::refused(code(refusal), &message)),
     };
     let mut response = Response::new(Body::from(body));
-    // Exporters send again after 429, 502, 503 and 504 only, and throw away what is answered 507.
-    *response.status_mut() = match refusal.status() {
-        StatusCode::INSUFFICIENT_STORAGE => StatusCode::SERVICE_UNAVAILABLE,
-        status => status,
-    };
+    *response.status_mut() = refusal.status_for(Senders::OfSamples);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().extend(refusal.fields());
     response

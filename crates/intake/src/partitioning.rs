@@ -82,7 +82,8 @@ mod tests {
                 let turned = [("zone", "a"), ("host", host.as_str())];
                 let tags = if round % 2 == 0 { tags } else { turned }.into_iter();
                 let value = round as f64;
-                let metric = Metric { name: "cpu", value, kind: Kind::Gauge, millis: Some(7), tags };
+                let metric =
+                    Metric { name: "cpu", value: value.into(), kind: Kind::Gauge, millis: Some(7), tags };
                 writer.write(&metric).unwrap();
             }
         }

@@ -11,6 +11,15 @@
 //! | 503 | the queue is full, or the batch could not be written | after `Retry-After` |
 //! | 507 | the disk is full | after `Retry-After` |
 //!
+//! That is what a batch of JSON is told. Senders of other protocols have a list of their own of what they send again, and
+//! drop the rest for ever, so what will fit later is told as 503 where theirs lacks it ([`Senders`], decision 0325):
+//!
+//! | senders | send again | drop |
+//! |---|---|---|
+//! | Prometheus, by default | 5xx | 408, 429 |
+//! | OpenTelemetry over HTTP | 429, 502, 503, 504 | 408, 507 |
+//! | clients of InfluxDB, Telegraf | 429, 503 | 408; 507, some of them |
+//!
 //! Nothing of what was refused is kept, but where the disk refused it. A batch whose write or flush failed may be found
 //! on the disk all the same, after a restart, which no server can rule out; and of a batch that is split over partitions,
 //! the parts that the disk did take are kept.
@@ -94,6 +103,17 @@ pub(crate) enum Refusal {
     Append(#[from] AppendError),
 }
 
+/// Whose status it is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Senders {
+    /// Those who read [`Refusal::status`] as this page has it.
+    OfJson,
+    /// Prometheus and OpenTelemetry, which all send again what is answered 503.
+    OfSamples,
+    /// Clients of InfluxDB, which know 429 as well.
+    OfPoints,
+}
+
 fn batch(error: &BatchError) -> String {
     match error {
         BatchError::Empty => error.to_string(),
@@ -149,6 +169,18 @@ impl Refusal {
             | Self::TooManyStreams
             | Self::NoReader => StatusCode::SERVICE_UNAVAILABLE,
             Self::OtherBody => StatusCode::UNPROCESSABLE_ENTITY,
+        }
+    }
+
+    /// The status for these senders: one that they send again after, where another try is worth it.
+    pub(crate) fn status_for(&self, senders: Senders) -> StatusCode {
+        match (senders, self.status()) {
+            (Senders::OfSamples, StatusCode::TOO_MANY_REQUESTS)
+            | (
+                Senders::OfSamples | Senders::OfPoints,
+                StatusCode::REQUEST_TIMEOUT | StatusCode::INSUFFICIENT_STORAGE,
+            ) => StatusCode::SERVICE_UNAVAILABLE,
+            (_, status) => status,
         }
     }
 
@@ -234,7 +266,7 @@ impl Refusal {
             Self::Append(AppendError::Full { retry_after } | AppendError::ShareExceeded { retry_after }) => {
                 Some(*retry_after)
             }
-            _ if [429, 503, 507].contains(&self.status().as_u16()) => Some(Duration::from_secs(1)),
+            _ if [408, 429, 503, 507].contains(&self.status().as_u16()) => Some(Duration::from_secs(1)),
             _ => None,
         }
     }
@@ -243,4 +275,36 @@ impl Refusal {
 /// At least one, and never too few.
 fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_will_fit_later_is_told_as_each_protocols_senders_send_it_again() {
+        let quota = || Refusal::Denied(Denial::Quota, Box::default());
+        let later = Duration::from_secs(1);
+        let cases = [
+            (quota(), [429, 503, 429]),
+            (Refusal::Append(AppendError::ShareExceeded { retry_after: later }), [429, 503, 429]),
+            (Refusal::Append(AppendError::Full { retry_after: later }), [503, 503, 503]),
+            (Refusal::Append(AppendError::DiskFull), [507, 503, 503]),
+            (Refusal::Body(BodyError::TooSlow), [408, 503, 503]),
+            (Refusal::UnderWay, [503, 503, 503]),
+        ];
+        for (refusal, told) in cases {
+            let senders = [Senders::OfJson, Senders::OfSamples, Senders::OfPoints];
+            assert_eq!(senders.map(|senders| refusal.status_for(senders).as_u16()), told, "{refusal}");
+            assert!(refusal.fields().contains_key(header::RETRY_AFTER), "{refusal}");
+        }
+        for never in [
+            Refusal::Denied(Denial::Invalid("it costs more than the limit".to_owned()), Box::default()),
+            Refusal::Malformed(String::new()),
+            Refusal::OtherBody,
+        ] {
+            assert!(never.status_for(Senders::OfSamples).is_client_error(), "{never}");
+            assert!(!never.fields().contains_key(header::RETRY_AFTER), "{never}");
+        }
+    }
 }

@@ -5,7 +5,9 @@
 //! | 204 | all samples that a line can hold are kept | goes on |
 //! | 400 | some are not acceptable, the others are kept; or nothing is, because the body is no request | logs it, and goes on |
 //! | 415 | another message or compression | 2.0: may fall back to 1.0 |
-//! | 429, 5xx | nothing is kept | sends it again, after `Retry-After` |
+//! | 5xx | nothing is kept | sends it again, after `Retry-After` |
+//!
+//! A limit is a 503, too: by default Prometheus drops what is answered 429 (`retry_on_http_429: false`).
 //!
 //! 2.0 is told how much was written; samples and histograms that were left out are missing in these numbers.
 
@@ -20,7 +22,7 @@ use crate::access::Right;
 use crate::counters::{Leftover, Protocol};
 use crate::intake::{ACK, Intake, Repeated};
 use crate::limits::Limits;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Senders};
 
 const SAMPLES: HeaderName = HeaderName::from_static("x-prometheus-remote-write-samples-written");
 const HISTOGRAMS: HeaderName = HeaderName::from_static("x-prometheus-remote-write-histograms-written");
@@ -90,7 +92,7 @@ fn version(head: &Head) -> Result<Version, Refusal> {
 /// A refusal as Prometheus logs it: the reason as text.
 pub(crate) fn refused(refusal: &Refusal) -> Response<Body> {
     let mut response = Response::new(Body::from(format!("{refusal}\n")));
-    *response.status_mut() = refusal.status();
+    *response.status_mut() = refusal.status_for(Senders::OfSamples);
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

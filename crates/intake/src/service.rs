@@ -9,6 +9,8 @@
 //! | `/v1/metrics` | POST | keeps points of OpenTelemetry, in protobuf or JSON |
 //! | `/opentelemetry.proto.collector.metrics.v1.MetricsService/Export` | POST | the same over gRPC |
 //! | `/api/v2/write`, `/write` | POST | keeps points of InfluxDB's line protocol |
+//! | `/ping`, `/api/v2/ping` | GET, HEAD | says to InfluxDB's clients that somebody is there |
+//! | `/query` | GET, POST | says that a database was created, which they ask for before they write |
 //! | `/v1/intake/read` | GET | lines from an offset on, as a reply or as a stream of events |
 //! | `/v1/intake/query` | GET | points of one name |
 //! | `/v1/intake/alerts` | GET | the alert rules, and which series are beyond their thresholds |
@@ -48,6 +50,9 @@ pub const TEMPLATES: &[&str] = &[
     OTLP_CALL,
     INFLUX_2,
     INFLUX_1,
+    PING_2,
+    PING_1,
+    INFLUX_QUERY,
 ];
 
 const READ: &str = "/v1/intake/read";
@@ -59,6 +64,9 @@ const OTLP: &str = "/v1/metrics";
 const OTLP_CALL: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 const INFLUX_2: &str = "/api/v2/write";
 const INFLUX_1: &str = "/write";
+const PING_2: &str = "/api/v2/ping";
+const PING_1: &str = "/ping";
+const INFLUX_QUERY: &str = "/query";
 const COMMIT: &str = "/v1/intake/commit";
 
 /// The intake behind the server of [`tidegate_net::http`]; clones share it.
@@ -92,6 +100,11 @@ impl<L: Limits> Handle for IntakeService<L> {
             (INFLUX_2 | INFLUX_1, &Method::POST) => {
                 intake.reply(route, intake.take_points(&head, body, peer).await, influx::refused)
             }
+            (PING_2 | PING_1, &Method::GET | &Method::HEAD) => Reply::new(route, influx::pong()),
+            (INFLUX_QUERY, &Method::GET | &Method::POST) => {
+                let done = intake.answer_influx_query(&head, body, peer).await;
+                intake.reply(route, done, influx::refused)
+            }
             (OTLP, &Method::POST) => {
                 let done = intake.take_otlp(&head, body, peer).await;
                 intake.reply(route, done, |refusal| otlp::refused(&head, refusal))
@@ -111,7 +124,8 @@ impl<L: Limits> Handle for IntakeService<L> {
             (ALERTS, &Method::GET) => intake.reply(route, intake.show_alerts(&head, peer), problem),
             (SERIES, &Method::GET) => intake.reply(route, intake.show_series(&head, peer), problem),
             (COMMIT, &Method::POST) => intake.reply(route, intake.commit(&head, peer).await, problem),
-            ("/metrics", _) => Reply::new(route, wrong_method("GET, POST")).last(),
+            ("/metrics" | INFLUX_QUERY, _) => Reply::new(route, wrong_method("GET, POST")).last(),
+            (PING_2 | PING_1, _) => Reply::new(route, wrong_method("GET, HEAD")).last(),
             ("/health" | READ | QUERY | ALERTS | SERIES, _) => Reply::new(route, wrong_method("GET")).last(),
             (COMMIT | REMOTE_WRITE | OTLP | OTLP_CALL | INFLUX_2 | INFLUX_1, _) => {
                 Reply::new(route, wrong_method("POST")).last()

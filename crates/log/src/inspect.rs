@@ -137,12 +137,18 @@ impl Inspection {
             return Ok(());
         };
         self.useless.append(&mut self.orphans);
+        let indexed = index.as_ref().map_or(0, Index::lines);
+        let is_shorter = best.lines < indexed;
+        if is_shorter {
+            let (file, lines) = (best.path.clone(), best.lines);
+            self.findings.push(Finding::Shorter { file, lines, indexed });
+        }
         if best.bytes == 0 {
             self.useless.push(best.path);
             self.useless.extend(index_path);
             return Ok(());
         }
-        if best.index.is_some() && index_path.is_some() {
+        if best.index.is_some() && index_path.is_some() && !is_shorter {
             self.findings.push(Finding::StaleIndex { file: best.path.clone(), lines: best.lines });
         }
         if best.whole_bytes < best.bytes {

@@ -56,6 +56,15 @@ pub enum Finding {
         /// Whole lines in it.
         lines: u64,
     },
+    /// The segment has fewer lines than its index, which is written when all of them are on the disk: some are lost.
+    Shorter {
+        /// The segment.
+        file: PathBuf,
+        /// Whole lines in it.
+        lines: u64,
+        /// Lines that its index has.
+        indexed: u64,
+    },
     /// There is an index without its segment, whose lines are lost.
     OnlyIndex {
         /// The index.
@@ -127,6 +136,12 @@ impl fmt::Display for Finding {
                     file.display()
                 )
             }
+            Self::Shorter { file, lines, indexed } => write!(
+                f,
+                "{}: it has {lines} lines and its index {indexed}: {} are missing",
+                file.display(),
+                indexed.saturating_sub(*lines)
+            ),
             Self::OnlyIndex { file } => {
                 write!(f, "{}: the segment of this index is missing", file.display())
             }

@@ -163,7 +163,7 @@ impl Alerts {
                 let tags =
                     line.tags.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
                 let series = Series { rule, client: line.client.to_string(), tags };
-                found.push(Observation { series, value: line.value });
+                found.push(Observation { series, value: line.value.float() });
             }
         }
         found

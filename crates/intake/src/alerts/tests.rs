@@ -36,9 +36,17 @@ impl Bench {
         let tags = [("host.name", host)].into_iter();
         let millis = Some(arrival - late);
         writer
-            .write(&Metric { name: "cpu.usage", value, kind: Kind::Gauge, millis, tags: tags.clone() })
+            .write(&Metric {
+                name: "cpu.usage",
+                value: value.into(),
+                kind: Kind::Gauge,
+                millis,
+                tags: tags.clone(),
+            })
             .unwrap();
-        writer.write(&Metric { name: "other", value: 100.0, kind: Kind::Gauge, millis, tags }).unwrap();
+        writer
+            .write(&Metric { name: "other", value: 100.0.into(), kind: Kind::Gauge, millis, tags })
+            .unwrap();
         let observed = self.alerts.observations(&writer.finish(), arrival);
         self.alerts.observe(observed, at(seconds));
     }

@@ -1,5 +1,6 @@
 //! Lines by HTTP: as Prometheus remote write 1.0, or as OTLP in protobuf.
 
+use std::hash::RandomState;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use tidegate_upstream::endpoint::{Answer, Endpoint};
 use tidegate_upstream::tls::TlsError;
-use tidegate_wire::metrics::forward;
+use tidegate_wire::metrics::forward::{self, Sums};
 
 use super::config::{ForwardConfig, HttpDestination, HttpProtocol};
 use super::sink::{Sent, Untaken};
@@ -28,6 +29,8 @@ pub(super) struct HttpSink<L> {
     token_file: Option<PathBuf>,
     /// What the token's file had when it was last read; it is read again for the try after a failure.
     authorization: Option<HeaderValue>,
+    /// Of the deltas that went by remote write.
+    sums: Sums,
 }
 
 impl<L: Limits> HttpSink<L> {
@@ -43,6 +46,7 @@ impl<L: Limits> HttpSink<L> {
             endpoint: Endpoint::new(to.url)?,
             token_file: to.token_file,
             authorization: None,
+            sums: Sums::new(RandomState::new()),
         })
     }
 
@@ -53,13 +57,15 @@ impl<L: Limits> HttpSink<L> {
         }
         let mut fields = fields(self.protocol);
         fields.extend(self.authorization.clone().map(|value| (header::AUTHORIZATION, value)));
-        let answer = match self.endpoint.post(&fields, encode(self.protocol, lines), DEADLINE).await {
+        let body = self.encode(lines);
+        let answer = match self.endpoint.post(&fields, body, DEADLINE).await {
             Ok(answer) => answer,
             Err(error) => return self.failed(error.to_string(), None),
         };
         let said = || format!("{} {}", answer.status, answer.said());
         match answer.status {
             status if status.is_success() => {
+                self.sums.keep();
                 let left_out = left_out(self.protocol, &answer).min(lines.len() as u64);
                 Sent { left_out, said: answer.said(), ..Sent::all(lines.len()) }
             }
@@ -73,6 +79,18 @@ impl<L: Limits> HttpSink<L> {
     fn failed(&mut self, why: String, retry_after: Option<Duration>) -> Sent {
         self.authorization = None;
         Sent { untaken: Some(Untaken::Failed { why, retry_after }), ..Sent::all(0) }
+    }
+
+    fn encode(&mut self, lines: &[&[u8]]) -> Bytes {
+        let lines = lines.iter().copied();
+        match self.protocol {
+            HttpProtocol::Otlp => forward::otlp::encode(lines).into(),
+            HttpProtocol::RemoteWrite => {
+                let request = forward::remote_write::encode(lines, &mut self.sums);
+                // Invariant: a batch is far below the 4 GiB that a block may have.
+                snap::raw::Encoder::new().compress_vec(&request).unwrap_or_default().into()
+            }
+        }
     }
 
     /// The token of the file, so that one that was exchanged is used for the next try.
@@ -105,18 +123,6 @@ fn fields(protocol: HttpProtocol) -> Vec<(HeaderName, HeaderValue)> {
             ]
         }
         HttpProtocol::Otlp => vec![protobuf],
-    }
-}
-
-fn encode(protocol: HttpProtocol, lines: &[&[u8]]) -> Bytes {
-    let lines = lines.iter().copied();
-    match protocol {
-        HttpProtocol::Otlp => forward::otlp::encode(lines).into(),
-        HttpProtocol::RemoteWrite => {
-            let request = forward::remote_write::encode(lines);
-            // Invariant: a batch is far below the 4 GiB that a block may have.
-            snap::raw::Encoder::new().compress_vec(&request).unwrap_or_default().into()
-        }
     }
 }
 

@@ -11,6 +11,9 @@
 //! (fault 70). The log is the queue, so an outage leaves no hole until retention removes lines that were not delivered;
 //! these are counted as soon as they are gone, and logged (fault 71).
 //!
+//! By remote write deltas go as sums, which each task has in memory and begins anew after a restart
+//! ([`tidegate_wire::metrics::forward::Sums`]).
+//!
 //! | answer over HTTP | lines |
 //! |---|---|
 //! | 2xx | are delivered |
@@ -25,6 +28,7 @@
 //! | tries of a batch of which all lines are refused | one for each line, and 13 |
 //! | time between two commits | 1 s |
 //! | forwards | 16 |
+//! | series of deltas by remote write, of a forward and partition | 100,000 |
 
 mod config;
 mod http;

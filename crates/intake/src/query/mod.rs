@@ -10,8 +10,8 @@
 //! ```
 //!
 //! It answers "did it arrive, and what does it look like". Series of one name that differ in their tags are
-//! taken together, but for `rate`, which adds up the growth of each. Who wants a query language forwards the
-//! lines to a database that has one.
+//! taken together, but for `rate`, which adds up the growth of each; a line with the tag `temporality="delta"` is
+//! growth itself. Who wants a query language forwards the lines to a database that has one.
 //!
 //! | bound | value | reached |
 //! |---|---|---|
@@ -20,6 +20,7 @@
 //! | bytes of lines read | 4 GiB | the same |
 //! | values kept for percentiles | 1,000,000 | the same |
 //! | series under `rate` | 10,000 | the same |
+//! | points under `rate` that wait for late ones | 1,000,000 | all but the newest 16 of each series are settled |
 
 mod series;
 

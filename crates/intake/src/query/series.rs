@@ -1,12 +1,26 @@
 //! Values taken together, step by step. The order of the lines is that of their arrival, not of their times.
+//!
+//! ```text
+//!   rate: a line ── temporality="delta"? ──> its value is the growth
+//!                        └ else, by series ──> points that wait ── sorted by time ──> growth from one to the next
+//! ```
+//!
+//! The points of cumulative counters wait for those that come late, all of them while there is room. Without, they are
+//! settled but for the newest of each series, and what comes before a settled point is passed over: the growth that it
+//! would show is in the newer one, unless the counter began anew in between. Of points of one millisecond the largest
+//! counts.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 use serde::Deserialize;
+use tidegate_wire::metrics::Number;
 
-/// Most values that are kept for percentiles.
+/// Most values that are kept for percentiles, and most points that wait under `rate`.
 const MAX_VALUES: usize = 1_000_000;
+/// Points of a series that go on waiting when all others are settled.
+const NEWEST: usize = 16;
 /// Most series that are told apart.
 const MAX_SERIES: usize = 10_000;
 
@@ -70,11 +84,51 @@ pub(super) struct Series {
     start: i64,
     step: i64,
     steps: Vec<Step>,
+    /// Values that are kept, for percentiles or since they wait.
     values: usize,
-    /// Time and value of the newest line of each series.
-    newest: HashMap<u64, (i64, f64)>,
+    /// The counters that are cumulative, by series.
+    counters: HashMap<u64, Counter>,
     hasher: RandomState,
 }
+
+/// A point of a counter.
+type Point = (i64, Number);
+
+/// The points of a cumulative counter.
+#[derive(Debug, Default)]
+struct Counter {
+    /// The last one whose growth was added up.
+    settled: Option<Point>,
+    /// Those behind it, in the order of their arrival.
+    waiting: Vec<Point>,
+}
+
+impl Counter {
+    /// Sorts the points that wait by time, and hands out the growth up to each of them but the newest `kept`.
+    fn settle(&mut self, kept: usize, mut put: impl FnMut(i64, f64)) {
+        self.waiting.sort_by(|(at, value), (other, than)| {
+            at.cmp(other).then_with(|| value.float().total_cmp(&than.float()))
+        });
+        let settled = self.waiting.len().saturating_sub(kept);
+        for (at, value) in self.waiting.drain(..settled) {
+            if let Some((before, last)) = self.settled {
+                let growth = value.since(last);
+                let is_smaller = growth < 0.0;
+                if is_smaller && at == before {
+                    // It was passed on the way within this millisecond.
+                    continue;
+                }
+                // A counter that begins anew begins at 0.
+                put(at, if is_smaller { value.float() } else { growth });
+            }
+            self.settled = Some((at, value));
+        }
+    }
+}
+
+/// The tag that says whether a counter's lines are what was added since the last one.
+const TEMPORALITY: &str = "temporality";
+const DELTA: &str = "delta";
 
 /// What a line has beside its name and time.
 #[derive(Deserialize)]
@@ -85,7 +139,7 @@ struct Value {
 /// The same with what tells series apart.
 #[derive(Deserialize)]
 struct Tagged {
-    value: f64,
+    value: Number,
     tags: BTreeMap<String, String>,
     client: String,
 }
@@ -100,7 +154,7 @@ impl Series {
             step,
             steps: vec![EMPTY; steps],
             values: 0,
-            newest: HashMap::new(),
+            counters: HashMap::new(),
             hasher: RandomState::new(),
         }
     }
@@ -116,19 +170,43 @@ impl Series {
             return true;
         }
         if self.aggregate != Aggregate::Rate {
-            return self.put(ms, value);
+            return self.put(ms, value.float());
         }
-        let key = self.hasher.hash_one((own, client));
-        let Some(before) = self.newest.insert(key, (ms, value)) else {
-            return self.newest.len() <= MAX_SERIES;
+        if own.get(TEMPORALITY).is_some_and(|temporality| temporality == DELTA) {
+            return self.put(ms, value.float());
+        }
+        self.wait(self.hasher.hash_one((own, client)), (ms, value))
+    }
+
+    /// Keeps a point of a cumulative counter until its place among the others is known.
+    fn wait(&mut self, series: u64, point: Point) -> bool {
+        let has_room = self.counters.len() < MAX_SERIES;
+        let counter = match self.counters.entry(series) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if !has_room => return false,
+            Entry::Vacant(new) => new.insert(Counter::default()),
         };
-        let (last, last_value) = before;
-        if ms <= last {
-            // It came late; what it would say is in the newer one.
-            self.newest.insert(key, before);
+        if counter.settled.is_some_and(|(settled, _)| point.0 < settled) {
             return true;
         }
-        self.put(ms, if value < last_value { value } else { value - last_value })
+        counter.waiting.push(point);
+        self.values += 1;
+        if self.values == MAX_VALUES {
+            self.settle(NEWEST);
+        }
+        true
+    }
+
+    /// Adds up the growth of all counters, but for their newest points.
+    fn settle(&mut self, kept: usize) {
+        let mut counters = std::mem::take(&mut self.counters);
+        for counter in counters.values_mut() {
+            counter.settle(kept, |ms, growth| {
+                self.put(ms, growth);
+            });
+        }
+        self.values = counters.values().map(|counter| counter.waiting.len()).sum();
+        self.counters = counters;
     }
 
     fn put(&mut self, ms: i64, value: f64) -> bool {
@@ -146,7 +224,8 @@ impl Series {
     }
 
     /// The beginning of each step that has values, and what they are together.
-    pub(super) fn points(self) -> Vec<(i64, f64)> {
+    pub(super) fn points(mut self) -> Vec<(i64, f64)> {
+        self.settle(0);
         let (aggregate, start, length) = (self.aggregate, self.start, self.step);
         let times = (0..).map(|place| start + place * length);
         let filled = times.zip(self.steps).filter(|(_, step)| step.count > 0);
@@ -236,6 +315,58 @@ mod tests {
             (12_000, 5.0, "a"),
         ];
         assert_eq!(points(Aggregate::Rate, &lines, &[]), [(1_000, 6.0), (11_000, 0.5)]);
+    }
+
+    #[test]
+    fn a_rate_of_deltas_is_their_sum_also_of_the_first_and_of_one_millisecond() {
+        let delta = |value: f64| {
+            format!("{{\"value\":{value},\"tags\":{{\"temporality\":\"delta\"}},\"client\":\"c\"}}")
+                .into_bytes()
+        };
+        let mut series = Series::new(Aggregate::Rate, 1_000, 10_000, 30_500);
+        for (ms, value) in [(2_000, 3.0), (2_000, 5.0), (1_500, 2.0), (12_000, 7.0)] {
+            assert!(series.add(&delta(value), ms, &[]));
+        }
+        assert_eq!(series.points(), [(1_000, 1.0), (11_000, 0.7)]);
+    }
+
+    #[test]
+    fn a_rate_puts_points_that_came_late_where_they_belong() {
+        for lines in [
+            // The newest first, one of them at the beginning of the counter's second life.
+            [(9_000, 30.0, "a"), (6_000, 10.0, "a"), (5_000, 60.0, "a"), (2_000, 50.0, "a")],
+            [(2_000, 50.0, "a"), (6_000, 10.0, "a"), (9_000, 30.0, "a"), (5_000, 60.0, "a")],
+        ] {
+            // From 50 to 60, anew to 10, to 30.
+            assert_eq!(points(Aggregate::Rate, &lines, &[]), [(1_000, 4.0)]);
+        }
+    }
+
+    #[test]
+    fn points_of_one_millisecond_are_no_beginning_anew() {
+        let lines = [(2_000, 50.0, "a"), (3_000, 70.0, "a"), (3_000, 60.0, "a"), (4_000, 90.0, "a")];
+        assert_eq!(points(Aggregate::Rate, &lines, &[]), [(1_000, 4.0)]);
+    }
+
+    #[test]
+    fn the_growth_of_large_counters_is_that_of_their_digits() {
+        let line = |value: &str| format!("{{\"value\":{value},\"tags\":{{}},\"client\":\"c\"}}").into_bytes();
+        let mut series = Series::new(Aggregate::Rate, 0, 1_000, 1_000);
+        for (ms, value) in [(0, "9007199254740993"), (1, "9007199254740994"), (2, "9007199254740995")] {
+            assert!(series.add(&line(value), ms, &[]));
+        }
+        assert_eq!(series.points(), [(0, 2.0)]);
+    }
+
+    #[test]
+    fn what_waits_under_a_rate_has_a_bound_and_nothing_is_lost_by_it() {
+        let mut series = Series::new(Aggregate::Rate, 0, 10_000, 10_000);
+        assert!((1..MAX_VALUES).all(|_| series.wait(7, (0, 1.0.into()))));
+        assert_eq!(series.values, MAX_VALUES - 1);
+        assert!(series.wait(7, (1, 11.0.into())));
+        assert_eq!(series.values, NEWEST);
+        assert!(series.wait(7, (2, 31.0.into())));
+        assert_eq!(series.points(), [(0, 3.0)]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tidegate_wire::metrics::statsd::GaugeChange;
 /// Most gauges whose values are remembered.
 pub(super) const MAX_GAUGES: usize = 10_000;
 
-/// Client, name and tags as they were sent, separated by what none of them has.
+/// Client, name and tags, separated by what none of them has.
 type Key = String;
 
 #[derive(Debug, Default)]

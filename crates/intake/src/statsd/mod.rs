@@ -28,16 +28,19 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tidegate_log::Durability;
 use tidegate_net::accept::Gate;
+use tidegate_net::clock::monotonic;
 use tidegate_net::connection::serve;
 use tidegate_net::drain::Stage;
 use tidegate_net::listen::Listeners;
 use tidegate_net::proxied::Network;
 use tidegate_net::runtime::Cores;
 use tidegate_wire::metrics::LineWriter;
-use tidegate_wire::metrics::statsd::read_metrics;
+use tidegate_wire::metrics::statsd::{StatsdError, read_metrics};
 
 use crate::client::Client;
 use crate::counters::{Leftover, Protocol};
@@ -47,6 +50,8 @@ use crate::limits::Limits;
 use gauges::Gauges;
 use tcp::Server;
 
+/// The least time between two lines of the log that say why a line was left out.
+const BETWEEN_REASONS: Duration = Duration::from_secs(60);
 /// The core that takes datagrams.
 const CORE: usize = 0;
 
@@ -98,6 +103,8 @@ pub(crate) struct Shared<L> {
     allowed: Vec<Network>,
     gauges: Gauges,
     counters: Arc<StatsdCounters>,
+    /// When the log last said why a line was left out.
+    last_reason: Mutex<Option<Instant>>,
 }
 
 impl<L: Limits> Statsd<L> {
@@ -115,7 +122,13 @@ impl<L: Limits> Statsd<L> {
         let datagrams = udp::bind(listeners.address())?;
         let counters = Arc::new(StatsdCounters::default());
         counters.port.store(u64::from(listeners.address().port()), Relaxed);
-        let shared = Arc::new(Shared { intake, allowed, gauges: Gauges::default(), counters });
+        let shared = Arc::new(Shared {
+            intake,
+            allowed,
+            gauges: Gauges::default(),
+            counters,
+            last_reason: Mutex::default(),
+        });
         Ok(Self { shared, datagrams, listeners, gate })
     }
 
@@ -165,6 +178,21 @@ impl<L: Limits> Shared<L> {
         counters.count_rejected(counts.rejected);
         counters.count_leftover(Leftover::Set, counts.sets);
         counters.count_leftover(Leftover::Event, counts.events);
+        counters.count_leftover(Leftover::UnknownPart, counts.unknown_parts);
+        if let Some(reason) = counts.error {
+            self.say_why(client, &reason);
+        }
+    }
+
+    /// Logs why lines are not acceptable, since their sender hears nothing: once a minute, for anybody may send many.
+    fn say_why(&self, client: &Client, reason: &StatsdError) {
+        let now = monotonic();
+        let mut last = self.last_reason.lock();
+        if last.is_none_or(|last| now.duration_since(last) >= BETWEEN_REASONS) {
+            *last = Some(now);
+            let client = &*client.name;
+            tracing::warn!(client, %reason, "a line of StatsD was left out; others of this minute are only counted");
+        }
     }
 
     /// Keeps what was read, or counts it as lost.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::support;
 use crate::support::forwarding::{count, forward};
-use crate::support::{TestIntake, agent, eventually};
+use crate::support::{Setup, TestIntake, agent, eventually};
 use serde_json::{Value, json};
 use tidegate_intake::EndpointUrl;
 use tidegate_intake::forward::HttpProtocol;
@@ -52,6 +52,52 @@ fn check(port: u16, start: impl Fn() -> Server, end: impl Fn(Server)) {
     let all = "count(last_over_time(cpu_usage[1h]))";
     eventually("all lines are there", || (asked(port, all)?["value"][1] == "200").then_some(()));
     assert_eq!((count(&state, "skipped"), count(&state, "missing")), (0, 0));
+}
+
+/// Sends so many deltas of 1, ten in a batch, of which all have one time.
+fn send_deltas(intake: &TestIntake<Unlimited>, batches: u32) {
+    for _ in 0..batches {
+        let metric = json!({"name": "hits", "value": 1, "type": "counter", "tags": {"temporality": "delta"}});
+        let metrics = vec![metric; 10];
+        assert_eq!(intake.post("/metrics", json!({ "metrics": metrics }).to_string().as_bytes()).status, 200);
+    }
+}
+
+/// The growth of the counter by its samples, from its beginnings at 0.
+fn growth(port: u16) -> Option<f64> {
+    let found = asked(port, "hits%5B1h%5D")?;
+    assert_eq!(found["metric"], json!({"__name__": "hits", "client": "127.0.0.1"}));
+    let samples = found["values"].as_array()?.iter();
+    let values = samples.map(|sample| sample[1].as_str().unwrap().parse::<f64>().unwrap());
+    let add =
+        |(sum, last): (f64, f64), value: f64| (sum + if value < last { value } else { value - last }, value);
+    Some(values.fold((0.0, 0.0), add).0)
+}
+
+/// As they are, deltas would be a counter that jumps about, and all but one of a millisecond are dropped.
+#[test]
+fn deltas_are_a_counter_in_prometheus_that_misses_none_of_them_also_after_a_restart() {
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    std::fs::write(folder.path().join("prometheus.yml"), "").unwrap();
+    let _server = prometheus(folder.path(), port);
+    let url = || EndpointUrl::parse(&format!("http://127.0.0.1:{port}/api/v1/write")).unwrap();
+    let data = std::sync::Arc::new(tempfile::tempdir().unwrap());
+    for run in 1..=2 {
+        let intake = TestIntake::start_in(std::sync::Arc::clone(&data), Setup::default());
+        let state = forward(&intake, HttpProtocol::RemoteWrite, url());
+        send_deltas(&intake, 100);
+        let expected = 1_000.0 * f64::from(run);
+        eventually("every delta is in the counter", || growth(port).filter(|growth| *growth >= expected));
+        assert!((growth(port).unwrap() - expected).abs() < 0.5);
+        eventually("they are delivered", || (count(&state, "delivered") == 1_000).then_some(()));
+        assert_eq!((count(&state, "skipped"), count(&state, "missing")), (0, 0));
+        let log = intake.intake.log();
+        let end = log.offsets(0).unwrap().end;
+        eventually("it is known how far they came", || {
+            (log.committed("forward.test", 0) == Some(end)).then_some(())
+        });
+        intake.drain();
+    }
 }
 
 /// A command for a shell that has both outputs in one.

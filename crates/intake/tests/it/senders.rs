@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{PATIENCE, Setup, TestIntake, start};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use crate::support::{PATIENCE, Setup, TestIntake, agent, eventually, start};
 use serde_json::{Value, json};
-use tidegate_intake::counters::Leftover;
-use tidegate_intake::limits::Unlimited;
-use tidegate_net::clock::monotonic;
+use tidegate_intake::counters::{Leftover, Reason};
+use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling, Unlimited};
+use tidegate_net::clock::{monotonic, wall};
 use tidegate_testkit::{Server, free_port};
 
 fn root() -> PathBuf {
@@ -30,6 +33,26 @@ fn line<'a>(lines: &'a [Value], name: &str) -> &'a Value {
 #[test]
 fn prometheus_fills_it_by_remote_write() {
     let intake = start();
+    let (prometheus, port) = prometheus(&intake);
+    let begun = monotonic();
+    let lines = loop {
+        let lines = intake.lines();
+        if lines.iter().any(|line| line["name"] == "up") {
+            break lines;
+        }
+        assert!(begun.elapsed() < PATIENCE, "nothing comes");
+    };
+    drop(prometheus);
+    let up = line(&lines, "up");
+    assert_eq!((&up["value"], &up["tags"]["job"]), (&json!(1.0), &json!("itself")));
+    assert_eq!(up["tags"]["instance"], format!("127.0.0.1:{port}"));
+    // What it scrapes of itself has summaries without observations, whose values are NaN.
+    assert!(lines.iter().all(|line| line["value"].is_number()));
+    assert!(left_out(&intake, Leftover::NotFinite) > 0);
+}
+
+/// A Prometheus that scrapes itself and writes to an intake, with its folder, and its port.
+fn prometheus<L: Limits>(intake: &TestIntake<L>) -> ((Server, tempfile::TempDir), u16) {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     // The README's lines, and something to scrape.
@@ -50,21 +73,105 @@ fn prometheus_fills_it_by_remote_write() {
     command.arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()));
     command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
     let prometheus = Server::start(&mut command, "Server is ready");
-    let begun = monotonic();
-    let lines = loop {
+    ((prometheus, folder), port)
+}
+
+/// A limit that denies so many batches, and then none.
+struct Denies(Arc<AtomicU64>);
+
+impl Limits for Denies {
+    async fn charge(&self, _batch: &LimitedBatch<'_>) -> Ruling {
+        let left = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        Ruling { denial: left.ok().map(|_| Denial::Quota), ..Ruling::default() }
+    }
+
+    async fn refund(&self, _batch: &LimitedBatch<'_>) {}
+}
+
+fn denying(batches: u64) -> (TestIntake<Denies>, Arc<AtomicU64>) {
+    let left = Arc::new(AtomicU64::new(batches));
+    (TestIntake::start(Setup::limited(Denies(Arc::clone(&left)))), left)
+}
+
+/// By default Prometheus drops what is answered 429, and a limit is over after a while.
+#[test]
+fn prometheus_sends_again_what_a_limit_denied_and_loses_no_sample() {
+    let (intake, left) = denying(u64::MAX);
+    let (_prometheus, port) = prometheus(&intake);
+    let denied = || intake.intake.counters().refused(Reason::Limited);
+    eventually("two batches are denied", || (denied() >= 2).then_some(()));
+    let opened = i64::try_from(wall().0 / 1_000_000).unwrap();
+    left.store(0, SeqCst);
+    // What was scraped while nothing passed comes after all.
+    eventually("the first samples come", || {
         let lines = intake.lines();
-        if lines.iter().any(|line| line["name"] == "up") {
-            break lines;
-        }
-        assert!(begun.elapsed() < PATIENCE, "nothing comes");
+        let mut times = lines
+            .iter()
+            .filter(|line| line["name"] == "up")
+            .map(|line| tidegate_wire::metrics::rfc3339::parse(line["timestamp"].as_str().unwrap()).unwrap());
+        times.any(|at| at < opened).then_some(())
+    });
+    let page = agent().get(format!("http://127.0.0.1:{port}/metrics")).call().unwrap();
+    let page = page.into_body().read_to_string().unwrap();
+    let value = |name: &str| -> f64 {
+        let lines = page.lines().filter(|line| line.starts_with(name) && line.contains("remote_name"));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     };
-    drop(prometheus);
-    let up = line(&lines, "up");
-    assert_eq!((&up["value"], &up["tags"]["job"]), (&json!(1.0), &json!("itself")));
-    assert_eq!(up["tags"]["instance"], format!("127.0.0.1:{port}"));
-    // What it scrapes of itself has summaries without observations, whose values are NaN.
-    assert!(lines.iter().all(|line| line["value"].is_number()));
-    assert!(left_out(&intake, Leftover::NotFinite) > 0);
+    assert!(value("prometheus_remote_storage_samples_retried_total") > 0.0, "{page}");
+    assert!(value("prometheus_remote_storage_samples_failed_total").abs() < 0.5, "{page}");
+}
+
+/// Exporters send again what a limit denied, each by its own list of answers.
+#[test]
+fn the_sdks_of_opentelemetry_send_again_what_a_limit_denied() {
+    for protocol in ["http", "grpc"] {
+        for sends in [python_sdk, go_sdk] {
+            let (intake, _) = denying(1);
+            sends(protocol, &intake.url(""));
+            check_sdk(&intake.lines());
+            assert_eq!(intake.intake.counters().refused(Reason::Limited), 1, "{protocol}");
+        }
+    }
+}
+
+fn python_sdk(protocol: &str, endpoint: &str) {
+    python("otlp.py", &[protocol, endpoint]);
+}
+
+#[test]
+fn influxdbs_client_sends_again_what_a_limit_denied() {
+    let (intake, _) = denying(1);
+    python("influx.py", &[&intake.url(""), "again"]);
+    assert_eq!(intake.lines().len(), 5);
+    assert_eq!(intake.intake.counters().refused(Reason::Limited), 1);
+}
+
+/// Telegraf asks for a ping, and makes its database by a form, before it writes; so do clients of version 1.
+#[test]
+fn what_clients_of_influxdb_ask_before_they_write_is_answered() {
+    let intake = start();
+    for path in ["/ping", "/api/v2/ping"] {
+        let pong = intake.get(path, &[]);
+        assert_eq!((pong.status, pong.text()), (204, String::new()), "{path}");
+        assert!(pong.field("x-influxdb-version").unwrap().starts_with("tidegate-"), "{path}");
+        assert_eq!(agent().head(intake.url(path)).call().unwrap().status(), 204, "{path}");
+        assert_eq!(intake.post(path, b"").status, 405, "{path}");
+    }
+    let created = json!({"results": [{"statement_id": 0}]});
+    let in_the_address = intake.send("/query?q=CREATE+DATABASE+%22x%22", &[], b"");
+    assert_eq!((in_the_address.status, in_the_address.json()), (200, created.clone()));
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let in_a_form = intake.send("/query?db=x", &form, b"q=CREATE+DATABASE+%22telegraf%22");
+    assert_eq!((in_a_form.status, in_a_form.json()), (200, created));
+    for (other, reason) in [
+        ("/query?q=SHOW+DATABASES", "of InfluxQL"),
+        ("/query?q=CREATE+DATABASE+x;+DROP+DATABASE+y", "of InfluxQL"),
+        ("/query", "the parameter q"),
+    ] {
+        let refused = intake.send(other, &[], b"");
+        assert_eq!(refused.status, 400, "{other}");
+        assert!(refused.json()["error"].as_str().unwrap().starts_with(reason), "{other}");
+    }
 }
 
 fn check_sdk(lines: &[Value]) {
@@ -103,12 +210,14 @@ fn left_out(intake: &TestIntake<Unlimited>, what: Leftover) -> u64 {
 }
 
 /// A point that is not a number, an exponential histogram and a gauge: what no line can hold is counted, and told as a
-/// partial success.
+/// partial success; count and sum of the histogram are kept.
 fn check_left_out(protocol: &str) {
     let intake = start();
     python("otlp_left_out.py", &[protocol, &intake.url("")]);
     let lines = intake.lines();
-    assert_eq!((lines.len(), &line(&lines, "jobs")["value"]), (1, &json!(2.0)));
+    assert_eq!((lines.len(), &line(&lines, "jobs")["value"]), (3, &json!(2.0)));
+    let kept = ["latency_count", "latency_sum"].map(|name| line(&lines, name)["value"].clone());
+    assert_eq!(kept, [json!(1.0), json!(5.0)]);
     let found = [Leftover::NotFinite, Leftover::Histogram].map(|leftover| left_out(&intake, leftover));
     assert_eq!(found, [1, 1]);
 }
@@ -165,7 +274,9 @@ fn prometheus_own_library_sends_remote_write_2_0_and_is_told_what_was_written() 
         (&jobs["value"], &jobs["type"], &jobs["timestamp"]),
         (&json!(-2.0), &json!("gauge"), &json!("2026-11-23T08:00:00.000Z"))
     );
-    assert_eq!(lines.len(), 2);
+    let kept = ["latency_count", "latency_sum"].map(|name| line(&lines, name)["value"].clone());
+    assert_eq!(kept, [json!(1.0), json!(5.0)], "of a native histogram");
+    assert_eq!(lines.len(), 4);
     let found = [Leftover::Histogram, Leftover::Exemplar].map(|leftover| left_out(&intake, leftover));
     assert_eq!(found, [1, 1]);
 }
@@ -226,7 +337,7 @@ fn fault_28_a_remote_write_that_is_sent_again_is_acknowledged_as_safely_as_it_as
         let kept = intake.send(&format!("/api/v1/write?ack={asked}"), &REMOTE_WRITE_2_0, &body);
         assert_eq!((kept.status, kept.field("tidegate-ack")), (204, Some(given)), "{}", kept.text());
     }
-    assert_eq!(intake.lines().len(), 1);
+    assert_eq!(intake.lines().len(), 3, "a sample, and count and sum of a histogram");
 }
 
 #[test]
@@ -241,7 +352,7 @@ fn remote_write_2_0_is_told_how_much_was_written() {
     );
     assert_eq!(intake.send("/api/v1/write", &fields, &body).status, 204);
     let lines = intake.lines();
-    assert_eq!(lines.len(), 1, "the same bytes are the same samples");
+    assert_eq!(lines.len(), 3, "the same bytes are the same samples");
     assert_eq!(left_out(&intake, Leftover::Histogram), 2, "counted each time that it comes");
     assert_eq!(
         (&lines[0]["name"], &lines[0]["type"], &lines[0]["tags"]),

@@ -101,6 +101,42 @@ fn lines_that_are_none_are_counted_and_the_others_kept() {
     assert_eq!(statsd.count().rejected(), 2);
 }
 
+/// What Datadog's datagrams and other dialects may have is kept, or counted.
+#[test]
+fn tags_of_every_dialect_are_kept_and_parts_of_later_versions_counted() {
+    let statsd = TestStatsd::start(Unlimited);
+    statsd.datagram(b"a:1|c|#env:p,env:p,x:2,x:1\nb,host=x:1|g\nc;host=x:1|g\nd:1|c|#temporality:cumulative\ne:1|c|new:1|T1795420800");
+    let lines = statsd.lines(5);
+    let tags: Vec<&Value> = lines.iter().map(|line| &line["tags"]).collect();
+    assert_eq!(
+        tags,
+        [
+            &json!({"env": "p", "x": "1,2", "temporality": "delta"}),
+            &json!({"host": "x"}),
+            &json!({"host": "x"}),
+            &json!({"exported_temporality": "cumulative", "temporality": "delta"}),
+            &json!({"temporality": "delta"}),
+        ]
+    );
+    assert_eq!(lines[4]["timestamp"], "2026-11-23T08:00:00.000Z");
+    eventually("the part is counted", || {
+        (statsd.count().leftovers(Leftover::UnknownPart) == 1).then_some(())
+    });
+    assert_eq!(statsd.count().rejected(), 0);
+}
+
+#[test]
+fn the_rate_of_a_statsd_counter_is_what_was_counted() {
+    let statsd = TestStatsd::start(Unlimited);
+    for _ in 0..10 {
+        statsd.datagram(b"hits:3|c");
+    }
+    statsd.lines(10);
+    let answer = statsd.intake.get("/v1/intake/query?name=hits&last=1m&step=1m&agg=rate", &[]).json();
+    let rates = answer["points"].as_array().unwrap().iter().map(|point| point[1].as_f64().unwrap());
+    assert!((rates.sum::<f64>() * 60.0 - 30.0).abs() < 1e-6, "{answer}");
+}
+
 #[test]
 fn a_line_may_come_in_pieces_and_the_last_one_needs_no_line_feed() {
     let statsd = TestStatsd::start(Unlimited);

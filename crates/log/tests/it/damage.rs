@@ -70,6 +70,31 @@ fn fault_26_a_torn_tail_is_set_aside() {
     assert_eq!(verify(folder.path(), &Numbered, &RealFiles).unwrap().findings, []);
 }
 
+/// Cut between two lines, a segment is whole lines only, and nothing but its index knows of the others.
+#[test]
+fn fault_72_a_segment_that_is_shorter_than_its_index_is_named_with_what_is_missing() {
+    for (compress, kept) in [(false, 3), (false, 0), (true, 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        sample(folder.path(), compress);
+        let names = files(folder.path(), if compress { ".zst" } else { ".jsonl" });
+        let first = |place: usize| names[place][..20].parse::<u64>().unwrap();
+        let (name, indexed) = (&names[1], first(2) - first(1));
+        let path = folder.path().join("0").join(name);
+        let content = fs::read(&path).unwrap();
+        let cut: usize = content.split_inclusive(|byte| *byte == b'\n').take(kept).map(<[u8]>::len).sum();
+        fs::write(&path, &content[..cut]).unwrap();
+        let expected = Finding::Shorter { file: path.clone(), lines: kept as u64, indexed };
+        let verified = verify(folder.path(), &Numbered, &RealFiles).unwrap().findings;
+        assert!(verified.contains(&expected), "{name}: {verified:?}");
+        assert!(!verified.iter().any(|it| matches!(it, Finding::StaleIndex { .. })), "{verified:?}");
+        let (log, recovery) = reopened(folder.path());
+        assert!(recovery.findings.contains(&expected), "{name}: {:?}", recovery.findings);
+        let said = expected.to_string();
+        assert!(said.contains(&format!("{} are missing", indexed - kept as u64)), "{said}");
+        assert_true(&log, name);
+    }
+}
+
 #[test]
 fn fault_72_a_segment_cut_at_any_byte() {
     for compress in [false, true] {

@@ -6,14 +6,20 @@ use tidegate_algorithms::policy::Mistake as DocumentMistake;
 use tidegate_edge::config::each;
 use tidegate_intake::alerts::{ALERT_KEYS, AlertRule, MAX_ALERTS};
 use tidegate_intake::forward::{FORWARD_KEYS, ForwardConfig, MAX_FORWARDS};
+use tidegate_limiter::policy_set::DEFAULT_POLICY;
 use tidegate_net::tls;
 
-use super::Config;
 use super::checker::Checker;
+use super::document::Document;
+use super::mistake::{Found, Mistake, Origin};
 use super::services::{Listener, ServiceConfig, ServiceListener, Table, list_schema};
+use super::{Config, gateway};
 
 /// The table that holds the lists, beside its settings.
 const TABLE: &str = "intake";
+
+/// The setting that lists policies.
+const POLICIES: &str = "intake.policies";
 
 const ALERTS: &str = "alert";
 const FORWARDS: &str = "forward";
@@ -93,9 +99,39 @@ fn distinct<'a>(
     }
 }
 
+/// A policy that the intake lists is one of the file's, as one is that a route or a listener lists: with a typing mistake
+/// in it every batch would be answered 503. A file without policies leaves them to the admin API, and is warned.
+pub(super) fn cross_checks(
+    config: &Config,
+    document: &Document<'_>,
+    origin: impl Fn(&str) -> Origin,
+    found: &mut Found,
+) {
+    let declared = gateway::declared(document);
+    if declared.is_empty() || config.settings.intake.listen.is_none() {
+        return;
+    }
+    let listable = gateway::listable(&declared);
+    let names = config.settings.intake.policies.iter().map(ToString::to_string);
+    for (index, name) in names.enumerate().filter(|(_, name)| !listable.contains(&&**name)) {
+        found.push(Mistake {
+            origin: origin(POLICIES),
+            path: format!("{POLICIES}[{index}]"),
+            problem: format!("is {name:?}, which is no policy of the file"),
+            accepted: format!("one of {}", listable[..listable.len().min(20)].join(", ")),
+        });
+    }
+}
+
 /// What is not wrong but looks like a mistake.
-fn warnings(Config { settings, intake: lists, .. }: &Config) -> Vec<String> {
+fn warnings(Config { settings, intake: lists, layer, .. }: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
+    let names = settings.intake.listen.map(|_| &settings.intake.policies).into_iter().flatten();
+    let names =
+        names.map(ToString::to_string).filter(|name| layer.policies.is_empty() && name != DEFAULT_POLICY);
+    warnings.extend(names.map(|name| {
+        format!("{POLICIES} lists {name:?}, and the file has no policy: while none of this name is stored, batches are answered 503")
+    }));
     if settings.intake.listen.is_none() {
         if !lists.alerts.is_empty() {
             warnings.push("no [[intake.alert]] has an effect, since intake.listen is off".to_owned());

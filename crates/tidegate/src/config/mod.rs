@@ -203,11 +203,12 @@ pub fn load_for(
     }
     let listener_origins = checker.finish();
     document.find_unknown_keys(services, &mut found);
-    found.add_syntax(document.syntax);
     let origin = |path: &str| {
         let found = origins.iter().find(|(known, _)| *known == path);
         found.map_or(Origin::Default, |(_, origin)| origin.clone())
     };
+    intake_lists::cross_checks(&config, &document, origin, &mut found);
+    found.add_syntax(document.syntax);
     acme::cross_checks(&config, &listener_origins, origin, &mut found);
     if let Some(mistakes) = Mistakes::new(file.map_or("", |file| file.name), found) {
         return Err(mistakes);

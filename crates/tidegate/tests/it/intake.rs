@@ -147,6 +147,33 @@ fn a_policy_that_the_intake_lists_is_not_taken_away_and_while_it_is_not_there_no
     assert_eq!(post(&service, BATCH).0, 429, "it is still in force");
 }
 
+/// A typing mistake would have every batch answered 503.
+#[test]
+fn a_policy_that_the_intake_lists_and_the_file_does_not_have_is_a_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tidegate.toml");
+    let check = |text: &str, environment: &[(&str, &str)]| {
+        fs::write(&path, text).unwrap();
+        let ended = binary().arg("check").arg(&path).envs(environment.iter().copied()).output().unwrap();
+        (ended.status.success(), String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned())
+    };
+    let policy = "[[policy]]\nname = 'batches'\nlimit = 1\nwindow_seconds = 1\n";
+    let mistake = "intake.policies[1]: is \"batchs\", which is no policy of the file";
+    let (is_good, said) = check(&format!("intake.policies = ['batches', 'batchs']\n{policy}"), &[]);
+    assert!(!is_good && said.contains(mistake) && said.contains("one of batches"), "{said}");
+    let (is_good, said) = check(policy, &[("TIDEGATE_INTAKE_POLICIES", "batches,batchs")]);
+    assert!(!is_good && said.contains(mistake), "{said}");
+    for good in [
+        format!("intake.policies = ['batches']\n{policy}"),
+        format!("intake.policies = ['batchs']\nintake.listen = 'off'\n{policy}"),
+    ] {
+        let (is_good, said) = check(&good, &[]);
+        assert!(is_good && !said.contains("batchs"), "{said}");
+    }
+    let (is_good, said) = check("intake.policies = ['batches']\n", &[]);
+    assert!(is_good && said.contains("while none of this name is stored"), "{said}");
+}
+
 #[test]
 fn a_policy_that_the_intake_does_not_list_leaves_it_alone() {
     let folder = tempfile::tempdir().unwrap();

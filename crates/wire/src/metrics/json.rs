@@ -6,8 +6,8 @@
 //!                                       └ what is no JSON, or no list of objects, ends the reading
 //! ```
 //!
-//! Numbers are taken as they are written and read by the standard library, which is exact; serde_json's own
-//! reading may be off in the last digit. So 1e400 is an error of its metric, too.
+//! Numbers are taken as they are written and read by the standard library ([`super::Number`]), so that integers of 64
+//! bits keep their digits, and 1e400 is an error of its metric, too.
 //!
 //! | found | is |
 //! |---|---|

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{Kind, rfc3339};
+use super::{Kind, Number, rfc3339};
 
 /// A line, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct KeptLine<'a> {
     /// Its name.
     pub name: Cow<'a, str>,
     /// Its value.
-    pub value: f64,
+    pub value: Number,
     /// What the value is.
     pub kind: Kind,
     /// Its tags, in the order in which they came.
@@ -57,7 +57,7 @@ struct Fields<'a> {
     timestamp: Cow<'a, str>,
     #[serde(borrow)]
     name: Cow<'a, str>,
-    value: f64,
+    value: Number,
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(borrow)]
@@ -115,11 +115,11 @@ mod tests {
         ) {
             let mut writer = LineWriter::new(&client, 0, usize::MAX);
             let pairs = tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            writer.write(&Metric { name: &name, value, kind, millis: Some(millis), tags: pairs }).unwrap();
+            writer.write(&Metric { name: &name, value: value.into(), kind, millis: Some(millis), tags: pairs }).unwrap();
             let lines = writer.finish();
             let read = read_line(&lines.bytes).unwrap();
             prop_assert_eq!((read.millis, &*read.name, read.kind, &*read.client), (millis, &*name, kind, &*client));
-            prop_assert_eq!(read.value.to_bits(), value.to_bits());
+            prop_assert_eq!(read.value.float().to_bits(), value.to_bits());
             let found: Vec<(&str, &str)> = read.tags.iter().map(|(name, value)| (&**name, &**value)).collect();
             prop_assert_eq!(found, tags.iter().map(|(name, value)| (&**name, &**value)).collect::<Vec<_>>());
             for (name, value) in &tags {

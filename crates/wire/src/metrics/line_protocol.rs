@@ -20,7 +20,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::{Kind, LineWriter, MAX_TAGS, Metric, MetricError};
+use super::{Kind, LineWriter, MAX_TAGS, Metric, MetricError, Number};
 
 /// The unit of timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,33 +330,23 @@ fn unescaped(text: &str, escapable: &str) -> String {
 }
 
 /// The number that a field's value is; `None` if it is a text.
-fn number(value: &str) -> Result<Option<f64>, PointError> {
+fn number(value: &str) -> Result<Option<Number>, PointError> {
     const NO_VALUE: PointError = PointError::Syntax("a field's value is no number, boolean or text");
     let first = *value.as_bytes().first().ok_or(NO_VALUE)?;
     match (first, value) {
         (b'"', _) => Ok(None),
-        (_, "t" | "T" | "true" | "True" | "TRUE") => Ok(Some(1.0)),
-        (_, "f" | "F" | "false" | "False" | "FALSE") => Ok(Some(0.0)),
+        (_, "t" | "T" | "true" | "True" | "TRUE") => Ok(Some(Number::Float(1.0))),
+        (_, "f" | "F" | "false" | "False" | "FALSE") => Ok(Some(Number::Float(0.0))),
         (b'0'..=b'9' | b'+' | b'-' | b'.', _) => {
             let read = match value.as_bytes().last() {
-                Some(b'i') => value[..value.len() - 1].parse::<i64>().ok().map(signed),
-                Some(b'u') => value[..value.len() - 1].parse::<u64>().ok().map(unsigned),
-                _ => value.parse().ok(),
+                Some(b'i') => value[..value.len() - 1].parse::<i64>().ok().map(Number::from),
+                Some(b'u') => value[..value.len() - 1].parse::<u64>().ok().map(Number::from),
+                _ => value.parse().ok().map(Number::Float),
             };
             read.map(Some).ok_or(NO_VALUE)
         }
         _ => Err(NO_VALUE),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a line's number is a float")]
-fn signed(number: i64) -> f64 {
-    number as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a line's number is a float")]
-fn unsigned(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

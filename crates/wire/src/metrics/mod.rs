@@ -12,7 +12,7 @@
 //! | bound | value | why |
 //! |---|---|---|
 //! | name | 1 to 255 bytes | the source's |
-//! | value | finite | JSON has no other numbers |
+//! | value | finite; an integer of 64 bits is kept by its digits | JSON has no other numbers |
 //! | tags of a metric | 64 | Prometheus' own targets rarely have 40 |
 //! | tag name | 1 to 255 bytes | as names |
 //! | tag names and values of a metric | 16 KiB | so that a line has a bound |
@@ -23,6 +23,7 @@ mod json;
 mod kept;
 pub mod line_protocol;
 mod lines;
+mod number;
 pub mod otlp;
 pub mod remote_write;
 pub mod rfc3339;
@@ -33,6 +34,7 @@ use thiserror::Error;
 pub use json::{BatchError, BatchLimits, Rejected, read_batch};
 pub use kept::{KeptLine, read_line};
 pub use lines::{Described, Fact, LineWriter, Lines, SeriesLimit, describe};
+pub use number::Number;
 
 /// Longest name of a metric or a tag, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -40,6 +42,9 @@ pub const MAX_NAME_BYTES: usize = 255;
 pub const MAX_TAGS: usize = 64;
 /// Most bytes of a metric's tags, names and values together.
 pub const MAX_TAG_BYTES: usize = 16 << 10;
+
+/// What stands before the name of a sender's tag that is called as one of ours, as Prometheus has it before labels.
+const EXPORTED: &str = "exported_";
 
 /// What a metric's value is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +88,7 @@ pub struct Metric<'a, T> {
     /// Its name.
     pub name: &'a str,
     /// Its value.
-    pub value: f64,
+    pub value: Number,
     /// What the value is.
     pub kind: Kind,
     /// When it was measured, in Unix milliseconds; the time of its arrival if `None`.

@@ -12,11 +12,14 @@
 //! | sum | the same; `temporality="delta"` is a tag where that is so | counter if it is monotonic, else gauge |
 //! | histogram | `_count`, `_sum`, `_min`, `_max`, and `_bucket` with the tag `le`, cumulative | histogram |
 //! | summary | the name with the tag `quantile`, `_count`, `_sum` | summary |
-//! | exponential histogram | none | counted |
+//! | exponential histogram | `_count`, `_sum`, `_min`, `_max`; its buckets are left out, counted and named | histogram |
 //!
-//! Attributes of the resource and of the point are tags; the point's win. Lists and maps are JSON in a tag's text.
-//! Points without a value, exemplars, and attributes of bytes are left out; the first two are counted. A point is
-//! kept with all its lines or not at all.
+//! Attributes of the resource, of the scope and of the point are tags; the point's win, then the scope's. Name and version
+//! of the scope are the tags `otel.scope.name` and `otel.scope.version`, and its attributes begin with `otel.scope.`, as
+//! OpenTelemetry says for formats without scopes: two libraries may count under one name. Lists and maps are JSON in a
+//! tag's text, bytes are base64. An attribute called as a tag of ours (`temporality`, `le`, `quantile`) is
+//! `exported_temporality`, as Prometheus renames such labels. Points without a value and exemplars are left out and
+//! counted. A point is kept with all its lines or not at all.
 //!
 //! Follows <https://github.com/open-telemetry/opentelemetry-proto>, version 1, and its mapping of JSON.
 
@@ -27,11 +30,11 @@ mod reply;
 
 use std::borrow::Cow;
 
-use super::{Kind, LineWriter, MetricError};
+use super::{Kind, LineWriter, MetricError, Number};
 use crate::protobuf::{Fields, Malformed};
 use attributes::Attributes;
 pub use json::{JsonError, from_json};
-use point::Point;
+use point::{Data, Point};
 pub use reply::{exported, exported_json, refused, refused_json};
 
 /// What became of a request's points.
@@ -43,7 +46,7 @@ pub struct Counts {
     pub no_value: usize,
     /// Points with a value that is not finite.
     pub not_finite: usize,
-    /// Exponential histograms.
+    /// Exponential histograms, whose buckets are left out.
     pub histograms: usize,
     /// Exemplars.
     pub exemplars: usize,
@@ -54,13 +57,19 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Points that a partial success has to name.
+    /// Points of which nothing is kept.
     #[must_use]
     pub fn left_out(&self) -> usize {
-        self.not_finite + self.histograms + self.rejected
+        self.not_finite + self.rejected
     }
 
-    /// Why they were left out.
+    /// Whether a partial success has something to say. With no point left out it is a warning, as the protocol has it.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.left_out() > 0 || self.histograms > 0
+    }
+
+    /// Why they were left out, and what else was.
     #[must_use]
     pub fn reason(&self) -> String {
         let mut reasons = Vec::new();
@@ -68,7 +77,7 @@ impl Counts {
             reasons.push("values must be finite".to_owned());
         }
         if self.histograms > 0 {
-            reasons.push("exponential histograms are not kept".to_owned());
+            reasons.push("the buckets of exponential histograms are not kept".to_owned());
         }
         reasons.extend(self.error.as_ref().map(ToString::to_string));
         reasons.join("; ")
@@ -108,6 +117,7 @@ struct Reading<'w> {
 /// What is said of a metric beside its points.
 struct About<'a> {
     name: &'a str,
+    data: Data,
     kind: Kind,
     is_delta: bool,
 }
@@ -125,18 +135,29 @@ impl Reading<'_> {
             }
         }
         for field in Fields::of(resource_metrics) {
-            if let (2, scope) = field? {
-                for field in Fields::of(scope.bytes()?) {
-                    if let (2, metric) = field? {
-                        self.read_metric(metric.bytes()?, &resource)?;
-                    }
-                }
+            if let (2, scope_metrics) = field? {
+                self.read_scope(scope_metrics.bytes()?, &resource)?;
             }
         }
         Ok(())
     }
 
-    fn read_metric(&mut self, metric: &[u8], resource: &Attributes<'_>) -> Result<(), ExportError> {
+    fn read_scope(&mut self, scope_metrics: &[u8], resource: &Attributes<'_>) -> Result<(), ExportError> {
+        let mut around = resource.clone();
+        for field in Fields::of(scope_metrics) {
+            if let (1, scope) = field? {
+                around.add_scope(scope.bytes()?)?;
+            }
+        }
+        for field in Fields::of(scope_metrics) {
+            if let (2, metric) = field? {
+                self.read_metric(metric.bytes()?, &around)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_metric(&mut self, metric: &[u8], around: &Attributes<'_>) -> Result<(), ExportError> {
         let mut name = "";
         for field in Fields::of(metric) {
             if let (1, text) = field? {
@@ -148,11 +169,8 @@ impl Reading<'_> {
             // Those from 5 to 11 are the kinds of data; all others are about the metric.
             let read = match number {
                 5 | 7 => Self::read_number,
-                9 => Self::read_histogram,
-                10 => {
-                    self.counts.histograms += count(data.bytes()?, 1)?;
-                    continue;
-                }
+                // One of kind 10 has no buckets that a line could hold.
+                9 | 10 => Self::read_histogram,
                 11 => Self::read_summary,
                 _ => continue,
             };
@@ -160,7 +178,7 @@ impl Reading<'_> {
             let about = about(name, number, data)?;
             for field in Fields::of(data) {
                 if let (1, point) = field? {
-                    self.read_point(point.bytes()?, &about, resource, read)?;
+                    self.read_point(point.bytes()?, &about, around, read)?;
                 }
             }
         }
@@ -172,10 +190,10 @@ impl Reading<'_> {
         &mut self,
         point: &[u8],
         about: &About<'_>,
-        resource: &Attributes<'_>,
+        around: &Attributes<'_>,
         read: fn(&Point<'_>, &About<'_>, &mut LineWriter) -> Result<(), MetricError>,
     ) -> Result<(), ExportError> {
-        let point = Point::read(point, about.kind, resource)?;
+        let point = Point::read(point, about.data, around)?;
         self.counts.exemplars += point.exemplars;
         if point.has_no_value {
             self.counts.no_value += 1;
@@ -183,7 +201,10 @@ impl Reading<'_> {
         }
         let mark = self.writer.mark();
         match read(&point, about, self.writer) {
-            Ok(()) => self.counts.points += 1,
+            Ok(()) => {
+                self.counts.points += 1;
+                self.counts.histograms += usize::from(about.data == Data::ExponentialHistogram);
+            }
             Err(MetricError::NoRoom(limit)) => return Err(ExportError::TooLong(limit)),
             Err(error) => {
                 self.writer.cut(mark);
@@ -209,22 +230,25 @@ impl Reading<'_> {
         writer: &mut LineWriter,
     ) -> Result<(), MetricError> {
         let delta = about.is_delta.then_some(("temporality", "delta"));
-        let mut write = |suffix: &str, value: f64, le: Option<&str>| {
+        if point.bounds.iter().any(|bound| !bound.is_finite()) {
+            return Err(MetricError::NotFinite);
+        }
+        let mut write = |suffix: &str, value: Number, le: Option<&str>| {
             let name = format!("{}{suffix}", about.name);
             let tags = delta.into_iter().chain(le.map(|le| ("le", le)));
             point.write(writer, &name, Kind::Histogram, value, tags)
         };
-        write("_count", float(point.count), None)?;
+        write("_count", point.count.into(), None)?;
         for (suffix, value) in [("_sum", point.sum), ("_min", point.min), ("_max", point.max)] {
             if let Some(value) = value {
-                write(suffix, value, None)?;
+                write(suffix, value.into(), None)?;
             }
         }
         let mut sum = 0_u64;
         let bounds = point.bounds.iter().map(|bound| Cow::Owned(bound.to_string()));
         for (count, le) in point.buckets.iter().zip(bounds.chain([Cow::Borrowed("+Inf")])) {
             sum = sum.saturating_add(*count);
-            write("_bucket", float(sum), Some(&le))?;
+            write("_bucket", sum.into(), Some(&le))?;
         }
         Ok(())
     }
@@ -234,7 +258,7 @@ impl Reading<'_> {
         about: &About<'_>,
         writer: &mut LineWriter,
     ) -> Result<(), MetricError> {
-        let totals = [("_count", Some(float(point.count))), ("_sum", point.sum)];
+        let totals = [("_count", Some(point.count.into())), ("_sum", point.sum.map(Number::from))];
         for (suffix, value) in totals {
             if let Some(value) = value {
                 point.write(writer, &format!("{}{suffix}", about.name), Kind::Summary, value, None)?;
@@ -242,7 +266,8 @@ impl Reading<'_> {
         }
         for (quantile, value) in &point.quantiles {
             let quantile = quantile.to_string();
-            point.write(writer, about.name, Kind::Summary, *value, Some(("quantile", quantile.as_str())))?;
+            let value = Number::from(*value);
+            point.write(writer, about.name, Kind::Summary, value, Some(("quantile", quantile.as_str())))?;
         }
         Ok(())
     }
@@ -258,23 +283,14 @@ fn about<'a>(name: &'a str, number: u64, data: &[u8]) -> Result<About<'a>, Malfo
             _ => {}
         }
     }
-    let kind = match number {
-        7 if is_monotonic => Kind::Counter,
-        9 => Kind::Histogram,
-        11 => Kind::Summary,
-        _ => Kind::Gauge,
+    let (data, kind) = match number {
+        7 if is_monotonic => (Data::Number, Kind::Counter),
+        9 => (Data::Histogram, Kind::Histogram),
+        10 => (Data::ExponentialHistogram, Kind::Histogram),
+        11 => (Data::Summary, Kind::Summary),
+        _ => (Data::Number, Kind::Gauge),
     };
-    Ok(About { name, kind, is_delta })
-}
-
-/// How often a message has a field.
-fn count(message: &[u8], number: u64) -> Result<usize, Malformed> {
-    Fields::of(message).try_fold(0, |count, field| Ok(count + usize::from(field?.0 == number)))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a line's number is a float")]
-fn float(count: u64) -> f64 {
-    count as f64
+    Ok(About { name, data, kind, is_delta })
 }
 
 #[cfg(test)]

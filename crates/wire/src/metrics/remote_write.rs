@@ -10,11 +10,12 @@
 //! it is a gauge.
 //!
 //! What a line cannot hold is counted and never stored as something else: values that are not finite (a summary
-//! without observations has such), the marker that a series has ended, native histograms, exemplars. A sample that is
+//! without observations has such), the marker that a series has ended, the buckets of native histograms, exemplars. Of a
+//! native histogram `_count` and `_sum` are lines, as a classic one has them. A sample that is
 //! not acceptable is left out, and the others are kept: the sender does not send a request again that was answered
 //! 400, so to refuse it whole would lose the good ones.
 
-use super::{Kind, LineWriter, MAX_TAGS, Metric, MetricError};
+use super::{Kind, LineWriter, MAX_TAGS, Metric, MetricError, Number};
 use crate::protobuf::{Fields, Malformed, Packed};
 
 /// The value that says that a series has ended: a NaN with these bits.
@@ -41,7 +42,7 @@ pub struct Counts {
     pub stale: usize,
     /// Samples whose value is not finite.
     pub not_finite: usize,
-    /// Native histograms.
+    /// Native histograms, whose buckets are left out.
     pub histograms: usize,
     /// Exemplars.
     pub exemplars: usize,
@@ -124,8 +125,59 @@ impl<'a> Reading<'_, 'a> {
         let name = labels.iter().position(|(name, _)| *name == NAME);
         let name = name.map(|place| labels.remove(place).1).unwrap_or_default();
         for field in Fields::of(series) {
-            if let (2, sample) = field? {
-                self.read_sample(sample.bytes()?, name, kind, labels)?;
+            match (self.version, field?) {
+                (_, (2, sample)) => self.read_sample(sample.bytes()?, name, kind, labels)?,
+                (Version::V1, (4, histogram)) | (Version::V2, (3, histogram)) => {
+                    self.read_histogram(histogram.bytes()?, name, labels)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps count and sum of a native histogram, or neither.
+    fn read_histogram(
+        &mut self,
+        histogram: &[u8],
+        name: &str,
+        labels: &[(&str, &str)],
+    ) -> Result<(), RequestError> {
+        let (mut count, mut sum, mut millis) = (Number::Float(0.0), 0.0, 0);
+        for field in Fields::of(histogram) {
+            match field? {
+                (1, field) => count = field.unsigned()?.into(),
+                (2, field) => count = field.double()?.into(),
+                (3, field) => sum = field.double()?,
+                (15, field) => millis = field.int64()?,
+                _ => {}
+            }
+        }
+        if f64::to_bits(sum) == STALE {
+            self.counts.stale += 1;
+            return Ok(());
+        }
+        let mark = self.writer.mark();
+        let mut write = |suffix: &str, value: Number| {
+            let name = format!("{name}{suffix}");
+            let (kind, tags) = (Kind::Histogram, labels.iter().copied());
+            self.writer.write(&Metric { name: &name, value, kind, millis: Some(millis), tags })
+        };
+        let written = write("_count", count).and_then(|()| write("_sum", sum.into()));
+        written.or_else(|error| {
+            self.writer.cut(mark);
+            self.left_out(error)
+        })
+    }
+
+    /// Counts what is not acceptable.
+    fn left_out(&mut self, error: MetricError) -> Result<(), RequestError> {
+        match error {
+            MetricError::NoRoom(limit) => return Err(RequestError::TooLong(limit)),
+            MetricError::NotFinite => self.counts.not_finite += 1,
+            error => {
+                self.counts.rejected += 1;
+                self.counts.error.get_or_insert(error);
             }
         }
         Ok(())
@@ -163,16 +215,13 @@ impl<'a> Reading<'_, 'a> {
             return Ok(());
         }
         let tags = labels.iter().copied();
-        match self.writer.write(&Metric { name, value, kind, millis: Some(millis), tags }) {
-            Ok(()) => self.counts.samples += 1,
-            Err(MetricError::NoRoom(limit)) => return Err(RequestError::TooLong(limit)),
-            Err(MetricError::NotFinite) => self.counts.not_finite += 1,
-            Err(error) => {
-                self.counts.rejected += 1;
-                self.counts.error.get_or_insert(error);
+        match self.writer.write(&Metric { name, value: value.into(), kind, millis: Some(millis), tags }) {
+            Ok(()) => {
+                self.counts.samples += 1;
+                Ok(())
             }
+            Err(error) => self.left_out(error),
         }
-        Ok(())
     }
 }
 

@@ -7,18 +7,30 @@
 //! | `ms`, `h`, `d` | a histogram's observation as it is; one that was sampled has the tag `sample_rate` |
 //! | `s` | nothing: a set's size needs all of its members, and is counted as left out |
 //!
-//! Several values after one name (`name:1:2|ms`), timestamps (`|T1795420800`) and containers (`|c:...`) are read, too.
+//! Several values after one name (`name:1:2|ms`), timestamps (`|T1795420800`), containers (`|c:...`), external data (`|e:...`)
+//! and cardinalities (`|card:...`) are read, too. Tags also come in the name, as Influx (`name,tag=value`) and Graphite
+//! (`name;tag=value`) have them.
+//!
+//! | found | is |
+//! |---|---|
+//! | a tag of several values (`#x:1,x:2`), which Datadog allows | one tag, its values in order: `x="1,2"` |
+//! | the same tag and value again | one |
+//! | a tag called as one of ours (`temporality`, `sample_rate`) | `exported_temporality`, as Prometheus renames such labels |
+//! | a part that begins with a letter and is not known, which a later version may have | passed over, and counted |
+//! | any other part, and a tag without a name | a line that is not acceptable |
+//!
 //! Events (`_e{`) and service checks (`_sc|`) are no metrics and are counted. A line that is not acceptable is left out
 //! whole, and the others are kept.
 //!
 //! Follows <https://github.com/statsd/statsd/blob/master/docs/metric_types.md> and Datadog's description of its
-//! datagrams, up to version 1.3.
+//! datagrams, up to version 1.5.
 
-use std::iter::once;
+mod tags;
 
 use thiserror::Error;
 
-use super::{Kind, LineWriter, Metric, MetricError};
+use super::{Kind, LineWriter, Metric, MetricError, Number};
+use tags::Tags;
 
 /// What became of lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,8 +41,12 @@ pub struct Counts {
     pub sets: usize,
     /// Events and service checks.
     pub events: usize,
+    /// Parts of lines that no version known here has.
+    pub unknown_parts: usize,
     /// Lines that were not acceptable.
     pub rejected: usize,
+    /// Why the first of these was not.
+    pub error: Option<StatsdError>,
 }
 
 /// How a gauge changes.
@@ -59,8 +75,8 @@ pub enum StatsdError {
     Metric(#[from] MetricError),
 }
 
-/// Writes a line for each value in `lines`, which line feeds separate. `gauge` is given the name and the tags of each
-/// gauge as they were sent, and how it changes, and answers with its value from now on.
+/// Writes a line for each value in `lines`, which line feeds separate. `gauge` is given the name of each gauge, its tags as
+/// one text that is the same for any order of them, and how it changes, and answers with its value from now on.
 pub fn read_metrics(
     lines: &[u8],
     writer: &mut LineWriter,
@@ -77,9 +93,9 @@ pub fn read_metrics(
             continue;
         }
         let (mark, before) = (writer.mark(), counts.clone());
-        if read_line(line, writer, gauge, &mut counts).is_err() {
+        if let Err(error) = read_line(line, writer, gauge, &mut counts) {
             writer.cut(mark);
-            counts = Counts { rejected: before.rejected + 1, ..before };
+            counts = Counts { rejected: before.rejected + 1, error: before.error.or(Some(error)), ..before };
         }
     }
     counts
@@ -93,38 +109,55 @@ struct Parts<'a> {
     rate: f64,
     /// The rate as it was sent, unless it is 1.
     sampled: Option<&'a str>,
-    tags: &'a str,
+    tags: Tags<'a>,
     millis: Option<i64>,
 }
 
 impl<'a> Parts<'a> {
-    fn of(line: &'a str) -> Result<Self, StatsdError> {
+    fn of(line: &'a str, counts: &mut Counts) -> Result<Self, StatsdError> {
         const FORM: StatsdError = StatsdError::Syntax("it is not name:value|type");
         let mut fields = line.split('|');
         let (name, values) = fields.next().and_then(|first| first.split_once(':')).ok_or(FORM)?;
         let kind = fields.next().ok_or(FORM)?;
-        let mut parts = Self { name, values, kind, rate: 1.0, sampled: None, tags: "", millis: None };
+        let mut tags = Tags::default();
+        let name = tags.take_from_name(name)?;
+        let mut parts = Self { name, values, kind, rate: 1.0, sampled: None, tags, millis: None };
         for field in fields {
-            if let Some(rate) = field.strip_prefix('@') {
-                parts.rate =
-                    rate.parse::<f64>().ok().filter(|rate| 0.0 < *rate && *rate <= 1.0).ok_or(RATE)?;
-                parts.sampled = Some(rate).filter(|_| parts.rate < 1.0);
-            } else if let Some(tags) = field.strip_prefix('#') {
-                parts.tags = tags;
-            } else if let Some(seconds) = field.strip_prefix('T') {
-                let seconds: i64 = seconds.parse().map_err(|_| TIME)?;
-                parts.millis = Some(seconds.saturating_mul(1_000));
-            } else if !field.starts_with("c:") && !field.starts_with("e:") && !field.starts_with("card:") {
-                return Err(StatsdError::Syntax("a part is none that is known"));
-            }
+            parts.read(field, counts)?;
+        }
+        parts.tags.check_names()?;
+        let own = match kind {
+            "c" => Some(("temporality", "delta")),
+            "ms" | "h" | "d" => parts.sampled.map(|rate| ("sample_rate", rate)),
+            _ => None,
+        };
+        if let Some((name, value)) = own {
+            parts.tags.put_own(name, value);
         }
         Ok(parts)
     }
 
-    /// Names and values; a tag without a value has an empty one.
-    fn tags(&self) -> impl Iterator<Item = (&'a str, &'a str)> + Clone + use<'a> {
-        let tags = self.tags.split(',').filter(|tag| !tag.is_empty());
-        tags.map(|tag| tag.split_once(':').unwrap_or((tag, "")))
+    fn read(&mut self, field: &'a str, counts: &mut Counts) -> Result<(), StatsdError> {
+        if let Some(rate) = field.strip_prefix('@') {
+            self.rate = rate.parse::<f64>().ok().filter(|rate| 0.0 < *rate && *rate <= 1.0).ok_or(RATE)?;
+            self.sampled = Some(rate).filter(|_| self.rate < 1.0);
+        } else if let Some(tags) = field.strip_prefix('#') {
+            for tag in tags.split(',').filter(|tag| !tag.is_empty()) {
+                // A tag without a value has an empty one.
+                let (name, value) = tag.split_once(':').unwrap_or((tag, ""));
+                self.tags.add(name, value)?;
+            }
+        } else if let Some(seconds) = field.strip_prefix('T') {
+            let seconds = seconds.parse().ok().filter(|seconds: &i64| *seconds > 0).ok_or(TIME)?;
+            self.millis = Some(seconds.saturating_mul(1_000));
+        } else if ["c:", "e:", "card:"].iter().any(|known| field.starts_with(known)) || field.is_empty() {
+            // Where the metric comes from, which its tags say as well.
+        } else if field.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            counts.unknown_parts += 1;
+        } else {
+            return Err(StatsdError::Syntax("a part is none that is known"));
+        }
+        Ok(())
     }
 }
 
@@ -138,39 +171,30 @@ fn read_line(
     gauge: &mut dyn FnMut(&str, &str, GaugeChange) -> Option<f64>,
     counts: &mut Counts,
 ) -> Result<(), StatsdError> {
-    let parts = Parts::of(std::str::from_utf8(line).map_err(|_| StatsdError::NotText)?)?;
-    let Parts { name, millis, .. } = parts;
+    let parts = Parts::of(std::str::from_utf8(line).map_err(|_| StatsdError::NotText)?, counts)?;
     for text in parts.values.split(':') {
-        let number = || text.parse::<f64>().ok().filter(|value| value.is_finite()).ok_or(NUMBER);
-        match parts.kind {
-            "c" => {
-                let tags = parts.tags().chain(once(("temporality", "delta")));
-                writer.write(&Metric {
-                    name,
-                    value: number()? / parts.rate,
-                    kind: Kind::Counter,
-                    millis,
-                    tags,
-                })?;
-            }
+        let number = || Number::parse(text).filter(|value| value.is_finite()).ok_or(NUMBER);
+        let (kind, value) = match parts.kind {
+            // Digits stay where nothing is multiplied.
+            "c" if parts.sampled.is_none() => (Kind::Counter, number()?),
+            "c" => (Kind::Counter, (number()?.float() / parts.rate).into()),
             "g" => {
                 let value = number()?;
                 let is_difference = text.starts_with(['+', '-']);
-                let change = if is_difference { GaugeChange::By(value) } else { GaugeChange::To(value) };
-                let value = gauge(name, parts.tags, change).ok_or(StatsdError::UnknownGauge)?;
-                writer.write(&Metric { name, value, kind: Kind::Gauge, millis, tags: parts.tags() })?;
+                let float = value.float();
+                let change = if is_difference { GaugeChange::By(float) } else { GaugeChange::To(float) };
+                let known = gauge(parts.name, &parts.tags.key(), change).ok_or(StatsdError::UnknownGauge)?;
+                (Kind::Gauge, if is_difference { known.into() } else { value })
             }
-            "ms" | "h" | "d" => {
-                let sampled = parts.sampled.map(|rate| ("sample_rate", rate));
-                let tags = parts.tags().chain(sampled);
-                writer.write(&Metric { name, value: number()?, kind: Kind::Histogram, millis, tags })?;
-            }
+            "ms" | "h" | "d" => (Kind::Histogram, number()?),
             "s" => {
                 counts.sets += 1;
                 continue;
             }
             _ => return Err(StatsdError::Syntax("the type must be c, g, ms, h, d or s")),
-        }
+        };
+        let (name, millis, tags) = (parts.name, parts.millis, parts.tags.iter());
+        writer.write(&Metric { name, value, kind, millis, tags })?;
         counts.values += 1;
     }
     Ok(())
@@ -235,10 +259,52 @@ mod tests {
     }
 
     #[test]
+    fn tags_that_come_again_or_are_called_as_ours_are_all_kept() {
+        for (text, tags) in [
+            ("a:1|g|#env:p,env:p", json!({"env": "p"})),
+            ("a:1|g|#prod,prod", json!({"prod": ""})),
+            ("a:1|g|#x:2,x:1,x:2,y:3", json!({"x": "1,2", "y": "3"})),
+            ("a:1|g|#a:b|#c:d", json!({"a": "b", "c": "d"})),
+            ("a:1|c|#temporality:x", json!({"exported_temporality": "x", "temporality": "delta"})),
+            ("a:1|ms|@0.5|#sample_rate:9", json!({"exported_sample_rate": "9", "sample_rate": "0.5"})),
+            ("a:1|ms|#sample_rate:9", json!({"sample_rate": "9"})),
+        ] {
+            assert_eq!(line(text)["tags"], tags, "{text}");
+        }
+    }
+
+    #[test]
+    fn tags_in_names_are_read_in_the_style_of_each() {
+        for text in ["a,host=x,zone=y:1|g", "a;host=x;zone=y:1|g", "a,host=x:1|g|#zone:y"] {
+            let line = line(text);
+            assert_eq!(
+                (&line["name"], &line["tags"]),
+                (&json!("a"), &json!({"host": "x", "zone": "y"})),
+                "{text}"
+            );
+        }
+        assert_eq!(line("a,host=x:1|g|#host:y")["tags"], json!({"host": "x,y"}));
+        assert_eq!(line("a[0]#b:1|g")["name"], "a[0]#b", "no other style is known");
+    }
+
+    #[test]
+    fn parts_of_a_later_version_are_passed_over_and_counted() {
+        let (lines, counts) = read("a:1|c|x:1|z|c:ci-1|e:it|card:low|\nb:2|g");
+        assert_eq!((lines.len(), counts.unknown_parts, counts.rejected), (2, 2, 0));
+    }
+
+    #[test]
+    fn a_counter_of_many_digits_keeps_them() {
+        assert_eq!(line("a:9007199254740993|c")["value"], json!(9_007_199_254_740_993_u64));
+        assert_eq!(line("a:9007199254740993|g")["value"], json!(9_007_199_254_740_993_u64));
+    }
+
+    #[test]
     fn gauges_change_by_differences_and_values_come_together() {
         let values =
             |text| read(text).0.iter().map(|line| line["value"].as_f64().unwrap()).collect::<Vec<_>>();
         assert_eq!(values("a:10|g\na:+5|g\na:-3|g\nb:-1|g\na:-1|g|#x:y\n"), [10.0, 15.0, 12.0, -1.0, -1.0]);
+        assert_eq!(values("a:10|g|#x:1,y:2\na:+5|g|#y:2,x:1"), [10.0, 15.0], "tags have no order");
         assert_eq!(values("wait:1:2:3|ms"), [1.0, 2.0, 3.0]);
         let mut writer = LineWriter::new("c", 0, usize::MAX);
         assert_eq!(read_metrics(b"a:+1|g", &mut writer, &mut |_, _, _| None).rejected, 1);
@@ -247,7 +313,8 @@ mod tests {
     #[test]
     fn what_is_no_metric_is_counted_and_what_is_wrong_is_left_out_whole() {
         let (lines, counts) = read("u:a:b|s\n_e{1,1}:a|b\n_sc|a|0\ngood:1|c\r\nwait:1:x|ms\n");
-        assert_eq!((lines.len(), counts), (1, Counts { values: 1, sets: 2, events: 2, rejected: 1 }));
+        assert_eq!((lines.len(), counts.values, counts.sets, counts.events), (1, 1, 2, 2));
+        assert_eq!((counts.rejected, counts.error), (1, Some(NUMBER)), "the reason is that of the first");
         for wrong in [
             "a",
             "a:1",
@@ -262,10 +329,23 @@ mod tests {
             "a:NaN|g",
             "a:1|c|?",
             "a:1|g|T",
-            "a:1|g|#x:1,x:2",
-            "a:1|c|#temporality:delta",
+            "a:1|g|T-1",
+            "a:1|g|T1795420800.5",
+            "a:1|c|0.5",
+            "a:1|c|#:x",
+            "a:b|s|#:x",
+            "a,host:1|c",
+            "a;host:1|c",
+            "a,=x:1|c",
+            "a:1|c|#temporality:a,exported_temporality:b",
         ] {
-            assert_eq!(read(wrong).1, Counts { rejected: 1, ..Counts::default() }, "{wrong}");
+            let (_, counts) = read(wrong);
+            assert!(counts.error.is_some(), "{wrong}");
+            assert_eq!(
+                Counts { error: None, ..counts },
+                Counts { rejected: 1, ..Counts::default() },
+                "{wrong}"
+            );
         }
     }
 

@@ -1,12 +1,14 @@
-"""Sends two points with InfluxDB's own client: influx.py ENDPOINT."""
+"""Sends two points with InfluxDB's own client: influx.py ENDPOINT [again], which sends again what is refused for now."""
 
 import sys
 
 from influxdb_client import InfluxDBClient, Point, WritePrecision
+from influxdb_client.client.write.retry import WritesRetry
 from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.rest import ApiException
 
-with InfluxDBClient(url=sys.argv[1], token="any", org="any", enable_gzip=True) as client:
+retries = WritesRetry(total=3, allowed_methods=["POST"]) if sys.argv[2:] else False
+with InfluxDBClient(url=sys.argv[1], token="any", org="any", enable_gzip=True, retries=retries) as client:
     api = client.write_api(write_options=SYNCHRONOUS)
     point = Point("cpu").tag("host", "a b,c=d").field("usage", 81.5).field("cores", 4).field("name", "x")
     api.write(bucket="any", record=point.time(1795420800000, WritePrecision.MS))

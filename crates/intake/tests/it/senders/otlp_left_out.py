@@ -40,6 +40,6 @@ else:
     channel = grpc.insecure_channel(endpoint.removeprefix("http://"))
     answer = stubs.MetricsServiceStub(channel).Export(request, timeout=60)
 partial = answer.partial_success
-assert partial.rejected_data_points == 2, partial
-assert partial.error_message, partial
+assert partial.rejected_data_points == 1, partial
+assert "buckets" in partial.error_message, partial
 print("sent:", partial.error_message)

@@ -4,7 +4,7 @@
 //! gauge, parts of histograms and summaries among them. Names and tags are as they are; the client is the attribute
 //! `client` unless a tag is called so.
 
-use super::super::{KeptLine, Kind, read_line};
+use super::super::{KeptLine, Kind, Number, read_line};
 use crate::protobuf::{Fields, Malformed, Message};
 
 const DELTA: u64 = 1;
@@ -61,7 +61,10 @@ fn metric(line: &KeptLine<'_>) -> Message {
     // A time before 1970 has no place in the protocol.
     let nanos = u64::try_from(line.millis).unwrap_or(0).saturating_mul(1_000_000);
     point.fixed64(3, nanos);
-    point.double(4, line.value);
+    match line.value {
+        Number::Signed(number) => point.fixed64(6, number.cast_unsigned()),
+        value => point.double(4, value.float()),
+    }
     let mut data = Message::default();
     data.bytes(1, &point.0);
     if is_counter {
@@ -107,7 +110,7 @@ mod tests {
             let own = tags.iter().map(|(name, value)| (&**name, &**value)).filter(|(name, _)| *name != "client");
             let mut writer = LineWriter::new("web", 0, usize::MAX);
             let pairs = own.chain([("client", "web")]).chain(temporality);
-            writer.write(&Metric { name: &name, value, kind, millis: Some(millis), tags: pairs }).unwrap();
+            writer.write(&Metric { name: &name, value: value.into(), kind, millis: Some(millis), tags: pairs }).unwrap();
             let sent = writer.finish();
             let request = encode([&*sent.bytes].into_iter());
             let mut writer = LineWriter::new("web", 0, usize::MAX);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::Name;
-use crate::metrics::{Kind, LineWriter, MAX_TAGS, Metric, MetricError, rfc3339};
+use crate::metrics::{Kind, LineWriter, MAX_TAGS, Metric, MetricError, Number, rfc3339};
 
 /// Names and values of a metric's tags. One vector serves all metrics of a batch.
 pub(super) type Tags<'de> = Vec<(Cow<'de, str>, Cow<'de, str>)>;
@@ -31,7 +31,7 @@ impl<'de> DeserializeSeed<'de> for MetricSeed<'_, 'de> {
 #[derive(Default)]
 struct Fields<'de> {
     name: Option<Cow<'de, str>>,
-    value: Option<f64>,
+    value: Option<Number>,
     kind: Option<Kind>,
     millis: Option<i64>,
     /// A bit for each [`Field`] that came.
@@ -136,8 +136,10 @@ fn text(raw: &str) -> Option<Cow<'_, str>> {
 }
 
 /// A JSON number; `None` if `raw` is another JSON value.
-fn number(raw: &str) -> Option<f64> {
-    raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| raw.parse().ok()).flatten()
+fn number(raw: &str) -> Option<Number> {
+    raw.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+        .then(|| Number::parse(raw))
+        .flatten()
 }
 
 /// The fields of a metric.

@@ -46,6 +46,15 @@ fn a_batch_becomes_lines() {
 }
 
 #[test]
+fn an_integer_of_64_bits_keeps_its_digits() {
+    let body =
+        br#"{"metrics":[{"name":"a","value":9007199254740993},{"name":"a","value":-9007199254740993}]}"#;
+    let (lines, _) = read(body, WHOLE).unwrap();
+    assert_eq!(lines[0]["value"], json!(9_007_199_254_740_993_u64));
+    assert_eq!(lines[1]["value"], json!(-9_007_199_254_740_993_i64));
+}
+
+#[test]
 fn a_bad_metric_is_named_and_nothing_is_kept() {
     let type_error = |field, expected| MetricError::Type { field, expected };
     for (metric, expected) in [

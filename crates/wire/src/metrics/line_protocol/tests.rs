@@ -42,6 +42,14 @@ fn fields_become_lines() {
 }
 
 #[test]
+fn integers_of_64_bits_keep_their_digits() {
+    let (lines, _) = read(b"net rx=9007199254740993i,tx=18446744073709551615u,f=9007199254740993");
+    assert_eq!(lines[0]["value"], json!(9_007_199_254_740_993_u64));
+    assert_eq!(lines[1]["value"], json!(u64::MAX));
+    assert_eq!(lines[2]["value"], json!(9_007_199_254_740_992.0), "a float by its type");
+}
+
+#[test]
 fn timestamps_have_the_unit_that_the_request_names() {
     for (word, millis) in [
         ("ns", 0),

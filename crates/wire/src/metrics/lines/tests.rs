@@ -10,14 +10,16 @@ fn metric<'a>(
     value: f64,
     tags: &'a [(&'a str, &'a str)],
 ) -> Metric<'a, impl Iterator<Item = (&'a str, &'a str)> + Clone> {
-    Metric { name, value, kind: Kind::Gauge, millis: Some(0), tags: tags.iter().copied() }
+    Metric { name, value: value.into(), kind: Kind::Gauge, millis: Some(0), tags: tags.iter().copied() }
 }
 
 #[test]
 fn a_line_is_what_the_header_shows() {
     let mut writer = LineWriter::new("web", 1_795_420_800_000, usize::MAX);
     let tags = [("host", "a")].into_iter();
-    writer.write(&Metric { name: "cpu.usage", value: 81.5, kind: Kind::Gauge, millis: None, tags }).unwrap();
+    writer
+        .write(&Metric { name: "cpu.usage", value: 81.5.into(), kind: Kind::Gauge, millis: None, tags })
+        .unwrap();
     let lines = writer.finish();
     assert_eq!(
         String::from_utf8(lines.bytes.clone()).unwrap(),
@@ -115,7 +117,7 @@ proptest! {
         let mut writer = LineWriter::new(&client, 0, usize::MAX);
         for kind in Kind::ALL {
             let tags = pairs.iter().copied();
-            writer.write(&Metric { name: &name, value, kind, millis: Some(millis), tags }).unwrap();
+            writer.write(&Metric { name: &name, value: value.into(), kind, millis: Some(millis), tags }).unwrap();
         }
         let lines = writer.finish();
         let text = String::from_utf8(lines.bytes.clone()).unwrap();

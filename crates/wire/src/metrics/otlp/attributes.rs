@@ -8,14 +8,42 @@ use crate::protobuf::FieldValue;
 
 /// How deep lists and maps may stand in each other.
 const MAX_DEPTH: usize = 16;
+/// What the name of a scope's attribute begins with.
+const SCOPE: &str = "otel.scope.";
+const SCOPE_NAME: &str = "otel.scope.name";
+const SCOPE_VERSION: &str = "otel.scope.version";
 
 /// Names and texts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Attributes<'a>(Vec<(&'a str, Cow<'a, str>)>);
+pub(super) struct Attributes<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Attributes<'a> {
     /// Adds a `KeyValue`. Of a name that comes twice the last value is taken.
     pub(super) fn add(&mut self, attribute: &'a [u8]) -> Result<(), Malformed> {
+        self.add_below("", attribute)
+    }
+
+    /// Adds name, version and attributes of an `InstrumentationScope`.
+    pub(super) fn add_scope(&mut self, scope: &'a [u8]) -> Result<(), Malformed> {
+        for field in Fields::of(scope) {
+            let (name, text) = match field? {
+                (1, text) => (SCOPE_NAME, text.text()?),
+                (2, text) => (SCOPE_VERSION, text.text()?),
+                (3, attribute) => {
+                    self.add_below(SCOPE, attribute.bytes()?)?;
+                    continue;
+                }
+                _ => continue,
+            };
+            if !text.is_empty() {
+                self.set(name.into(), text.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a `KeyValue` under its key behind `prefix`.
+    fn add_below(&mut self, prefix: &str, attribute: &'a [u8]) -> Result<(), Malformed> {
         let (mut key, mut value) = ("", None);
         for field in Fields::of(attribute) {
             match field? {
@@ -25,12 +53,17 @@ impl<'a> Attributes<'a> {
             }
         }
         if let Some(value) = value {
-            match self.0.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, known)) => *known = value,
-                None => self.0.push((key, value)),
-            }
+            let key = if prefix.is_empty() { key.into() } else { format!("{prefix}{key}").into() };
+            self.set(key, value);
         }
         Ok(())
+    }
+
+    fn set(&mut self, key: Cow<'a, str>, value: Cow<'a, str>) {
+        match self.0.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((key, value)),
+        }
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -38,11 +71,11 @@ impl<'a> Attributes<'a> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
-        self.0.iter().map(|(name, value)| (*name, &**value))
+        self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 }
 
-/// The text of an `AnyValue`; `None` for bytes, and for no value.
+/// The text of an `AnyValue`; `None` for no value.
 fn text(value: &[u8]) -> Result<Option<Cow<'_, str>>, Malformed> {
     let mut text = None;
     for field in Fields::of(value) {
@@ -56,11 +89,52 @@ fn text(value: &[u8]) -> Result<Option<Cow<'_, str>>, Malformed> {
                 write_json(value, 0, &mut json)?;
                 Some(Cow::Owned(json))
             }
+            (7, field) => Some(Cow::Owned(base64(field.bytes()?))),
             _ => text,
         };
     }
     Ok(text)
 }
+
+/// Bytes as OpenTelemetry has them in formats that have none (RFC 4648, section 4).
+fn base64(bytes: &[u8]) -> String {
+    let digit = |bits: u32| char::from(DIGITS[bits as usize & 63]);
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let at = |place: usize| u32::from(chunk.get(place).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        let digits = [digit(bits >> 18), digit(bits >> 12), digit(bits >> 6), digit(bits)];
+        let (written, padding) = digits.split_at(chunk.len() + 1);
+        text.extend(written);
+        text.extend(padding.iter().map(|_| '='));
+    }
+    text
+}
+
+/// The bytes of such a text, or of one in the alphabet for addresses, with or without its end.
+pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_end_matches('=').as_bytes();
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for chunk in digits.chunks(4) {
+        let mut bits = 0;
+        for place in 0..4 {
+            let value = match chunk.get(place).copied() {
+                None => 0,
+                Some(b'-') => 62,
+                Some(b'_') => 63,
+                Some(digit) => DIGITS.iter().position(|known| *known == digit)?,
+            };
+            bits = bits << 6 | u32::try_from(value).ok()?;
+        }
+        if chunk.len() == 1 {
+            return None;
+        }
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..chunk.len()]);
+    }
+    Some(bytes)
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn write_json(value: &[u8], depth: usize, out: &mut String) -> Result<(), Malformed> {
     if depth == MAX_DEPTH {
@@ -77,6 +151,7 @@ fn write_json(value: &[u8], depth: usize, out: &mut String) -> Result<(), Malfor
         Some((4, number)) if number.double()?.is_finite() => write_number(number.double()?, out),
         Some((5, list)) => write_all('[', list, ']', out, |item, out| write_json(item, depth + 1, out))?,
         Some((6, map)) => write_all('{', map, '}', out, |pair, out| write_pair(pair, depth + 1, out))?,
+        Some((7, bytes)) => write_string(&base64(bytes.bytes()?), out),
         _ => out.push_str("null"),
     }
     Ok(())

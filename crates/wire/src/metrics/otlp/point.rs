@@ -1,8 +1,10 @@
 //! A point of any kind, and writing its lines.
 
+use std::borrow::Cow;
+
 use super::attributes::Attributes;
 use super::{Fields, Malformed};
-use crate::metrics::{Kind, LineWriter, Metric, MetricError};
+use crate::metrics::{EXPORTED, Kind, LineWriter, Metric, MetricError, Number};
 use crate::protobuf::FieldValue;
 
 /// The flag of a point that says that there is no value.
@@ -10,13 +12,23 @@ const NO_RECORDED_VALUE: u64 = 1;
 /// Most buckets or quantiles of a point; more is as malformed as a cut message.
 const MAX_PARTS: usize = 10_000;
 
+/// Which message a point is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    Number,
+    Histogram,
+    ExponentialHistogram,
+    Summary,
+}
+
 /// What a point says. The numbers of fields differ between kinds.
 #[derive(Debug, Default)]
 pub(super) struct Point<'a> {
     attributes: Attributes<'a>,
-    resource: Option<&'a Attributes<'a>>,
+    /// Those of its scope and its resource.
+    around: Option<&'a Attributes<'a>>,
     millis: Option<i64>,
-    pub(super) value: Option<f64>,
+    pub(super) value: Option<Number>,
     pub(super) count: u64,
     pub(super) sum: Option<f64>,
     pub(super) min: Option<f64>,
@@ -29,12 +41,8 @@ pub(super) struct Point<'a> {
 }
 
 impl<'a> Point<'a> {
-    pub(super) fn read(
-        message: &'a [u8],
-        kind: Kind,
-        resource: &'a Attributes<'a>,
-    ) -> Result<Self, Malformed> {
-        let mut point = Self { resource: Some(resource), ..Self::default() };
+    pub(super) fn read(message: &'a [u8], data: Data, around: &'a Attributes<'a>) -> Result<Self, Malformed> {
+        let mut point = Self { around: Some(around), ..Self::default() };
         for field in Fields::of(message) {
             let (number, value) = field?;
             if number == 3 {
@@ -42,10 +50,11 @@ impl<'a> Point<'a> {
                 point.millis = (nanos > 0).then(|| i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX));
                 continue;
             }
-            match kind {
-                Kind::Gauge | Kind::Counter => point.read_number(number, value)?,
-                Kind::Histogram => point.read_histogram(number, value)?,
-                Kind::Summary => point.read_summary(number, value)?,
+            match data {
+                Data::Number => point.read_number(number, value)?,
+                Data::Histogram => point.read_histogram(number, value)?,
+                Data::ExponentialHistogram => point.read_exponential(number, value)?,
+                Data::Summary => point.read_summary(number, value)?,
             }
         }
         Ok(point)
@@ -53,9 +62,9 @@ impl<'a> Point<'a> {
 
     fn read_number(&mut self, number: u64, value: FieldValue<'a>) -> Result<(), Malformed> {
         match number {
-            4 => self.value = Some(value.double()?),
+            4 => self.value = Some(value.double()?.into()),
             5 => self.exemplars += 1,
-            6 => self.value = Some(integer(fixed(value)?.cast_signed())),
+            6 => self.value = Some(fixed(value)?.cast_signed().into()),
             7 => self.attributes.add(value.bytes()?)?,
             8 => self.read_flags(value)?,
             _ => {}
@@ -74,6 +83,20 @@ impl<'a> Point<'a> {
             10 => self.read_flags(value)?,
             11 => self.min = Some(value.double()?),
             12 => self.max = Some(value.double()?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_exponential(&mut self, number: u64, value: FieldValue<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.attributes.add(value.bytes()?)?,
+            4 => self.count = fixed(value)?,
+            5 => self.sum = Some(value.double()?),
+            10 => self.read_flags(value)?,
+            11 => self.exemplars += 1,
+            12 => self.min = Some(value.double()?),
+            13 => self.max = Some(value.double()?),
             _ => {}
         }
         Ok(())
@@ -112,21 +135,22 @@ impl<'a> Point<'a> {
         writer: &mut LineWriter,
         name: &str,
         kind: Kind,
-        value: f64,
+        value: Number,
         more: T,
     ) -> Result<(), MetricError>
     where
         T: IntoIterator<Item = (&'m str, &'m str), IntoIter: Clone>,
     {
         let more = more.into_iter();
-        let resource = self.resource.into_iter().flat_map(Attributes::iter);
-        let resource = resource.filter(|(name, _)| !self.attributes.has(name));
-        let own = resource.chain(self.attributes.iter());
-        let tags: Vec<(&str, &str)> = own
-            .filter(|(name, _)| more.clone().all(|(other, _)| other != *name))
-            .chain(more.clone())
-            .collect();
-        let tags = tags.iter().copied();
+        let around = self.around.into_iter().flat_map(Attributes::iter);
+        let around = around.filter(|(name, _)| !self.attributes.has(name));
+        let own = around.chain(self.attributes.iter()).map(|(name, value)| {
+            let is_ours = more.clone().any(|(other, _)| other == name);
+            (if is_ours { Cow::Owned(format!("{EXPORTED}{name}")) } else { Cow::Borrowed(name) }, value)
+        });
+        let ours = more.clone().map(|(name, value)| (Cow::Borrowed(name), value));
+        let tags: Vec<(Cow<'_, str>, &str)> = own.chain(ours).collect();
+        let tags = tags.iter().map(|(name, value)| (&**name, *value));
         writer.write(&Metric { name, value, kind, millis: self.millis, tags })
     }
 }
@@ -160,9 +184,4 @@ fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), Malformed> {
 
 fn fixed(value: FieldValue<'_>) -> Result<u64, Malformed> {
     if let FieldValue::Fixed64(number) = value { Ok(number) } else { Err(Malformed) }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a line's number is a float")]
-fn integer(number: i64) -> f64 {
-    number as f64
 }

@@ -31,7 +31,7 @@ struct Status {
 /// `ExportMetricsServiceResponse` in protobuf.
 #[must_use]
 pub fn exported(counts: &Counts) -> Vec<u8> {
-    let partial_success = (counts.left_out() > 0).then(|| PartialSuccess {
+    let partial_success = counts.is_partial().then(|| PartialSuccess {
         rejected_data_points: i64::try_from(counts.left_out()).unwrap_or(i64::MAX),
         error_message: counts.reason(),
     });
@@ -41,13 +41,14 @@ pub fn exported(counts: &Counts) -> Vec<u8> {
 /// The same in JSON.
 #[must_use]
 pub fn exported_json(counts: &Counts) -> Vec<u8> {
-    let reply = match counts.left_out() {
-        0 => json!({}),
+    let reply = if counts.is_partial() {
         // A number of 64 bits is a text there.
-        left_out => json!({ "partialSuccess": {
-            "rejectedDataPoints": left_out.to_string(),
+        json!({ "partialSuccess": {
+            "rejectedDataPoints": counts.left_out().to_string(),
             "errorMessage": counts.reason(),
-        }}),
+        }})
+    } else {
+        json!({})
     };
     reply.to_string().into_bytes()
 }

@@ -26,7 +26,8 @@ fn request(metrics: Value) -> Value {
             attribute("list", json!({"arrayValue": {"values": [{"intValue": "1"}, {"stringValue": "\""}]}})),
             attribute("bytes", json!({"bytesValue": "AA=="})),
         ]},
-        "scopeMetrics": [{"scope": {"name": "ignored"}, "metrics": metrics}],
+        "scopeMetrics": [{"scope": {"name": "lib", "version": "2",
+            "attributes": [attribute("short", json!({"boolValue": true}))]}, "metrics": metrics}],
     }]})
 }
 
@@ -47,7 +48,8 @@ fn numbers_become_lines_with_the_attributes_of_both() {
     ])))
     .unwrap();
     assert_eq!(counts, Counts { points: 3, exemplars: 2, ..Counts::default() });
-    let tags = json!({"service.name": "shop", "list": "[1,\"\\\"\"]", "host": "a"});
+    let tags = json!({"service.name": "shop", "list": "[1,\"\\\"\"]", "bytes": "AA==", "host": "a",
+        "otel.scope.name": "lib", "otel.scope.version": "2", "otel.scope.short": "true"});
     for (line, (name, value, kind)) in
         lines.iter().zip([("temperature", 21.5, "gauge"), ("requests", 123_456_789.0, "counter")])
     {
@@ -105,13 +107,13 @@ fn what_no_line_holds_is_counted_and_named() {
         {"name": "d", "gauge": {"dataPoints": [{}]}},
     ])))
     .unwrap();
-    assert_eq!(lines.len(), 1, "a histogram is kept whole or not at all");
-    assert_eq!((counts.points, counts.not_finite, counts.no_value), (1, 2, 1));
-    assert_eq!((counts.histograms, counts.rejected, counts.left_out()), (2, 2, 6));
-    let reason = "values must be finite; exponential histograms are not kept; the name has 0 bytes; 1 to 255 are accepted";
+    assert_eq!(lines.len(), 3, "a histogram is kept whole or not at all");
+    assert_eq!((counts.points, counts.not_finite, counts.no_value), (3, 2, 1));
+    assert_eq!((counts.histograms, counts.rejected, counts.left_out()), (2, 2, 4));
+    let reason = "values must be finite; the buckets of exponential histograms are not kept; the name has 0 bytes; 1 to 255 are accepted";
     assert_eq!(counts.reason(), reason);
     let told: Value = serde_json::from_slice(&exported_json(&counts)).unwrap();
-    assert_eq!(told, json!({"partialSuccess": {"rejectedDataPoints": "6", "errorMessage": reason}}));
+    assert_eq!(told, json!({"partialSuccess": {"rejectedDataPoints": "4", "errorMessage": reason}}));
 }
 
 #[test]
@@ -132,7 +134,127 @@ fn fault_76_small_requests_that_would_be_large_are_refused() {
     );
 }
 
+#[test]
+fn an_exponential_histogram_keeps_all_but_its_buckets() {
+    let point = json!({"count": "3", "sum": 4.5, "min": 0.5, "max": 2, "scale": 1, "zeroCount": "0",
+        "positive": {"offset": 0, "bucketCounts": ["3"]}, "attributes": [{"key": "k", "value": {"intValue": 1}}]});
+    let data = json!({"aggregationTemporality": 1, "dataPoints": [point]});
+    let (lines, counts) = read(&request(json!([{"name": "latency", "exponentialHistogram": data}]))).unwrap();
+    let found: Vec<_> =
+        lines.iter().map(|line| (line["name"].as_str().unwrap(), line["value"].as_f64().unwrap())).collect();
+    let expected = [("latency_count", 3.0), ("latency_sum", 4.5), ("latency_min", 0.5), ("latency_max", 2.0)];
+    assert_eq!(found, expected);
+    let tags = &lines[0]["tags"];
+    assert_eq!((&tags["temporality"], &tags["k"]), (&json!("delta"), &json!("1")));
+    assert_eq!((counts.points, counts.histograms, counts.left_out()), (1, 1, 0));
+    let told: Value = serde_json::from_slice(&exported_json(&counts)).unwrap();
+    let reason = "the buckets of exponential histograms are not kept";
+    assert_eq!(
+        told,
+        json!({"partialSuccess": {"rejectedDataPoints": "0", "errorMessage": reason}}),
+        "a warning"
+    );
+}
+
+#[test]
+fn integers_beyond_two_to_the_53_keep_their_digits() {
+    let data = json!({"isMonotonic": true, "aggregationTemporality": 2, "dataPoints": [{"asInt": "9007199254740993"}]});
+    let histogram = json!({"dataPoints": [{"count": "18446744073709551615"}]});
+    let metrics = json!([{"name": "a", "sum": data}, {"name": "b", "histogram": histogram}]);
+    let (lines, _) = read(&request(metrics)).unwrap();
+    assert_eq!(lines[0]["value"], json!(9_007_199_254_740_993_u64));
+    assert_eq!(lines[1]["value"], json!(u64::MAX));
+}
+
+#[test]
+fn series_of_two_scopes_are_two() {
+    let scope = |scope: Value| json!({"scope": scope, "metrics": [{"name": "calls", "gauge": {"dataPoints": [{"asInt": 1}]}}]});
+    let scopes =
+        [json!({"name": "a"}), json!({"name": "b", "version": null, "attributes": null}), Value::Null];
+    let request = json!({"resourceMetrics": [{"scopeMetrics": scopes.map(scope)}]});
+    let (lines, _) = read(&request).unwrap();
+    let tags: Vec<_> = lines.iter().map(|line| line["tags"].clone()).collect();
+    assert_eq!(tags, [json!({"otel.scope.name": "a"}), json!({"otel.scope.name": "b"}), json!({})]);
+}
+
+#[test]
+fn attributes_called_as_our_own_tags_are_kept_under_another_name() {
+    let attributes = |key: &str| json!([{"key": key, "value": {"stringValue": "x"}}]);
+    let (lines, counts) = read(&json!({"resourceMetrics": [{"scopeMetrics": [{"metrics": [
+        {"name": "a", "sum": {"aggregationTemporality": 1, "dataPoints": [{"asInt": 1, "attributes": attributes("temporality")}]}},
+        {"name": "b", "histogram": {"dataPoints": [{"count": 1, "bucketCounts": [1], "attributes": attributes("le")}]}},
+    ]}]}]}))
+    .unwrap();
+    assert_eq!(counts.points, 2);
+    assert_eq!(lines[0]["tags"], json!({"exported_temporality": "x", "temporality": "delta"}));
+    assert_eq!(lines[1]["tags"], json!({"le": "x"}));
+    assert_eq!(lines[2]["tags"], json!({"exported_le": "x", "le": "+Inf"}));
+}
+
+/// What protobuf's mapping of JSON allows is read, whatever the sender's library prefers.
+#[test]
+fn null_is_a_field_that_is_not_there_and_numbers_may_be_texts() {
+    let fields = ["attributes", "timeUnixNano", "startTimeUnixNano", "asDouble", "exemplars", "flags"];
+    let mut point = json!({"asInt": 7.0});
+    point.as_object_mut().unwrap().extend(fields.map(|field| (field.to_owned(), Value::Null)));
+    let sum = json!({"isMonotonic": null, "aggregationTemporality": null, "dataPoints": [point, {"asDouble": "2.5"}, {"asInt": "1e3"}]});
+    let bounds = json!({"count": 3.0, "sum": null, "min": null, "max": "4", "bucketCounts": ["1", 2.0], "explicitBounds": ["1.5"],
+        "exemplars": null, "flags": "0"});
+    let empty = json!({"count": "1", "bucketCounts": null, "explicitBounds": null, "attributes": [{"key": "k", "value": null}]});
+    let metric = json!({"name": "a", "unit": null, "description": null, "metadata": null, "sum": sum, "gauge": null,
+        "histogram": null, "exponentialHistogram": null, "summary": null});
+    let request = json!({"resourceMetrics": [{"resource": null, "schemaUrl": null, "scopeMetrics": [{"scope": null, "metrics": [
+        metric, {"name": "b", "histogram": {"dataPoints": [bounds, empty]}}, {"name": null, "gauge": {"dataPoints": null}},
+    ]}]}]});
+    let (lines, counts) = read(&request).unwrap();
+    assert_eq!((counts.points, counts.left_out()), (5, 0), "{counts:?}");
+    let found: Vec<_> =
+        lines.iter().map(|line| (line["name"].as_str().unwrap(), line["value"].as_f64().unwrap())).collect();
+    let numbers = [("a", 7.0), ("a", 2.5), ("a", 1000.0)];
+    let buckets = [("b_count", 3.0), ("b_max", 4.0), ("b_bucket", 1.0), ("b_bucket", 3.0), ("b_count", 1.0)];
+    assert_eq!(found, [&numbers[..], &buckets].concat());
+    for nothing in
+        [json!({}), json!({"resourceMetrics": null}), json!({"resourceMetrics": [{"scopeMetrics": null}]})]
+    {
+        assert_eq!(read(&nothing).unwrap().0, Vec::<Value>::new());
+    }
+    for wrong in ["1.5", "\"x\"", "[]", "true", "1e300", "\"NaN\""] {
+        let text = format!(
+            "{{\"resourceMetrics\":[{{\"scopeMetrics\":[{{\"metrics\":[{{\"sum\":{{\"dataPoints\":[{{\"asInt\":{wrong}}}]}}}}]}}]}}]}}"
+        );
+        assert!(from_json(text.as_bytes()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_bound_that_is_not_finite_is_named() {
+    let point = json!({"count": 1, "bucketCounts": [1, 0], "explicitBounds": ["Infinity"]});
+    let (lines, counts) =
+        read(&request(json!([{"name": "a", "histogram": {"dataPoints": [point]}}]))).unwrap();
+    assert_eq!((lines.len(), counts.not_finite), (0, 1));
+}
+
 proptest! {
+    #[test]
+    fn bytes_go_through_base64(bytes in proptest::collection::vec(any::<u8>(), 0..20)) {
+        let key_value = |value: &[u8]| {
+            let mut any = crate::protobuf::Message::default();
+            any.bytes(7, value);
+            let mut pair = crate::protobuf::Message::default();
+            pair.bytes(1, b"k");
+            pair.bytes(2, &any.0);
+            pair.0
+        };
+        let pair = key_value(&bytes);
+        let mut attributes = Attributes::default();
+        attributes.add(&pair).unwrap();
+        let (_, text) = attributes.iter().next().unwrap();
+        prop_assert_eq!(text.len() % 4, 0);
+        prop_assert_eq!(attributes::from_base64(text), Some(bytes.clone()));
+        let others = text.trim_end_matches('=').replace('+', "-").replace('/', "_");
+        prop_assert_eq!(attributes::from_base64(&others), Some(bytes));
+    }
+
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), at in 0_usize..200) {
         let good = request(json!([

@@ -96,7 +96,8 @@ fn a_request_of_1_0_becomes_lines_and_what_no_line_holds_is_counted() {
         SeriesV1 { labels, samples: samples(), exemplars: vec![vec![]; 2], histograms: vec![vec![]] };
     let (lines, counts) = read(Version::V1, &RequestV1 { series: vec![series] }.encode_to_vec()).unwrap();
     assert_eq!(counts, expected());
-    assert_eq!(lines.len(), 2);
+    assert_eq!(lines.len(), 4);
+    assert_eq!((&lines[2]["name"], &lines[3]["name"]), (&"up_count".into(), &"up_sum".into()));
     assert_eq!(lines[0]["name"], "up");
     assert_eq!(lines[0]["tags"], serde_json::json!({"job": "node", "instance": "a:1"}));
     assert_eq!(lines[1]["timestamp"], "1970-01-01T00:00:00.004Z");
@@ -117,6 +118,53 @@ fn a_request_of_2_0_becomes_lines_with_their_types() {
     assert_eq!(counts, expected());
     assert_eq!((&lines[0]["name"], &lines[0]["type"]), (&"requests_total".into(), &"counter".into()));
     assert_eq!(lines[0]["tags"], serde_json::json!({"job": "node"}));
+}
+
+/// As its authors' schema has it, as far as it is read.
+#[derive(Clone, PartialEq, Message)]
+struct Histogram {
+    #[prost(uint64, optional, tag = "1")]
+    count_int: Option<u64>,
+    #[prost(double, optional, tag = "2")]
+    count_float: Option<f64>,
+    #[prost(double, tag = "3")]
+    sum: f64,
+    #[prost(sint32, tag = "4")]
+    schema: i32,
+    #[prost(int64, tag = "15")]
+    timestamp: i64,
+}
+
+#[test]
+fn a_native_histogram_keeps_its_count_and_its_sum() {
+    let whole = Histogram {
+        count_int: Some(9_007_199_254_740_993),
+        sum: 4.5,
+        schema: 3,
+        timestamp: 7,
+        ..Histogram::default()
+    };
+    let float = Histogram { count_float: Some(2.5), ..whole.clone() };
+    let infinite = Histogram { sum: f64::INFINITY, ..whole.clone() };
+    let stale = Histogram { sum: f64::from_bits(STALE), ..whole.clone() };
+    let histograms = [whole, float, infinite, stale].map(|histogram| histogram.encode_to_vec()).to_vec();
+    let labels = vec![label(NAME, "latency"), label("job", "node")];
+    let series = SeriesV1 { labels, histograms, ..SeriesV1::default() };
+    let (lines, counts) = read(Version::V1, &RequestV1 { series: vec![series] }.encode_to_vec()).unwrap();
+    let found: Vec<_> =
+        lines.iter().map(|line| (line["name"].as_str().unwrap(), line["value"].to_string())).collect();
+    let expected = [
+        ("latency_count", "9007199254740993"),
+        ("latency_sum", "4.5"),
+        ("latency_count", "2.5"),
+        ("latency_sum", "4.5"),
+    ];
+    assert_eq!(found, expected.map(|(name, value)| (name, value.to_owned())));
+    assert_eq!(
+        (&lines[0]["type"], &lines[0]["timestamp"]),
+        (&"histogram".into(), &"1970-01-01T00:00:00.007Z".into())
+    );
+    assert_eq!((counts.histograms, counts.not_finite, counts.stale, counts.samples), (4, 1, 1, 0));
 }
 
 #[test]
@@ -164,7 +212,8 @@ proptest! {
         for version in [Version::V1, Version::V2] {
             for body in [&body, &bytes] {
                 if let Ok((lines, counts)) = read(version, body) {
-                    prop_assert_eq!(lines.len(), counts.samples);
+                    let of_histograms = lines.len() - counts.samples;
+                    prop_assert!(of_histograms % 2 == 0 && of_histograms <= 2 * counts.histograms);
                 }
             }
         }
