@@ -13,8 +13,9 @@
 //! Servers disagree on encoded slashes, backslashes, encoded control characters, broken escapes, and `..` above the root.
 //! [`normal_form`] refuses these, for what an operator writes. [`readings`] makes the best of any bytes, for who counts: a client
 //! must not get out of a limit by a path of which somebody is in doubt. Where a server may take an encoded separator for a
-//! separator, or a NUL for the end, that reading is given too. [`without_dot_segments`] is for who sends a path on: what it
-//! gives has the same readings as the path, and no server can climb in it.
+//! separator, or a NUL for the end, that reading is given too; and where it may route by a dot segment or a parameter as by any
+//! name, the one in which these stand: `/api/../x` reaches a handler of `/api/*` in most frameworks. [`without_dot_segments`] is
+//! for who sends a path on: what it gives has the same first readings as the path, and no server can climb in it.
 //!
 //! Over 400 lines because the tables that show how each of these reads a path stand beside them.
 
@@ -49,6 +50,15 @@ pub struct Readings<'p> {
     pub first: Cow<'p, [u8]>,
     /// With encoded separators and backslashes as slashes, up to a NUL; `None` if there is none of them.
     pub other: Option<Vec<u8>>,
+    /// Both again with dot segments and parameters as they stand, where there are any: at most two.
+    pub literal: Vec<Vec<u8>>,
+}
+
+impl<'p> Readings<'p> {
+    /// All of them, each once; the first one first.
+    pub fn all(self) -> impl Iterator<Item = Cow<'p, [u8]>> {
+        std::iter::once(self.first).chain(self.other.into_iter().chain(self.literal).map(Cow::Owned))
+    }
 }
 
 /// The readings of any request target. Of the absolute form it is that of its path; what does not begin with a slash
@@ -57,12 +67,20 @@ pub struct Readings<'p> {
 pub fn readings(target: &[u8]) -> Readings<'_> {
     let path = without_query(origin_form(target));
     if path.first() != Some(&b'/') || is_normal(path) {
-        return Readings { first: Cow::Borrowed(path), other: None };
+        return Readings { first: Cow::Borrowed(path), other: None, literal: Vec::new() };
     }
     let (decoded, doubts) = decode(path);
     let first = without_dots(&decoded).0;
-    let other = doubts.first().map(|_| without_dots(&separated(&decoded)).0).filter(|other| *other != first);
-    Readings { first: Cow::Owned(first), other }
+    let separated = doubts.first().map(|_| separated(&decoded));
+    let other = separated.as_deref().map(|path| without_dots(path).0).filter(|other| *other != first);
+    let mut literal: Vec<Vec<u8>> = Vec::new();
+    for path in [Some(&decoded), separated.as_ref()].into_iter().flatten() {
+        let stands = without_empty(path);
+        if stands != first && other.as_ref() != Some(&stands) && !literal.contains(&stands) {
+            literal.push(stands);
+        }
+    }
+    Readings { first: Cow::Owned(first), other, literal }
 }
 
 /// The normal form of `path`, borrowed if it has it already.
@@ -190,6 +208,19 @@ fn has_inner_dots(decoded: &[u8]) -> bool {
     let separated = separated(decoded);
     let mut parts = separated.split(|byte| *byte == b'/');
     separated.contains(&b'/') && parts.any(|part| matches!(name(part), b"." | b".."))
+}
+
+/// Takes nothing but empty segments out.
+fn without_empty(decoded: &[u8]) -> Vec<u8> {
+    let mut stands = Vec::with_capacity(decoded.len());
+    for segment in decoded.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()) {
+        stands.push(b'/');
+        stands.extend_from_slice(segment);
+    }
+    if stands.is_empty() {
+        stands.push(b'/');
+    }
+    stands
 }
 
 /// As a server reads it that takes backslashes and encoded separators for slashes, and a NUL for the end.
@@ -427,6 +458,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn fault_54_dot_segments_and_parameters_are_read_as_names_too() {
+        for (path, literal) in [
+            ("/api/../x", &["/api/../x"][..]),
+            ("/api/%2e%2e/x", &["/api/../x"]),
+            ("//api//..//x/", &["/api/../x"]),
+            ("/u/;x/pay", &["/u/;x/pay"]),
+            ("/pay;x", &["/pay;x"]),
+            ("/a/.", &["/a/."]),
+            ("/api%2F..%2Fx", &["/api/../x"]),
+            ("/api/..%2f..%2fx", &["/api/../../x"]),
+            ("/a;b%2Fc", &["/a;b%2Fc", "/a;b/c"]),
+            ("/api\\..\\x", &["/api/../x"]),
+            ("/a%2Fb", &[]),
+            ("//a//b/", &[]),
+            ("/a.b/..c", &[]),
+            ("/", &[]),
+        ] {
+            let found = readings(path.as_bytes());
+            let shown: Vec<_> = found.literal.iter().map(|path| String::from_utf8_lossy(path)).collect();
+            assert_eq!(shown, literal, "{path}");
+        }
+    }
+
     proptest! {
         #[test]
         fn fault_54_what_is_sent_on_is_read_as_what_came(path in "/[a-b./;%0-9A-F\\\\]{0,24}|/([.]{1,2}|%2[eEfF]|[a/;]){0,9}") {
@@ -444,10 +499,26 @@ mod tests {
         }
 
         #[test]
-        fn what_has_a_normal_form_has_one_reading(path in "/[a-c./;%0-9A-F?]{0,24}") {
+        fn what_has_a_normal_form_has_one_reading_but_for_what_vanishes(path in "/[a-c./;%0-9A-F?]{0,24}") {
             if let Ok(form) = normal_form(path.as_bytes()) {
-                prop_assert_eq!(readings(path.as_bytes()), Readings { first: form, other: None });
+                let found = readings(path.as_bytes());
+                prop_assert_eq!((&found.first, &found.other), (&form, &None));
+                prop_assert!(found.literal.len() <= 1);
             }
+        }
+
+        #[test]
+        fn readings_are_of_one_path(path in prop::collection::vec(any::<u8>(), 0..64)) {
+            let path = [b"/", &path[..]].concat();
+            let found = readings(&path);
+            let (first, other) = (found.first.clone(), found.other.clone());
+            prop_assert!(found.literal.len() <= 2);
+            for literal in &found.literal {
+                let again = readings(literal).first;
+                prop_assert!(again == first || other.as_ref().is_some_and(|other| **other == *again));
+            }
+            let all: Vec<_> = found.all().collect();
+            prop_assert!(all.iter().enumerate().all(|(index, one)| !all[..index].contains(one)));
         }
 
         #[test]

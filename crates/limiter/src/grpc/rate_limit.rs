@@ -184,9 +184,7 @@ fn values(descriptor: &Descriptor) -> Vec<NamedValue<'_>> {
             _ => Cow::Owned(format!("{}#{}", entry.key, before + 1)),
         };
         if entry.key == "path" {
-            let read = readings(&entry.value);
-            values.push((name.clone(), read.first));
-            values.extend(read.other.map(|other| (name, Cow::Owned(other))));
+            values.extend(readings(&entry.value).all().map(|reading| (name.clone(), reading)));
         } else {
             values.push((name, Cow::Borrowed(&entry.value)));
         }

@@ -163,9 +163,11 @@ impl<'a, F: Fields> Request<'a, F> {
             NamedValues::from(sources.read(|name| set.uses(name), |source| self.look(source))?);
         let has_client = attributes.iter().any(|(name, _)| *name == CLIENT_ID);
         let path = self.path.as_ref();
-        let (path, other_path) = (path.map(|path| &*path.first), path.and_then(|path| path.other.as_deref()));
-        let built_in = [("method", self.method), (PATH, path), (PATH, other_path), ("ip", Some(address))]
+        let others = path.map(|path| path.other.iter().chain(&path.literal)).into_iter().flatten();
+        let built_in = [("method", self.method), (PATH, path.map(|path| &*path.first))]
             .into_iter()
+            .chain(others.map(|other| (PATH, Some(&other[..]))))
+            .chain([("ip", Some(address))])
             .filter(|(name, _)| sources.of(name).is_none())
             .chain([(CLIENT_ID, Some(address).filter(|_| !has_client))]);
         for (name, value) in built_in {
@@ -175,10 +177,10 @@ impl<'a, F: Fields> Request<'a, F> {
             && set.uses(PATH)
             && let Some((_, stated)) = attributes.iter_mut().find(|(name, _)| *name == PATH)
         {
-            let Readings { first, other } = readings(stated);
-            let (first, other) = (first.into_owned(), other.map(|other| (PATH, Cow::Owned(other))));
-            *stated = Cow::Owned(first);
-            attributes.extend(other);
+            let read = readings(stated);
+            let others: Vec<_> = read.other.into_iter().chain(read.literal).collect();
+            *stated = Cow::Owned(read.first.into_owned());
+            attributes.extend(others.into_iter().map(|other| (PATH, Cow::Owned(other))));
         }
         Ok(attributes)
     }

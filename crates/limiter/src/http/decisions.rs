@@ -202,7 +202,7 @@ pub(super) fn read_one<'b>(shared: &Shared, body: &'b [u8]) -> Result<DecisionBo
     Ok(body)
 }
 
-/// Puts the attribute `path` into its normal form before anything is matched, with a second reading behind it where
+/// Puts the attribute `path` into its normal form before anything is matched, with other readings behind it where
 /// servers disagree (fault 54).
 fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) {
     if !set.uses("path") {
@@ -212,11 +212,11 @@ fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) {
     let read = readings(path.as_bytes());
     // Invariant: a reading of a text is a text; only whole escapes and segments are taken out.
     let text = |bytes: Vec<u8>| Cow::Owned(String::from_utf8_lossy(&bytes).into_owned());
-    let other = read.other.map(text);
+    let others: Vec<_> = read.other.into_iter().chain(read.literal).map(text).collect();
     if read.first != path.as_bytes() {
         *path = text(read.first.into_owned());
     }
-    body.attributes.0.extend(other.map(|other| (Cow::Borrowed("path"), other)));
+    body.attributes.0.extend(others.into_iter().map(|other| (Cow::Borrowed("path"), other)));
 }
 
 /// What the engine would refuse, found before the first item of a batch is charged.

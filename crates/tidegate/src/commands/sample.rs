@@ -85,9 +85,7 @@ fn normalised(sample: &[(String, String)]) -> Vec<NamedValue<'_>> {
     let mut values = Vec::with_capacity(sample.len());
     for (name, value) in sample {
         if name == "path" {
-            let read = readings(value.as_bytes());
-            values.push((name.as_str(), read.first));
-            values.extend(read.other.map(|other| (name.as_str(), Cow::Owned(other))));
+            values.extend(readings(value.as_bytes()).all().map(|reading| (name.as_str(), reading)));
         } else {
             values.push((name.as_str(), Cow::Borrowed(value.as_bytes())));
         }

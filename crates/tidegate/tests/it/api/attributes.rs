@@ -143,6 +143,24 @@ fn fault_54_a_path_in_doubt_is_counted_by_every_reading() {
     }
 }
 
+/// Most frameworks route by a dot segment as by any name: `/api/../x` reaches a handler of `/api/*`.
+#[test]
+fn fault_54_a_dot_segment_is_counted_as_a_name_too() {
+    let api =
+        json!({"name": "api", "key": [], "match": {"path": "/api/*"}, "limit": 1, "window_seconds": 60});
+    let service = start_with(file(&[api], &json!({})), None);
+    let check = |uri: &str| check(&service, "", &[("x-original-uri", uri)]).status;
+    assert_eq!(check("/api/a"), 204);
+    for of_api in ["/api/../x", "/api/%2e%2e/x", "/api%2f..%2fx", "/x/../api/b"] {
+        assert_eq!(check(of_api), 429, "{of_api}");
+        let answer = service.post("/v1/decisions", &json!({"attributes": {"path": of_api}}).to_string());
+        assert_eq!((answer.status, &answer.body["allowed"]), (200, &json!(false)), "{of_api}");
+    }
+    for other in ["/x/../y", "/..api/x", "/api"] {
+        assert_eq!(check(other), 204, "{other}");
+    }
+}
+
 #[test]
 fn a_path_that_no_policy_looks_at_is_not_refused() {
     let long = format!("/{}", "a".repeat(600));
