@@ -39,7 +39,8 @@ impl TargetPath {
     pub(crate) fn read(raw: &str) -> Result<Self, PathError> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let resolved = without_dot_segments(raw.as_bytes())?;
-        let Readings { first, other } = readings(&resolved);
+        // Dot segments are gone, and routes know no parameters: no reading has these as names.
+        let Readings { first, other, .. } = readings(&resolved);
         let (normal, other) = (text(&first), other.map(|other| text(&other)));
         let resolved = (*resolved != *raw.as_bytes()).then(|| text(&resolved));
         Ok(Self { normal, other, resolved })
