@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -26,6 +27,8 @@ type Client struct {
 	// places has one for each call that is under way.
 	places chan struct{}
 	closed atomic.Bool
+	// refused is done when the log has said that the server refuses what a middleware asks.
+	refused sync.Once
 
 	fromServer, fromCache, fromFallback, full atomic.Uint64
 }

@@ -2,6 +2,7 @@ package tidegate
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -89,6 +90,21 @@ func (client *Client) Reserve(ctx context.Context, attributes Attributes, units 
 		return nil, err
 	}
 	return &Charge{Decision: decision, client: client, attributes: attributes, units: units}, nil
+}
+
+// Admit is [Client.Reserve] for a middleware, whose attributes are what a user has sent: where the server refuses them,
+// [Options.OnFailure] decides, since that is no mistake of the user. The log says so once.
+func (client *Client) Admit(ctx context.Context, attributes Attributes, units int64) *Charge {
+	charge, err := client.Reserve(ctx, attributes, units)
+	if err == nil {
+		return charge
+	}
+	client.refused.Do(func() {
+		slog.Warn("tidegate: the server refuses what it is asked, so OnFailure decides", "error", err)
+	})
+	request := Ask(attributes, Cost(units))
+	decision := client.fallback.answer(&request, time.Now(), FailedStatus)
+	return &Charge{Decision: decision, client: client, attributes: attributes, units: units}
 }
 
 // Settle says how many units were used; the others are given back. Only the first call counts, also when ctx

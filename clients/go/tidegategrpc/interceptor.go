@@ -9,10 +9,10 @@ package tidegategrpc
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	tidegate "github.com/tidegate/tidegate/clients/go"
+	"github.com/tidegate/tidegate/clients/go/internal/peers"
 	"github.com/tidegate/tidegate/clients/go/tidegatehttp"
 )
 
@@ -33,7 +34,7 @@ import (
 type Options struct {
 	// Attributes are what is known of a call: its method as path, and POST as method, as HTTP/2 has them.
 	Attributes func(ctx context.Context, method string) tidegate.Attributes
-	// Key becomes client_id: the peer's address.
+	// Key becomes client_id: the peer's address, of IPv6 the /64.
 	Key func(ctx context.Context) string
 	// Cost is how many units a call takes, or the most that it can take, see [Settle]: 1.
 	Cost func(ctx context.Context, method string) int64
@@ -44,19 +45,21 @@ type Options struct {
 }
 
 func defaults() Options {
+	once := &sync.Once{}
 	return Options{
 		Attributes: func(_ context.Context, method string) tidegate.Attributes {
-			return tidegate.Attributes{"path": method, "method": http.MethodPost}
+			// Older servers take methods without their slash.
+			return tidegate.Attributes{"path": "/" + strings.TrimPrefix(method, "/"), "method": http.MethodPost}
 		},
 		Key: func(ctx context.Context) string {
 			caller, is := peer.FromContext(ctx)
 			if !is {
 				return ""
 			}
-			if host, _, err := net.SplitHostPort(caller.Addr.String()); err == nil {
-				return host
-			}
-			return caller.Addr.String()
+			known, _ := metadata.FromIncomingContext(ctx)
+			forwarded := strings.Join(known.Get("x-forwarded-for"), ",")
+			peers.Forwarded(once, forwarded, caller.Addr.String(), "read the field there")
+			return peers.Name(caller.Addr.String())
 		},
 		Cost:     func(context.Context, string) int64 { return 1 },
 		Skip:     func(string) bool { return false },
@@ -130,10 +133,7 @@ func (limits *Limits) begin(ctx context.Context, method string) (context.Context
 	for name, value := range options.Attributes(ctx, method) {
 		attributes[name] = tidegate.Bounded(value)
 	}
-	charge, err := limits.client.Reserve(ctx, attributes, options.Cost(ctx, method))
-	if err != nil {
-		return nil, nil, refused(err)
-	}
+	charge := limits.client.Admit(ctx, attributes, options.Cost(ctx, method))
 	describe(ctx, &charge.Decision)
 	if !charge.Allowed {
 		return nil, nil, denied(&charge.Decision)
@@ -198,12 +198,4 @@ func denied(decision *tidegate.Decision) error {
 		}
 	}
 	return reply.Err()
-}
-
-func refused(err error) error {
-	var invalid *tidegate.InvalidRequestError
-	if errors.As(err, &invalid) {
-		return status.Error(codes.InvalidArgument, invalid.Problem.Detail)
-	}
-	return status.Error(codes.Internal, err.Error())
 }

@@ -113,6 +113,11 @@ func TestMiddlewareConformance(t *testing.T) {
 			if client, is := step["client"]; is {
 				request.Header.Set("x-client", testserver.Text(client))
 			}
+			if fields, is := step["headers"].(object); is {
+				for name, value := range fields {
+					request.Header.Set(name, value.(string))
+				}
+			}
 			response, err := front.Client().Do(request)
 			if err != nil {
 				t.Fatal(err)

@@ -7,23 +7,32 @@ package tidegatehttp
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"net"
+	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	tidegate "github.com/tidegate/tidegate/clients/go"
 	"github.com/tidegate/tidegate/clients/go/internal/fields"
+	"github.com/tidegate/tidegate/clients/go/internal/peers"
 )
+
+// maxPathBytes is the longest path that is asked for. It is sent whole, since a policy could not see what was cut off.
+const maxPathBytes = 16 << 10
+
+// readable is what a script of another origin may read of a denial.
+const readable = "RateLimit, RateLimit-Policy, Retry-After"
 
 // Options says what a middleware asks about a request. [Middleware] fills in the defaults before it hands them
 // to the functions that change them.
 type Options struct {
-	// Attributes are what is known of a request: its path and its method.
+	// Attributes are what is known of a request: its path, see [Path], and its method.
 	Attributes func(*http.Request) tidegate.Attributes
-	// Key becomes client_id: the peer's address, as the connection states it.
+	// Key becomes client_id: the peer's address, as the connection states it, of IPv6 the /64.
 	Key func(*http.Request) string
 	// Cost is how many units it takes, or the most that it can take, see [Settle]: 1.
 	Cost func(*http.Request) int64
@@ -34,20 +43,35 @@ type Options struct {
 }
 
 func defaults() Options {
+	once := &sync.Once{}
 	return Options{
 		Attributes: func(request *http.Request) tidegate.Attributes {
-			return tidegate.Attributes{"path": request.URL.EscapedPath(), "method": request.Method}
+			return tidegate.Attributes{"path": Path(request), "method": request.Method}
 		},
 		Key: func(request *http.Request) string {
-			if host, _, err := net.SplitHostPort(request.RemoteAddr); err == nil {
-				return host
-			}
-			return request.RemoteAddr
+			forwarded := strings.Join(request.Header.Values("X-Forwarded-For"), ",")
+			peers.Forwarded(once, forwarded, request.RemoteAddr, "let a handler before this one set RemoteAddr")
+			return peers.Name(request.RemoteAddr)
 		},
 		Cost:     func(*http.Request) int64 { return 1 },
 		Skip:     func(*http.Request) bool { return false },
 		MaxDelay: time.Second,
 	}
+}
+
+// Path is the path by which a request is routed, escaped: with the prefix that [http.StripPrefix] has taken off. What
+// another handler has rewritten is taken as it is now.
+func Path(request *http.Request) string {
+	path := request.URL.EscapedPath()
+	if sent, err := url.ParseRequestURI(request.RequestURI); err == nil {
+		if whole := sent.EscapedPath(); strings.HasSuffix(whole, path) {
+			path = whole
+		}
+	}
+	if path == "" {
+		return "/"
+	}
+	return path
 }
 
 // Middleware lets requests through to a handler, or answers them with a denial, as the service decides.
@@ -62,15 +86,19 @@ func Middleware(client *tidegate.Client, change ...func(*Options)) func(http.Han
 				next.ServeHTTP(writer, request)
 				return
 			}
-			charge, err := client.Reserve(request.Context(), options.attributes(request), options.Cost(request))
-			switch {
-			case err != nil:
-				refuse(writer, err)
-			case !charge.Allowed:
-				Deny(writer, &charge.Decision)
-			default:
-				options.serve(writer, request, next, charge)
+			attributes := options.attributes(request)
+			if len(attributes["path"]) > maxPathBytes {
+				expose(writer.Header(), request)
+				refuse(writer)
+				return
 			}
+			charge := client.Admit(request.Context(), attributes, options.Cost(request))
+			if !charge.Allowed {
+				expose(writer.Header(), request)
+				Deny(writer, &charge.Decision)
+				return
+			}
+			options.serve(writer, request, next, charge)
 		})
 	}
 }
@@ -78,9 +106,26 @@ func Middleware(client *tidegate.Client, change ...func(*Options)) func(http.Han
 func (options *Options) attributes(request *http.Request) tidegate.Attributes {
 	bounded := tidegate.Attributes{"client_id": tidegate.Bounded(options.Key(request))}
 	for name, value := range options.Attributes(request) {
-		bounded[name] = tidegate.Bounded(value)
+		if name == "path" {
+			bounded[name] = strings.ToValidUTF8(value, "\uFFFD")
+		} else {
+			bounded[name] = tidegate.Bounded(value)
+		}
 	}
 	return bounded
+}
+
+// expose lets scripts of other origins read why, where the application lets them read replies at all.
+func expose(header http.Header, request *http.Request) {
+	const name = "Access-Control-Expose-Headers"
+	if request.Header.Get("Origin") != "" && header.Get(name) == "" {
+		header.Set(name, readable)
+	}
+}
+
+func isPreflight(request *http.Request) bool {
+	return request.Method == http.MethodOptions && request.Header.Get("Origin") != "" &&
+		request.Header.Get("Access-Control-Request-Method") != ""
 }
 
 type usedKey struct{}
@@ -103,6 +148,9 @@ func (options *Options) serve(writer http.ResponseWriter, request *http.Request,
 	used.Store(unsettled)
 	ctx := context.WithValue(request.Context(), usedKey{}, used)
 	defer func() {
+		if isPreflight(request) && writer.Header().Get("Access-Control-Allow-Methods") != "" {
+			used.Store(0) // The application's CORS has answered it.
+		}
 		if units := used.Load(); units != unsettled {
 			// Not before the end of the reply: its last bytes leave when this handler returns. The call has the
 			// client's deadline and one of its connections.
@@ -184,14 +232,12 @@ func Deny(writer http.ResponseWriter, decision *tidegate.Decision) {
 	write(writer, &problem)
 }
 
-// refuse answers a request of whose attributes the server says that they are wrong.
-func refuse(writer http.ResponseWriter, err error) {
-	problem := tidegate.Problem{Type: "about:blank", Title: "Bad Request", Status: http.StatusBadRequest}
-	var invalid *tidegate.InvalidRequestError
-	if errors.As(err, &invalid) {
-		problem.Detail = invalid.Problem.Detail
-	}
-	write(writer, &problem)
+// refuse answers a request whose path cannot be counted.
+func refuse(writer http.ResponseWriter) {
+	write(writer, &tidegate.Problem{
+		Type: "about:blank", Title: "URI Too Long", Status: http.StatusRequestURITooLong,
+		Detail: fmt.Sprintf("the path is longer than %d bytes", maxPathBytes),
+	})
 }
 
 func write(writer http.ResponseWriter, problem *tidegate.Problem) {

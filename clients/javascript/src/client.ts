@@ -90,6 +90,12 @@ export class Tidegate {
     return decision;
   }
 
+  /** Decides as if the server had not answered: what a middleware does where it refuses what it is asked. @internal */
+  alone(attributes: Attributes, options: AllowOptions = {}): Decision {
+    const question = { attributes, cost: options.cost ?? 1, peek: options.peek ?? false };
+    return this.#fallBack(question, "status");
+  }
+
   /** Asks for several decisions, in their order. Throws only `InvalidRequest`. */
   async batch(requests: readonly Ask[], options: CallOptions = {}): Promise<Decision[]> {
     const started = performance.now();

@@ -1,9 +1,13 @@
-/** For Express, Connect and a plain Node server: `app.use(tidegate({ client, key }))`. */
+/**
+ * For Express, Connect and a plain Node server: `app.use(tidegate({ client, key }))`.
+ *
+ * Express and Connect route `/PAY` to the handler of `/pay`, so `path` is sent in lower case.
+ */
 
 import { fields, Guard, type MiddlewareOptions, Settlement } from "./middleware.js";
 import { answer, endWith, NODE_DEFAULTS, type NodeRequest, type NodeResponse } from "./node.js";
 
-export { header } from "./node.js";
+export { header, path } from "./node.js";
 
 const settlements = new WeakMap<object, Settlement>();
 

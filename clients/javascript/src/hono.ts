@@ -1,6 +1,6 @@
 /** For Hono: `app.use(tidegate({ client, key }))`. `key` and the others are given the request of the Fetch API. */
 
-import { guardOf, serve, type WebOptions } from "./web.js";
+import { escapedText, guardOf, serve, type WebOptions } from "./web.js";
 
 export { settlementOf } from "./web.js";
 
@@ -9,15 +9,22 @@ export function tidegate(
   options: WebOptions,
   // biome-ignore lint/suspicious/noExplicitAny: Hono's context has type parameters of the application.
 ): (context: any, next: () => Promise<void>) => Promise<undefined> {
-  const guard = guardOf(options);
-  return async (context: { req: { raw: Request }; res: Response | undefined }, next) => {
-    const made = await serve(guard, context.req.raw, async () => {
+  // What Hono routes by, which `getPath` may have changed.
+  const paths = new WeakMap<Request, string>();
+  const guard = guardOf(options, (request) => escapedText(paths.get(request) ?? "/"));
+  return async (context: { req: { raw: Request; path: string }; res: Response | undefined }, next) => {
+    const { raw, path } = context.req;
+    paths.set(raw, path);
+    let went = false;
+    const made = await serve(guard, raw, async () => {
+      went = true;
       await next();
       // Invariant: after `next` there is a response, 404 if nothing else.
       return context.res as Response;
     });
-    // Without this Hono merges the headers of the earlier response into its successor's.
-    context.res = undefined;
+    // Without this Hono merges the headers of the earlier response into its successor's. A denial keeps them: they are
+    // what the application's CORS has said.
+    if (went) context.res = undefined;
     context.res = made;
     return undefined;
   };

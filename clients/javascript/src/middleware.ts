@@ -2,12 +2,20 @@
  * What the middlewares have in common: what is asked for a request, and which response a decision makes.
  *
  * The documents and fields are those that Tidegate itself sends to proxies (`/v1/check`).
+ *
+ * What a user sent is never the user's 400: what the server refuses is decided as without the server, and a path is
+ * sent whole, since a policy could not see what was cut off. One that is longer than servers take is answered 414.
  */
 
+import { peerName, says } from "./address.js";
 import { Tidegate } from "./client.js";
 import { type Attributes, type Decision, InvalidRequest } from "./types.js";
 
 const LONGEST = 512;
+/** Longest `path` that is asked for: as much as Node takes of a request's whole head. */
+const LONGEST_PATH = 16_384;
+/** What a script of another origin may read of a denial. */
+const READABLE = "RateLimit, RateLimit-Policy, Retry-After";
 const PERCENT = 0x25;
 const PROBLEMS = "https://iana.org/assignments/http-problem-types";
 
@@ -28,6 +36,21 @@ export interface MiddlewareOptions<R> {
   skip?: (request: R) => boolean;
   /** Longest that a leaky bucket may hold a request back, 1,000 if absent. */
   maxDelayMs?: number;
+  /** Is told, once each, that requests are refused by the server, or come by a proxy that is not trusted: `console.warn`. */
+  warn?: (message: string) => void;
+}
+
+/** What a framework knows of a request. */
+export interface Known<R> {
+  /** The address that the framework takes for the client's; `key` if absent. */
+  address?: (request: R) => string | undefined;
+  /** Path and method. */
+  attributes: (request: R) => Readonly<Record<string, string | null | undefined>>;
+  /** The first value of a header field. */
+  header: (request: R, name: string) => string | null | undefined;
+  method: (request: R) => string | undefined;
+  /** How to trust a proxy. */
+  trust: string;
 }
 
 /** The response to a request that may not go ahead. */
@@ -47,7 +70,13 @@ export class Settlement {
     private readonly attributes: Attributes,
     private readonly cost: number,
     private readonly client: Tidegate,
+    private readonly preflight: boolean = false,
   ) {}
+
+  /** A preflight that the application's CORS answered has used nothing. @internal */
+  answered(allowMethods: unknown): void {
+    if (this.preflight && allowMethods) this.settle(0);
+  }
 
   /** Says how many units were used, at the latest when the response has been sent. */
   settle(used: number): void {
@@ -71,19 +100,20 @@ export class Settlement {
 /** Asks for requests of one framework. */
 export class Guard<R> {
   readonly #client: Tidegate;
+  readonly #known: Known<R>;
   readonly #options: Required<Omit<MiddlewareOptions<R>, "client">>;
+  readonly #said = new Set<string>();
 
-  constructor(
-    options: MiddlewareOptions<R>,
-    defaults: Required<Pick<MiddlewareOptions<R>, "key" | "attributes">>,
-  ) {
+  constructor(options: MiddlewareOptions<R>, known: Known<R>) {
     this.#client = options.client ?? new Tidegate();
+    this.#known = known;
     this.#options = {
-      key: options.key ?? defaults.key,
-      attributes: options.attributes ?? defaults.attributes,
+      key: options.key ?? ((request) => this.#peer(request)),
+      attributes: options.attributes ?? known.attributes,
       cost: options.cost ?? (() => 1),
       skip: options.skip ?? (() => false),
       maxDelayMs: options.maxDelayMs ?? 1_000,
+      warn: options.warn ?? ((message) => console.warn(message)),
     };
   }
 
@@ -92,36 +122,87 @@ export class Guard<R> {
     const { key, attributes, cost, skip, maxDelayMs } = this.#options;
     if (skip(request)) return undefined;
     const asked = await attributesOf(attributes(request), await key(request));
+    if ((asked.path ?? "").length > LONGEST_PATH) return this.#readable(request, tooLong());
     const units = await cost(request);
-    let decision: Decision;
-    try {
-      decision = await this.#client.allow(asked, { cost: units });
-    } catch (error) {
-      if (error instanceof InvalidRequest) return refusal(error);
-      throw error;
-    }
-    if (!decision.allowed) return denial(decision);
+    const decision = await this.#decide(asked, units);
+    if (!decision.allowed) return this.#readable(request, denial(decision));
     const delay = Math.min(decision.delayMs ?? 0, maxDelayMs);
     if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
-    return new Settlement(decision, asked, units, this.#client);
+    return new Settlement(decision, asked, units, this.#client, this.#isPreflight(request));
+  }
+
+  async #decide(asked: Attributes, cost: number): Promise<Decision> {
+    try {
+      return await this.#client.allow(asked, { cost });
+    } catch (error) {
+      if (!(error instanceof InvalidRequest)) throw error;
+      this.#once("refused", `Tidegate refuses what it is asked, so onFailure decides: ${error.message}`);
+      return this.#client.alone(asked, { cost });
+    }
+  }
+
+  #isPreflight(request: R): boolean {
+    const { header, method } = this.#known;
+    return (
+      method(request) === "OPTIONS" &&
+      Boolean(header(request, "origin") && header(request, "access-control-request-method"))
+    );
+  }
+
+  /** Lets scripts of other origins read why, where the application lets them read replies at all. */
+  #readable(request: R, denied: Denial): Denial {
+    if (this.#known.header(request, "origin")) denied.headers["access-control-expose-headers"] = READABLE;
+    return denied;
+  }
+
+  #peer(request: R): string {
+    const found = this.#known.address?.(request) ?? "";
+    const forwarded = this.#known.header(request, "x-forwarded-for");
+    if (forwarded && !says(forwarded, found)) {
+      this.#once(
+        "forwarded",
+        `requests come with X-Forwarded-For, which is not trusted: they are counted by the address ${found}. ` +
+          `If a proxy sends it, ${this.#known.trust}, or pass \`key\``,
+      );
+    }
+    return peerName(found);
+  }
+
+  #once(what: string, message: string): void {
+    if (this.#said.has(what)) return;
+    this.#said.add(what);
+    this.#options.warn(message);
   }
 }
 
-/** A value as it can be sent: a long one is cut, and ends in the digest of the whole. */
+/** A text that JSON can carry: each half of a character that has lost its other one is replaced. */
+function wellFormed(value: string): string {
+  return value.replace(/\p{Surrogate}/gu, "\ufffd");
+}
+
+/** A value as it can be sent: one that is long, or no Unicode, is cut, and ends in the digest of the whole. */
 export async function bounded(value: string | null | undefined): Promise<string> {
   if (value === undefined || value === null) return "";
+  const shown = wellFormed(value);
   // No text of so many units is longer in UTF-8.
-  if (value.length * 3 <= LONGEST) return value;
-  const content = new TextEncoder().encode(value);
-  if (content.length <= LONGEST) return value;
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
-  const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  let end = LONGEST - 1 - hex.length;
+  if (shown === value && value.length * 3 <= LONGEST) return value;
+  const content = new TextEncoder().encode(shown);
+  if (shown === value && content.length <= LONGEST) return value;
+  const digest = await crypto.subtle.digest("SHA-256", shown === value ? content : units(value));
+  const hex = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  let end = Math.min(content.length, LONGEST - 1 - hex.length);
   // Not within a character, whose further bytes are 10xxxxxx, nor within the escape of a byte.
   while (((content[end] ?? 0) & 0xc0) === 0x80) end -= 1;
   if (content[end - 1] === PERCENT) end -= 1;
   else if (content[end - 2] === PERCENT) end -= 2;
   return `${new TextDecoder().decode(content.subarray(0, end))}~${hex}`;
+}
+
+/** The UTF-16 of a text, by which two that are no Unicode are told apart. */
+function units(value: string): Uint8Array<ArrayBuffer> {
+  const bytes = new DataView(new ArrayBuffer(2 * value.length));
+  for (let at = 0; at < value.length; at += 1) bytes.setUint16(2 * at, value.charCodeAt(at));
+  return new Uint8Array(bytes.buffer);
 }
 
 async function attributesOf(
@@ -130,7 +211,8 @@ async function attributesOf(
 ): Promise<Attributes> {
   const made: Record<string, string> = { client_id: await bounded(key) };
   for (const [name, value] of Object.entries(given)) {
-    if (value !== undefined && value !== null) made[name] = await bounded(value);
+    if (value === undefined || value === null) continue;
+    made[name] = name === "path" ? wellFormed(value) : await bounded(value);
   }
   return made;
 }
@@ -172,8 +254,8 @@ export function denial(decision: Decision): Denial {
   return problem(429, type, "Quota Exceeded", "the quota of a policy is used up", headers, more);
 }
 
-function refusal(error: InvalidRequest): Denial {
-  return problem(400, "about:blank", "Bad Request", error.problem.detail, {});
+function tooLong(): Denial {
+  return problem(414, "about:blank", "URI Too Long", `the path is longer than ${LONGEST_PATH} bytes`, {});
 }
 
 function problem(

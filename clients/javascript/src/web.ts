@@ -12,11 +12,23 @@ export type WebOptions = MiddlewareOptions<Request> & Required<Pick<MiddlewareOp
 const settlements = new WeakMap<Request, Settlement>();
 
 /** Makes the guard for requests of the Fetch API. */
-export function guardOf(options: WebOptions): Guard<Request> {
+export function guardOf(
+  options: WebOptions,
+  path: (request: Request) => string = (request) => new URL(request.url).pathname,
+): Guard<Request> {
   return new Guard<Request>(options, {
-    key: options.key,
-    attributes: (request) => ({ path: new URL(request.url).pathname, method: request.method }),
+    attributes: (request) => ({ path: path(request), method: request.method }),
+    header: (request, name) => request.headers.get(name),
+    method: (request) => request.method,
+    trust: "trust it in `key`",
   });
+}
+
+/** With all that is not ASCII escaped. */
+export function escapedText(path: string): string {
+  return path.replace(/[\u0080-\uffff]+/g, (text) =>
+    encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd")),
+  );
 }
 
 /** Asks before each request, and hands it to the handler with its further arguments. */
@@ -50,6 +62,7 @@ export async function serve(
   // A new one, since the headers of a response that came from `fetch` cannot be changed.
   const headers = new Headers(response.headers);
   for (const [name, value] of Object.entries(fields(found.decision))) headers.set(name, value);
+  found.answered(response.headers.get("access-control-allow-methods"));
   const { status, statusText } = response;
   return new Response(ending(response.body, found), { status, statusText, headers });
 }

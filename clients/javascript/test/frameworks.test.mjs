@@ -12,13 +12,15 @@ import express from "express";
 import { rateLimit } from "express-rate-limit";
 import fastify from "fastify";
 import { Hono } from "hono";
+import { cors } from "hono/cors";
 import { NextRequest, NextResponse } from "next/server.js";
 import { Tidegate } from "tidegate";
+import { peerName } from "tidegate/address";
 import * as forExpress from "tidegate/express";
 import { policyOf, TidegateStore } from "tidegate/express-rate-limit";
 import * as forFastify from "tidegate/fastify";
 import * as forHono from "tidegate/hono";
-import { bounded, denial, fields } from "tidegate/middleware";
+import { bounded, denial, fields, Guard } from "tidegate/middleware";
 import * as forNext from "tidegate/next";
 import { NODE_DEFAULTS } from "tidegate/node";
 import { guardOf } from "tidegate/web";
@@ -198,7 +200,7 @@ describe("the path that is sent of a request", () => {
     test(what, async () => {
       const found = [];
       const server = createServer((request, response) => {
-        found.push(NODE_DEFAULTS.attributes(request).path);
+        found.push(forExpress.path(request));
         response.end();
       }).listen(0, "127.0.0.1");
       await once(server, "listening");
@@ -215,7 +217,136 @@ describe("the path that is sent of a request", () => {
   }
 });
 
+describe("who asks", () => {
+  for (const { peer, name } of CONFORMANCE.addresses) {
+    test(`the address ${peer}`, () => assert.equal(peerName(peer), name));
+  }
+
+  test("a proxy is said once if it is not trusted, and its client's address counts if it is", async () => {
+    for (const trusts of [false, true]) {
+      const asked = [];
+      const said = [];
+      const allow = async ({ client_id }) => {
+        asked.push(client_id);
+        return { allowed: true, policies: [] };
+      };
+      const app = express();
+      app.set("trust proxy", trusts);
+      app.use(forExpress.tidegate({ client: { allow }, warn: (message) => said.push(message) }));
+      app.get("/", (_, response) => response.send("ok"));
+      const server = app.listen(0, "127.0.0.1");
+      await once(server, "listening");
+      const headers = { "x-forwarded-for": "2001:db8::1" };
+      for (let time = 0; time < 2; time += 1) await get(server.address().port, "/", undefined, { headers });
+      server.close();
+      const name = trusts ? "2001:db8::/64" : "127.0.0.1";
+      assert.deepEqual(asked, [name, name]);
+      assert.equal(said.length, trusts ? 0 : 1);
+    }
+  });
+});
+
+describe("CORS", () => {
+  const PREFLIGHT = {
+    method: "OPTIONS",
+    headers: { origin: "http://shop.example", "access-control-request-method": "POST" },
+  };
+
+  /** A client that has as many units as it is asked for, and what was given back. */
+  function counting() {
+    const refunded = [];
+    const allow = async () => ({ allowed: true, policies: [], source: "server" });
+    const refund = async (_, { cost }) => refunded.push(cost);
+    return { client: { allow, refund }, refunded };
+  }
+
+  const apps = {
+    async express(options) {
+      const app = express();
+      app.use(forExpress.tidegate(options));
+      app.options("/cors", (_, response) => response.set("access-control-allow-methods", "POST").end());
+      app.all("/handler", (_, response) => response.send("ok"));
+      const server = app.listen(0, "127.0.0.1");
+      await once(server, "listening");
+      return { port: server.address().port, close: () => server.close() };
+    },
+    async fastify(options) {
+      const app = fastify();
+      await app.register(forFastify.tidegate, options);
+      app.options("/cors", async (_, reply) => reply.header("access-control-allow-methods", "POST").send());
+      app.all("/handler", async () => "ok");
+      await app.listen({ port: 0, host: "127.0.0.1" });
+      return { port: app.server.address().port, close: () => app.close() };
+    },
+    hono(options) {
+      const app = new Hono();
+      app.use(forHono.tidegate(options));
+      app.options("/cors", (c) => c.body(null, 204, { "access-control-allow-methods": "POST" }));
+      app.all("/handler", (c) => c.text("ok"));
+      return listening((done) => serveHono({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" }, done));
+    },
+  };
+
+  for (const [name, start] of Object.entries(apps)) {
+    test(`a preflight that the application's CORS answers is given back, and no other: ${name}`, async () => {
+      const { client, refunded } = counting();
+      const { port, close } = await start({ client, key: () => "a", cost: () => 7 });
+      await get(port, "/handler", undefined, PREFLIGHT);
+      await get(port, "/cors", undefined, { method: "OPTIONS" });
+      await get(port, "/cors", undefined, PREFLIGHT);
+      await until(() => refunded.length > 0);
+      assert.deepEqual(refunded, [7]);
+      await close();
+    });
+  }
+
+  test("a denial keeps what the application's CORS has said", async () => {
+    const denied = { allowed: false, policies: [], source: "server", retryAfter: 1 };
+    const client = { allow: async () => denied };
+    const origin = { headers: { origin: "http://shop.example" } };
+    const onExpress = express();
+    onExpress.use((_, response, next) => {
+      response.set({ "access-control-allow-origin": "*", "access-control-expose-headers": "x-own" });
+      next();
+    });
+    onExpress.use(forExpress.tidegate({ client }));
+    const server = onExpress.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const byExpress = await get(server.address().port, "/", undefined, origin);
+    server.close();
+    const onHono = new Hono();
+    onHono.use(cors());
+    onHono.use(forHono.tidegate({ client, key: () => "a" }));
+    const { port, close } = await listening((done) =>
+      serveHono({ fetch: onHono.fetch, port: 0, hostname: "127.0.0.1" }, done),
+    );
+    const byHono = await get(port, "/", undefined, origin);
+    await close();
+    const said = ({ status, ...response }) => [
+      status,
+      response["access-control-allow-origin"],
+      response["access-control-expose-headers"],
+    ];
+    assert.deepEqual(said(byExpress), [429, "*", "x-own"]);
+    assert.deepEqual(said(byHono), [429, "*", "RateLimit, RateLimit-Policy, Retry-After"]);
+  });
+});
+
 describe("responses", () => {
+  test("a path that is too long to be counted is answered 414", async () => {
+    const guard = new Guard(
+      { client: { allow: () => assert.fail("asked") } },
+      { ...NODE_DEFAULTS, attributes: () => ({ path: `/${"a".repeat(16_384)}` }) },
+    );
+    assert.equal((await guard.ask({ headers: {}, socket: {} })).status, 414);
+  });
+
+  test("no value is sent that JSON cannot carry", async () => {
+    const [one, other] = [await bounded("a\ud800"), await bounded("a\ud801")];
+    assert.match(one, /^a\ufffd~[0-9a-f]{64}$/);
+    assert.notEqual(one, other);
+  });
+
   for (const { what, decision, status, fields: expected, problem } of CONFORMANCE.denials) {
     test(what, () => {
       const given = camel(decision);

@@ -144,13 +144,14 @@ export async function withNothing(use) {
 }
 
 /** A response: its fields, its status and its body. */
-export async function get(port, path, client) {
+export async function get(port, path, client, { method = "GET", headers = {} } = {}) {
   const asked = request({
     port,
     host: "127.0.0.1",
     path,
+    method,
     agent: false,
-    headers: client === undefined ? {} : { "x-client": client },
+    headers: client === undefined ? headers : { ...headers, "x-client": client },
   });
   asked.end();
   const [response] = await once(asked, "response");
@@ -163,7 +164,7 @@ export async function get(port, path, client) {
 
 async function takeOne(own, port, step) {
   if (step.do) return own[step.do]();
-  const ask = async () => differs(step.expect, await get(port, step.path, text(step.client)));
+  const ask = async () => differs(step.expect, await get(port, step.path, text(step.client), step));
   for (let time = 0; time < (step.times ?? 1); time += 1) {
     if (step.until) await until(async () => (await ask()) === "");
     else assert.equal(await ask(), "", JSON.stringify(step));

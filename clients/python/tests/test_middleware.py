@@ -30,13 +30,17 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from flask import Flask, Response
 from flask import request as flask_request
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as StarRequest
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocket
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from support import CONFORMANCE, TOKEN, Server, differs, server, text, until
 from tidegate import AsyncClient, Client, Decision, Part, Request, asgi, wsgi
+from tidegate._addresses import peer_name
 from tidegate._middleware import bounded, denial, fields
 
 CASES = CONFORMANCE["middleware"]
@@ -245,10 +249,13 @@ FRAMEWORKS = {
 }
 
 
-def get(port: int, where: str, client: str | None) -> dict[str, Any]:
+def get(
+    port: int, where: str, client: str | None, method: str = "GET", headers: dict[str, str] | None = None
+) -> dict[str, Any]:
     """A response: its fields, its status and its body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", where, headers={} if client is None else {"x-client": client})
+    own = {} if client is None else {"x-client": client}
+    connection.request(method, where, headers={**(headers or {}), **own})
     response = connection.getresponse()
     found: dict[str, Any] = {name.lower(): value for name, value in response.getheaders()}
     body = response.read().decode()
@@ -268,7 +275,8 @@ def take(own: Server, port: int, step: dict[str, Any]) -> None:
         if step.get("until"):
             until(lambda: not differs(step["expect"], get(port, step["path"], client)))
         else:
-            assert not differs(step["expect"], get(port, step["path"], client)), step
+            found = get(port, step["path"], client, headers=step.get("headers"))
+            assert not differs(step["expect"], found), step
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -401,3 +409,88 @@ def test_long_values(case: dict[str, Any]) -> None:
     sent = bounded(text(case["value"]))
     assert sent == text(case["sent"])
     assert len(sent.encode()) <= 512
+
+
+def test_no_value_is_sent_that_json_cannot_carry() -> None:
+    one, other = bounded("a\ud800"), bounded("a\ud801")
+    assert one.startswith("a\ufffd~")
+    assert one != other
+
+
+@pytest.mark.parametrize("case", CONFORMANCE["addresses"], ids=lambda case: str(case["peer"]))
+def test_a_peer_has_one_name(case: dict[str, Any]) -> None:
+    assert peer_name(case["peer"]) == case["name"]
+    assert asgi.peer({"client": (case["peer"], 1)}) == case["name"]
+    assert wsgi.peer({"REMOTE_ADDR": case["peer"]}) == case["name"]
+
+
+def test_a_proxy_that_is_not_trusted_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    proxied = {"x-forwarded-for": "2001:db8::1"}
+
+    def asked(make: Callable[[str], Any], serving: Any, by: list[str]) -> list[str]:
+        """The addresses that were counted by, and what was said."""
+        with server() as own, serving(make(own.url)) as port:
+            for address in by:
+                get(port, "/", None, headers={"x-forwarded-for": address})
+        return [record.getMessage() for record in caplog.records if record.name == "tidegate"]
+
+    def plain_asgi(url: str) -> Any:
+        app = Starlette(routes=[Route("/", lambda _: PlainTextResponse("ok"))])
+        return asgi.TidegateMiddleware(app, AsyncClient(url, token=TOKEN))
+
+    def plain_wsgi(url: str) -> Any:
+        app = Flask("shop")
+        app.add_url_rule("/", view_func=lambda: "ok")
+        return wsgi.TidegateMiddleware(app.wsgi_app, Client(url, token=TOKEN))
+
+    def fixed_wsgi(url: str) -> Any:
+        return ProxyFix(plain_wsgi(url))
+
+    # uvicorn trusts 127.0.0.1.
+    assert asked(plain_asgi, serving_asgi, [proxied["x-forwarded-for"]]) == []
+    assert asked(fixed_wsgi, serving_wsgi, [proxied["x-forwarded-for"]]) == []
+    (said,) = asked(plain_wsgi, serving_wsgi, [proxied["x-forwarded-for"]] * 2)
+    assert "127.0.0.1" in said
+    assert "ProxyFix" in said
+
+
+PREFLIGHT = {"origin": "http://shop.example", "access-control-request-method": "POST"}
+
+
+def test_a_preflight_that_the_applications_cors_answers_is_given_back_and_no_other() -> None:
+    def on_asgi(url: str) -> Any:
+        async def handler(_: StarRequest) -> PlainTextResponse:
+            return PlainTextResponse("ok")
+
+        cors = Middleware(CORSMiddleware, allow_origins=["*"])
+        plain = Route("/", handler, methods=["OPTIONS"])
+        routes = [plain, Mount("/cors", routes=[plain], middleware=[cors])]
+        return for_asgi(Starlette(routes=routes), url)
+
+    def on_wsgi(url: str) -> Any:
+        app = Flask("shop")
+        allowed = {"access-control-allow-methods": "POST"}
+        more: dict[str, Any] = {"methods": ["OPTIONS"], "provide_automatic_options": False}
+        app.add_url_rule("/", "plain", lambda: "ok", **more)
+        app.add_url_rule("/cors/", "cors", lambda: ("", allowed), **more)
+        return for_wsgi(app.wsgi_app, url)
+
+    frameworks: list[tuple[Callable[[str], Any], Any]] = [(on_asgi, serving_asgi), (on_wsgi, serving_wsgi)]
+    for make, serving in frameworks:
+        with server() as own, serving(make(own.url)) as port, Client(own.url, token=TOKEN) as client:
+            for where, headers in [("/", PREFLIGHT), ("/cors/", {}), ("/cors/", PREFLIGHT)]:
+                assert get(port, where, "c", "OPTIONS", headers)["status"] in (200, 400, 405), where
+            # One of the three units is given back: neither a plain OPTIONS nor what no CORS answered is.
+            who = {"client_id": "c", "resource": "three"}
+            until(lambda: client.allow(who, 0, deadline_ms=10_000).remaining == 1)  # noqa: B023
+
+
+def test_a_path_that_is_too_long_to_be_counted_is_answered_414() -> None:
+    with server() as own, serving_wsgi(flask(own.url)) as port:
+        assert get(port, "/" + "a" * 16_384, None)["status"] == 404
+    app = Flask("shop")
+    with server() as own:
+        limited = wsgi.TidegateMiddleware(app.wsgi_app, Client(own.url, token=TOKEN))
+        with serving_wsgi(limited) as port:
+            assert get(port, "/" + "a" * 16_384, None)["status"] == 414
+            assert get(port, "/" + "a" * 16_383, None)["status"] == 404

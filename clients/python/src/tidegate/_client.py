@@ -99,6 +99,10 @@ class Client:
         core.decided("allow", decision, started)
         return decision
 
+    def alone(self, request: Request) -> Decision:
+        """Decides as if the server had not answered: for a middleware whose question it refuses."""
+        return self._core.fall_back(request, "status")
+
     def batch(self, requests: Sequence[Request], *, deadline_ms: float | None = None) -> list[Decision]:
         """Asks for several decisions, in their order.
 

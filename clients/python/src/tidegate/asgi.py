@@ -13,9 +13,24 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
+from urllib.parse import unquote_to_bytes
 
+from ._addresses import peer_name
 from ._async_client import AsyncClient
-from ._middleware import Fields, Settlement, attributes_of, delay, denial, escaped, fields, refusal
+from ._middleware import (
+    Fields,
+    Once,
+    Settlement,
+    attributes_of,
+    delay,
+    denial,
+    escaped,
+    fields,
+    is_preflight,
+    readable,
+    routed,
+    too_long,
+)
 from ._types import InvalidRequest, Request
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -34,18 +49,41 @@ def header(scope: Scope, name: str) -> str:
 
 
 def peer(scope: Scope) -> str:
-    """The peer's address, as the connection states it."""
+    """The peer's address as the server states it, of IPv6 the /64: the client's behind a trusted proxy."""
+    return peer_name(_address(scope))
+
+
+def _address(scope: Scope) -> str:
     return str(scope["client"][0]) if scope.get("client") else ""
 
 
 def path_and_method(scope: Scope) -> dict[str, str]:
-    """What is sent of a request beside its key."""
-    # As the request had it: decoded, an escaped `%` or `?` would be another path.
-    raw = scope.get("raw_path")
-    path = (
-        raw.split(b"?", 1)[0].decode("latin-1") if raw else escaped(scope["path"].encode("utf-8", "replace"))
-    )
-    return {"path": path, "method": scope.get("method", "GET")}
+    """What is sent of a request beside its key: the path by which it is routed, escaped, and the method."""
+    return {"path": routed(_path(scope)), "method": scope.get("method", "GET")}
+
+
+def _path(scope: Scope) -> str:
+    """The path below the server's root, escaped.
+
+    Servers and mounts disagree on whether `path` and `raw_path` have the `root_path` before them. `raw_path`
+    is taken where `path` was decoded from it: frameworks route by that.
+    """
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    raw = (scope.get("raw_path") or b"").split(b"?", 1)[0]
+    decoded = unquote_to_bytes(raw).decode("utf-8", "replace")
+    if root and decoded == root + path:
+        return _ascii(raw)
+    sent = _ascii(raw) if decoded == path else escaped(path.encode("utf-8", "replace"))
+    if path == root or path.startswith(root + "/"):
+        return sent
+    return escaped(root.encode("utf-8", "replace")) + sent
+
+
+def _ascii(raw: bytes) -> str:
+    """A raw path with what is no part of one escaped."""
+    if raw.isascii() and b"#" not in raw:
+        return raw.decode()
+    return "".join(f"%{byte:02X}" if byte > 126 or byte == 35 else chr(byte) for byte in raw)
 
 
 class TidegateMiddleware:
@@ -71,6 +109,7 @@ class TidegateMiddleware:
         self._client = client or AsyncClient()
         self._key, self._attributes, self._cost, self._skip = key, attributes, cost, skip
         self._max_delay_ms = max_delay_ms
+        self._once = Once()
         # The loop keeps no task that only it knows of.
         self._refunds: set[asyncio.Task[Any]] = set()
 
@@ -83,22 +122,35 @@ class TidegateMiddleware:
         key = await key if inspect.isawaitable(key) else key
         cost = await cost if inspect.isawaitable(cost) else cost
         request = Request(attributes_of(self._attributes(scope), key), cost)
+        origin = header(scope, "origin")
+        if self._key is peer:
+            self._once.forwarded(
+                header(scope, "x-forwarded-for"),
+                _address(scope),
+                "let the server trust it (uvicorn: `--forwarded-allow-ips`)",
+            )
+        if response := too_long(request.attributes):
+            await _answer(scope, receive, send, readable(response, origin))
+            return
         try:
             decision = await self._client.allow(request.attributes, request.cost)
         except InvalidRequest as error:
-            await _answer(scope, receive, send, refusal(error))
-            return
+            self._once.refused(error)
+            decision = self._client.alone(request)
         if not decision.allowed:
-            await _answer(scope, receive, send, denial(decision))
+            await _answer(scope, receive, send, readable(denial(decision), origin))
             return
         if seconds := delay(decision, self._max_delay_ms):
             await asyncio.sleep(seconds)
-        settlement = Settlement(request, decision)
+        requested = header(scope, "access-control-request-method")
+        preflight = is_preflight(scope.get("method", ""), origin, requested)
+        settlement = Settlement(request, decision, preflight=preflight)
         scope["tidegate"] = settlement
         added = [(name.encode(), value.encode()) for name, value in fields(decision)]
 
         async def send_with_fields(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
+                settlement.answered(name.decode("latin-1") for name, _ in message.get("headers", ()))
                 message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
 

@@ -12,8 +12,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ._addresses import peer_name
 from ._client import Client
-from ._middleware import Settlement, attributes_of, delay, denial, escaped, fields, refusal
+from ._middleware import (
+    Fields,
+    Once,
+    Settlement,
+    attributes_of,
+    delay,
+    denial,
+    escaped,
+    fields,
+    is_preflight,
+    readable,
+    routed,
+    too_long,
+)
 from ._types import InvalidRequest, Request
 
 if TYPE_CHECKING:
@@ -26,15 +40,17 @@ def header(environ: WSGIEnvironment, name: str) -> str:
 
 
 def peer(environ: WSGIEnvironment) -> str:
-    """The peer's address, as the connection states it."""
-    return str(environ.get("REMOTE_ADDR", ""))
+    """The peer's address as the server or `ProxyFix` states it, of IPv6 the /64."""
+    return peer_name(str(environ.get("REMOTE_ADDR", "")))
 
 
 def path_and_method(environ: WSGIEnvironment) -> dict[str, str]:
-    """What is sent of a request beside its key."""
-    path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    """What is sent of a request beside its key: the path by which it is routed, and the method."""
     # WSGI hands decoded bytes over as Latin-1.
-    return {"path": escaped(path.encode("latin-1")), "method": environ["REQUEST_METHOD"]}
+    prefix, path = (
+        escaped(environ.get(name, "").encode("latin-1", "replace")) for name in ("SCRIPT_NAME", "PATH_INFO")
+    )
+    return {"path": prefix + routed(path), "method": environ["REQUEST_METHOD"]}
 
 
 class TidegateMiddleware:
@@ -59,6 +75,7 @@ class TidegateMiddleware:
         self._client = client or Client()
         self._key, self._attributes, self._cost, self._skip = key, attributes, cost, skip
         self._max_delay_ms = max_delay_ms
+        self._once = Once()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serves one request."""
@@ -66,19 +83,32 @@ class TidegateMiddleware:
             return self._app(environ, start_response)
         attributes = attributes_of(self._attributes(environ), self._key(environ))
         request = Request(attributes, self._cost(environ))
+        response = too_long(attributes) or self._ask(environ, request)
+        if isinstance(response, Settlement):
+            return self._serve(environ, start_response, response)
+        status, sent, body = readable(response, header(environ, "origin"))
+        start_response(f"{status} {http.HTTPStatus(status).phrase}", sent)
+        return [body]
+
+    def _ask(self, environ: WSGIEnvironment, request: Request) -> Settlement | tuple[int, Fields, bytes]:
+        if self._key is peer:
+            self._once.forwarded(
+                header(environ, "x-forwarded-for"),
+                str(environ.get("REMOTE_ADDR", "")),
+                "wrap the middleware in werkzeug's `ProxyFix`",
+            )
         try:
             decision = self._client.allow(request.attributes, request.cost)
         except InvalidRequest as error:
-            response = refusal(error)
-        else:
-            if decision.allowed:
-                if seconds := delay(decision, self._max_delay_ms):
-                    time.sleep(seconds)
-                return self._serve(environ, start_response, Settlement(request, decision))
-            response = denial(decision)
-        status, sent, body = response
-        start_response(f"{status} {http.HTTPStatus(status).phrase}", sent)
-        return [body]
+            self._once.refused(error)
+            decision = self._client.alone(request)
+        if not decision.allowed:
+            return denial(decision)
+        if seconds := delay(decision, self._max_delay_ms):
+            time.sleep(seconds)
+        requested = header(environ, "access-control-request-method")
+        preflight = is_preflight(environ["REQUEST_METHOD"], header(environ, "origin"), requested)
+        return Settlement(request, decision, preflight=preflight)
 
     def _serve(
         self, environ: WSGIEnvironment, start_response: StartResponse, settlement: Settlement
@@ -87,6 +117,7 @@ class TidegateMiddleware:
         added = fields(settlement.decision)
 
         def start_with_fields(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            settlement.answered(name for name, _ in headers)
             return start_response(status, [*headers, *added], exc_info)
 
         try:

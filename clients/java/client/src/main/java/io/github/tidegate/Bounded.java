@@ -7,10 +7,12 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
+import java.util.regex.Pattern;
 
 /** Makes values that the server accepts of any text that a peer sent. */
 public final class Bounded {
   private static final int MAX_BYTES = 512;
+  private static final Pattern UNPAIRED = Pattern.compile("\\p{Cs}");
 
   private Bounded() {}
 
@@ -37,9 +39,17 @@ public final class Bounded {
       ByteBuffer exact = ByteBuffer.allocate(2 * value.length());
       exact.asCharBuffer().put(value);
       bytes = exact.array();
-      return cut(value.replaceAll("\\p{Cs}", "\uFFFD").getBytes(StandardCharsets.UTF_8), bytes);
+      return cut(path(value).getBytes(StandardCharsets.UTF_8), bytes);
     }
     return cut(bytes, bytes);
+  }
+
+  /**
+   * A path, whole: a policy could not see what was cut off. Each half of a character that has lost
+   * its other one is replaced.
+   */
+  public static String path(String path) {
+    return UNPAIRED.matcher(path).replaceAll("\uFFFD");
   }
 
   private static String cut(byte[] shown, byte[] whole) {

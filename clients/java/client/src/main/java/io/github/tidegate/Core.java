@@ -42,6 +42,10 @@ final class Core {
   final Places places;
   final Batcher batcher;
   final ThreadPoolExecutor executor;
+
+  /** Whether the log has said that the server refuses what a middleware asks. */
+  final AtomicBoolean refused = new AtomicBoolean();
+
   private final Alarms alarms;
 
   /** Closes connections whose call has ended, so that no other call waits for that. */

@@ -7,8 +7,8 @@ import java.util.Map;
 /**
  * The HTTP response that a middleware makes of a denial.
  *
- * @param status 429; 403 if no policy applies; 503 without the server; 400 for a request that is
- *     wrong in itself
+ * @param status 429; 403 if no policy applies; 503 without the server; 414 for a path that is too
+ *     long to be counted
  * @param fields its header fields
  * @param body its problem document
  */
@@ -48,9 +48,10 @@ public record Denial(int status, Map<String, String> fields, String body) {
     return of(problem, fields);
   }
 
-  /** The response to a request of whose attributes the server says that they are wrong. */
-  public static Denial of(InvalidRequestException invalid) {
-    return of(Problem.plain(400, "Bad Request", invalid.problem().detail()), new LinkedHashMap<>());
+  /** The response to a request whose path is longer than this, so that it cannot be counted. */
+  public static Denial tooLong(int bytes) {
+    String detail = "the path is longer than " + bytes + " bytes";
+    return of(Problem.plain(414, "URI Too Long", detail), new LinkedHashMap<>());
   }
 
   private static Denial of(Problem problem, Map<String, String> fields) {

@@ -302,6 +302,27 @@ public final class Tidegate implements AutoCloseable {
   }
 
   /**
+   * {@link #reserve} for a middleware, whose attributes are what a user has sent: where the server
+   * refuses them, {@link Options#onFailure} decides, since that is no mistake of the user. The log
+   * says so once.
+   */
+  public Charge admit(Request request) {
+    try {
+      return reserve(request);
+    } catch (InvalidRequestException refused) {
+      if (!core.refused.getAndSet(true)) {
+        System.getLogger("io.github.tidegate")
+            .log(
+                System.Logger.Level.WARNING,
+                "the server refuses what it is asked, so onFailure decides: "
+                    + refused.getMessage());
+      }
+      long now = System.nanoTime();
+      return new Charge(this, request, core.alone.answer(request, Failure.STATUS, now));
+    }
+  }
+
+  /**
    * Says what each policy would do to a request, and why; it takes nothing.
    *
    * @throws InvalidRequestException if the request is wrong in itself

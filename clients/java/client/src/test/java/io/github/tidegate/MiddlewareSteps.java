@@ -89,6 +89,8 @@ public final class MiddlewareSteps {
     if (step.containsKey("client")) {
       request.header("x-client", Document.text(step.get("client")));
     }
+    Document.object(step.get("headers"))
+        .forEach((name, value) -> request.header(name, (String) value));
     HttpResponse<String> response =
         http.send(request.build(), HttpResponse.BodyHandlers.ofString());
     Map<String, Object> result = new LinkedHashMap<>();

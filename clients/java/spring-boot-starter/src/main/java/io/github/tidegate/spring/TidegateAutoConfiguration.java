@@ -10,6 +10,8 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplicat
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.boot.web.servlet.FilterRegistrationBean;
 import org.springframework.context.annotation.Bean;
+import org.springframework.util.function.SingletonSupplier;
+import org.springframework.web.util.pattern.PathPatternParser;
 
 /**
  * Makes a client, and a filter for every request. An application that has a {@link Tidegate} or a
@@ -41,13 +43,19 @@ public class TidegateAutoConfiguration {
     return new TidegateFilter(client);
   }
 
-  /** Where the filter stands. */
+  /** Where the filter stands. It sends paths in lower case if the application ignores case. */
   @Bean
   @ConditionalOnMissingBean(name = "tidegateFilterRegistration")
   @ConditionalOnWebApplication(type = ConditionalOnWebApplication.Type.SERVLET)
   @ConditionalOnProperty(name = "tidegate.filter.enabled", matchIfMissing = true)
   public FilterRegistrationBean<TidegateFilter> tidegateFilterRegistration(
-      TidegateFilter filter, TidegateProperties properties) {
+      TidegateFilter filter,
+      TidegateProperties properties,
+      ObjectProvider<PathPatternParser> parsers) {
+    // Not before the first request: a filter is made before the application's handlers.
+    SingletonSupplier<Boolean> ignoresCase =
+        SingletonSupplier.of(() -> parsers.stream().anyMatch(parser -> !parser.isCaseSensitive()));
+    filter.ignoringCase(ignoresCase::obtain);
     FilterRegistrationBean<TidegateFilter> registration = new FilterRegistrationBean<>(filter);
     registration.setUrlPatterns(properties.filter().patterns());
     registration.setOrder(properties.filter().order());
