@@ -41,6 +41,9 @@ public final class TidegateFilter implements Filter {
   /** Longest path that is asked for. It is sent whole: a policy could not see what was cut off. */
   private static final int MAX_PATH_BYTES = 16_384;
 
+  /** Targets that are no path: the asterisk form, and a URL with its scheme. */
+  private static final Pattern OTHER_FORM = Pattern.compile("\\*\\z|[A-Za-z][A-Za-z0-9+.-]*://");
+
   private static final Pattern UPPER_CASE = Pattern.compile("%(4[1-9A-Fa-f]|5[0-9Aa])");
 
   /** What a script of another origin may read of a denial. */
@@ -156,7 +159,11 @@ public final class TidegateFilter implements Filter {
     if (sent == null || sent.isEmpty()) {
       return "/";
     }
-    StringBuilder path = new StringBuilder(sent.length());
+    StringBuilder path = new StringBuilder(sent.length() + 1);
+    // Tomcat decodes %2Fpay to the path of a handler, where it may.
+    if (!sent.startsWith("/") && !OTHER_FORM.matcher(sent).lookingAt()) {
+      path.append('/');
+    }
     // Containers have a byte outside ASCII as a character of Latin-1.
     sent.chars()
         .forEach(
