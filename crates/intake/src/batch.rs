@@ -85,7 +85,7 @@ fn processed(kept: Kept, rejected: &[Rejected]) -> Response<Body> {
 pub(crate) fn refused(refusal: &Refusal) -> Response<Body> {
     let error = refusal.to_string();
     let mut response = json(serde_json::to_vec(&serde_json::json!({ "error": error })).unwrap_or_default());
-    *response.status_mut() = refusal.status_for(Senders::OfJson);
+    *response.status_mut() = refusal.status_for(Senders::Json);
     response.headers_mut().extend(refusal.fields());
     response
 }

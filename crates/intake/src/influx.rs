@@ -128,7 +128,7 @@ fn precision(head: &Head) -> Result<Precision, Refusal> {
 
 /// A refusal as clients of either version read it.
 pub(crate) fn refused(refusal: &Refusal) -> Response<Body> {
-    let mut response = told(refusal.status_for(Senders::OfPoints), &refusal.to_string());
+    let mut response = told(refusal.status_for(Senders::Influx), &refusal.to_string());
     response.headers_mut().extend(refusal.fields());
     response
 }

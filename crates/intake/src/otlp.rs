@@ -152,7 +152,7 @@ pub(crate) fn refused(head: &Head, refusal: &Refusal) -> Response<Body> {
         _ => (PROTOBUF, otlp::refused(code(refusal), &message)),
     };
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = refusal.status_for(Senders::OfSamples);
+    *response.status_mut() = refusal.status_for(Senders::PrometheusOrOtlp);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().extend(refusal.fields());
     response

@@ -107,11 +107,11 @@ pub(crate) enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Senders {
     /// Those who read [`Refusal::status`] as this page has it.
-    OfJson,
+    Json,
     /// Prometheus and OpenTelemetry, which all send again what is answered 503.
-    OfSamples,
+    PrometheusOrOtlp,
     /// Clients of InfluxDB, which know 429 as well.
-    OfPoints,
+    Influx,
 }
 
 fn batch(error: &BatchError) -> String {
@@ -175,9 +175,9 @@ impl Refusal {
     /// The status for these senders: one that they send again after, where another try is worth it.
     pub(crate) fn status_for(&self, senders: Senders) -> StatusCode {
         match (senders, self.status()) {
-            (Senders::OfSamples, StatusCode::TOO_MANY_REQUESTS)
+            (Senders::PrometheusOrOtlp, StatusCode::TOO_MANY_REQUESTS)
             | (
-                Senders::OfSamples | Senders::OfPoints,
+                Senders::PrometheusOrOtlp | Senders::Influx,
                 StatusCode::REQUEST_TIMEOUT | StatusCode::INSUFFICIENT_STORAGE,
             ) => StatusCode::SERVICE_UNAVAILABLE,
             (_, status) => status,
@@ -294,7 +294,7 @@ mod tests {
             (Refusal::UnderWay, [503, 503, 503]),
         ];
         for (refusal, told) in cases {
-            let senders = [Senders::OfJson, Senders::OfSamples, Senders::OfPoints];
+            let senders = [Senders::Json, Senders::PrometheusOrOtlp, Senders::Influx];
             assert_eq!(senders.map(|senders| refusal.status_for(senders).as_u16()), told, "{refusal}");
             assert!(refusal.fields().contains_key(header::RETRY_AFTER), "{refusal}");
         }
@@ -303,7 +303,7 @@ mod tests {
             Refusal::Malformed(String::new()),
             Refusal::OtherBody,
         ] {
-            assert!(never.status_for(Senders::OfSamples).is_client_error(), "{never}");
+            assert!(never.status_for(Senders::PrometheusOrOtlp).is_client_error(), "{never}");
             assert!(!never.fields().contains_key(header::RETRY_AFTER), "{never}");
         }
     }

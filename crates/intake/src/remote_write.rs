@@ -92,7 +92,7 @@ fn version(head: &Head) -> Result<Version, Refusal> {
 /// A refusal as Prometheus logs it: the reason as text.
 pub(crate) fn refused(refusal: &Refusal) -> Response<Body> {
     let mut response = Response::new(Body::from(format!("{refusal}\n")));
-    *response.status_mut() = refusal.status_for(Senders::OfSamples);
+    *response.status_mut() = refusal.status_for(Senders::PrometheusOrOtlp);
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
