@@ -1,14 +1,12 @@
-//! Which backends may be used: active checks, ejection after failures, and the panic rule.
+//! Whether a backend may be used: active checks, and ejection after failures.
 //!
 //! ```text
 //!   checks:     Up --fall failures in a row--> Down --rise successes in a row--> Up
 //!   ejection:   so many failed requests in a row --> out for a time that grows, never for ever; then one more is enough
-//!   panic:      fewer than half of the backends left --> all of them count again
 //! ```
 //!
-//! Hysteresis keeps a backend that flaps from coming and going with each check. Ejection takes out at
-//! most half of a set, since the fault may be on this side; for the same reason a set of which too
-//! little is left is used whole.
+//! Hysteresis keeps a backend that flaps from coming and going with each check. What is used of a
+//! set of which none is left is the set's to say.
 
 use crate::time::{SECOND, Tick};
 
@@ -112,8 +110,8 @@ impl Ejection {
         }
     }
 
-    /// A request failed. True if the backend has just been ejected, which `may_eject` can forbid: whoever
-    /// calls knows how many are out.
+    /// A request failed. True if the backend has just been ejected, which `may_eject` can forbid: nobody
+    /// takes the only one out.
     pub fn failed(&mut self, now: Tick, settings: EjectionSettings, may_eject: bool) -> bool {
         if self.is_ejected(now) || settings.failures == 0 {
             return false;
@@ -134,16 +132,4 @@ impl EjectionSettings {
     fn length(&self, times: u32) -> u64 {
         self.base.saturating_mul(u64::from(times)).min(self.longest)
     }
-}
-
-/// Whether one more of `count` backends may be ejected while `ejected` are: never more than half.
-#[must_use]
-pub fn may_eject(ejected: usize, count: usize) -> bool {
-    (ejected + 1) * 2 <= count
-}
-
-/// Whether so few of `count` backends are usable that all are to be used: fewer than half.
-#[must_use]
-pub fn is_panic(usable: usize, count: usize) -> bool {
-    usable * 2 < count
 }

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::budget::Budget;
-use super::eligibility::{Ejection, EjectionSettings, Health, Thresholds, is_panic, may_eject};
+use super::eligibility::{Ejection, EjectionSettings, Health, Thresholds};
 use super::ewma::{DECAY, PeakEwma};
 use super::region::{Chosen, Country, Layout, Load, Location, Member, Region, Spill, Tier, Unplaced};
 use super::ring::{BOUND, Ring, is_within_bound};
@@ -203,12 +203,6 @@ fn ejections_grow_and_are_forgiven() {
     assert!((0..9).all(|_| !spared.failed(Tick(0), settings, false)), "too many are out");
     spared.succeeded(Tick(0), settings);
     assert!((0..4).all(|_| !spared.failed(Tick(0), settings, true)), "a success starts the count anew");
-}
-
-#[test]
-fn at_most_half_are_ejected_and_too_few_are_all() {
-    assert!(may_eject(0, 2) && !may_eject(1, 2) && !may_eject(0, 1) && may_eject(1, 4) && !may_eject(2, 5));
-    assert!(is_panic(0, 1) && is_panic(1, 3) && !is_panic(1, 2) && !is_panic(0, 0));
 }
 
 const NODE: Region = Region(9);
