@@ -177,15 +177,14 @@ impl<C: Side> Relay<C> {
     /// Passes bytes both ways until they have ended, or a side breaks off.
     fn poll_both(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let before = self.bytes();
-        let (one, other) = if self.is_client_next {
-            let down = self.poll_to_client(cx);
-            (down, self.poll_to_backend(cx))
-        } else {
-            let up = self.poll_to_backend(cx);
-            (up, self.poll_to_client(cx))
-        };
-        match (one, other) {
-            (Poll::Ready(Err(end)), _) | (_, Poll::Ready(Err(end))) => return Poll::Ready(end),
+        let is_client_first = self.is_client_next;
+        let one = self.poll_one(is_client_first, cx);
+        // Whoever fails to write takes the error off its socket, which then reads as if it had ended well.
+        if let Poll::Ready(Err(end)) = one {
+            return Poll::Ready(end);
+        }
+        match (one, self.poll_one(!is_client_first, cx)) {
+            (_, Poll::Ready(Err(end))) => return Poll::Ready(end),
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(End::Closed),
             _ => {}
         }
@@ -212,7 +211,7 @@ impl<C: Side> Relay<C> {
         let Some(mut breaking) = self.breaking.take() else { return Poll::Ready(End::Closed) };
         loop {
             let is_clients = matches!(breaking.end, End::ClientBroke(_));
-            let given = if is_clients { self.poll_to_backend(cx) } else { self.poll_to_client(cx) };
+            let given = self.poll_one(!is_clients, cx);
             let (socket, direction) = if is_clients {
                 (&self.backend, &self.to_backend)
             } else {
@@ -252,6 +251,10 @@ impl<C: Side> Relay<C> {
         Poll::Ready(breaking.end)
     }
 
+    fn poll_one(&mut self, is_to_client: bool, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if is_to_client { self.poll_to_client(cx) } else { self.poll_to_backend(cx) }
+    }
+
     fn poll_to_backend(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let up = self.to_backend.poll(&mut self.client, &mut self.backend, &mut self.allowance, cx);
         up.map_err(|failure| match failure {
@@ -275,5 +278,39 @@ impl<C: Side> Relay<C> {
             // A socket that is gone already needs no more.
             drop(socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream as Peer};
+
+    use super::*;
+
+    /// Two ends of a connection: the relay's, and the one of whoever it speaks to.
+    fn connection() -> (TcpStream, Peer) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = Peer::connect(listener.local_addr().unwrap()).unwrap();
+        let (own, _) = listener.accept().unwrap();
+        own.set_nonblocking(true).unwrap();
+        (TcpStream::from_std(own).unwrap(), peer)
+    }
+
+    #[tokio::test]
+    async fn fault_69_a_reset_that_is_met_in_writing_is_no_end_of_what_is_read() {
+        let ((own_client, mut client), (own_backend, mut backend)) = (connection(), connection());
+        backend.write_all(b"half").unwrap();
+        socket2::SockRef::from(&backend).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(backend);
+        let patience = Patience { idle: Duration::from_secs(60), longest: None };
+        let mut relay = Relay::new(own_client, own_backend, b"more".to_vec(), 4, patience);
+        let end = poll_fn(|cx| relay.poll(cx)).await;
+        assert!(matches!(end, End::BackendBroke(_)), "{end:?}");
+        drop(relay);
+        let mut received = Vec::new();
+        let failed = client.read_to_end(&mut received).unwrap_err();
+        assert_eq!((received.as_slice(), failed.kind()), (&b"half"[..], ErrorKind::ConnectionReset));
     }
 }
