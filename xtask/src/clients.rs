@@ -27,6 +27,9 @@ use crate::go;
 /// The linter of the Go clients; Go takes it through its module proxy.
 const STATICCHECK: &str = "honnef.co/go/tools/cmd/staticcheck@v0.8.2";
 
+/// This program, also where a build has put another one in its place since it began.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// A client library.
 struct Language {
     /// Its folder in `clients/`.
@@ -111,7 +114,6 @@ pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
 /// Runs each language in a process of its own.
 #[expect(clippy::disallowed_methods, reason = "xtask is not the service: what it measures is no simulation")]
 fn at_once(root: &Path, languages: &[&Language], task: Task) -> anyhow::Result<()> {
-    let own = std::env::current_exe().context("where this program is")?;
     let began = Instant::now();
     let flag = match task {
         Task::Lint => Some("--lint"),
@@ -120,7 +122,8 @@ fn at_once(root: &Path, languages: &[&Language], task: Task) -> anyhow::Result<(
     };
     let one = |language: &Language| {
         let arguments = ["clients", language.name].into_iter().chain(flag);
-        let ended = Command::new(&own).args(arguments).current_dir(root).stdin(Stdio::null()).output();
+        let ended =
+            Command::new(THIS_PROGRAM).args(arguments).current_dir(root).stdin(Stdio::null()).output();
         let seconds = began.elapsed().as_secs();
         let good = ended.as_ref().is_ok_and(|output| output.status.success());
         match ended {

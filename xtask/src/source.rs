@@ -39,9 +39,10 @@ impl Source {
         }
     }
 
-    /// Whether this line (counted from 0) belongs to tests: a file of `tests/`, or inside `#[cfg(test)] mod`.
+    /// Whether this line (counted from 0) belongs to tests: a file of `tests/`, a module's `tests.rs`, or inside `#[cfg(test)] mod`.
     pub(crate) fn is_test(&self, line: usize) -> bool {
-        self.path.contains("/tests/") || self.tests.iter().any(|range| range.contains(&line))
+        let is_file_of_tests = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");
+        is_file_of_tests || self.tests.iter().any(|range| range.contains(&line))
     }
 
     /// Every function that has a body: its name and the lines (counted from 0) it covers.
@@ -212,6 +213,8 @@ mod tests {
         let source =
             Source::new("crates/x/src/lib.rs", "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n");
         assert!(!source.is_test(0) && source.is_test(3));
-        assert!(Source::new("crates/x/tests/all.rs", "fn a() {}").is_test(0));
+        for path in ["crates/x/tests/all.rs", "crates/x/src/y/tests.rs"] {
+            assert!(Source::new(path, "fn a() {}").is_test(0), "{path}");
+        }
     }
 }

@@ -4,14 +4,17 @@
 //! |---|---|
 //! | no connection, or it was closed before a byte of the request was written | always |
 //! | a kept connection that was closed before the first byte of a reply | if the request is safe to repeat; once, on a new connection to the same server, which is not blamed |
+//! | a server of HTTP/2 says that it has not looked at the request | always; on a kept connection that is no fault of the server, which is asked again on a new one |
 //! | the server took the request and gave no reply, or none in time | if the request is safe to repeat |
 //! | the client's body broke off, came too slowly or was too large | never; it is not the server's fault |
 //! | this machine has no port or descriptor left for a connection (fault 37) | always; it is not the server's fault |
 //!
 //! A server may close a kept connection while a request is on its way there: that says nothing of the server, so that it is
-//! asked once more before any other. Whether it read the request is not known, so that this is counted.
+//! asked once more before any other. Whether it read the request is not known, so that this is counted. It is known of HTTP/2: a
+//! server that wants no more requests on a connection says which was the last that it looked at (GOAWAY), and one that has too
+//! many refuses the stream (RFC 9113, 8.7). A new connection is shared only when the request it was made for is on it, so that no
+//! other request is before that.
 
-use std::error::Error;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,9 +33,10 @@ use tokio::time::timeout_at;
 use crate::body::{Progress, ReplySource, RequestPayload};
 use crate::config::ServerConfig;
 use crate::connection::{self, HyperSender, Sender};
-use crate::direct::{Broken, request_bytes};
+use crate::direct::request_bytes;
 use crate::fields;
 use crate::refusal::Refusal;
+use crate::unanswered::{How, Unanswered};
 use crate::upstream::Upstream;
 
 /// A request that can be sent, perhaps several times.
@@ -100,6 +104,11 @@ impl Message {
 
     fn is_to_head(&self) -> bool {
         self.parts.method == Method::HEAD
+    }
+
+    /// Whether all of it can be sent now, again where it was sent before.
+    fn is_at_hand(&self) -> bool {
+        !matches!(self.payload, Payload::Once(None))
     }
 
     /// Whether its body is still coming, so that it can be sent once and takes its time.
@@ -244,7 +253,7 @@ impl Attempt<'_> {
                     (Sender::Direct(direct), sent.map(|sent| sent.map_err(Unanswered::from)))
                 }
                 // In a box for the same reason.
-                (sender, _) => match Box::pin(self.through_hyper(sender, message, server)).await {
+                (sender, _) => match Box::pin(self.through_hyper(sender, was_kept, message, server)).await {
                     Ok((sender, sent)) => (Sender::Hyper(sender), sent),
                     Err(_) if was_kept => continue,
                     Err(_) => return Err(Failure::of_server(Refusal::Unreachable, true)),
@@ -264,6 +273,9 @@ impl Attempt<'_> {
                 }
                 return Err(Failure::of_server(Refusal::Unreachable, true));
             }
+            if error.how == How::Refused && was_kept && message.is_at_hand() {
+                continue;
+            }
             if let Some(refusal) = message.progress.as_ref().and_then(|progress| progress.fault()) {
                 return Err(Failure { refusal, is_unsent: false, fault_of: FaultOf::Client });
             }
@@ -273,7 +285,7 @@ impl Attempt<'_> {
             }
             let Unanswered { how, why } = error;
             tracing::debug!(%why, upstream = %self.upstream.config.name, "an upstream gave no reply");
-            return Err(Failure::of_server(Refusal::BadReply, how == How::Refused));
+            return Err(Failure::of_server(Refusal::BadReply, how == How::Refused && message.is_at_hand()));
         }
     }
 
@@ -281,6 +293,7 @@ impl Attempt<'_> {
     async fn through_hyper(
         &self,
         sender: Sender,
+        was_kept: bool,
         message: &mut Message,
         server: &ServerConfig,
     ) -> Result<(HyperSender, Option<Result<Response<ReplySource>, Unanswered>>), BoxError> {
@@ -291,7 +304,11 @@ impl Attempt<'_> {
             let why = "it cannot be sent to this server".into();
             return Ok((sender, Some(Err(Unanswered { how: How::Broken, why }))));
         };
-        let sent = self.in_time(sender.send(request), message.progress.as_deref()).await;
+        let answer = sender.send(request);
+        if !was_kept {
+            self.upstream.pools[self.server].share(self.core, &sender, monotonic());
+        }
+        let sent = self.in_time(answer, message.progress.as_deref()).await;
         let sent = sent.map(|sent| match sent {
             Ok(reply) => Ok(reply.map(ReplySource::Hyper)),
             Err(mut error) => {
@@ -311,16 +328,14 @@ impl Attempt<'_> {
         let Some(connected) = self.before_deadline(connecting).await else {
             return Err(Failure::of_server(Refusal::TimedOut, true));
         };
-        let sender = connected.map_err(|error| {
+        connected.map_err(|error| {
             let server = &server.backend.target;
             tracing::debug!(%error, upstream = %config.name, %server, "cannot connect");
             match error.raw_os_error() {
                 Some(code) if LACKS.contains(&code) => Failure::of_gateway(Refusal::NoSocket),
                 _ => Failure::of_server(Refusal::Unreachable, true),
             }
-        })?;
-        self.upstream.pools[self.server].share(self.core, &sender, monotonic());
-        Ok(sender)
+        })
     }
 
     async fn before_deadline<T>(&self, done: impl Future<Output = T>) -> Option<T> {
@@ -351,48 +366,5 @@ impl Attempt<'_> {
                 _ => return None,
             };
         }
-    }
-}
-
-/// A request without a reply.
-struct Unanswered {
-    how: How,
-    why: BoxError,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// Nothing was written.
-    Unsent,
-    /// The connection was closed.
-    Closed,
-    /// A server of HTTP/2 says that it has not looked at it (RFC 9113, 8.7).
-    Refused,
-    Broken,
-}
-
-impl Unanswered {
-    fn of_hyper(error: hyper::Error, is_unsent: bool) -> Self {
-        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
-        let is_refused = cause
-            .is_some_and(|cause| cause.is_remote() && cause.reason() == Some(h2::Reason::REFUSED_STREAM));
-        let how = match () {
-            () if is_unsent => How::Unsent,
-            () if error.is_incomplete_message() || error.is_closed() => How::Closed,
-            () if is_refused => How::Refused,
-            () => How::Broken,
-        };
-        Self { how, why: error.into() }
-    }
-}
-
-impl From<Broken> for Unanswered {
-    fn from(error: Broken) -> Self {
-        let how = match error {
-            Broken::Unwritten(_) => How::Unsent,
-            Broken::Closed => How::Closed,
-            _ => How::Broken,
-        };
-        Self { how, why: error.into() }
     }
 }

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::config::RouteConfig;
 use crate::connection::Sender;
-use crate::fields::strip_trailers;
+use crate::fields::{idle_time, strip_trailers};
 use crate::pool::Pool;
 use crate::record::End;
 use crate::refusal::Refusal;
@@ -226,14 +227,21 @@ impl HttpBody for RequestPayload {
 #[derive(Debug)]
 pub(crate) struct Return {
     pub(crate) sender: Sender,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) core: usize,
+    pool: Arc<Pool>,
+    core: usize,
+    /// How long the server keeps it, if its reply has said so.
+    promised: Option<Duration>,
 }
 
 impl Return {
+    /// Where the connection of a reply with these fields goes.
+    pub(crate) fn new(sender: Sender, reply: &HeaderMap, pool: Arc<Pool>, core: usize) -> Self {
+        Self { sender, pool, core, promised: idle_time(reply) }
+    }
+
     /// Keeps the connection for the next request.
     pub(crate) fn now(self) {
-        self.pool.put(self.core, self.sender, monotonic());
+        self.pool.put(self.core, self.sender, self.promised, monotonic());
     }
 }
 

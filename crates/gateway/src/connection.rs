@@ -11,9 +11,13 @@
 //! hand. A connection of HTTP/1.1 has one request at a time; one of HTTP/2 has up to [`MAX_STREAMS`], and each of them
 //! has its own [`Sender`].
 
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http::header::{HOST, HeaderValue};
@@ -33,7 +37,7 @@ use crate::config::{Protocol, ServerConfig, UpstreamConfig};
 use crate::direct::Direct;
 use crate::fields::{MAX_FIELDS, MAX_HEAD_BYTES};
 
-/// Most requests at once on a connection of HTTP/2. Where the server allows fewer, the others wait for their turn.
+/// Most requests at once on a connection of HTTP/2. Where the server allows fewer, a further connection is made for the others.
 pub(crate) const MAX_STREAMS: usize = 100;
 
 /// What a server may send of one reply, and of all on a connection, that no client has taken.
@@ -72,13 +76,19 @@ pub(crate) struct SharedSender {
     sender: http2::SendRequest<RequestPayload>,
     /// Counts the users.
     users: Arc<()>,
+    /// Most requests at once that the server takes on it.
+    most: Arc<AtomicUsize>,
     pub(crate) peer: IpAddr,
 }
+
+/// A reply to come.
+pub(crate) type Answer =
+    Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestPayload>>>> + Send>>;
 
 impl SharedSender {
     /// Whether one more request may be sent on it. The pool is one of the users.
     pub(crate) fn has_room(&self) -> bool {
-        !self.sender.is_closed() && self.users() <= MAX_STREAMS
+        !self.sender.is_closed() && self.users() <= self.most.load(Relaxed).min(MAX_STREAMS)
     }
 
     /// Those who have it.
@@ -144,14 +154,11 @@ impl HyperSender {
         }
     }
 
-    /// Sends a request; with an error it comes back, if nothing of it was sent.
-    pub(crate) async fn send(
-        &mut self,
-        request: Request<RequestPayload>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<RequestPayload>>> {
+    /// Sends a request, before this returns. With an error it comes back, if nothing of it has reached the connection.
+    pub(crate) fn send(&mut self, request: Request<RequestPayload>) -> Answer {
         match self {
-            Self::Http1 { sender, .. } => sender.try_send_request(request).await,
-            Self::Http2(shared) => shared.sender.try_send_request(request).await,
+            Self::Http1 { sender, .. } => Box::pin(sender.try_send_request(request)),
+            Self::Http2(shared) => Box::pin(shared.sender.try_send_request(request)),
         }
     }
 }
@@ -226,8 +233,9 @@ where
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        drop(tokio::spawn(async move { ended(connection.await) }));
-        return Ok(HyperSender::Http2(SharedSender { sender, users: Arc::new(()), peer }));
+        let most = Arc::new(AtomicUsize::new(MAX_STREAMS));
+        drop(tokio::spawn(follow(connection, Arc::clone(&most))));
+        return Ok(HyperSender::Http2(SharedSender { sender, users: Arc::new(()), most, peer }));
     }
     let (sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEAD_BYTES)
@@ -238,6 +246,21 @@ where
         .map_err(io::Error::other)?;
     let task = tokio::spawn(async move { ended(connection.with_upgrades().await) }).abort_handle();
     Ok(HyperSender::Http1 { sender, peer, task })
+}
+
+/// Drives a connection of HTTP/2, and keeps `most` at the number of requests that the server takes at once.
+async fn follow<S>(
+    mut connection: http2::Connection<TokioIo<S>, RequestPayload, TokioExecutor>,
+    most: Arc<AtomicUsize>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let driven = poll_fn(|cx| {
+        let end = Pin::new(&mut connection).poll(cx);
+        most.store(connection.current_max_send_streams(), Relaxed);
+        end
+    });
+    ended(driven.await);
 }
 
 fn ended(end: hyper::Result<()>) {

@@ -7,7 +7,7 @@
 //! | `Trailer` | stays where the body has no stated length, so that there can be trailers |
 //! | `Forwarded`, `X-Real-IP` | removed; the first made anew elsewhere, if that is asked for |
 //! | any other `X-Forwarded-` | removed, unless a proxy in front is trusted |
-//! | `X-Forwarded-For` | the client's chain if a proxy in front is trusted, then the peer's address |
+//! | `X-Forwarded-For` | the client's chain if a proxy in front is trusted, then the peer's address, in one line |
 //! | `X-Forwarded-Proto`, `X-Forwarded-Host` | set, unless a trusted proxy in front has |
 //! | `X-Request-Id` | kept from a trusted proxy, or made |
 //! | `traceparent` | a child of what came, or a new trace; what came twice is none |
@@ -17,6 +17,7 @@
 //! | `Cookie` in several lines, as HTTP/2 has it | joined (RFC 9113, 8.2.3) |
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, Version, header};
 use tidegate_wire::trace_context::TraceContext;
@@ -112,6 +113,15 @@ pub(crate) fn is_sound<B>(reply: &Response<B>) -> bool {
     is_whole && bytes <= MAX_HEAD_BYTES
 }
 
+/// How long a server keeps its connection, as it says in whole seconds: `Keep-Alive: timeout=5, max=100` (RFC 2068, 19.7.1.1).
+pub(crate) fn idle_time(reply: &HeaderMap) -> Option<Duration> {
+    let stated = reply.get(KEEP_ALIVE)?.to_str().ok()?.split(',').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("timeout").then(|| value.trim().parse().ok())
+    });
+    stated?.map(Duration::from_secs)
+}
+
 /// Takes off what speaks of the connection that the message came on.
 pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
     if let header::Entry::Occupied(entry) = fields.entry(header::CONNECTION) {
@@ -195,7 +205,7 @@ pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
         fields.remove(name);
     }
     fields.reserve(ADDED);
-    fields.append(FORWARDED_FOR, value(about.peer.ip().to_canonical().to_string()));
+    add_to_chain(fields, &about.peer.ip().to_canonical().to_string());
     let scheme = HeaderValue::from_static(if about.is_tls { "https" } else { "http" });
     fields.entry(FORWARDED_PROTO).or_insert(scheme);
     if let Some(host) = fields.get(header::HOST).cloned() {
@@ -205,6 +215,31 @@ pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
     fields.insert(TRACEPARENT, digits(&about.trace.field()));
     fields.append(header::VIA, HeaderValue::from_static(via(about.received)));
     edit(fields, about.edits);
+}
+
+/// Adds the peer to the chain of addresses. It is one line then, however many came: who reads the first or the last line only
+/// would take another's word for it.
+fn add_to_chain(fields: &mut HeaderMap, peer: &str) {
+    let lines = fields.get_all(FORWARDED_FOR).iter().map(|line| line.as_bytes().trim_ascii());
+    let mut chain: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
+    chain.push(peer.as_bytes());
+    if let Ok(chain) = HeaderValue::from_bytes(&chain.join(&b", "[..])) {
+        fields.insert(FORWARDED_FOR, chain);
+    }
+}
+
+/// Makes strong tags of the weak ones in `If-Match`, for a route that compresses: a server's strong tag is weak for who got its
+/// reply compressed, and no weak tag ever matches there (RFC 9110, 13.1.1). Those that were weak before match as little as they did.
+pub(crate) fn strengthen_tags(fields: &mut HeaderMap) {
+    let header::Entry::Occupied(mut entry) = fields.entry(header::IF_MATCH) else { return };
+    for line in entry.iter_mut() {
+        let tags = line.to_str().map(|tags| tags.replace("W/\"", "\""));
+        if let Ok(tags) = tags.map(HeaderValue::try_from)
+            && let Ok(tags) = tags
+        {
+            *line = tags;
+        }
+    }
 }
 
 /// This proxy and the protocol in which it got a message (RFC 9110, 7.6.3).
@@ -245,10 +280,13 @@ pub(crate) fn offered_protocol(fields: &HeaderMap, allowed: &[Box<str>]) -> Opti
     allowed.iter().any(|name| only.as_bytes().eq_ignore_ascii_case(name.as_bytes())).then(|| only.clone())
 }
 
-/// Makes a reply's fields those that the client gets. The server writes its own date.
+/// Makes a reply's fields those that the client gets. A server's date stays, since `Age` and `Expires` go by it (RFC 9110, 6.6.1);
+/// of two, neither: then ours is added.
 pub(crate) fn back(fields: &mut HeaderMap, edits: &FieldEdits) {
     strip_hop_by_hop(fields);
-    fields.remove(header::DATE);
+    if fields.get_all(header::DATE).iter().nth(1).is_some() {
+        fields.remove(header::DATE);
+    }
     edit(fields, edits);
 }
 
@@ -264,137 +302,10 @@ pub(crate) fn edit(fields: &mut HeaderMap, edits: &FieldEdits) {
     }
 }
 
-/// A text of digits, letters and punctuation that this program wrote, as a field's value.
-fn value(text: String) -> HeaderValue {
-    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
-}
-
+/// Digits and letters that this program wrote, as the value of a field.
 pub(crate) fn digits(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs
-            .iter()
-            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-            .collect()
-    }
-
-    fn about(edits: &FieldEdits, is_trusted: bool) -> Onward<'_> {
-        let peer = "[::ffff:10.0.0.1]:5".parse().expect("an address");
-        let (trace, received) = (TraceContext::root(1, 2), Version::HTTP_11);
-        Onward { peer, is_tls: false, is_trusted, trace, received, edits }
-    }
-
-    #[test]
-    fn fields_of_the_connection_and_those_it_names_stay_there() {
-        let mut sent = fields(&[
-            ("connection", "close, x-mine, content-length, te, host"),
-            ("x-mine", "1"),
-            ("keep-alive", "5"),
-            ("te", "gzip, Trailers"),
-            ("transfer-encoding", "chunked"),
-            ("upgrade", "h2c"),
-            ("proxy-authorization", "x"),
-            ("content-length", "3"),
-            ("host", "a"),
-            ("x-yours", "2"),
-        ]);
-        strip_hop_by_hop(&mut sent);
-        let left = fields(&[("te", "trailers"), ("content-length", "3"), ("host", "a"), ("x-yours", "2")]);
-        assert_eq!(sent, left);
-    }
-
-    #[test]
-    fn the_state_of_another_trace_does_not_go_on_with_a_new_one() {
-        const PARENT: (&str, &str) =
-            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03");
-        const STATE: (&str, &str) = ("tracestate", "vendor=1");
-        let sent = |pairs: &[(&'static str, &'static str)]| {
-            let mut sent = fields(pairs);
-            let trace = trace(&sent, [5, 6, 7]);
-            onward(&mut sent, &Onward { trace, ..about(&FieldEdits::default(), false) });
-            assert_eq!(sent.get_all("traceparent").iter().count(), 1);
-            (sent["traceparent"].to_str().unwrap().to_owned(), sent.get_all("tracestate").iter().count())
-        };
-        let child = "00-0af7651916cd43dd8448eb211c80319c-0000000000000007-03".to_owned();
-        assert_eq!(sent(&[PARENT, STATE, ("tracestate", "other=2")]), (child, 2));
-        let root = ("00-00000000000000050000000000000006-0000000000000007-02".to_owned(), 0);
-        let other = ("traceparent", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-        for new in [
-            &[STATE][..],
-            &[("traceparent", "garbage"), STATE],
-            &[PARENT, other, STATE],
-            &[PARENT, PARENT, STATE],
-        ] {
-            assert_eq!(sent(new), root, "{new:?}");
-        }
-    }
-
-    #[test]
-    fn fault_49_what_only_a_proxy_may_state_is_taken_off_what_a_client_sent() {
-        let stated = [
-            ("x-forwarded-for", "6.6.6.6"),
-            ("x-forwarded-proto", "https"),
-            ("x-forwarded-host", "bank"),
-            ("x-forwarded-prefix", "/evil"),
-            ("x_forwarded_port", "6"),
-            ("x-real-ip", "6.6.6.6"),
-            ("forwarded", "for=6.6.6.6"),
-            ("x-request-id", "mine"),
-            ("x_forwarded_for", "6.6.6.6"),
-            ("x_user", "root"),
-            ("transfer_encoding", "chunked"),
-            ("x_mine", "1"),
-            ("host", "a"),
-        ];
-        let user = (HeaderName::from_static("x-user"), HeaderValue::from_static("nobody"));
-        let edits = FieldEdits { set: vec![user], ..FieldEdits::default() };
-        let mut from_client = fields(&stated);
-        onward(&mut from_client, &about(&edits, false));
-        assert_eq!(from_client["x-forwarded-for"], "10.0.0.1");
-        assert_eq!(from_client["x-forwarded-proto"], "http");
-        assert_eq!(from_client["x-forwarded-host"], "a");
-        assert_eq!(from_client["x-request-id"], "00000000000000000000000000000001");
-        for name in ["x-real-ip", "forwarded", "x-forwarded-prefix"] {
-            assert!(!from_client.contains_key(name), "{name}");
-        }
-        let underscored: Vec<&str> =
-            from_client.keys().map(HeaderName::as_str).filter(|name| name.contains('_')).collect();
-        assert_eq!((underscored, &from_client["x-user"]), (vec!["x_mine"], &value("nobody".to_owned())));
-        let mut from_proxy = fields(&stated);
-        onward(&mut from_proxy, &about(&edits, true));
-        let chain: Vec<&HeaderValue> = from_proxy.get_all("x-forwarded-for").iter().collect();
-        assert_eq!(chain, ["6.6.6.6", "10.0.0.1"]);
-        assert_eq!(
-            ["x-forwarded-proto", "x-request-id", "x-forwarded-prefix"].map(|name| &from_proxy[name]),
-            ["https", "mine", "/evil"]
-        );
-        assert_eq!(from_proxy["via"], "1.1 tidegate");
-    }
-
-    #[test]
-    fn via_names_the_protocol_in_which_the_request_came() {
-        for (received, said) in [(Version::HTTP_10, "1.0 tidegate"), (Version::HTTP_2, "2.0 tidegate")] {
-            let mut sent = fields(&[("via", "1.0 fred")]);
-            onward(&mut sent, &Onward { received, ..about(&FieldEdits::default(), false) });
-            assert_eq!(sent.get_all("via").iter().collect::<Vec<_>>(), ["1.0 fred", said]);
-        }
-    }
-
-    #[test]
-    fn edits_remove_then_set_then_add() {
-        let name = HeaderName::from_static("a");
-        let pair = |text| (name.clone(), HeaderValue::from_static(text));
-        let edits = FieldEdits { remove: vec![name.clone()], set: vec![pair("2")], add: vec![pair("3")] };
-        let mut map = fields(&[("a", "0"), ("b", "1")]);
-        edit(&mut map, &edits);
-        let left: Vec<&HeaderValue> = map.get_all("a").iter().collect();
-        assert_eq!(left, ["2", "3"]);
-        assert_eq!(map["b"], "1");
-    }
-}
+mod tests;

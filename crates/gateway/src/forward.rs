@@ -145,7 +145,7 @@ impl<L: Limits> Gateway<L> {
             return Ok((switching(exchange.reply, route), Some(tunnel)));
         }
         let pool = Arc::clone(&answered_by.pools[server]);
-        let back = Return { sender: exchange.sender, pool, core };
+        let back = Return::new(exchange.sender, exchange.reply.headers(), pool, core);
         let last = route.config.reply_timeout.map(|allowed| started + allowed);
         Ok((respond(exchange.reply, route, back, place, is_head, last).await, None))
     }
@@ -165,7 +165,8 @@ impl<L: Limits> Gateway<L> {
         let sending = Sending { route, upstream, budget: upstream, hedge: None, key, core, deadline };
         upstream.budget().request(self.tick());
         let (exchange, server, place) = self.try_servers(&sending, message, &mut Recorder::default()).await?;
-        let back = Return { sender: exchange.sender, pool: Arc::clone(&upstream.pools[server]), core };
+        let pool = Arc::clone(&upstream.pools[server]);
+        let back = Return::new(exchange.sender, exchange.reply.headers(), pool, core);
         Ok((exchange.reply, back, place))
     }
 
@@ -380,6 +381,9 @@ pub(crate) fn onward(
     }
     let about = Onward { peer, is_tls, is_trusted, trace, received, edits };
     fields::onward(fields, &about);
+    if route.config.compress {
+        fields::strengthen_tags(fields);
+    }
     if settings.sends_forwarded {
         forwarded::tell(fields, normal.client, peer_ip, edits);
     }

@@ -61,4 +61,5 @@ pub mod spans;
 mod table;
 mod target;
 mod tunnel;
+mod unanswered;
 mod upstream;

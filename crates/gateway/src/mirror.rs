@@ -25,7 +25,7 @@ use tidegate_net::clock::{Clock, monotonic};
 use tidegate_upstream::connect::Resolver;
 use tokio::time::timeout_at;
 
-use crate::attempt::{Attempt, FaultOf, Message};
+use crate::attempt::{Attempt, Exchange, FaultOf, Message};
 use crate::body::{RequestPayload, Return};
 use crate::config::MirrorConfig;
 use crate::random::fraction;
@@ -210,16 +210,16 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
         }
     }
     let Ok(exchange) = sent else { return Answer::None };
-    let (status, mut sender) = (exchange.reply.status(), exchange.sender);
-    let mut body = exchange.reply.into_body();
+    let Exchange { reply, mut sender, .. } = exchange;
+    let (head, mut body) = reply.into_parts();
     // The rest is for nobody; read to its end, it leaves a connection that can be used again.
     let rest =
         async { while poll_fn(|cx| body.poll_frame(&mut sender, cx)).await.is_some_and(|it| it.is_ok()) {} };
     if *is_head || (timeout_at(deadline.into(), rest).await.is_ok() && body.is_at_end(&sender)) {
         let pool = Arc::clone(&upstream.pools[server]);
-        Return { sender, pool, core: way.core }.now();
+        Return::new(sender, &head.headers, pool, way.core).now();
     }
-    Answer::Head(status, took)
+    Answer::Head(head.status, took)
 }
 
 fn microseconds(duration: Duration) -> u64 {

@@ -2,7 +2,8 @@
 //!
 //! Each core has its own, so that a request stays on the core of its client and no lock is fought over. Of those of
 //! HTTP/1.1, which have one request at a time, the newest is taken first: the others age, and go when they have been
-//! idle for too long. Those of HTTP/2 stay in the pool while they are used. Number and time are bounded.
+//! idle for too long. Those of HTTP/2 stay in the pool while they are used. Number and time are bounded, and a server that says in
+//! `Keep-Alive` how long it waits is not made to wait so long.
 //!
 //! Where the server has a name, a connection to an address that the name has no longer gets no further request.
 
@@ -14,6 +15,10 @@ use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::connection::{HyperSender, Sender, SharedSender};
+
+/// How long before the end of the time that a server has told a connection gets no request any more: one that is on its way then
+/// may meet the close.
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// Connections to one server.
 #[derive(Debug)]
@@ -27,14 +32,21 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct Kept {
-    idle: Vec<Since<Sender>>,
-    shared: Vec<Since<SharedSender>>,
+    idle: Vec<Idle>,
+    shared: Vec<Shared>,
 }
 
-/// A connection, and when it was last put here or taken.
+/// A connection that waits, and until when.
 #[derive(Debug)]
-struct Since<S> {
-    sender: S,
+struct Idle {
+    sender: Sender,
+    until: Instant,
+}
+
+/// A connection for several at once, and when it was last taken.
+#[derive(Debug)]
+struct Shared {
+    sender: SharedSender,
     since: Instant,
 }
 
@@ -52,13 +64,8 @@ impl Pool {
             shared.since = now;
             return Some(Sender::Hyper(HyperSender::Http2(shared.sender.clone())));
         }
-        while let Some(Since { sender, since }) = kept.idle.pop() {
-            if now.duration_since(since) >= self.longest {
-                // Those below it are older still.
-                kept.idle.clear();
-                return None;
-            }
-            if sender.is_free() {
+        while let Some(Idle { sender, until }) = kept.idle.pop() {
+            if now < until && sender.is_free() {
                 return Some(sender);
             }
         }
@@ -66,31 +73,34 @@ impl Pool {
     }
 
     /// Lets others use a new connection, if its protocol allows that.
-    pub(crate) fn share(&self, core: usize, sender: &Sender, now: Instant) {
-        if let Sender::Hyper(HyperSender::Http2(shared)) = sender {
+    pub(crate) fn share(&self, core: usize, sender: &HyperSender, now: Instant) {
+        if let HyperSender::Http2(shared) = sender {
             let mut kept = self.core(core);
             kept.shared.retain(|kept| !kept.sender.is_closed());
             if kept.shared.len() < self.most {
-                kept.shared.push(Since { sender: shared.clone(), since: now });
+                kept.shared.push(Shared { sender: shared.clone(), since: now });
             }
         }
     }
 
     /// Keeps a connection for the next request, if there is room. One on which a body is still being sent, although
-    /// the reply has ended, is closed: its client could hold it for as long as it likes, beyond the server's bound.
-    pub(crate) fn put(&self, core: usize, sender: Sender, now: Instant) {
+    /// the reply has ended, is closed: its client could hold it for as long as it likes, beyond the server's bound. `promised` is how
+    /// long the server keeps it, if it has said so.
+    pub(crate) fn put(&self, core: usize, sender: Sender, promised: Option<Duration>, now: Instant) {
         if matches!(sender, Sender::Hyper(HyperSender::Http2(_))) {
             return;
         }
         if !sender.is_free() {
             return sender.close();
         }
-        if !self.leads_there(sender.peer()) {
+        let idle =
+            promised.map_or(self.longest, |promised| promised.saturating_sub(MARGIN).min(self.longest));
+        if idle.is_zero() || !self.leads_there(sender.peer()) {
             return;
         }
         let mut kept = self.core(core);
         if kept.idle.len() < self.most {
-            kept.idle.push(Since { sender, since: now });
+            kept.idle.push(Idle { sender, until: now + idle });
         }
     }
 
@@ -116,7 +126,7 @@ impl Pool {
         let is_fresh = |since: Instant| now.duration_since(since) < self.longest;
         for core in 0..self.cores.len() {
             let mut kept = self.core(core);
-            kept.idle.retain(|kept| is_fresh(kept.since) && kept.sender.is_free());
+            kept.idle.retain(|kept| now < kept.until && kept.sender.is_free());
             kept.shared
                 .retain(|kept| !kept.sender.is_closed() && (kept.sender.users() > 1 || is_fresh(kept.since)));
         }

@@ -34,19 +34,14 @@ pub(super) fn cors(reader: &mut DocumentReader<'_>) -> Cors {
     let texts = reader.texts("origins", MAX_NAMES, 1, 256);
     let mut origins = Vec::new();
     for (index, text) in texts.iter().enumerate() {
-        let is_origin = text.parse::<Uri>().is_ok_and(|uri| {
-            let scheme = uri.scheme_str();
-            let origin =
-                uri.authority().map(|authority| format!("{}://{authority}", scheme.unwrap_or_default()));
-            matches!(scheme, Some("http" | "https")) && origin.as_deref() == Some(*text)
-        });
         match HeaderValue::from_str(text) {
-            Ok(value) if is_origin && *text == text.to_ascii_lowercase() => origins.push(value),
+            Ok(value) if is_origin(text) => origins.push(value),
             _ if *text == "*" && texts.len() == 1 => {}
             _ => reader.mistake(
                 &format!("origins/{index}"),
                 format!("is {text:?}"),
-                "an origin in lower case, \"https://a.example\"; or \"*\" alone",
+                "an origin as browsers send it, \"https://a.example\": in lower case, without a wildcard or the port that its \
+                 scheme has anyway; or \"*\" alone",
             ),
         }
     }
@@ -68,6 +63,22 @@ pub(super) fn cors(reader: &mut DocumentReader<'_>) -> Cors {
         credentials,
         max_age: Duration::from_nanos(max_age),
     }
+}
+
+/// Whether a browser can send this as `Origin` (the URL standard's serialization of an origin).
+fn is_origin(text: &str) -> bool {
+    let Ok(uri) = text.parse::<Uri>() else { return false };
+    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return false };
+    let own_port = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => return false,
+    };
+    format!("{scheme}://{authority}") == text
+        && text == text.to_ascii_lowercase()
+        && !authority.as_str().contains(['@', '*'])
+        && !authority.as_str().ends_with(':')
+        && authority.port_u16() != Some(own_port)
 }
 
 /// A list of names as one field's value; `None` if it is empty.

@@ -1,14 +1,14 @@
 //! Servers of every kind behind the gateway: TLS with an authority of its own, HTTP/2 with and without TLS, gRPC.
 //! nginx and grpcio play them.
 
-use std::io::Write;
+use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
-use crate::support::{Backend, PATIENCE, TestGateway, config, reply, status, text};
+use crate::support::{Backend, PATIENCE, TestGateway, ask_on, config, head, reply, status, text};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_gateway::config::GatewayConfig;
@@ -31,15 +31,15 @@ impl Drop for Process {
 }
 
 /// nginx that says what it was asked: TLS and HTTP/2 on one port, HTTP/2 by prior knowledge on another, TLS
-/// with HTTP/1.1 alone on a third.
-fn nginx(certificates: &Certificates) -> (Process, [u16; 3]) {
+/// with HTTP/1.1 alone on a third, and as on the second one on a fourth, where it takes leave after every 20 requests.
+fn nginx(certificates: &Certificates) -> (Process, [u16; 4]) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     let program = folders.find_map(|folder| Some(folder.join("nginx")).filter(|file| file.is_file()));
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().display();
-    let ports = [free_port(), free_port(), free_port()];
-    let [both, clear, old] = ports;
+    let ports = [free_port(), free_port(), free_port(), free_port()];
+    let [both, clear, old, brief] = ports;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
@@ -54,7 +54,8 @@ fn nginx(certificates: &Certificates) -> (Process, [u16; 3]) {
         "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\nhttp {{ {temporary} access_log off;\n\
          server {{ listen 127.0.0.1:{both} ssl http2; {pair} {say} }}\n\
          server {{ listen 127.0.0.1:{clear} http2; {say} }}\n\
-         server {{ listen 127.0.0.1:{old} ssl; {pair} {say} }} }}\n"
+         server {{ listen 127.0.0.1:{old} ssl; {pair} {say} }}\n\
+         server {{ listen 127.0.0.1:{brief} http2; keepalive_requests 20; {say} }} }}\n"
     );
     let file = folder.path().join("nginx.conf");
     std::fs::write(&file, text).unwrap();
@@ -86,7 +87,7 @@ fn gateway(upstream: Value) -> TestGateway<Unlimited> {
 #[test]
 fn tls_and_http2_are_spoken_as_configured_and_a_server_must_prove_its_name() {
     let certificates = Certificates::make();
-    let (_nginx, [both, clear, old]) = nginx(&certificates);
+    let (_nginx, [both, clear, old, _]) = nginx(&certificates);
     let trusted = json!({"ca_file": certificates.authority()});
     let named = json!({"ca_file": certificates.authority(), "server_name": "localhost"});
     let other = json!({"ca_file": certificates.authority(), "server_name": "other.example"});
@@ -134,6 +135,39 @@ fn tls_and_http2_are_spoken_as_configured_and_a_server_must_prove_its_name() {
         connections.dedup();
         // One for each core that serves clients.
         assert!(connections.len() <= 2, "{url} {protocol}: connections are used again: {connections:?}");
+    }
+}
+
+#[test]
+fn a_server_of_http2_that_takes_leave_of_a_connection_costs_nobody_a_reply() {
+    let (_nginx, [.., brief]) = nginx(&Certificates::make());
+    let gateway = gateway(json!({"servers": [format!("http://127.0.0.1:{brief}")], "protocol": "http2"}));
+    let ask = |_| {
+        let mut reader = BufReader::new(gateway.connect());
+        for _ in 0..100 {
+            let request = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello";
+            reader.get_ref().write_all(request).unwrap();
+            let head = head(&mut reader).to_ascii_lowercase();
+            assert!(head.starts_with("http/1.1 200 "), "{head}");
+            let length = head.split("content-length: ").nth(1).unwrap().lines().next().unwrap();
+            std::io::copy(&mut (&mut reader).take(length.parse().unwrap()), &mut std::io::sink()).unwrap();
+        }
+    };
+    std::thread::scope(|scope| (0..16).for_each(|client| drop(scope.spawn(move || ask(client)))));
+    let (_, server) = &gateway.gateway.upstreams()[0].servers[0];
+    assert_eq!(server.failures, 0, "and nobody blames it");
+}
+
+#[test]
+fn a_connection_is_kept_no_longer_than_its_server_says() {
+    for (said, connections) in [("timeout=1", 3), ("timeout=100, max=1000", 1)] {
+        let field = format!("keep-alive: {said}");
+        let backend = Backend::start(move |_| reply(200, &[&field], ""));
+        let gateway = gateway(json!({"servers": [backend.url()]}));
+        // One client is served by one core, which has its own connections.
+        let mut reader = BufReader::new(gateway.connect());
+        assert_eq!([ask_on(&mut reader, "/"), ask_on(&mut reader, "/"), ask_on(&mut reader, "/")], [200; 3]);
+        assert_eq!(backend.connections(), connections, "{said}");
     }
 }
 
@@ -204,6 +238,22 @@ fn grpc_passes_with_its_streams_its_metadata_and_its_errors() {
     );
 }
 
+#[test]
+fn beyond_the_streams_that_a_server_allows_there_is_a_further_connection() {
+    let server = grpc();
+    let gateway =
+        gateway(json!({"servers": [format!("http://127.0.0.1:{}", server.port)], "protocol": "http2"}));
+    let [python, script] = script();
+    let output = Command::new(python)
+        .arg(script)
+        .args(["meet", &gateway.address.port().to_string()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said, "met 6\n");
+}
+
 /// Waits until an upstream's only server is up, or is not.
 fn wait_for(gateway: &TestGateway<Unlimited>, wanted: bool) {
     let started = monotonic();
@@ -243,7 +293,7 @@ fn a_check_is_a_connection_a_handshake_or_a_request_whose_reply_has_its_status()
 
     // A connection to a server with TLS is one when the server has proved its name.
     let certificates = Certificates::make();
-    let (_nginx, [both, clear, _]) = nginx(&certificates);
+    let (_nginx, [both, clear, ..]) = nginx(&certificates);
     for (port, server_name) in [(both, "other.example"), (clear, "localhost")] {
         let tls = json!({"ca_file": certificates.authority(), "server_name": server_name});
         let url = format!("https://127.0.0.1:{port}");

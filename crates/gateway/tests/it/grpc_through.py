@@ -1,7 +1,8 @@
-"""A gRPC server and a client that asks it through a gateway: `serve PORT`, `ask PORT`."""
+"""A gRPC server and clients that ask it through a gateway: `serve PORT`, `ask PORT`, `meet PORT`."""
 
 import queue
 import sys
+import threading
 from concurrent import futures
 
 import grpc
@@ -14,6 +15,16 @@ def unary(request, context):
     if request == b"fail":
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "as asked")
     return request[::-1]
+
+
+# More at once than the server allows on a connection, and fewer than its threads.
+MEETING = threading.Barrier(6)
+STREAMS_OF_A_CONNECTION = 4
+
+
+def meet(request, context):
+    MEETING.wait(60)
+    return b""
 
 
 def count(request, context):
@@ -32,12 +43,14 @@ def dialogue(requests, context):
 
 def serve(port):
     methods = {
+        "Meet": grpc.unary_unary_rpc_method_handler(meet),
         "Unary": grpc.unary_unary_rpc_method_handler(unary),
         "Count": grpc.unary_stream_rpc_method_handler(count),
         "Total": grpc.stream_unary_rpc_method_handler(total),
         "Dialogue": grpc.stream_stream_rpc_method_handler(dialogue),
     }
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
+    options = [("grpc.max_concurrent_streams", STREAMS_OF_A_CONNECTION)]
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=8), options=options)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", methods),))
     status = health.HealthServicer()
     status.set("test.Service", health_pb2.HealthCheckResponse.SERVING)
@@ -87,5 +100,14 @@ def ask(port):
         print("health", stub.Check(health_pb2.HealthCheckRequest(service="test.Service"), timeout=60).status)
 
 
+def meet_all(port):
+    """Has several requests wait for one another, once it is known how many the server takes on a connection."""
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        channel.unary_unary("/test.Service/Unary")(b"abc", timeout=60)
+        method = channel.unary_unary("/test.Service/Meet")
+        calls = [method.future(b"", timeout=60) for _ in range(MEETING.parties)]
+        print("met", len([call.result() for call in calls]))
+
+
 command, port = sys.argv[1:]
-{"serve": serve, "ask": ask}[command](int(port))
+{"serve": serve, "ask": ask, "meet": meet_all}[command](int(port))

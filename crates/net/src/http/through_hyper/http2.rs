@@ -3,7 +3,7 @@
 //! | bound | value | what the client sees |
 //! |---|---|---|
 //! | requests at once on a connection | 256 | REFUSED_STREAM |
-//! | header list, bytes | 16 KiB | 431, or GOAWAY for a flood of CONTINUATION |
+//! | header list, bytes with 32 for each field (RFC 9113, 6.5.2) | those of an HTTP/1.1 head, 64 KiB | 431, or GOAWAY for a flood of CONTINUATION |
 //! | resets of requests not yet taken up (rapid reset) | 20 | GOAWAY |
 //! | resets that its own mistakes provoke (MadeYouReset) | 64 | GOAWAY |
 //! | bytes received that nobody has read, per request, per connection | 128 KiB, 256 KiB | its window closes |
@@ -43,7 +43,6 @@ use crate::stats::Cut;
 
 /// Most requests at once on a connection.
 pub(super) const MAX_STREAMS: u32 = 256;
-const MAX_HEADER_LIST_BYTES: u32 = 16 << 10;
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_PROVOKED_RESETS: usize = 64;
 const MAX_SEND_BYTES: usize = PIECE_BYTES;
@@ -54,12 +53,12 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a client that was told to go may take to do so.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-fn builder(executor: Collect) -> http2::Builder<Collect> {
+fn builder(executor: Collect, config: &HttpConfig) -> http2::Builder<Collect> {
     let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .max_header_list_size(u32::try_from(config.max_head_bytes).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(MAX_PROVOKED_RESETS)
         .max_send_buf_size(MAX_SEND_BYTES)
@@ -80,11 +79,12 @@ impl<H: Handle> Connection<H> {
         let (outbox, peer) = (Arc::clone(connection.outbox()), connection.peer().clone());
         let drain = connection.drain().clone();
         let mut watch = Watch::new(Arc::clone(&outbox), connection.shared_activity(), connection.config());
+        let mut turn = Turn::new(outbox);
+        let builder = builder(turn.executor(), connection.config());
         // In a box: hyper hands this future on several times before it is first polled, and what a
         // request holds while it is answered, some kilobytes, would be copied each time.
         let service = service_fn(move |request| Box::pin(Arc::clone(&connection).answer_incoming(request)));
-        let mut turn = Turn::new(outbox);
-        let protocol = builder(turn.executor()).serve_connection(TokioIo::new(io.for_http2()), service);
+        let protocol = builder.serve_connection(TokioIo::new(io.for_http2()), service);
         let mut protocol = std::pin::pin!(protocol);
         let mut closed = std::pin::pin!(drain.reached(Stage::Closed));
         let mut timer = std::pin::pin!(sleep_until(watch.next().into()));

@@ -1,0 +1,53 @@
+//! Why a request got no reply, as far as that says whether it may be sent again.
+
+use std::error::Error;
+
+use tidegate_net::http::BoxError;
+
+use crate::direct::Broken;
+
+/// A request without a reply.
+pub(crate) struct Unanswered {
+    pub(crate) how: How,
+    pub(crate) why: BoxError,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Nothing was written.
+    Unsent,
+    /// The connection was closed.
+    Closed,
+    /// A server of HTTP/2 says that it has not looked at it (RFC 9113, 8.7).
+    Refused,
+    Broken,
+}
+
+impl Unanswered {
+    /// What hyper's error says; `is_unsent` if it gave the request back.
+    pub(crate) fn of_hyper(error: hyper::Error, is_unsent: bool) -> Self {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+        // Of the requests on a connection, only those get the error of a GOAWAY that came after the last that it names.
+        let is_refused = cause.is_some_and(|cause| {
+            cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+        });
+        let how = match () {
+            () if is_unsent => How::Unsent,
+            () if error.is_incomplete_message() || error.is_closed() => How::Closed,
+            () if is_refused => How::Refused,
+            () => How::Broken,
+        };
+        Self { how, why: error.into() }
+    }
+}
+
+impl From<Broken> for Unanswered {
+    fn from(error: Broken) -> Self {
+        let how = match error {
+            Broken::Unwritten(_) => How::Unsent,
+            Broken::Closed => How::Closed,
+            _ => How::Broken,
+        };
+        Self { how, why: error.into() }
+    }
+}
