@@ -1,7 +1,7 @@
 //! `cargo xtask test [crate[/module]] [--jobs N]`: all tests of the workspace, or of one crate, several parts at once.
 //!
-//! `cargo test` runs one program after the other, and most tests wait for servers and clocks: two at a time take
-//! half as long on two cores. Parts (`test_binaries.rs`) that measure time run alone, after all others. A part that does
+//! `cargo test` runs one program after the other, and most tests wait for servers and clocks: two parts a core keep the cores
+//! busy. Parts (`test_binaries.rs`) that measure time run alone, after all others. A part that does
 //! not end is killed with all that it started, and has failed. What it prints is shown when it has ended, whole if it
 //! failed. Tests that failed run once more at the end (`second_try.rs`). The last lines say where the time went, and what could
 //! not be tested on this machine; where `CI` is set, that fails the run.
@@ -38,6 +38,9 @@ const FIRST: [&str; 7] = [
     "tidegate/packages",
     "store/redis",
 ];
+
+/// Parts at once for each core: they wait for most of their time.
+const PARTS_PER_CORE: usize = 2;
 
 /// How many of the slowest parts are named at the end.
 const SLOWEST: usize = 10;
@@ -122,7 +125,7 @@ fn demand(untested: &[String], is_ci: bool) -> anyhow::Result<()> {
 
 /// What is to be run, and how many parts at once.
 fn parse(arguments: &[String]) -> anyhow::Result<(Option<&str>, usize)> {
-    let mut jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut jobs = PARTS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from);
     let (mut only, mut rest) = (None, arguments.iter());
     while let Some(argument) = rest.next() {
         match argument.as_str() {

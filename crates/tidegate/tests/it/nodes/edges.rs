@@ -298,6 +298,7 @@ fn a_backend_of_a_node_that_is_gone_moves_to_another_or_is_removed() {
         is_there = third.has("dies");
         std::thread::park_timeout(Duration::from_millis(200));
     }
+    second.after("dies", false);
     assert_eq!(
         (second.registered(), third.registered()),
         (vec!["moves".to_owned()], vec!["moves".to_owned()])
