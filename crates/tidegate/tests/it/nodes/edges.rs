@@ -237,7 +237,6 @@ fn fault_68_without_the_database_all_nodes_serve_by_their_last_copy_and_lose_no_
                     // Sleeps because thousands of connections a second would leave no port to what starts next.
                     std::thread::sleep(Duration::from_millis(5));
                     served.fetch_add(1, Ordering::Relaxed);
-                    std::thread::park_timeout(Duration::from_millis(5));
                 }
             });
         }
