@@ -315,11 +315,17 @@ fn balance_key(upstream: &Upstream, fields: &HeaderMap, client: IpAddr) -> u64 {
     if upstream.group.settings().balance != Balance::RingHash {
         return 0;
     }
-    let stated = match &upstream.config.key {
-        BalanceKey::Field(name) => fields.get(name).map(|value| hash(value.as_bytes())),
-        BalanceKey::Address => None,
-    };
-    stated.unwrap_or_else(|| hash(as_attribute(client).as_bytes()))
+    ring_key(upstream, fields, client)
+}
+
+/// The same, where there is one. Requests without the field have nothing that would keep them together.
+pub(crate) fn ring_key(upstream: &Upstream, fields: &HeaderMap, client: IpAddr) -> u64 {
+    match &upstream.config.key {
+        BalanceKey::Field(name) => {
+            fields.get(name).map_or_else(|| random()[0], |value| hash(value.as_bytes()))
+        }
+        BalanceKey::Address => hash(as_attribute(client).as_bytes()),
+    }
 }
 
 /// Servers that can be tried at all.

@@ -183,10 +183,10 @@ impl Backend {
         self.up_since().map_or(1.0, |since| slow_start::share(since, warm_up, now))
     }
 
-    /// What a request there is expected to cost.
+    /// What a request there is expected to cost, where it has `share` times an average weight.
     #[must_use]
-    pub fn cost(&self, now: Tick) -> f64 {
-        self.seen().latency.cost(self.in_flight(), now, DECAY)
+    pub fn cost(&self, share: f64, now: Tick) -> f64 {
+        self.seen().latency.cost(f64::from(self.in_flight()) / share, now, DECAY)
     }
 
     /// What is known of it.

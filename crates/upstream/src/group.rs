@@ -19,7 +19,7 @@ mod explain;
 
 use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
@@ -39,10 +39,10 @@ pub use explain::{Candidate, Pick};
 pub enum Balance {
     /// Each in turn, by weight.
     RoundRobin,
-    /// The one with the fewest requests for its weight.
+    /// The one with the fewest requests for its weight, of several by weight.
     #[default]
     LeastRequests,
-    /// The cheaper of two drawn by weight, by latency and requests.
+    /// One drawn by weight, unless a second one is clearly cheaper, by latency and requests for its weight.
     PeakEwma,
     /// The same one for the same key, unless it is overloaded.
     RingHash,
@@ -90,7 +90,8 @@ pub struct Group {
     settings: GroupSettings,
     turn: Mutex<RoundRobin>,
     random: Mutex<Random>,
-    start: AtomicUsize,
+    /// Counted up by each pick of [`Balance::LeastRequests`].
+    picks: AtomicU64,
     ring: Ring,
     weights: f64,
     /// Those that get anything: of a weight above 0.
@@ -125,7 +126,7 @@ impl Group {
             settings,
             turn: Mutex::default(),
             random: Mutex::new(Random::seeded(seed)),
-            start: AtomicUsize::new(0),
+            picks: AtomicU64::new(0),
             ring,
             weights,
             weighted,
@@ -186,10 +187,11 @@ impl Group {
         let in_flight = |index: usize| self.backends[index].in_flight();
         match self.settings.balance {
             Balance::RoundRobin => self.turn.lock().pick(count, weight),
-            Balance::LeastRequests => least(count, self.start.fetch_add(1, Relaxed), weight, in_flight),
+            Balance::LeastRequests => least(count, self.picks.fetch_add(1, Relaxed), weight, in_flight),
             Balance::PeakEwma => {
-                let mut random = self.random.lock();
-                two_choices(count, &mut random, weight, |index| self.backends[index].cost(now))
+                let average = average(count, &weight);
+                let cost = |index: usize| self.backends[index].cost(weight(index) / average, now);
+                two_choices(count, &mut self.random.lock(), &weight, cost)
             }
             Balance::RingHash => self.pick_on_ring(key, weight),
         }
@@ -226,6 +228,12 @@ impl Standing {
     }
 }
 
+/// The average of the weights above 0.
+fn average(count: usize, weight: impl Fn(usize) -> f64) -> f64 {
+    let weights = || (0..count).map(&weight).filter(|weight| *weight > 0.0);
+    weights().sum::<f64>() / weights().map(|_| 1.0).sum::<f64>()
+}
+
 /// What a ring knows a backend by: the same address has the same points in every process.
 fn point(backend: &Backend) -> (u64, u32) {
     (hash(backend.target().to_string().as_bytes()), backend.settings().weight)
@@ -247,6 +255,21 @@ mod tests {
     use crate::backend::{BackendSettings, Host, Target};
     use tidegate_algorithms::balance::eligibility::Thresholds;
     use tidegate_algorithms::time::SECOND;
+
+    #[test]
+    fn weights_hold_while_requests_come_one_after_another() {
+        for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::PeakEwma] {
+            let group = weighted(balance, &[(5, 100), (1, 100), (0, 100)]);
+            let mut picks = [0; 3];
+            for number in 0..600 {
+                let (index, place) = group.pick(0, &[], Tick(number)).unwrap();
+                picks[index] += 1;
+                group.succeeded(&group.backends()[index], 1_000_000, Tick(number));
+                drop(place);
+            }
+            assert!(picks[0].abs_diff(500) < 40 && picks[2] == 0, "{balance:?}: {picks:?}");
+        }
+    }
 
     fn group(balance: Balance, hard_limits: &[u32]) -> Group {
         let all: Vec<(u32, u32)> = hard_limits.iter().map(|limit| (1, *limit)).collect();

@@ -44,10 +44,11 @@ impl PeakEwma {
         self.nanos * (-(now.since(self.at) as f64) / decay.max(1) as f64).exp()
     }
 
-    /// What a request there costs: the expected latency times the requests that would be in flight.
+    /// What a request there costs: the expected latency times it and the `load` before it, in requests of a backend of average
+    /// weight.
     #[must_use]
-    pub fn cost(&self, in_flight: u32, now: Tick, decay: u64) -> f64 {
+    pub fn cost(&self, load: f64, now: Tick, decay: u64) -> f64 {
         // A nanosecond at least: among backends of which nothing is known, the number in flight decides.
-        self.nanos(now, decay).max(1.0) * (f64::from(in_flight) + 1.0)
+        self.nanos(now, decay).max(1.0) * (load + 1.0)
     }
 }

@@ -60,32 +60,44 @@ impl RoundRobin {
     }
 }
 
-/// The backend with the least load for its weight, `(in flight + 1) / weight`; of several, the first
-/// from `start` on, so that a caller who counts `start` up spreads ties. `None`: all weights are 0.
+/// The backend with the least load for its weight, `in flight / weight`. Those that tie, as all do while little is asked, are
+/// picked in proportion to their weights by a caller who counts `turn` up. `None`: all weights are 0.
+///
+/// Who has a tie is told by the fractions of `turn` times the golden ratio, which are spread as evenly over all backends as over
+/// any of them (D. Knuth, "The Art of Computer Programming", 6.4), so that nothing is kept between picks.
 pub fn least(
     count: usize,
-    start: usize,
+    turn: u64,
     weight: impl Fn(usize) -> f64,
     in_flight: impl Fn(usize) -> u32,
 ) -> Option<usize> {
-    let mut best: Option<(usize, f64)> = None;
-    for step in 0..count {
-        let index = (start % count + step) % count;
-        let share = weight(index);
-        if share <= 0.0 {
-            continue;
-        }
-        let load = (f64::from(in_flight(index)) + 1.0) / share;
-        if best.is_none_or(|(_, least)| load < least) {
-            best = Some((index, load));
-        }
-    }
-    best.map(|(index, _)| index)
+    // 2^64 divided by the golden ratio.
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let load = |index: usize| f64::from(in_flight(index)) / weight(index);
+    let has_weight = |index: &usize| weight(*index) > 0.0;
+    let (first, lowest) = (0..count)
+        .filter(has_weight)
+        .map(|index| (index, load(index)))
+        .reduce(|best, next| if next.1 < best.1 { next } else { best })?;
+    let ties = || (0..count).filter(has_weight).filter(|index| load(*index) <= lowest);
+    let total: f64 = ties().map(&weight).sum();
+    #[expect(clippy::cast_precision_loss, reason = "a fraction of 53 bits")]
+    let mut left = turn.wrapping_mul(GOLDEN) as f64 / 2_f64.powi(64) * total;
+    // Loads may grow while they are read: the first is left then.
+    let next = ties().find(|index| {
+        left -= weight(*index);
+        left < 0.0
+    });
+    Some(next.unwrap_or(first))
 }
 
-/// Power of two choices: the cheaper of two backends drawn by weight. With random draws no herd forms on
-/// the backend that looked best a moment ago (M. Mitzenmacher, "The power of two choices in randomized
-/// load balancing", 2001). `cost` is smaller for better. `None`: all weights are 0.
+/// By how much the first of two choices may cost more than the second and is still taken: costs of equals differ by chance, and
+/// who always takes the lower one takes no note of weights.
+const ALIKE: f64 = 1.25;
+
+/// Power of two choices: of two backends drawn by weight the first, unless the second is clearly cheaper. With random draws no herd
+/// forms on the backend that looked best a moment ago (M. Mitzenmacher, "The power of two choices in randomized load
+/// balancing", 2001). `cost` is smaller for better. `None`: all weights are 0.
 pub fn two_choices(
     count: usize,
     random: &mut Random,
@@ -94,7 +106,7 @@ pub fn two_choices(
 ) -> Option<usize> {
     let first = draw(count, random, &weight, None)?;
     let Some(second) = draw(count, random, &weight, Some(first)) else { return Some(first) };
-    Some(if cost(second) < cost(first) { second } else { first })
+    Some(if cost(second) * ALIKE < cost(first) { second } else { first })
 }
 
 /// A backend drawn in proportion to its weight, `except` one.

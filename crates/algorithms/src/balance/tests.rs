@@ -46,21 +46,54 @@ proptest! {
 
     /// No backend has less load for its weight than the one that `least` picks.
     #[test]
-    fn least_is_the_least(backends in proptest::collection::vec((1u32..5, 0u32..50), 1..12), start in 0usize..99) {
-        let load = |index: usize| (f64::from(backends[index].1) + 1.0) / f64::from(backends[index].0);
-        let picked = least(backends.len(), start, |index| f64::from(backends[index].0), |index| backends[index].1);
+    fn least_is_the_least(backends in proptest::collection::vec((1u32..5, 0u32..50), 1..12), turn: u64) {
+        let load = |index: usize| f64::from(backends[index].1) / f64::from(backends[index].0);
+        let picked = least(backends.len(), turn, |index| f64::from(backends[index].0), |index| backends[index].1);
         let picked = picked.expect("all have a weight");
         prop_assert!((0..backends.len()).all(|index| load(picked) <= load(index)));
     }
 
-    /// Of two choices the dearest of all is never taken, and draws follow the weights.
+    /// While nothing is in flight, each gets its share, whenever one looks: a few picks more or less, never a row of them.
+    #[test]
+    fn ties_are_picked_by_weight(weights in proptest::collection::vec(0u32..6, 1..8), from: u64) {
+        let total: u32 = weights.iter().sum();
+        prop_assume!(total > 0);
+        let mut picks = vec![0.0; weights.len()];
+        for number in 1..=1_000_u32 {
+            let turn = from.wrapping_add(number.into());
+            let picked = least(weights.len(), turn, |index| f64::from(weights[index]), |_| 0);
+            picks[picked.expect("one has a weight")] += 1.0;
+            for (picked, weight) in picks.iter().zip(&weights) {
+                let share = f64::from(*weight) / f64::from(total) * f64::from(number);
+                prop_assert!((picked - share).abs() < 4.0, "{picked} of {share} in {number}");
+            }
+        }
+    }
+
+    /// Of two choices the dearest of all is never taken where it is clearly dearer, and a lone one always is.
     #[test]
     fn two_choices_never_take_the_dearest(count in 2usize..20, seed: u64) {
         let mut random = Random::seeded(seed);
         for _ in 0..100 {
-            let picked = two_choices(count, &mut random, |_| 1.0, |index| index as f64).expect("all have a weight");
+            let cost = |index: usize| if index == count - 1 { 1.3 } else { 1.0 };
+            let picked = two_choices(count, &mut random, |_| 1.0, cost).expect("all have a weight");
             prop_assert!(picked < count - 1);
+            prop_assert_eq!(two_choices(count, &mut random, |index| if index == 1 { 1.0 } else { 0.0 }, cost), Some(1));
         }
+    }
+
+    /// Among equals draws follow the weights, of two backends, too.
+    #[test]
+    fn two_choices_follow_the_weights(heavy in 1u32..10, seed: u64) {
+        let (mut random, mut costs, mut picks) = (Random::seeded(seed), Random::seeded(!seed), 0.0);
+        for _ in 0..10_000 {
+            let noise = [costs.unit(), costs.unit()].map(|noise| 1.0 + noise / 5.0);
+            let weight = |index| if index == 0 { f64::from(heavy) } else { 1.0 };
+            picks += f64::from(two_choices(2, &mut random, weight, |index| noise[index]) == Some(0));
+        }
+        let share = f64::from(heavy) / (f64::from(heavy) + 1.0);
+        // Five standard deviations.
+        prop_assert!((picks - 10_000.0 * share).abs() < 5.0 * (10_000.0 * share * (1.0 - share)).sqrt());
     }
 
     /// A backend that leaves takes its own keys with it and no others.
@@ -150,7 +183,7 @@ fn a_peak_is_believed_at_once_and_forgotten_slowly() {
     let after = latency.nanos(Tick(2 * SECOND), DECAY);
     assert!((180_000_000.0..185_000_000.0).contains(&after), "{after}");
     assert!(latency.nanos(Tick(60 * SECOND), DECAY) < 1_000_000.0, "silence forgives");
-    assert!(latency.cost(3, Tick(2 * SECOND), DECAY) > 3.9 * after);
+    assert!(latency.cost(3.0, Tick(2 * SECOND), DECAY) > 3.9 * after);
     // A reading from before the last one changes no past.
     latency.observe(5, Tick(0), DECAY);
     assert!(latency.nanos(Tick(2 * SECOND), DECAY) > 180_000_000.0);

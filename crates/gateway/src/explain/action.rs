@@ -6,12 +6,12 @@ use std::sync::Arc;
 use http::request::Parts;
 use serde::Serialize;
 use tidegate_algorithms::time::Tick;
-use tidegate_upstream::group::{Balance, hash};
+use tidegate_upstream::group::Balance;
 
 use crate::adaptive::AdaptiveStatus;
 use crate::canary::Why;
-use crate::client_address::as_attribute;
-use crate::config::{BalanceKey, RouteConfig};
+use crate::config::RouteConfig;
+use crate::forward::ring_key;
 use crate::identity::Identity;
 use crate::record::phase_word;
 use crate::replies::early;
@@ -146,19 +146,16 @@ fn explained_upstream(
     client: IpAddr,
     now: Tick,
 ) -> ExplainedUpstream {
-    let key = match &upstream.config.key {
-        BalanceKey::Field(name) => request.headers.get(name).map(|value| hash(value.as_bytes())),
-        BalanceKey::Address => None,
-    };
-    let pick = upstream.group.explain(key.unwrap_or_else(|| hash(as_attribute(client).as_bytes())), now);
+    let pick = upstream.group.explain(ring_key(upstream, &request.headers, client), now);
     let (balance, score_is) = match upstream.group.settings().balance {
         Balance::RoundRobin => ("round_robin", "credit: the highest is next"),
         Balance::LeastRequests => {
-            ("least_requests", "(requests + 1) / share: the lowest is next, of several by turns")
+            ("least_requests", "requests / share: the lowest is next, of several by share")
         }
-        Balance::PeakEwma => {
-            ("peak_ewma", "expected latency x (requests + 1): the lower of two that are drawn is next")
-        }
+        Balance::PeakEwma => (
+            "peak_ewma",
+            "expected latency x (requests / share + 1): one drawn by share is next, unless a second one costs a fifth less",
+        ),
         Balance::RingHash => {
             ("ring_hash", "requests / weight: the first of the key's servers that is not overloaded is next")
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_algorithms::balance::{least, two_choices};
 use tidegate_algorithms::time::Tick;
 
-use super::{Balance, Group, Standing};
+use super::{Balance, Group, Standing, average};
 use crate::backend::BackendStatus;
 
 /// What a pick would look at of one backend.
@@ -44,23 +44,29 @@ impl Group {
         // Copies of what a pick moves on, so that the answer is the one that it would give.
         let mut turn = self.turn.lock().clone();
         let mut random = self.random.lock().clone();
-        let mut start = self.start.load(Relaxed);
+        let mut picks = self.picks.load(Relaxed);
+        let full_share = |index: usize| {
+            let backend = &self.backends[index];
+            f64::from(backend.settings().weight) * backend.share(self.settings.slow_start, now)
+        };
+        let share = |index: usize| {
+            if standing.counts(&self.backends[index], now) { full_share(index) } else { 0.0 }
+        };
+        let average = average(count, share);
         let candidate = |index: usize| {
             let backend = &self.backends[index];
             let (status, is_usable) = (backend.status(now), backend.is_usable(now));
             let is_full = status.in_flight >= backend.settings().hard_limit;
-            let weight = f64::from(backend.settings().weight);
-            let slow = backend.share(self.settings.slow_start, now);
-            let share = if standing.counts(backend, now) { weight * slow } else { 0.0 };
+            let requests = f64::from(status.in_flight);
+            // Those of weight 0 have a score, too, that nobody compares.
+            let weight = full_share(index).max(f64::EPSILON);
             let score = match self.settings.balance {
-                Balance::RoundRobin => turn.credit(index) + share,
-                Balance::LeastRequests => {
-                    (f64::from(status.in_flight) + 1.0) / (weight * slow).max(f64::MIN_POSITIVE)
-                }
-                Balance::PeakEwma => backend.cost(now),
-                Balance::RingHash => f64::from(status.in_flight) / weight.max(f64::MIN_POSITIVE),
+                Balance::RoundRobin => turn.credit(index) + share(index),
+                Balance::LeastRequests => requests / weight,
+                Balance::PeakEwma => backend.cost(weight / average, now),
+                Balance::RingHash => requests / f64::from(backend.settings().weight).max(f64::EPSILON),
             };
-            Candidate { status, is_usable, is_full, share, score }
+            Candidate { status, is_usable, is_full, share: share(index), score }
         };
         let candidates: Vec<Candidate> = (0..count).map(candidate).collect();
         // As a pick does it: one that is full is found out when it is chosen, and then another one is.
@@ -70,7 +76,7 @@ impl Group {
             let chosen = match self.settings.balance {
                 Balance::RoundRobin => turn.pick(count, weight),
                 Balance::LeastRequests => {
-                    least(count, start, weight, |index| candidates[index].status.in_flight)
+                    least(count, picks, weight, |index| candidates[index].status.in_flight)
                 }
                 Balance::PeakEwma => two_choices(count, &mut random, weight, |index| candidates[index].score),
                 Balance::RingHash => self.pick_on_ring(key, weight),
@@ -79,7 +85,7 @@ impl Group {
                 Some(index) if candidates[index].is_full => passed.push(index),
                 chosen => break chosen,
             }
-            start += 1;
+            picks += 1;
         };
         Pick { candidates, is_panic: standing != Standing::Usable, next }
     }
