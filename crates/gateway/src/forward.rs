@@ -198,7 +198,7 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
     ) -> Result<Sent, Failure> {
         let upstream = sending.upstream;
-        let admission = admit(upstream.breaker.as_ref(), "upstream", self.tick(), record)?;
+        let admission = admit(upstream.breaker.as_deref(), "upstream", self.tick(), record)?;
         let mut last = None;
         let sent = self.attempts(sending, message, record, &mut last).await;
         if let (Some(admission), Some((server, outcome))) = (admission, last)

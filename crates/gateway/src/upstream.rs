@@ -25,7 +25,7 @@ pub(crate) struct Upstream {
     pub(crate) group: Group,
     /// Connections of each backend of the group, by its position.
     pub(crate) pools: Vec<Arc<Pool>>,
-    pub(crate) breaker: Option<SharedBreaker>,
+    pub(crate) breaker: Option<Arc<SharedBreaker>>,
     /// Those of the routes that send requests here.
     route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
     /// How many attempts may wait for its servers.
@@ -47,7 +47,8 @@ impl Upstream {
         format!("gateway {} {}", self.config.name, target.map(ToString::to_string).unwrap_or_default())
     }
 
-    /// An upstream for `cores`. What `before` knew of the same servers is kept, their connections too.
+    /// An upstream for `cores`. What `before` knew of servers at the same addresses is kept, whatever their weights and bounds; so are
+    /// its breaker, if that has the same rule, and connections that would be made in the same way.
     pub(crate) fn new(
         config: Arc<UpstreamConfig>,
         cores: usize,
@@ -57,30 +58,40 @@ impl Upstream {
     ) -> Self {
         let mut backends = Vec::new();
         let mut pools = Vec::new();
+        let others = before.map(|before| before.group.backends()).unwrap_or_default();
+        let same_connections = before.filter(|before| {
+            let Self { config: before, .. } = before;
+            before.idle_connections == config.idle_connections
+                && before.idle_timeout == config.idle_timeout
+                && before.protocol == config.protocol
+                && before.tls == config.tls
+                && before.sources == config.sources
+        });
         for server in &config.servers {
-            let known = before.and_then(|before| {
-                let same = |backend: &Arc<Backend>| *backend.settings() == server.backend;
-                let position = before.group.backends().iter().position(same)?;
-                let same_bounds = before.config.idle_connections == config.idle_connections
-                    && before.config.idle_timeout == config.idle_timeout;
-                same_bounds.then(|| {
-                    (Arc::clone(&before.group.backends()[position]), Arc::clone(&before.pools[position]))
-                })
-            });
-            let (backend, pool) = known.unwrap_or_else(|| {
-                let pool = Pool::new(cores, config.idle_connections, config.idle_timeout);
-                let backend = Backend::new(server.backend.clone(), now);
-                let others = before.map(|before| before.group.backends()).unwrap_or_default();
+            let position = others.iter().position(|known| *known.target() == server.backend.target);
+            let backend = match position.map(|position| &others[position]) {
+                Some(same) if *same.settings() == server.backend => Arc::clone(same),
+                Some(known) => Arc::new(known.with(server.backend.clone())),
                 // Beside servers that serve, a new one starts slowly. At a process's start none is warmer than others.
-                let is_known = others.is_empty() || others.iter().any(|it| it.target() == backend.target());
-                (Arc::new(if is_known { backend } else { backend.coming_up(now) }), Arc::new(pool))
+                None if others.is_empty() => Arc::new(Backend::new(server.backend.clone(), now)),
+                None => Arc::new(Backend::new(server.backend.clone(), now).coming_up(now)),
+            };
+            let pool = position.zip(same_connections).and_then(|(position, before)| {
+                let is_same = before.config.servers[position].is_tls == server.is_tls;
+                is_same.then(|| Arc::clone(&before.pools[position]))
             });
+            let pool = pool
+                .unwrap_or_else(|| Arc::new(Pool::new(cores, config.idle_connections, config.idle_timeout)));
             backend.set_checked(config.check.is_some(), now);
             backends.push(backend);
             pools.push(pool);
         }
         let group = Group::new(backends, config.group, seed);
-        let breaker = config.breaker.map(SharedBreaker::new);
+        let breaker = config.breaker.map(|settings| {
+            let known = before.filter(|before| before.config.breaker == config.breaker);
+            let known = known.and_then(|before| before.breaker.clone());
+            known.unwrap_or_else(|| Arc::new(SharedBreaker::new(settings)))
+        });
         let budget = Mutex::new(Budget::new(config.retries.budget));
         let adaptive = config.adaptive.map(|settings| {
             let known = before.and_then(|before| before.adaptive.clone());
@@ -143,7 +154,7 @@ impl Upstream {
     /// Lets trials through, since a server is well: its own breaker's, and those of its routes.
     pub(crate) fn end_pauses(&self, now: Tick) {
         let of_routes = self.route_breakers.load();
-        for breaker in self.breaker.iter().chain(of_routes.iter().map(|breaker| &**breaker)) {
+        for breaker in self.breaker.iter().chain(of_routes.iter()) {
             breaker.end_pause(now);
         }
     }
@@ -188,6 +199,45 @@ mod tests {
         assert_eq!(up_since(&beside), [None, Some(Tick(7))]);
         let changed = upstream(&heavy, Tick(8), Some(&first));
         assert_eq!(up_since(&changed), [None, None], "it was there, at another weight");
+    }
+
+    #[test]
+    fn what_is_known_of_a_server_and_its_upstream_outlives_a_change_of_anything_else() {
+        let server = |weight: u32| json!([{"url": "http://127.0.0.1:1", "weight": weight}]);
+        let check = json!({"path": "/healthz"});
+        let first = upstream(&json!({"name": "a", "servers": server(1), "check": check}), Tick(0), None);
+        assert!(first.group.backends()[0].checked(false, Thresholds { rise: 1, fall: 1 }, Tick(1)));
+        let open = |upstream: &Upstream| upstream.breaker.as_ref().map(|breaker| breaker.phase());
+        for _ in 0..100 {
+            let admitted = first.breaker.as_ref().expect("it has one").admit(Tick(1));
+            admitted.into_iter().for_each(|admitted| drop(admitted.ended(Outcome::failure(0), Tick(1))));
+        }
+        assert_eq!(open(&first), Some(Phase::Open));
+        let heavy = json!({"name": "a", "servers": server(9), "check": check, "idle_timeout_seconds": 3});
+        let next = upstream(&heavy, Tick(2), Some(&first));
+        assert!(!next.group.backends()[0].is_usable(Tick(2)), "it is down");
+        assert_eq!((next.group.backends()[0].settings().weight, open(&next)), (9, Some(Phase::Open)));
+        let rule = json!({"name": "a", "servers": server(9), "check": check, "breaker": {"open_seconds": 1}});
+        assert_eq!(
+            open(&upstream(&rule, Tick(3), Some(&next))),
+            Some(Phase::Closed),
+            "another rule begins anew"
+        );
+    }
+
+    #[test]
+    fn connections_are_kept_where_they_would_be_made_in_the_same_way() {
+        let first = upstream(&json!({"name": "a", "servers": ["http://127.0.0.1:1"]}), Tick(0), None);
+        for (changed, is_kept) in [
+            (json!({"name": "a", "servers": [{"url": "http://127.0.0.1:1", "weight": 2}]}), true),
+            (json!({"name": "a", "servers": ["https://127.0.0.1:1"]}), false),
+            (json!({"name": "a", "servers": ["http://127.0.0.1:1"], "protocol": "http2"}), false),
+            (json!({"name": "a", "servers": ["http://127.0.0.1:1"], "sources": ["127.0.0.2"]}), false),
+            (json!({"name": "a", "servers": ["http://127.0.0.1:1"], "idle_timeout_seconds": 3}), false),
+        ] {
+            let next = upstream(&changed, Tick(1), Some(&first));
+            assert_eq!(Arc::ptr_eq(&first.pools[0], &next.pools[0]), is_kept, "{changed}");
+        }
     }
 
     #[test]

@@ -66,6 +66,12 @@ pub struct BackendSettings {
 #[derive(Debug)]
 pub struct Backend {
     settings: BackendSettings,
+    known: Arc<Known>,
+}
+
+/// What is known of a backend, however its settings change.
+#[derive(Debug)]
+struct Known {
     in_flight: AtomicU32,
     is_up: AtomicBool,
     /// When it last came up: slow start counts from here. [`ALWAYS`]: it was there when the process began.
@@ -123,21 +129,28 @@ impl Backend {
             ejection: Ejection::default(),
             latency: PeakEwma::new(FIRST_LATENCY, now),
         };
-        Self {
-            settings,
+        let known = Known {
             in_flight: AtomicU32::new(0),
             is_up: AtomicBool::new(true),
             up_since: AtomicU64::new(ALWAYS),
             ejected_until: AtomicU64::new(0),
             counts: Counts::default(),
             seen: Mutex::new(seen),
-        }
+        };
+        Self { settings, known: Arc::new(known) }
+    }
+
+    /// The same one with other settings: what is known of it, and what it carries, is known of both.
+    #[must_use]
+    pub fn with(&self, settings: BackendSettings) -> Self {
+        Self { settings, known: Arc::clone(&self.known) }
     }
 
     /// The same, of which slow start counts from `now`: for one that comes when others serve already.
     #[must_use]
     pub fn coming_up(self, now: Tick) -> Self {
-        Self { up_since: AtomicU64::new(now.0), ..self }
+        self.known.up_since.store(now.0, Relaxed);
+        self
     }
 
     /// As it was configured.
@@ -155,25 +168,25 @@ impl Backend {
     /// Requests or connections that it carries.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Relaxed)
+        self.known.in_flight.load(Relaxed)
     }
 
     /// Whether checks and requests let it be used.
     #[must_use]
     pub fn is_usable(&self, now: Tick) -> bool {
-        self.is_up.load(Relaxed) && !self.is_ejected(now)
+        self.known.is_up.load(Relaxed) && !self.is_ejected(now)
     }
 
     /// Whether failed requests have taken it out for now.
     #[must_use]
     pub fn is_ejected(&self, now: Tick) -> bool {
-        now.0 < self.ejected_until.load(Relaxed)
+        now.0 < self.known.ejected_until.load(Relaxed)
     }
 
     /// When it last came up; `None`: it did not come up while others served.
     #[must_use]
     pub fn up_since(&self) -> Option<Tick> {
-        let since = self.up_since.load(Relaxed);
+        let since = self.known.up_since.load(Relaxed);
         (since != ALWAYS).then_some(Tick(since))
     }
 
@@ -194,25 +207,25 @@ impl Backend {
     pub fn status(&self, now: Tick) -> BackendStatus {
         BackendStatus {
             in_flight: self.in_flight(),
-            is_up: self.is_up.load(Relaxed),
+            is_up: self.known.is_up.load(Relaxed),
             is_ejected: self.is_ejected(now),
             latency: self.seen().latency.nanos(now, DECAY),
-            successes: self.counts.successes.load(Relaxed),
-            failures: self.counts.failures.load(Relaxed),
-            repeats: self.counts.repeats.load(Relaxed),
-            ejections: self.counts.ejections.load(Relaxed),
+            successes: self.known.counts.successes.load(Relaxed),
+            failures: self.known.counts.failures.load(Relaxed),
+            repeats: self.known.counts.repeats.load(Relaxed),
+            ejections: self.known.counts.ejections.load(Relaxed),
         }
     }
 
     /// When it is back that failed requests have taken out; a time that has passed: it is not out.
     #[must_use]
     pub fn ejected_until(&self) -> Tick {
-        Tick(self.ejected_until.load(Relaxed))
+        Tick(self.known.ejected_until.load(Relaxed))
     }
 
     /// Takes it out until `until`, or in again if that has passed: for who has other rules than [`Backend::failed`] has.
     pub fn set_out_until(&self, until: Tick) {
-        self.ejected_until.store(until.0, Relaxed);
+        self.known.ejected_until.store(until.0, Relaxed);
     }
 
     /// Takes note that it is there again after it was away: it is up until a check says otherwise, and slow start counts
@@ -221,9 +234,9 @@ impl Backend {
         let mut seen = self.seen();
         seen.health = Health::new(true);
         seen.ejection = Ejection::default();
-        self.ejected_until.store(0, Relaxed);
-        self.up_since.store(now.0, Relaxed);
-        self.is_up.store(true, Relaxed);
+        self.known.ejected_until.store(0, Relaxed);
+        self.known.up_since.store(now.0, Relaxed);
+        self.known.is_up.store(true, Relaxed);
     }
 
     /// Takes note of whether it is checked from now on. One that is not is up, whatever its checks said last: nobody
@@ -232,8 +245,8 @@ impl Backend {
         let mut seen = self.seen();
         seen.is_checked = is_checked;
         if !is_checked && !seen.health.is_up() {
-            self.up_since.store(now.0, Relaxed);
-            self.is_up.store(true, Relaxed);
+            self.known.up_since.store(now.0, Relaxed);
+            self.known.is_up.store(true, Relaxed);
         }
         if !is_checked {
             seen.health = Health::new(true);
@@ -249,9 +262,9 @@ impl Backend {
         let changed = seen.health.checked(passed, thresholds);
         if changed {
             if passed {
-                self.up_since.store(now.0, Relaxed);
+                self.known.up_since.store(now.0, Relaxed);
             }
-            self.is_up.store(passed, Relaxed);
+            self.known.is_up.store(passed, Relaxed);
         }
         changed
     }
@@ -265,14 +278,17 @@ impl Backend {
     /// Takes a place, if it has one of `limit`: for who changes limits while backends stay.
     #[must_use]
     pub fn take_place_of(self: &Arc<Self>, limit: u32) -> Option<Place> {
-        let taken =
-            self.in_flight.fetch_update(Relaxed, Relaxed, |held| (held < limit).then(|| held + 1)).is_ok();
+        let taken = self
+            .known
+            .in_flight
+            .fetch_update(Relaxed, Relaxed, |held| (held < limit).then(|| held + 1))
+            .is_ok();
         taken.then(|| Place { backend: Arc::clone(self) })
     }
 
     /// Takes note that it was reached, or answered, in `latency` nanoseconds.
     pub fn succeeded(&self, latency: u64, now: Tick, ejection: EjectionSettings) {
-        self.counts.successes.fetch_add(1, Relaxed);
+        self.known.counts.successes.fetch_add(1, Relaxed);
         let mut seen = self.seen();
         seen.latency.observe(latency, now, DECAY);
         seen.ejection.succeeded(now, ejection);
@@ -280,23 +296,23 @@ impl Backend {
 
     /// Takes note of a failure. True if the backend has just been ejected, which `may_eject` can forbid.
     pub fn failed(&self, now: Tick, ejection: EjectionSettings, may_eject: bool) -> bool {
-        self.counts.failures.fetch_add(1, Relaxed);
+        self.known.counts.failures.fetch_add(1, Relaxed);
         let mut seen = self.seen();
         let ejected = seen.ejection.failed(now, ejection, may_eject);
         if ejected {
-            self.counts.ejections.fetch_add(1, Relaxed);
-            self.ejected_until.store(seen.ejection.until().0, Relaxed);
+            self.known.counts.ejections.fetch_add(1, Relaxed);
+            self.known.ejected_until.store(seen.ejection.until().0, Relaxed);
         }
         ejected
     }
 
     /// Takes note that a request was sent there once more, since it had closed the connection of the first time.
     pub fn repeated(&self) {
-        self.counts.repeats.fetch_add(1, Relaxed);
+        self.known.counts.repeats.fetch_add(1, Relaxed);
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock()
+        self.known.seen.lock()
     }
 }
 
@@ -316,7 +332,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.backend.in_flight.fetch_sub(1, Relaxed);
+        self.backend.known.in_flight.fetch_sub(1, Relaxed);
     }
 }
 
@@ -381,6 +397,19 @@ mod tests {
         assert!(!backend.is_usable(Tick(4)) && backend.is_usable(Tick(5)));
         backend.set_out_until(Tick(0));
         assert!(backend.is_usable(Tick(1)));
+    }
+
+    #[test]
+    fn a_backend_with_another_weight_and_limit_is_known_as_it_was() {
+        let before = backend(2);
+        let held = before.take_place().expect("it has room");
+        let thresholds = Thresholds { rise: 2, fall: 1 };
+        assert!(before.checked(false, thresholds, Tick(5)));
+        let settings = BackendSettings { weight: 3, hard_limit: 1, ..before.settings().clone() };
+        let after = Arc::new(before.with(settings));
+        assert!(!after.is_usable(Tick(5)) && after.take_place().is_none());
+        drop(held);
+        assert!(after.take_place().is_some() && before.in_flight() == 0);
     }
 
     #[test]

@@ -99,7 +99,12 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "The name that their certificates must have.",
     ),
     key("balance", Shape::Word(BALANCES), "least_requests", "How the next server is chosen."),
-    key("hash_by", Shape::Text(1, 256), "address", "What `ring_hash` goes by: `address`, or `header:NAME`; a request without the field gets any server."),
+    key(
+        "hash_by",
+        Shape::Text(1, 256),
+        "address",
+        "What `ring_hash` goes by: `address`, or `header:NAME`; a request without the field gets any server.",
+    ),
     key(
         "slow_start_seconds",
         Shape::Seconds(0.0, DAY),
