@@ -28,7 +28,7 @@ pub(crate) const TIMED: &[&str] = &[
 
 /// Crates with sockets, stores or processes: their tests wait for what other threads and programs do.
 pub(crate) const WAITING: &[&str] = &[
-    "admin", "control", "edge", "gateway", "intake", "limiter", "log", "net", "postgres", "store",
+    "admin", "control", "edge", "gateway", "intake", "kafka", "limiter", "log", "net", "postgres", "store",
     "tidegate", "upstream",
 ];
 

@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::process::{Server, free_port};
+use crate::ports::free_port;
+use crate::process::Server;
 
 /// A cluster's id, as 16 bytes in base64.
 const CLUSTER: &str = "dGlkZWdhdGUtdGVzdHMtMQ";

@@ -8,13 +8,15 @@ pub mod certificates;
 pub mod countries;
 pub mod kafka;
 pub mod pebble;
+mod ports;
 pub mod postgres;
 mod process;
 mod proxy;
 pub mod redis;
 pub mod series;
 
-pub use process::{Server, free_port, freeze_all, thaw_all};
+pub use ports::{free_port, free_ports};
+pub use process::{Server, freeze_all, thaw_all};
 pub use proxy::SlowProxy;
 pub use rustix::process::Signal;
 

@@ -1,7 +1,6 @@
 //! A server process and the ways to break it.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -110,23 +109,4 @@ impl Drop for Server {
         self.child.kill().unwrap_or_default();
         self.child.wait().map(drop).unwrap_or_default();
     }
-}
-
-/// A TCP port on the loopback address that was free a moment ago, below the usual ephemeral range.
-///
-/// # Panics
-/// If there is none.
-#[must_use]
-pub fn free_port() -> u16 {
-    use std::sync::atomic::{AtomicU16, Ordering};
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Each process starts elsewhere, so that parallel test binaries do not race for a port.
-    let offset = u16::try_from(std::process::id() % 1_200).unwrap_or(0) * 10;
-    for _ in 0..12_000 {
-        let port = 20_000 + (offset + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no free port between 20000 and 32000");
 }

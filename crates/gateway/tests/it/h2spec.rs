@@ -1,6 +1,5 @@
 //! h2spec, which tries every rule of HTTP/2 and HPACK, against a listener of the gateway, and as its servers.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,7 +8,7 @@ use serde_json::json;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 use tidegate_testkit::certificates::Certificates;
-use tidegate_testkit::free_port;
+use tidegate_testkit::free_ports;
 
 /// Without HTTP/2's preface a connection is one of HTTP/1.1: what is no request of that is answered 400 in it, where
 /// h2spec expects the end at once.
@@ -62,19 +61,10 @@ fn judged(gateway: &TestGateway<Unlimited>, more: &[&str]) -> ([u32; 3], String)
     ([" passed", " skipped", " failed"].map(count), failures.to_owned())
 }
 
-/// As many ports in a row that were free a moment ago.
-fn free_ports() -> u16 {
-    let are_free = |first: &u16| {
-        let bound = (*first..first + CASES).map(|port| TcpListener::bind(("127.0.0.1", port)));
-        bound.collect::<Result<Vec<_>, _>>().is_ok()
-    };
-    (0..100).map(|_| free_port()).find(are_free).expect("ports in a row")
-}
-
 #[test]
 fn requests_to_servers_follow_http2_whatever_those_do() {
-    let first = free_ports();
-    let ports = first..first + CASES;
+    let ports = free_ports(CASES);
+    let first = ports.start.to_string();
     let upstreams = ports.clone().map(|port| {
         json!({"name": format!("u{port}"), "servers": [format!("http://127.0.0.1:{port}")], "protocol": "http2",
             "retries": {"attempts": 1}, "breaker": {"enabled": false}, "eject_after": 0})
@@ -85,7 +75,7 @@ fn requests_to_servers_follow_http2_whatever_those_do() {
     let config = config(upstreams.collect(), routes.collect());
     let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
     let mut command = program("h2spec-upstream");
-    let output = command.args([gateway.address.to_string(), first.to_string()]).output().unwrap();
+    let output = command.args([gateway.address.to_string(), first]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     let failed: Vec<&str> = said.lines().filter(|line| line.starts_with("failed: ")).collect();
