@@ -14,9 +14,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, HOST, SET_COOKIE};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
+use http_body::Body as HttpBody;
 use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
 
 use crate::authenticate::Stated;
@@ -51,6 +52,8 @@ pub(crate) struct Normal<'a> {
     cookies: Vec<HeaderValue>,
     /// The client offers to go on in another protocol, and its connection allows that.
     pub(crate) may_upgrade: bool,
+    /// It is a preflight, which its route lets pass without credentials.
+    pub(crate) is_preflight: bool,
 }
 
 impl<L: Limits> Gateway<L> {
@@ -114,6 +117,7 @@ impl<L: Limits> Gateway<L> {
             mark(&route, &mut reply, origin);
             return Answer { route: Some(route), reply, upgrade: None, held: None };
         }
+        normal.is_preflight = !normal.may_upgrade && body.is_end_stream() && passes(&route, &mut parts);
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
         let ruling = match authenticated {
             Ok(()) => self.charge(&route, &normal, &parts, record).await,
@@ -222,6 +226,7 @@ impl<L: Limits> Gateway<L> {
             cookies: Vec::new(),
             client,
             may_upgrade,
+            is_preflight: false,
         })
     }
 
@@ -235,6 +240,9 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
     ) -> Result<(), Refusal> {
         let (Some(auth), Some(stated)) = (&route.config.auth, stated) else { return Ok(()) };
+        if normal.is_preflight {
+            return Ok(());
+        }
         let found = match auth {
             // In a box: it takes far more room than all the rest, and few routes need it.
             Auth::Forward(forward) => {
@@ -302,6 +310,7 @@ impl<L: Limits> Gateway<L> {
             fields: &parts.headers,
             tls_name: normal.peer.tls_name.as_deref(),
             identity: normal.identity.as_ref(),
+            is_preflight: normal.is_preflight,
             wants_verdicts: record.is_on(),
         };
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
@@ -339,6 +348,17 @@ fn take_key(route: &Route, parts: &mut Parts, record: &mut Recorder) -> Option<S
         record.note(|record| record.asked.target = parts.uri.clone());
     }
     Some(stated)
+}
+
+/// Whether a request without a body is a preflight that its route lets pass without credentials. Those that it has all the same are
+/// taken off: nobody has verified them.
+fn passes(route: &Route, parts: &mut Parts) -> bool {
+    let passes = route.config.passes_preflight(parts);
+    if passes {
+        parts.headers.remove(AUTHORIZATION);
+        parts.headers.remove(COOKIE);
+    }
+    passes
 }
 
 /// Says whether scripts of `origin` may read the reply, if the route has rules about that.

@@ -372,6 +372,12 @@ pub const ROUTE_KEYS: &[Key] = &[
         "Whether requests are answered 503 or pass while it gives no answer, or a 5xx.",
     ),
     key(
+        "skip_auth_preflight",
+        Shape::Flag,
+        "false",
+        "Whether preflights (CORS) pass to the server, which answers them, without what `auth` asks for; not beside `cors`. No policy that needs it, or a field of the request, is charged: see [CORS](gateway-reference.md#cors).",
+    ),
+    key(
         "policies",
         Shape::Texts(32),
         "none",

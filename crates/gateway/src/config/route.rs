@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use tidegate_algorithms::breaker;
 use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
 use tidegate_algorithms::time::SECOND;
 
-use crate::cors::Cors;
+use crate::cors::{Cors, is_preflight};
 use crate::shed::Priority;
 
-use super::auth::{Auth, auth};
+use super::auth::{Auth, auth, skip_auth_preflight};
 use super::canary::{CanaryConfig, MirrorConfig, second_upstreams};
 use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirect, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
@@ -23,7 +24,7 @@ use super::rewrite::{Slashes, rewrite, slashes};
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 39] = [
+const KEYS: [&str; 40] = [
     "name",
     "host",
     "path",
@@ -38,6 +39,7 @@ const KEYS: [&str; 39] = [
     "jwt",
     "forward_auth",
     "certificate",
+    "skip_auth_preflight",
     "policies",
     "strip_prefix",
     "add_prefix",
@@ -99,6 +101,8 @@ pub struct RouteConfig {
     pub action: Action,
     /// What a request must prove of whose it is.
     pub auth: Option<Auth>,
+    /// Whether preflights, which browsers send without credentials, pass to the servers without any.
+    pub skip_auth_preflight: bool,
     /// Limits that a request is charged under.
     pub policies: Vec<Arc<str>>,
     /// What is taken off the front of the path before it is forwarded.
@@ -168,6 +172,11 @@ impl RouteConfig {
         first.into_iter().chain(fallback).chain(authority).chain(canary).chain(mirror)
     }
 
+    /// Whether a request without a body is a preflight that passes without credentials.
+    pub(crate) fn passes_preflight(&self, request: &Parts) -> bool {
+        self.skip_auth_preflight && is_preflight(request)
+    }
+
     /// Where the keys of its tokens are fetched from, if they are.
     pub(crate) fn keys_url(&self) -> Option<&Arc<JwtKeysUrl>> {
         match &self.auth {
@@ -225,6 +234,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let (fields, query) = (field_pairs(&mut reader, "header"), query(&mut reader));
     let action = action(&mut reader, pointer);
     let (auth, [compress, hedge]) = (auth(&mut reader, pointer, source), flags(&mut reader));
+    let skip_auth_preflight = skip_auth_preflight(&mut reader);
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
     let ([strip_prefix, add_prefix], replace_path) = rewrite(&mut reader, &path);
     let slashes = slashes(&mut reader, auth.as_ref());
@@ -255,6 +265,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             query,
             action,
             auth,
+            skip_auth_preflight,
             policies,
             strip_prefix,
             add_prefix,

@@ -20,6 +20,7 @@ mod h2spec;
 mod outages;
 mod overload;
 mod paths;
+mod preflights;
 mod route_options;
 mod semantics;
 mod smuggling;

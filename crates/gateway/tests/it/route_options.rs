@@ -122,6 +122,17 @@ fn explained(gateway: &TestGateway<Unlimited>, method: Method, fields: &[(&str, 
     serde_json::to_value(answer).unwrap()
 }
 
+#[test]
+fn an_explanation_says_that_a_preflight_is_not_asked_for_a_key() {
+    let (_backend, gateway) = with(json!({"auth": "key", "skip_auth_preflight": true}));
+    let asks = [("origin", "https://app.example"), ("access-control-request-method", "GET")];
+    let answer = explained(&gateway, Method::OPTIONS, &asks);
+    assert_eq!(answer["key"], json!({"outcome": "a preflight is not asked"}), "{answer}");
+    assert!(answer["action"]["forward"]["next"].is_string(), "{answer}");
+    let answer = explained(&gateway, Method::OPTIONS, &asks[..1]);
+    assert_eq!(answer["key"], json!({"outcome": "no_key"}), "{answer}");
+}
+
 /// It named a server while clients were told 503.
 #[test]
 fn an_explanation_says_what_clients_are_told_before_any_server_is_asked() {

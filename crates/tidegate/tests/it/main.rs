@@ -42,6 +42,7 @@ mod nodes;
 mod operations;
 mod operator;
 mod packages;
+mod preflights;
 mod protocols;
 mod readme;
 mod registered;
