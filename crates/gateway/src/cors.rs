@@ -2,8 +2,8 @@
 //! servers need not know.
 //!
 //! A preflight is answered by the route itself and reaches no server: 204 with what is allowed, or 403. Any other
-//! request is forwarded as it is, and its reply, one of the gateway's own too, says whether the script may read it;
-//! what the server says about that is removed.
+//! request is forwarded as it is, and its reply, one of the gateway's own too, says whether the script may read it, and
+//! which fields; what the server says about that is removed.
 //!
 //! A route without such rules leaves all of this to its servers, and may let preflights pass to them without credentials
 //! (`skip_auth_preflight`): [`is_preflight`] says what is one.
@@ -13,11 +13,26 @@ use std::time::Duration;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, VARY,
+    WWW_AUTHENTICATE,
 };
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use tidegate_net::http::Body;
+
+/// Fields of the gateway's own by which a client knows what to do next: where it stands, when it may come again, what it must prove.
+/// A script is told what the client of another kind is.
+const OWN: [HeaderName; 9] = [
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+    RETRY_AFTER,
+    WWW_AUTHENTICATE,
+    HeaderName::from_static("tidegate-degraded"),
+    HeaderName::from_static("tidegate-no-match"),
+];
 
 /// Whether a request only asks what a script may do: `OPTIONS` with one `Origin`, and one `Access-Control-Request-Method` that
 /// names a method (the Fetch standard, 4.8). Servers do not agree on what an empty or a second one is, so it is none.
@@ -59,14 +74,13 @@ impl Cors {
         }
     }
 
-    /// The answer to a preflight, if the request is one.
+    /// The answer to a preflight, if the request is one, before it is [marked](Self::mark).
     pub(crate) fn preflight(&self, request: &Parts) -> Option<Response<Body>> {
         if !is_preflight(request) {
             return None;
         }
-        let allowed = self.allowed(&request.headers);
+        let is_allowed = self.allowed(&request.headers).is_some();
         let mut reply = Response::new(Body::Empty);
-        let is_allowed = allowed.is_some();
         *reply.status_mut() = if is_allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN };
         let fields = reply.headers_mut();
         if is_allowed {
@@ -76,7 +90,6 @@ impl Cors {
                 fields.insert(ACCESS_CONTROL_ALLOW_HEADERS, headers.clone());
             }
         }
-        self.mark(fields, allowed);
         Some(reply)
     }
 
@@ -96,9 +109,21 @@ impl Cors {
         if self.credentials {
             fields.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
-        if let Some(expose) = &self.expose {
-            fields.insert(ACCESS_CONTROL_EXPOSE_HEADERS, expose.clone());
+        if let Some(exposed) = self.exposed(fields) {
+            fields.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
         }
+    }
+
+    /// What of a reply with these fields a script may read: what the route says, and what the gateway tells a client of itself.
+    fn exposed(&self, fields: &HeaderMap) -> Option<HeaderValue> {
+        let mut own = OWN.iter().filter(|name| fields.contains_key(*name)).map(HeaderName::as_str).peekable();
+        if own.peek().is_none() {
+            return self.expose.clone();
+        }
+        // Invariant: the configuration takes names only.
+        let stated = self.expose.iter().filter_map(|names| names.to_str().ok());
+        let names: Vec<&str> = stated.chain(own).collect();
+        HeaderValue::try_from(names.join(", ")).ok()
     }
 }
 

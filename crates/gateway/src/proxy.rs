@@ -107,12 +107,13 @@ impl<L: Limits> Gateway<L> {
         let stated = take_key(&route, &mut parts, record);
         let settled = settle(&mut parts, &normal.path, &route.config);
         let early = early(&route.config, &parts, normal.client).map(Early::reply);
-        if let Some(reply) = settled.err().map(|refusal| refusal.reply()).or(early) {
+        let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
+        if let Some(mut reply) = settled.err().map(|refusal| refusal.reply()).or(early) {
             record.step(|| What::Answer);
+            mark(&route, &mut reply, origin);
             return Answer { route: Some(route), reply, upgrade: None, held: None };
         }
         let encoding = route.config.compress.then(|| Asked::of(&parts));
-        let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
         if let Some(mut reply) = self.shed(&route, peer.core, record).await {
             mark(&route, &mut reply, origin);
             return Answer { route: Some(route), reply, upgrade: None, held: None };

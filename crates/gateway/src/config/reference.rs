@@ -417,7 +417,12 @@ pub const ROUTE_KEYS: &[Key] = &[
     key("cors.origins", Shape::Texts(100), "", "Their origins, or \"*\" alone for all."),
     key("cors.methods", Shape::Texts(100), "GET, HEAD, POST", "Methods that they may use."),
     key("cors.headers", Shape::Texts(100), "none", "Fields that they may send."),
-    key("cors.expose", Shape::Texts(100), "none", "Fields of replies that they may read."),
+    key(
+        "cors.expose",
+        Shape::Texts(100),
+        "none",
+        "Fields of replies that they may read, beside the gateway's own, such as `RateLimit` and `Retry-After`.",
+    ),
     key("cors.credentials", Shape::Flag, "false", "Whether cookies go along."),
     key("cors.max_age_seconds", Shape::Seconds(0.0, DAY), "600", "How long a browser remembers the answer."),
     key("maintenance", Shape::Table, "none", "The route is out of service."),

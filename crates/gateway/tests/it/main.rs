@@ -9,6 +9,7 @@ mod breakers;
 mod canary;
 mod chaos;
 mod compression;
+mod cors;
 mod direct;
 mod failing_servers;
 mod fallback;
