@@ -24,7 +24,7 @@ use crate::authenticate::Stated;
 use crate::candidate::Asking;
 use crate::client_address::client_address;
 use crate::compress::Asked;
-use crate::config::{Auth, StaticReply};
+use crate::config::Auth;
 use crate::fields;
 use crate::forward_auth::Admitted;
 use crate::forwarded;
@@ -33,7 +33,7 @@ use crate::jwt::JwtCounts;
 use crate::limits::{Denial, Held, LimitedRequest, Limits, Ruling};
 use crate::record::{Readers, Recorder, What};
 use crate::refusal::Refusal;
-use crate::replies::{Early, early, static_reply};
+use crate::replies::{Early, early, redirect, static_reply};
 use crate::route::{Route, RouteAction};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::{TargetPath, bare_host, settle};
@@ -131,7 +131,8 @@ impl<L: Limits> Gateway<L> {
             (Err(refusal), _) => Err(refusal),
             (Ok(()), Some(denial)) => Err(Refusal::Denied(denial)),
             (Ok(()), None) => match &route.action {
-                RouteAction::Reply(reply) => Ok(own_reply(reply, &route)),
+                RouteAction::Redirect(to) => redirect(to, &normal.host, &parts.uri).map(|it| own(it, &route)),
+                RouteAction::Reply(reply) => Ok(own(static_reply(reply), &route)),
                 RouteAction::Forward(main) => {
                     let (upstream, _) = route.side(main, &parts, normal.identity.as_ref(), normal.client);
                     let request = Request::from_parts(parts, body);
@@ -370,8 +371,7 @@ fn mark(route: &Route, reply: &mut Response<Body>, origin: Option<HeaderValue>) 
 }
 
 /// The reply that a route gives in place of a server, with the changes that it makes to replies.
-fn own_reply(reply: &StaticReply, route: &Route) -> Response<Body> {
-    let mut reply = static_reply(reply);
+fn own(mut reply: Response<Body>, route: &Route) -> Response<Body> {
     fields::edit(reply.headers_mut(), &route.config.response_fields);
     reply
 }

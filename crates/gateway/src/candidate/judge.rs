@@ -119,6 +119,7 @@ impl Asking<'_> {
             return Err(Does::Refuse { status: 503, because: "no_policy" });
         }
         let upstream = match &route.action {
+            Action::Redirect(redirect) => return Ok(Does::Reply(redirect.status.as_u16())),
             Action::Reply(reply) => return Ok(Does::Reply(reply.status.as_u16())),
             Action::Forward { upstream } => upstream,
         };

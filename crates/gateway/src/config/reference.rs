@@ -251,7 +251,12 @@ pub const ROUTE_KEYS: &[Key] = &[
     ),
     key("redirect", Shape::Table, "", "Where requests are sent to in place of an upstream."),
     key("redirect.status", Shape::Number(301, 308), "302", "301, 302, 303, 307 or 308."),
-    key("redirect.location", Shape::Text(1, 8_192), "", "The URL or path."),
+    key(
+        "redirect.location",
+        Shape::Text(1, 8_192),
+        "",
+        "The URL or path. `{host}` after `https://` is the request's host, `{uri}` at the end its path and query as they came: `https://{host}{uri}`.",
+    ),
     key("respond", Shape::Table, "", "What is answered in place of an upstream."),
     key("respond.status", Shape::Number(200, 599), "200", "The status."),
     key("respond.body", Shape::Text(0, 1 << 20), "empty", "The body."),

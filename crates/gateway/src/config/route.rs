@@ -16,10 +16,11 @@ use crate::shed::Priority;
 
 use super::auth::{Auth, auth, skip_auth_preflight};
 use super::canary::{CanaryConfig, MirrorConfig, second_upstreams};
-use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirect, static_reply};
+use super::fixed::{FALLBACK_KEYS, RESPOND_KEYS, fallback, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, PathPattern, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance, priority};
+use super::redirect::{REDIRECT_KEYS, Redirect, redirect};
 use super::rewrite::{Slashes, rewrite, slashes};
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
@@ -160,7 +161,7 @@ impl RouteConfig {
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = (&'static str, &Arc<str>)> {
         let first = match &self.action {
             Action::Forward { upstream } => Some(("upstream", upstream)),
-            Action::Reply(_) => None,
+            Action::Redirect(_) | Action::Reply(_) => None,
         };
         let fallback = self.fallback_upstream.iter().map(|name| ("fallback/upstream", name));
         let authority = match &self.auth {
@@ -197,6 +198,8 @@ pub enum Action {
         /// The upstream's name.
         upstream: Arc<str>,
     },
+    /// Its client is sent elsewhere.
+    Redirect(Redirect),
     /// It is answered here.
     Reply(StaticReply),
 }
@@ -357,7 +360,8 @@ pub(super) fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(
 
 fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Action> {
     let upstream = reader.text("upstream", 1, 64).map(|name| Action::Forward { upstream: Arc::from(name) });
-    let redirect = part(reader, "redirect", &REDIRECT_KEYS, pointer, redirect).flatten().map(Action::Reply);
+    let redirect =
+        part(reader, "redirect", &REDIRECT_KEYS, pointer, redirect).flatten().map(Action::Redirect);
     let respond =
         part(reader, "respond", &RESPOND_KEYS, pointer, |inner| static_reply(inner, 200)).map(Action::Reply);
     let mut stated =

@@ -114,6 +114,9 @@ pub(super) fn explained_action(
     now: Tick,
 ) -> ExplainedAction {
     let main = match &route.action {
+        RouteAction::Redirect(redirect) => {
+            return ExplainedAction::Reply { status: redirect.status.as_u16(), because_of: None };
+        }
         RouteAction::Reply(reply) => {
             return ExplainedAction::Reply { status: reply.status.as_u16(), because_of: None };
         }

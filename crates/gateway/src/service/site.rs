@@ -180,6 +180,7 @@ fn route(
         Arc::clone(upstreams.get(name).expect("an upstream of a route is one of the gateway's"))
     };
     let action = match &config.action {
+        Action::Redirect(redirect) => RouteAction::Redirect(redirect.clone()),
         Action::Reply(reply) => RouteAction::Reply(reply.clone()),
         Action::Forward { upstream } => RouteAction::Forward(named(upstream)),
     };

@@ -22,6 +22,7 @@ mod outages;
 mod overload;
 mod paths;
 mod preflights;
+mod redirects;
 mod route_options;
 mod semantics;
 mod smuggling;
