@@ -2,14 +2,15 @@
 //! what follows).
 //!
 //! A check is a request for a path, a call of gRPC's health protocol, or only a connection; over TLS where the server's
-//! requests are. One that passes lets the upstream's breaker try again, and those of the routes that send requests there.
+//! requests are. A request names the server as its host and has no fields but the necessary ones, unless the upstream's `check` says
+//! otherwise. One that passes lets the upstream's breaker try again, and those of the routes that send requests there.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, TE, USER_AGENT};
+use http::header::{CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body::Body as HttpBody;
@@ -72,11 +73,17 @@ async fn check_once(
 async fn passes(check: &CheckConfig, upstream: &Upstream, server: usize, resolver: &Resolver) -> bool {
     let server = &upstream.config.servers[server];
     let Ok(sender) = connection::connect(resolver, &upstream.config, server).await else { return false };
-    let request = match &check.probe {
+    let mut request = match &check.probe {
         Probe::Connection => return true,
         Probe::Path(path) => get(path),
         Probe::Grpc(service) => call(service),
     };
+    for (name, value) in &check.fields {
+        request.headers_mut().insert(name, value.clone());
+    }
+    if let Some(host) = &check.host {
+        request.headers_mut().insert(HOST, host.clone());
+    }
     let Ok(mut sender) = sender.through_hyper().await else { return false };
     let Some(request) = connection::addressed(request, server, sender.is_http2()) else { return false };
     if sender.ready().await.is_err() {

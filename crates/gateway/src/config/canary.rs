@@ -5,7 +5,8 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::document::DocumentReader;
 
-use super::route::{Action, field_pairs};
+use super::pairs::field_pairs;
+use super::route::Action;
 use super::upstream::part;
 
 const MIRROR_KEYS: [&str; 2] = ["upstream", "percent"];

@@ -6,11 +6,13 @@
 mod auth;
 mod canary;
 mod certificate;
+mod check;
 mod fixed;
 mod forward_auth;
 mod jwt;
 mod matches;
 mod options;
+mod pairs;
 mod redirect;
 mod reference;
 mod rewrite;
@@ -30,6 +32,7 @@ use crate::table::unreachable;
 pub use auth::{Auth, KeyAuth, KeyPlace};
 pub use canary::{CanaryConfig, MirrorConfig, StickyBy};
 pub use certificate::CertificateAuth;
+pub use check::{CheckConfig, Probe};
 pub use forward_auth::{CachedBy, ForwardAuth};
 pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};
@@ -42,7 +45,7 @@ pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
 pub(crate) use servers::Source;
 pub use servers::{Protocol, ServerConfig};
 pub(crate) use upstream::read as read_upstream;
-pub use upstream::{BalanceKey, CheckConfig, Probe, RegisteredServers, RetryConfig, UpstreamConfig};
+pub use upstream::{BalanceKey, RegisteredServers, RetryConfig, UpstreamConfig};
 
 /// Most upstreams of a gateway.
 pub const MAX_UPSTREAMS: usize = 10_000;

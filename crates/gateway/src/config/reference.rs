@@ -137,6 +137,18 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "The service that is asked for by gRPC's health protocol, in place of `path`; empty: the server.",
     ),
     key(
+        "check.host",
+        Shape::Text(1, 255),
+        "the server's",
+        "The host that is asked for by `path` or `grpc`, with or without a port, where servers go by it. Not what TLS asks for: that is `tls.server_name`.",
+    ),
+    key(
+        "check.fields",
+        Shape::Pairs(20),
+        "none",
+        "Further header fields of what is asked by `path` or `grpc`, in place of a check's own. Whoever may read the configuration can read them.",
+    ),
+    key(
         "check.interval_seconds",
         Shape::Seconds(0.01, DAY),
         "10",

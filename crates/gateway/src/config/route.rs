@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use tidegate_algorithms::breaker;
-use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
+use tidegate_algorithms::document::{DocumentReader, Mistake};
 use tidegate_algorithms::time::SECOND;
 
 use crate::cors::{Cors, is_preflight};
@@ -20,6 +20,7 @@ use super::fixed::{FALLBACK_KEYS, RESPOND_KEYS, fallback, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, PathPattern, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance, priority};
+use super::pairs::{MAX_FIELDS, field_pairs};
 use super::redirect::{REDIRECT_KEYS, Redirect, redirect};
 use super::rewrite::{Slashes, rewrite, slashes};
 use super::servers::Source;
@@ -70,7 +71,6 @@ const KEYS: [&str; 40] = [
 const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
 
 const MAX_POLICIES: usize = 32;
-const MAX_FIELDS: usize = 100;
 const DAY: f64 = 86_400.0;
 const MAX_BODY: u64 = 1 << 40;
 /// What a listener accepts at most.
@@ -328,34 +328,6 @@ fn upgrades(reader: &mut DocumentReader<'_>) -> Vec<Box<str>> {
         names.push(name.into());
     }
     names
-}
-
-/// An object of field names and values.
-pub(super) fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
-    let accepted = "an object of field names and their values";
-    let mut pairs = Vec::new();
-    let Some(value) = reader.field(field) else { return pairs };
-    let Some(map) = value.as_object().filter(|map| map.len() <= MAX_FIELDS) else {
-        reader.mistake(field, format!("is {}", shown(value)), accepted);
-        return pairs;
-    };
-    for (name, value) in map {
-        let known = HeaderName::from_bytes(name.as_bytes())
-            .ok()
-            .filter(|name| !crate::fields::is_of_the_connection(name));
-        let stated = value.as_str().and_then(|text| HeaderValue::from_str(text).ok());
-        match (known, stated) {
-            (Some(name), Some(value)) => pairs.push((name, value)),
-            (None, _) => {
-                let accepted = "the name of a field that is not about the connection";
-                reader.mistake(field, format!("has {name:?}"), accepted);
-            }
-            (_, None) => {
-                reader.mistake(&format!("{field}/{name}"), format!("is {}", shown(value)), "a field's value")
-            }
-        }
-    }
-    pairs
 }
 
 fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Action> {
