@@ -211,7 +211,7 @@ fn a_log_that_cannot_be_opened_is_named_at_the_start() {
 fn silent_server() -> (SocketAddr, mpsc::Receiver<&'static str>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, told) = mpsc::channel();
+    let (tell, told) = mpsc::sync_channel(1_000);
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let tell = tell.clone();
