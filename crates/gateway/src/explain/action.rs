@@ -11,7 +11,6 @@ use tidegate_upstream::group::Balance;
 use crate::adaptive::AdaptiveStatus;
 use crate::canary::Why;
 use crate::config::RouteConfig;
-use crate::forward::ring_key;
 use crate::identity::Identity;
 use crate::record::phase_word;
 use crate::replies::early;
@@ -146,7 +145,7 @@ fn explained_upstream(
     client: IpAddr,
     now: Tick,
 ) -> ExplainedUpstream {
-    let pick = upstream.group.explain(ring_key(upstream, &request.headers, client), now);
+    let pick = upstream.group.explain(upstream.key(&request.headers, client), now);
     let (balance, score_is) = match upstream.group.settings().balance {
         Balance::RoundRobin => ("round_robin", "credit: the highest is next"),
         Balance::LeastRequests => {
