@@ -299,6 +299,27 @@ fn fault_65_keys_that_cannot_be_had_are_waited_for_by_nobody_and_rotated_ones_ar
 }
 
 #[test]
+fn keys_of_one_name_are_all_tried_in_a_set_of_150_others() {
+    let mut issuer = Issuer::start();
+    let mut set: Value = serde_json::from_str(&issuer.keys(&["rs", "rs2"])).unwrap();
+    let keys = set["keys"].as_array_mut().unwrap();
+    let other = keys[0].clone();
+    keys.iter_mut().for_each(|key| key["kid"] = json!("one"));
+    keys.extend((0..150).map(|number| {
+        let mut key = other.clone();
+        key["kid"] = json!(number.to_string());
+        key
+    }));
+    let published = Published::start(&set.to_string(), 0);
+    let served = start(published.address, &issuer.keys(&["hs"]), &[]);
+    for key in ["rs", "rs2"] {
+        let token = issuer.ask(&json!({"key": key, "claims": claims(json!({})), "header": {"kid": "one"}}));
+        served.until("/", &token, 200);
+        assert_eq!(served.with("/", &with_another_signature(&token)).status, 401);
+    }
+}
+
+#[test]
 fn fault_65_keys_come_by_tls_from_who_proves_its_name_and_the_last_good_ones_stay() {
     let (mut issuer, certificates) = (Issuer::start(), Certificates::make());
     // Its name is not the one of the URL, although the authority is trusted.
