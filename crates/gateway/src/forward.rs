@@ -365,7 +365,8 @@ pub(crate) fn onward(
     if is_trusted && settings.client_from == ClientField::Forwarded {
         forwarded::translate(fields, normal.client, peer_ip, settings.trusted_hops);
     }
-    let about = Onward { peer, is_tls, is_trusted, trace, received, edits };
+    let prefix = &route.config.strip_prefix;
+    let about = Onward { peer, is_tls, is_trusted, trace, received, prefix, edits };
     fields::onward(fields, &about);
     if route.config.compress {
         fields::strengthen_tags(fields);
