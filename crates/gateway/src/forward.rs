@@ -20,7 +20,6 @@
 //! works ([`Upstream::counts`]): ejection is for that. Refusals of an upstream's breaker or for lack of places say nothing to a
 //! route's.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,12 +30,14 @@ use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, RequestBody};
 use tidegate_upstream::backend::Place;
+use tidegate_upstream::group::hash;
 use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
 use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
 use crate::body::{ReplySource, RequestPayload, Return, Streaming};
 use crate::breaker::{Admission, SharedBreaker};
+use crate::client_address::as_attribute;
 use crate::config::{Protocol, RouteConfig};
 use crate::fields::{self, Onward};
 use crate::forwarded;

@@ -153,7 +153,7 @@ fn explained_upstream(
         }
         Balance::PeakEwma => (
             "peak_ewma",
-            "expected latency x (requests / share + 1): one drawn by share is next, unless a second one costs a fifth less",
+            "expected latency x (requests / share + 1): one drawn by share is next, unless a second one costs less than half",
         ),
         Balance::RingHash => {
             ("ring_hash", "requests / weight: the first of the key's servers that is not overloaded is next")

@@ -122,14 +122,14 @@ impl IssuerKeys {
         self.in_force.load_full()
     }
 
-    /// Has them fetched, since a token names another key, and waits for that. `false`: they were fetched a moment ago, or do not come
-    /// in time.
+    /// Has them fetched, since a token names another key, and waits for that. `false`: they were fetched a moment ago, so that they will
+    /// be after the rest, or do not come in time.
     pub(crate) async fn refreshed(&self) -> bool {
         let mut phase = self.phase.subscribe();
+        self.wanted.notify_one();
         if *phase.borrow_and_update() == Phase::Rest {
             return false;
         }
-        self.wanted.notify_one();
         timeout(LONGEST_WAIT, phase.wait_for(|phase| *phase == Phase::Rest))
             .await
             .is_ok_and(|phase| phase.is_ok())

@@ -115,7 +115,7 @@ fn fault_77_a_full_disk_costs_lines_and_no_request_and_its_end_is_noticed() {
         .append(true)
         .create(true)
         .open(inside("filler"))
-        .and_then(|mut file| std::io::Write::write_all(&mut file, &[0; 512]))
+        .and_then(|mut file| Write::write_all(&mut file, &[0; 512]))
         .is_ok()
     {}
     let mut asked = 1;
@@ -218,9 +218,9 @@ fn silent_server() -> (SocketAddr, mpsc::Receiver<&'static str>) {
             std::thread::spawn(move || {
                 let mut space = [0; 4096];
                 while stream.read(&mut space).is_ok_and(|length| length > 0) {
-                    drop(tell.send("asked"));
+                    tell.send("asked").unwrap_or_default();
                 }
-                drop(tell.send("closed"));
+                tell.send("closed").unwrap_or_default();
             });
         }
     });
