@@ -16,7 +16,7 @@ pub(crate) fn collector(root: &Path) -> anyhow::Result<()> {
     go::setup(root)?;
     setup::go_programs(root, "collector", &["tidegate/xtask/collector"])?;
     let program = root.join(".tools/bin/collector");
-    let tests =
-        ["test", "--workspace", "--locked", "--no-fail-fast", "--test", "telemetry", "--test", "intake_otlp"];
-    run(cargo().args(tests).current_dir(root).env("TIDEGATE_COLLECTOR", program))
+    let tests = ["test", "--package", "tidegate", "--locked", "--no-fail-fast", "--test", "it", "--"];
+    let modules = ["telemetry::", "intake_otlp::"];
+    run(cargo().args(tests).args(modules).current_dir(root).env("TIDEGATE_COLLECTOR", program))
 }

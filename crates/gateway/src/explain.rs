@@ -207,7 +207,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(outcome) = by_others {
             return Some((None, ExplainedKey { outcome, ..ExplainedKey::default() }));
         }
-        let found = self.identify(auth, route, stated, false);
+        let found = self.identify(auth, route, stated);
         let outcome = found.as_ref().map_or_else(Refusal::word, |_| "accepted");
         let identity = found.ok();
         let text = |read: fn(&Identity) -> Option<&str>| identity.as_ref().and_then(read).map(str::to_owned);

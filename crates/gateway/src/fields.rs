@@ -9,6 +9,7 @@
 //! | any other `X-Forwarded-` | removed, unless a proxy in front is trusted |
 //! | `X-Forwarded-For` | the client's chain if a proxy in front is trusted, then the peer's address, in one line |
 //! | `X-Forwarded-Proto`, `X-Forwarded-Host` | set, unless a trusted proxy in front has |
+//! | `X-Forwarded-Prefix` | what the route strips off the path, after what a trusted proxy in front has |
 //! | `X-Request-Id` | kept from a trusted proxy, or made |
 //! | `traceparent` | a child of what came, or a new trace; what came twice is none |
 //! | `tracestate` | stays with the trace that it came with, removed with a new one |
@@ -30,6 +31,7 @@ const FORWARDED_ANY: &str = "x-forwarded-";
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(crate) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -173,7 +175,7 @@ pub(crate) fn strip_trailers(trailers: &mut HeaderMap, edits: &FieldEdits) {
 }
 
 /// Fields that [`onward`] adds, at most.
-const ADDED: usize = 6;
+const ADDED: usize = 7;
 
 /// What a proxy knows of a request and tells its upstream.
 pub(crate) struct Onward<'a> {
@@ -184,6 +186,8 @@ pub(crate) struct Onward<'a> {
     pub(crate) trace: TraceContext,
     /// The protocol in which the request came.
     pub(crate) received: Version,
+    /// What is stripped off the front of its path; empty: nothing.
+    pub(crate) prefix: &'a str,
     pub(crate) edits: &'a FieldEdits,
 }
 
@@ -211,10 +215,22 @@ pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
     if let Some(host) = fields.get(header::HOST).cloned() {
         fields.entry(FORWARDED_HOST).or_insert(host);
     }
+    if !about.prefix.is_empty() {
+        add_to_prefix(fields, about.prefix);
+    }
     fields.entry(REQUEST_ID).or_insert_with(|| digits(&about.trace.trace_id().digits()));
     fields.insert(TRACEPARENT, digits(&about.trace.field()));
     fields.append(header::VIA, HeaderValue::from_static(via(about.received)));
     edit(fields, about.edits);
+}
+
+/// Puts what is stripped here behind what proxies in front have stripped, so that a server can make links that lead back to it.
+fn add_to_prefix(fields: &mut HeaderMap, stripped: &str) {
+    let before = fields.get(FORWARDED_PREFIX).and_then(|before| before.to_str().ok());
+    let before = before.map_or("", |before| before.trim_end_matches('/'));
+    if let Ok(prefix) = HeaderValue::try_from(format!("{before}{stripped}")) {
+        fields.insert(FORWARDED_PREFIX, prefix);
+    }
 }
 
 /// Adds the peer to the chain of addresses. It is one line then, however many came: who reads the first or the last line only

@@ -20,7 +20,6 @@
 //! works ([`Upstream::counts`]): ejection is for that. Refusals of an upstream's breaker or for lack of places say nothing to a
 //! route's.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,7 @@ use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, RequestBody};
 use tidegate_upstream::backend::Place;
-use tidegate_upstream::group::{Balance, hash};
+use tidegate_upstream::group::hash;
 use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
@@ -39,7 +38,7 @@ use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
 use crate::body::{ReplySource, RequestPayload, Return, Streaming};
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
-use crate::config::{BalanceKey, Protocol, RouteConfig};
+use crate::config::{Protocol, RouteConfig};
 use crate::fields::{self, Onward};
 use crate::forwarded;
 use crate::hedge::{Hedge, Placed};
@@ -96,9 +95,9 @@ impl<L: Limits> Gateway<L> {
         let offered = fields::offered_protocol(&parts.headers, &route.config.upgrades);
         let offered = offered.filter(|_| normal.may_upgrade);
         let is_head = parts.method == Method::HEAD;
-        let key = balance_key(upstream, &parts.headers, normal.client);
+        let key = upstream.key(&parts.headers, normal.client);
         let other = route.fallback.as_ref();
-        let other = other.map(|other| (other, balance_key(other, &parts.headers, normal.client)));
+        let other = other.map(|other| (other, other.key(&parts.headers, normal.client)));
         onward(&mut parts.headers, parts.version, route, normal, (self.settings(), record.trace()));
         forward_to(&mut parts, &route.config)?;
         if let Some(identity) = &normal.identity {
@@ -110,7 +109,7 @@ impl<L: Limits> Gateway<L> {
         });
         let mirror = route.mirror.as_ref().filter(|_| offered.is_none());
         let copy = mirror.and_then(|mirror| {
-            let key = balance_key(&mirror.upstream, &parts.headers, normal.client);
+            let key = mirror.upstream.key(&parts.headers, normal.client);
             mirror.copy(&parts, &payload, key)
         });
         let mut message = Message::new(parts, payload, offered);
@@ -267,7 +266,7 @@ impl<L: Limits> Gateway<L> {
                 && deadline.is_none_or(|deadline| monotonic() + rest < deadline)
                 && upstream.breaker.as_ref().is_none_or(|breaker| breaker.phase() != Phase::Open);
             // With no server, no time or no leave of the breaker left, what this one did is what the client is told.
-            picked = if may_try { upstream.group.pick(key, &tried, now).ok() } else { None };
+            picked = if may_try { upstream.pick_again(key, &tried, now) } else { None };
             if picked.is_none() || !budget.budget().try_attempt(now) {
                 return sent.map(|exchange| (exchange, placed.server, placed.place));
             }
@@ -307,24 +306,6 @@ fn end_of(sent: &Result<Exchange, Failure>) -> AttemptEnd {
     match sent {
         Ok(exchange) => AttemptEnd::Reply { status: exchange.reply.status(), was_kept: exchange.was_kept },
         Err(failure) => AttemptEnd::Failure(failure.refusal.word()),
-    }
-}
-
-/// What the upstream's hash ring goes by.
-fn balance_key(upstream: &Upstream, fields: &HeaderMap, client: IpAddr) -> u64 {
-    if upstream.group.settings().balance != Balance::RingHash {
-        return 0;
-    }
-    ring_key(upstream, fields, client)
-}
-
-/// The same, where there is one. Requests without the field have nothing that would keep them together.
-pub(crate) fn ring_key(upstream: &Upstream, fields: &HeaderMap, client: IpAddr) -> u64 {
-    match &upstream.config.key {
-        BalanceKey::Field(name) => {
-            fields.get(name).map_or_else(|| random()[0], |value| hash(value.as_bytes()))
-        }
-        BalanceKey::Address => hash(as_attribute(client).as_bytes()),
     }
 }
 
@@ -385,7 +366,8 @@ pub(crate) fn onward(
     if is_trusted && settings.client_from == ClientField::Forwarded {
         forwarded::translate(fields, normal.client, peer_ip, settings.trusted_hops);
     }
-    let about = Onward { peer, is_tls, is_trusted, trace, received, edits };
+    let prefix = &route.config.strip_prefix;
+    let about = Onward { peer, is_tls, is_trusted, trace, received, prefix, edits };
     fields::onward(fields, &about);
     if route.config.compress {
         fields::strengthen_tags(fields);

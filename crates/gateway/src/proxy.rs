@@ -29,7 +29,6 @@ use crate::fields;
 use crate::forward_auth::Admitted;
 use crate::forwarded;
 use crate::identity::Identity;
-use crate::jwt::JwtCounts;
 use crate::limits::{Denial, Held, LimitedRequest, Limits, Ruling};
 use crate::record::{Readers, Recorder, What};
 use crate::refusal::Refusal;
@@ -255,7 +254,13 @@ impl<L: Limits> Gateway<L> {
                 })
             }
             Auth::Certificate(auth) => auth.verify(normal.peer.tls_name.as_deref()).map(Some),
-            auth => self.identify(auth, route, stated, true).map(Some),
+            Auth::Jwt(auth) => {
+                // Invariant: a route that asks for a JWT was made with what verifies it.
+                let verifier = route.jwt.as_ref().ok_or(Refusal::NoJwtKeys)?;
+                let found = verifier.verify(auth, stated, self.known(), self.jwt_counts(), self.tick()).await;
+                found.map(Some)
+            }
+            Auth::Key(auth) => auth.verify(stated, self.keys(), true).map(Some),
         };
         record.step(|| What::Authenticate);
         normal.identity = found?;
@@ -263,22 +268,11 @@ impl<L: Limits> Gateway<L> {
         Ok(())
     }
 
-    /// Who a request's client is, by what it states. `notes`: it is a request, and no question about one.
-    pub(crate) fn identify(
-        &self,
-        auth: &Auth,
-        route: &Route,
-        stated: Stated,
-        notes: bool,
-    ) -> Result<Identity, Refusal> {
+    /// Who a request's client would be, by what it states: for a question about a request.
+    pub(crate) fn identify(&self, auth: &Auth, route: &Route, stated: Stated) -> Result<Identity, Refusal> {
         match (auth, &route.jwt) {
-            (Auth::Key(auth), _) => auth.verify(stated, self.keys(), notes),
-            (Auth::Jwt(auth), Some(verifier)) => {
-                let ignored = JwtCounts::default();
-                let counts = if notes { self.jwt_counts() } else { &ignored };
-                verifier.verify(auth, stated, self.known(), counts, self.tick())
-            }
-            // Invariant: a route that asks for a JWT was made with what verifies it.
+            (Auth::Key(auth), _) => auth.verify(stated, self.keys(), false),
+            (Auth::Jwt(auth), Some(verifier)) => verifier.look(auth, stated, self.known(), self.tick()),
             (Auth::Jwt(_), None) => Err(Refusal::NoJwtKeys),
             // Who asks what would become of a request asks nobody else, and shows nobody's certificate.
             (Auth::Forward(_), _) => Err(Refusal::NoAuthority),

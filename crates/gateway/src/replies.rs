@@ -17,6 +17,7 @@ use crate::config::{Redirect, RouteConfig, StaticReply};
 use crate::fields;
 use crate::refusal::Refusal;
 use crate::route::Route;
+use crate::target::locate_outside;
 
 /// Why a request is neither charged nor forwarded.
 pub(crate) enum Early<'r> {
@@ -80,6 +81,7 @@ pub(crate) async fn respond(
     if head.status == StatusCode::NO_CONTENT {
         head.headers.remove(CONTENT_LENGTH);
     }
+    locate_outside(&mut head.headers, &route.config);
     fields::back(&mut head.headers, &route.config.response_fields);
     if source.is_at_end(&back.sender) || is_head {
         back.now();

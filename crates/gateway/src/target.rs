@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
-use http::header::EXPECT;
+use http::header::{EXPECT, HeaderMap, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Uri, Version};
@@ -89,6 +89,33 @@ pub(crate) fn forward_to(parts: &mut Parts, route: &RouteConfig) -> Result<(), R
         parts.uri = origin(&target)?;
     }
     Ok(())
+}
+
+/// Makes a path in a reply's `Location`, as the server knows it, the one that leads back to it: with what the route strips off, and
+/// without what it adds. A URL with a host stays as it is, and so does a path that begins with the prefix already, since its server
+/// was told of it by `X-Forwarded-Prefix`.
+pub(crate) fn locate_outside(fields: &mut HeaderMap, route: &RouteConfig) {
+    if route.strip_prefix.is_empty() || route.replace_path.is_some() {
+        return;
+    }
+    let Some(location) = fields.get_mut(LOCATION) else { return };
+    let outside = location.to_str().ok().and_then(|at| outside(at, &route.strip_prefix, &route.add_prefix));
+    if let Some(outside) = outside.and_then(|outside| HeaderValue::try_from(outside).ok()) {
+        *location = outside;
+    }
+}
+
+/// `None`: it stays as it is.
+fn outside(location: &str, strip: &str, add: &str) -> Option<String> {
+    let below = |prefix: &str| {
+        let rest = location.strip_prefix(prefix)?;
+        (rest.is_empty() || rest.starts_with(['/', '?', '#'])).then_some(rest)
+    };
+    let is_path = location.starts_with('/') && !location.starts_with("//");
+    if !is_path || below(strip).is_some() {
+        return None;
+    }
+    Some(format!("{strip}{}", below(add)?))
 }
 
 fn with_query(path: &str, uri: &Uri) -> String {
@@ -174,6 +201,24 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(bare_host(host), bare);
+        }
+    }
+
+    #[test]
+    fn a_servers_redirect_to_a_path_leads_back_to_it() {
+        for (location, strip, add, expected) in [
+            ("/login?next=/x", "/api", "", Some("/api/login?next=/x")),
+            ("/", "/api", "", Some("/api/")),
+            ("/api/login", "/api", "", None),
+            ("/apix", "/api", "", Some("/api/apix")),
+            ("/v2/login", "/api", "/v2", Some("/api/login")),
+            ("/v2", "/api", "/v2", Some("/api")),
+            ("/v3/login", "/api", "/v2", None),
+            ("login", "/api", "", None),
+            ("//other.example/", "/api", "", None),
+            ("https://other.example/", "/api", "", None),
+        ] {
+            assert_eq!(outside(location, strip, add).as_deref(), expected, "{location}");
         }
     }
 

@@ -1,21 +1,25 @@
 //! An upstream in force: its servers, their connections, and what its requests share.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::ArcSwap;
+use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::balance::budget::Budget;
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
-use tidegate_upstream::backend::Backend;
-use tidegate_upstream::group::Group;
+use tidegate_upstream::backend::{Backend, Place};
+use tidegate_upstream::group::{Balance, Group, hash};
 
 use crate::adaptive::{AdaptiveLimit, Permit};
 use crate::breaker::SharedBreaker;
-use crate::config::UpstreamConfig;
+use crate::client_address::as_attribute;
+use crate::config::{BalanceKey, UpstreamConfig};
 use crate::pool::Pool;
+use crate::random::random;
 use crate::refusal::Refusal;
 
 /// An upstream in force.
@@ -146,6 +150,30 @@ impl Upstream {
         })
     }
 
+    /// What the hash ring goes by: the field or address that keeps requests together. Those without the field are spread by chance. 0 where
+    /// there is no ring.
+    pub(crate) fn key(&self, fields: &HeaderMap, client: IpAddr) -> u64 {
+        if self.group.settings().balance != Balance::RingHash {
+            return 0;
+        }
+        match &self.config.key {
+            BalanceKey::Field(name) => {
+                fields.get(name).map_or_else(|| random()[0], |value| hash(value.as_bytes()))
+            }
+            BalanceKey::Address => hash(as_attribute(client).as_bytes()),
+        }
+    }
+
+    /// Where a request goes that has failed at `tried`: to a server whose own last request did not fail, if there is one, so that few
+    /// attempts are enough although most servers are dead.
+    pub(crate) fn pick_again(&self, key: u64, tried: &[usize], now: Tick) -> Option<(usize, Place)> {
+        let has_failed = |server: &usize| self.lately[*server].load(Relaxed) != WORKS;
+        let failed = (0..self.lately.len()).filter(has_failed);
+        let doubtful: Vec<usize> = tried.iter().copied().chain(failed).collect();
+        let picked = self.group.pick(key, &doubtful, now).or_else(|_| self.group.pick(key, tried, now));
+        picked.ok()
+    }
+
     /// Whose breakers a check that passes half-opens beside its own, from now on.
     pub(crate) fn is_used_by(&self, breakers: Vec<Arc<SharedBreaker>>) {
         self.route_breakers.store(Arc::new(breakers));
@@ -210,7 +238,9 @@ mod tests {
         let open = |upstream: &Upstream| upstream.breaker.as_ref().map(|breaker| breaker.phase());
         for _ in 0..100 {
             let admitted = first.breaker.as_ref().expect("it has one").admit(Tick(1));
-            admitted.into_iter().for_each(|admitted| drop(admitted.ended(Outcome::failure(0), Tick(1))));
+            if let Ok(admitted) = admitted {
+                admitted.ended(Outcome::failure(0), Tick(1));
+            }
         }
         assert_eq!(open(&first), Some(Phase::Open));
         let heavy = json!({"name": "a", "servers": server(9), "check": check, "idle_timeout_seconds": 3});
@@ -237,6 +267,24 @@ mod tests {
         ] {
             let next = upstream(&changed, Tick(1), Some(&first));
             assert_eq!(Arc::ptr_eq(&first.pools[0], &next.pools[0]), is_kept, "{changed}");
+        }
+    }
+
+    #[test]
+    fn a_further_attempt_goes_to_a_server_that_works_though_most_are_dead() {
+        for balance in ["round_robin", "least_requests", "peak_ewma", "ring_hash"] {
+            let servers: Vec<String> = (1..6).map(|port| format!("http://127.0.0.1:{port}")).collect();
+            let document = json!({"name": "a", "servers": servers, "balance": balance});
+            let five = upstream(&document, Tick(0), None);
+            for dead in 0..4 {
+                five.ended(dead, true, 0, Tick(1));
+            }
+            for tried in 0..4 {
+                let picked = five.pick_again(7, &[tried], Tick(1)).map(|(server, _)| server);
+                assert_eq!(picked, Some(4), "{balance}");
+            }
+            let (other, _) = five.pick_again(7, &[4], Tick(1)).expect("those that failed are left");
+            assert!(other < 4 && five.pick_again(7, &[0, 1, 2, 3, 4], Tick(1)).is_none());
         }
     }
 

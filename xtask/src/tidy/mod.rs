@@ -6,6 +6,7 @@
 //! `Over 400 lines because ...`, `// Sleeps because ...`, and the `skip` list of `deny.toml`.
 
 mod book;
+mod compatibility;
 mod dead;
 mod decisions;
 pub(crate) mod faults;
@@ -111,9 +112,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(book::check(&files));
     findings.extend(book::check_api(&files)?);
     findings.extend(figures::check(&files));
-    findings.extend(references::check(&files, &references::Known::read(root, &files)?, |path| {
-        root.join(path).exists()
-    }));
+    let known = references::Known::read(root, &files)?;
+    findings.extend(references::check(&files, &known, |path| root.join(path).exists()));
+    findings.extend(compatibility::check(&files, &known));
     findings.extend(faults::check(&sources, &files));
     let page = files.iter().find(|file| file.path == "docs/faults.md").context("docs/faults.md")?;
     findings.extend(faults::check_marks(&page.text, &sources, &files));

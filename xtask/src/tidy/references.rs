@@ -3,7 +3,7 @@
 //! A path is checked when it is written as `code` in Markdown, or in a Rust, TOML or Make comment,
 //! and begins with a folder of ours; a name with a placeholder (`NNNN`, `<name>`, `*`) is not.
 //! A test is a name of four words or more in the `code` of Markdown, as documents state what they
-//! promise beside the test that checks it; metrics' names look the same and begin with our own, and a
+//! promise beside the test that checks it, in whatever language; metrics' names look the same and begin with our own, and a
 //! setting's name of four words stands in quotes in the source.
 //! `CHANGELOG.md` tells of the past and is left alone.
 
@@ -18,6 +18,8 @@ use crate::markdown::Document;
 /// Folders whose paths are checked wherever they are mentioned.
 const FOLDERS: &[&str] =
     &["clients/", "crates/", "deploy/", "docs/", "fuzz/", "regression/", "scenarios/", "web/", "xtask/"];
+/// What a function begins with, by how its file ends.
+const FUNCTIONS: [(&str, &str); 4] = [(".rs", "fn "), (".py", "def "), (".go", "func "), (".java", "void ")];
 /// Folders below them that only exist after a run.
 const MADE: &[&str] = &["fuzz/artifacts", "fuzz/corpus"];
 
@@ -36,15 +38,20 @@ impl Known {
         Ok(Self::new(&makefile, crate::CHORES, files))
     }
 
-    fn new(makefile: &str, chores: &[(&str, &str)], files: &[TextFile]) -> Self {
+    pub(super) fn new(makefile: &str, chores: &[(&str, &str)], files: &[TextFile]) -> Self {
         let rules = makefile.lines().filter(|line| !line.starts_with(['\t', '#', '.', ' ']));
         let targets = rules.filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned());
         Self {
             targets: targets.collect(),
             chores: chores.iter().map(|(name, _)| (*name).to_owned()).collect(),
-            functions: files.iter().filter(|file| file.path.ends_with(".rs")).flat_map(functions).collect(),
+            functions: files.iter().flat_map(functions).collect(),
             settings: files.iter().filter(|file| file.path.ends_with(".rs")).flat_map(quoted).collect(),
         }
+    }
+
+    /// Whether a function is called so, in one of our languages.
+    pub(super) fn has_function(&self, name: &str) -> bool {
+        self.functions.contains(name)
     }
 }
 
@@ -79,7 +86,8 @@ fn mentions(file: &TextFile) -> Vec<(usize, String)> {
 }
 
 fn functions(file: &TextFile) -> impl Iterator<Item = String> + '_ {
-    let names = file.text.split("fn ").skip(1);
+    let begin = FUNCTIONS.iter().find(|(ending, _)| file.path.ends_with(ending)).map(|(_, begin)| *begin);
+    let names = begin.into_iter().flat_map(|begin| file.text.split(begin).skip(1));
     names.map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect())
 }
 
@@ -155,6 +163,21 @@ mod tests {
     fn a_command_that_is_not_there_is_found() {
         let text = "`make run`\n`make cake`\n`cargo xtask tidy`\n`cargo xtask cake`\n`make sure it is`\n";
         assert_eq!(lines("README.md", text), [2, 4, 5]);
+    }
+
+    #[test]
+    fn functions_of_each_language_are_known() {
+        let file = |path: &str, text: &str| TextFile { path: path.to_owned(), text: text.to_owned() };
+        let files = [
+            file("a.rs", "fn one() {}"),
+            file("a.py", "def two() -> None:"),
+            file("a.go", "func TestThree(t *testing.T) {"),
+            file("A.java", "  void four() throws Exception {"),
+            file("a.md", "fn five() {}"),
+        ];
+        let known = Known::new("", &[], &files);
+        let found = ["one", "two", "TestThree", "four", "five"].map(|name| known.has_function(name));
+        assert_eq!(found, [true, true, true, true, false]);
     }
 
     #[test]

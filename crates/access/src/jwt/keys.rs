@@ -22,8 +22,11 @@ use thiserror::Error;
 
 use super::JwtDenial;
 
-/// Most keys of a set.
-pub const MAX_KEYS: usize = 100;
+/// Most keys of a set. Those who sign for many tenants publish some hundreds.
+pub const MAX_KEYS: usize = 1_000;
+
+/// Most keys that a token is tried with.
+const MAX_TRIED: usize = 4;
 
 /// A shorter secret can be guessed (RFC 7518, 3.2).
 const MIN_SECRET_BYTES: usize = 32;
@@ -35,7 +38,7 @@ const MIN_MODULUS_BYTES: usize = 256;
 #[derive(Clone)]
 pub struct JwtKeys {
     digest: [u8; 32],
-    /// By their kid; one that several have is told apart by the algorithm, and then the first counts.
+    /// By their kid, which several may have.
     named: HashMap<Box<str>, Vec<JwtKey>>,
     unnamed: Vec<JwtKey>,
 }
@@ -114,15 +117,18 @@ impl JwtKeys {
         self.len() == 0
     }
 
-    /// The key of a token that names this one; or, if it names none, the only one of its algorithm.
-    pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&JwtKey, JwtDenial> {
+    /// The keys that may have signed a token, at least one: those of this name and algorithm, of which the first four count; or, if
+    /// it names none, the only one of its algorithm.
+    pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<Vec<&JwtKey>, JwtDenial> {
         let is_for = |key: &&JwtKey| key.algorithm == algorithm;
         let Some(id) = id else {
             let mut all = self.named.values().flatten().chain(&self.unnamed).filter(is_for);
-            return all.next().filter(|_| all.next().is_none()).ok_or(JwtDenial::UnknownKey);
+            let only = all.next().filter(|_| all.next().is_none());
+            return only.map(|only| vec![only]).ok_or(JwtDenial::UnknownKey);
         };
         let of_this_name = self.named.get(id).ok_or(JwtDenial::UnknownKey)?;
-        of_this_name.iter().find(is_for).ok_or(JwtDenial::Malformed)
+        let found: Vec<&JwtKey> = of_this_name.iter().filter(is_for).take(MAX_TRIED).collect();
+        if found.is_empty() { Err(JwtDenial::Malformed) } else { Ok(found) }
     }
 }
 

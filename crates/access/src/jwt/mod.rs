@@ -148,16 +148,22 @@ impl JwtRules {
         if header.crit.is_some() {
             return Err(JwtDenial::Malformed);
         }
-        let key = keys.find(header.kid.as_deref(), header.alg)?;
         provider::install();
-        let decoded = decode::<Map<String, Value>>(token, &key.key, &signature_only(key.algorithm));
-        let claims = decoded.map_err(|error| match error.kind() {
-            ErrorKind::InvalidSignature => JwtDenial::Signature,
-            _ => JwtDenial::Malformed,
-        })?;
-        let claims = Claims(claims.claims);
-        self.check(&claims, now)?;
-        Ok(claims)
+        let mut denial = JwtDenial::UnknownKey;
+        for key in keys.find(header.kid.as_deref(), header.alg)? {
+            match decode::<Map<String, Value>>(token, &key.key, &signature_only(key.algorithm)) {
+                Ok(decoded) => {
+                    let claims = Claims(decoded.claims);
+                    self.check(&claims, now)?;
+                    return Ok(claims);
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::InvalidSignature) => {
+                    denial = JwtDenial::Signature
+                }
+                Err(_) => return Err(JwtDenial::Malformed),
+            }
+        }
+        Err(denial)
     }
 
     fn check(&self, claims: &Claims, now: Wall) -> Result<(), JwtDenial> {
@@ -236,13 +242,13 @@ impl Claims {
         self.seconds("exp").ok().flatten().unwrap_or(0.0)
     }
 
-    /// Whether a claim has a value: is it, has it among others, or, as `scope` does, as one of its words.
+    /// Whether a claim has a value: is it, has it among others, or, as `scope` and `scp` do, as one of its words.
     fn has(&self, name: &str, wanted: &str) -> bool {
         let is_it = |value: &Value| plain(value).is_some_and(|text| wanted == ANY_VALUE || text == wanted);
         match self.at(name) {
             None | Some(Value::Null) => false,
             Some(Value::Array(members)) => members.iter().any(is_it),
-            Some(Value::String(text)) if name == "scope" => {
+            Some(Value::String(text)) if matches!(name, "scope" | "scp") => {
                 text.split(' ').any(|word| wanted == ANY_VALUE || word == wanted)
             }
             Some(value) => is_it(value) || (wanted == ANY_VALUE && value.is_object()),

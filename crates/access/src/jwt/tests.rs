@@ -71,6 +71,26 @@ fn fault_50_a_key_is_good_for_its_own_algorithm_only() {
 }
 
 #[test]
+fn keys_of_one_name_are_all_tried_and_sets_may_be_large() {
+    // {"alg":"ES256"} without a kid, and the point of somebody else: the generator of P-256 (FIPS 186-4, D.1.2.3).
+    let mut other = point();
+    other["x"] = json!("axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY");
+    other["y"] = json!("T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU");
+    let named = |mut key: Value, name: &str| {
+        key["kid"] = json!(name);
+        key
+    };
+    let set = keys(json!([named(other.clone(), "a"), named(point(), "a")]), false).unwrap();
+    assert_eq!(set.find(Some("a"), Algorithm::ES256).map(|found| found.len()), Ok(2));
+    let header = decode_header(ES256).unwrap();
+    assert_eq!(set.find(header.kid.as_deref(), header.alg).map(|_| ()), Err(JwtDenial::UnknownKey));
+    let mut many: Vec<Value> = (0..150).map(|number| named(other.clone(), &number.to_string())).collect();
+    many.push(named(other, "a"));
+    many.push(named(point(), "a"));
+    assert_eq!(keys(json!(many), false).unwrap().len(), 152);
+}
+
+#[test]
 fn keys_for_something_else_are_passed_over_and_a_published_secret_is_none() {
     let with = |mut key: Value, name: &str, value: &str| {
         key[name] = json!(value);
@@ -90,10 +110,16 @@ fn keys_for_something_else_are_passed_over_and_a_published_secret_is_none() {
 fn claims_are_what_the_rules_ask_for() {
     let rules = JwtRules {
         audiences: vec!["api".into(), "web".into()],
-        required: vec![("scope".into(), "read".into()), ("/org/id".into(), ANY_VALUE.into())],
+        required: vec![
+            ("scope".into(), "read".into()),
+            ("scp".into(), "b".into()),
+            ("/org/id".into(), ANY_VALUE.into()),
+        ],
         ..rules()
     };
-    let good = json!({"iss": "joe", "exp": 1_000, "aud": "api", "scope": "write read", "org": {"id": 7}});
+    let good = json!({
+        "iss": "joe", "exp": 1_000, "aud": "api", "scope": "write read", "scp": "a b", "org": {"id": 7},
+    });
     let checked = |change: Value| {
         let mut claims = good.as_object().unwrap().clone();
         claims.extend(change.as_object().unwrap().clone());
@@ -112,6 +138,7 @@ fn claims_are_what_the_rules_ask_for() {
         (json!({"aud": []}), JwtDenial::Audience),
         (json!({"aud": null}), JwtDenial::Audience),
         (json!({"scope": "readall"}), JwtDenial::Required("scope".into())),
+        (json!({"scp": "ab"}), JwtDenial::Required("scp".into())),
         (json!({"org": {}}), JwtDenial::Required("/org/id".into())),
     ] {
         assert_eq!(checked(change.clone()), Err(denial), "{change}");

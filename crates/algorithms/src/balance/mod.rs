@@ -93,7 +93,7 @@ pub fn least(
 
 /// By how much the first of two choices may cost more than the second and is still taken: costs of equals differ by chance, and
 /// who always takes the lower one takes no note of weights.
-const ALIKE: f64 = 1.25;
+const ALIKE: f64 = 2.0;
 
 /// Power of two choices: of two backends drawn by weight the first, unless the second is clearly cheaper. With random draws no herd
 /// forms on the backend that looked best a moment ago (M. Mitzenmacher, "The power of two choices in randomized load

@@ -75,7 +75,7 @@ proptest! {
     fn two_choices_never_take_the_dearest(count in 2usize..20, seed: u64) {
         let mut random = Random::seeded(seed);
         for _ in 0..100 {
-            let cost = |index: usize| if index == count - 1 { 1.3 } else { 1.0 };
+            let cost = |index: usize| if index == count - 1 { 2.1 } else { 1.0 };
             let picked = two_choices(count, &mut random, |_| 1.0, cost).expect("all have a weight");
             prop_assert!(picked < count - 1);
             prop_assert_eq!(two_choices(count, &mut random, |index| if index == 1 { 1.0 } else { 0.0 }, cost), Some(1));
@@ -87,7 +87,7 @@ proptest! {
     fn two_choices_follow_the_weights(heavy in 1u32..10, seed: u64) {
         let (mut random, mut costs, mut picks) = (Random::seeded(seed), Random::seeded(!seed), 0.0);
         for _ in 0..10_000 {
-            let noise = [costs.unit(), costs.unit()].map(|noise| 1.0 + noise / 5.0);
+            let noise = [costs.unit(), costs.unit()].map(|noise| 1.0 + noise / 2.0);
             let weight = |index| if index == 0 { f64::from(heavy) } else { 1.0 };
             picks += f64::from(two_choices(2, &mut random, weight, |index| noise[index]) == Some(0));
         }

@@ -404,7 +404,7 @@ pub const ROUTE_KEYS: &[Key] = &[
         "strip_prefix",
         Shape::Text(1, 8_192),
         "none",
-        "Taken off the front of the path before it is forwarded.",
+        "Taken off the front of the path before it is forwarded; the server is told of it in `X-Forwarded-Prefix`, and a path in its `Location` gets it back.",
     ),
     key("add_prefix", Shape::Text(1, 8_192), "none", "Put in front of the path before it is forwarded."),
     key(

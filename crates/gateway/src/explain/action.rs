@@ -11,7 +11,6 @@ use tidegate_upstream::group::Balance;
 use crate::adaptive::AdaptiveStatus;
 use crate::canary::Why;
 use crate::config::RouteConfig;
-use crate::forward::ring_key;
 use crate::identity::Identity;
 use crate::record::phase_word;
 use crate::replies::early;
@@ -149,7 +148,7 @@ fn explained_upstream(
     client: IpAddr,
     now: Tick,
 ) -> ExplainedUpstream {
-    let pick = upstream.group.explain(ring_key(upstream, &request.headers, client), now);
+    let pick = upstream.group.explain(upstream.key(&request.headers, client), now);
     let (balance, score_is) = match upstream.group.settings().balance {
         Balance::RoundRobin => ("round_robin", "credit: the highest is next"),
         Balance::LeastRequests => {
@@ -157,7 +156,7 @@ fn explained_upstream(
         }
         Balance::PeakEwma => (
             "peak_ewma",
-            "expected latency x (requests / share + 1): one drawn by share is next, unless a second one costs a fifth less",
+            "expected latency x (requests / share + 1): one drawn by share is next, unless a second one costs less than half",
         ),
         Balance::RingHash => {
             ("ring_hash", "requests / weight: the first of the key's servers that is not overloaded is next")

@@ -12,7 +12,7 @@ fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
 fn about(edits: &FieldEdits, is_trusted: bool) -> Onward<'_> {
     let peer = "[::ffff:10.0.0.1]:5".parse().expect("an address");
     let (trace, received) = (TraceContext::root(1, 2), Version::HTTP_11);
-    Onward { peer, is_tls: false, is_trusted, trace, received, edits }
+    Onward { peer, is_tls: false, is_trusted, trace, received, prefix: "", edits }
 }
 
 #[test]
@@ -56,6 +56,19 @@ fn the_state_of_another_trace_does_not_go_on_with_a_new_one() {
         &[PARENT, PARENT, STATE],
     ] {
         assert_eq!(sent(new), root, "{new:?}");
+    }
+}
+
+#[test]
+fn a_server_is_told_what_is_stripped_off_its_paths_by_all_proxies_that_are_trusted() {
+    for (stated, is_trusted, expected) in [
+        (&[][..], true, "/api"),
+        (&[("x-forwarded-prefix", "/outer/")], true, "/outer/api"),
+        (&[("x-forwarded-prefix", "/evil")], false, "/api"),
+    ] {
+        let mut sent = fields(stated);
+        onward(&mut sent, &Onward { prefix: "/api", ..about(&FieldEdits::default(), is_trusted) });
+        assert_eq!(sent.get_all("x-forwarded-prefix").iter().collect::<Vec<_>>(), [expected]);
     }
 }
 

@@ -1,10 +1,13 @@
-//! The keys that JWTs are verified with, as their issuer publishes them: fetched in the background, never for a request.
+//! The keys that JWTs are verified with, as their issuer publishes them: fetched in the background.
 //!
 //! ```text
-//!   fetch ── good ── in force ── REFRESH_INTERVAL, or a token with an unknown kid ──.
-//!     ^  `── bad: what was in force stays                                          |
-//!     `──────────── no sooner than LEAST_INTERVAL after the last ──────────────────'
+//!   fetch ── good ── in force ── rest ── REFRESH_INTERVAL, or a token with an unknown kid ──.
+//!     ^  `── bad: what was in force stays                                                  |
+//!     `──────────── no sooner than LEAST_INTERVAL after the last ──────────────────────────'
 //! ```
+//!
+//! A request whose token names an unknown key waits for one fetch, [`LONGEST_WAIT`] at most, so that the first token after a rotation
+//! is good. During the rest nobody waits: a flood of unknown names holds nobody up.
 //!
 //! Routes with the same URL share the keys. Until the first fetch is good there are none, and requests are answered 503.
 //! Redirects are not followed: the URL is where the keys are.
@@ -27,7 +30,7 @@ use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_access::jwt::{JwtKeys, JwtKeysError};
 use tidegate_upstream::connect::Resolver;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::body::RequestPayload;
@@ -43,11 +46,23 @@ const LEAST_INTERVAL: Duration = Duration::from_secs(5);
 
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a request waits for a fetch.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
 /// Most bytes of a set of keys.
 const MAX_BYTES: usize = 256 << 10;
 
 /// By how much an interval is longer, at random: many nodes do not ask at once.
 const JITTER: f64 = 0.2;
+
+/// What goes on about keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// They are being fetched, or will be at once if they are wanted.
+    Ready,
+    /// They were fetched a moment ago, and are not for a while.
+    Rest,
+}
 
 /// Keys of an issuer.
 #[derive(Debug)]
@@ -55,6 +70,7 @@ pub(crate) struct IssuerKeys {
     url: Arc<JwtKeysUrl>,
     in_force: ArcSwapOption<JwtKeys>,
     wanted: Arc<Notify>,
+    phase: watch::Sender<Phase>,
     fetched: AtomicU64,
     failed: AtomicU64,
 }
@@ -93,7 +109,8 @@ enum FetchError {
 impl IssuerKeys {
     pub(crate) fn new(url: Arc<JwtKeysUrl>) -> Arc<Self> {
         let (in_force, wanted) = (ArcSwapOption::empty(), Arc::default());
-        Arc::new(Self { url, in_force, wanted, fetched: AtomicU64::new(0), failed: AtomicU64::new(0) })
+        let (phase, _) = watch::channel(Phase::Ready);
+        Arc::new(Self { url, in_force, wanted, phase, fetched: AtomicU64::new(0), failed: AtomicU64::new(0) })
     }
 
     pub(crate) fn url(&self) -> &JwtKeysUrl {
@@ -105,9 +122,17 @@ impl IssuerKeys {
         self.in_force.load_full()
     }
 
-    /// Has them fetched, soon: a token names another key.
-    pub(crate) fn refresh(&self) {
+    /// Has them fetched, since a token names another key, and waits for that. `false`: they were fetched a moment ago, so that they will
+    /// be after the rest, or do not come in time.
+    pub(crate) async fn refreshed(&self) -> bool {
+        let mut phase = self.phase.subscribe();
         self.wanted.notify_one();
+        if *phase.borrow_and_update() == Phase::Rest {
+            return false;
+        }
+        timeout(LONGEST_WAIT, phase.wait_for(|phase| *phase == Phase::Rest))
+            .await
+            .is_ok_and(|phase| phase.is_ok())
     }
 
     pub(crate) fn status(&self) -> JwtKeysStatus {
@@ -178,13 +203,45 @@ pub(crate) async fn follow(keys: Weak<IssuerKeys>, resolver: Resolver) {
     loop {
         let Some(strong) = keys.upgrade() else { return };
         let is_good = strong.fetch_once(&resolver).await;
-        let wanted = Arc::clone(&strong.wanted);
+        let (wanted, phase) = (Arc::clone(&strong.wanted), strong.phase.clone());
+        phase.send_replace(Phase::Rest);
         // It goes before the pause, so that keys that nobody uses any more are not kept alive by it.
         drop(strong);
         sleep(LEAST_INTERVAL.mul_f64(1.0 + JITTER * fraction())).await;
+        phase.send_replace(Phase::Ready);
         if is_good {
             // That nobody wants them before is no failure.
             let _elapsed = timeout(REFRESH_INTERVAL - LEAST_INTERVAL, wanted.notified()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::GatewayConfig;
+
+    #[tokio::test]
+    async fn a_token_of_an_unknown_key_waits_for_one_fetch_and_for_none_soon_after_it() {
+        let jwt = json!({"issuer": "a", "keys_url": "http://127.0.0.1:1/jwks.json"});
+        let route = json!({"name": "a", "upstream": "a", "auth": "jwt", "jwt": jwt});
+        let upstream = json!({"name": "a", "servers": ["http://127.0.0.1:1"]});
+        let config = GatewayConfig::check(&[upstream], &[route], &[]).expect("a configuration");
+        let keys = IssuerKeys::new(Arc::clone(config.routes[0].keys_url().expect("its keys are fetched")));
+        let mut waiting = pin!(keys.refreshed());
+        poll_fn(|cx| {
+            assert!(waiting.as_mut().poll(cx).is_pending(), "a fetch begins");
+            Poll::Ready(())
+        })
+        .await;
+        keys.wanted.notified().await;
+        keys.phase.send_replace(Phase::Rest);
+        assert!(waiting.await, "the fetch has ended");
+        assert!(!keys.refreshed().await, "the rest is waited for by nobody");
     }
 }

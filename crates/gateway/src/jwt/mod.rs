@@ -3,7 +3,7 @@
 //! ```text
 //!   digest of token, keys and rules ── known ── whose it is
 //!                                  `── not known ── verified (tidegate_access::jwt) ── known for a minute at most
-//!                                                   `── an unknown kid: the keys are fetched soon (keys.rs); 401 now
+//!                                                   `── an unknown kid: once more when the keys were fetched (keys.rs)
 //! ```
 //!
 //! A token's own end, and other keys or another route, end what is known of it at once. A key that its issuer withdraws is
@@ -96,8 +96,8 @@ impl JwtVerifier {
         Self { id, issuer }
     }
 
-    /// Whose request it is.
-    pub(crate) fn verify(
+    /// Whose request it is, by the keys that are in force or, if its token names another one, that its issuer has now.
+    pub(crate) async fn verify(
         &self,
         auth: &JwtAuth,
         stated: Stated,
@@ -105,36 +105,53 @@ impl JwtVerifier {
         counts: &JwtCounts,
         now: Tick,
     ) -> Result<Identity, Refusal> {
-        let found = self.find(auth, stated, known, counts, now);
+        let found = match token(stated) {
+            Ok(token) => match (self.find(auth, &token, known, counts, now), &self.issuer) {
+                // In a box, since it is rare.
+                (Err(Refusal::Jwt(JwtDenial::UnknownKey)), Some(issuer))
+                    if Box::pin(issuer.refreshed()).await =>
+                {
+                    self.find(auth, &token, known, counts, now)
+                }
+                (found, _) => found,
+            },
+            Err(refusal) => Err(refusal),
+        };
         counts.count(&found);
         found
+    }
+
+    /// The same for a question about a request: by the keys that are in force, and counted nowhere.
+    pub(crate) fn look(
+        &self,
+        auth: &JwtAuth,
+        stated: Stated,
+        known: &Known,
+        now: Tick,
+    ) -> Result<Identity, Refusal> {
+        self.find(auth, &token(stated)?, known, &JwtCounts::default(), now)
     }
 
     fn find(
         &self,
         auth: &JwtAuth,
-        stated: Stated,
+        token: &[u8],
         known: &Known,
         counts: &JwtCounts,
         now: Tick,
     ) -> Result<Identity, Refusal> {
-        let token = stated.0?.ok_or(Refusal::Jwt(JwtDenial::Missing))?;
         let keys = match &auth.keys {
             JwtKeysFrom::File(keys) => Some(Arc::clone(keys)),
             JwtKeysFrom::Url(_) => self.issuer.as_ref().and_then(|issuer| issuer.in_force()),
         };
         let keys = keys.ok_or(Refusal::NoJwtKeys)?;
-        let digest = self.digest(&keys, &token);
+        let digest = self.digest(&keys, token);
         if let Some(identity) = known.get(&digest, now) {
             return Ok(identity);
         }
         counts.verified.fetch_add(1, Relaxed);
         let civil = wall();
-        let claims = auth.rules.verify(&token, &keys, civil);
-        if let (Err(JwtDenial::UnknownKey), Some(issuer)) = (&claims, &self.issuer) {
-            issuer.refresh();
-        }
-        let claims = claims.map_err(Refusal::Jwt)?;
+        let claims = auth.rules.verify(token, &keys, civil).map_err(Refusal::Jwt)?;
         let identity = Identity::Attested(Arc::new(attested(auth, &claims).map_err(Refusal::Jwt)?));
         // What is left of the token's own time, the leeway included.
         let ends = claims.expires() + auth.rules.leeway_seconds as f64 - (civil.0 / SECOND) as f64;
@@ -151,6 +168,10 @@ impl JwtVerifier {
         digest.update(token);
         digest.finalize().into()
     }
+}
+
+fn token(stated: Stated) -> Result<Vec<u8>, Refusal> {
+    stated.0?.ok_or(Refusal::Jwt(JwtDenial::Missing))
 }
 
 /// What a token says, in the words of its route.

@@ -50,6 +50,15 @@ fn a_path_is_rewritten() {
 }
 
 #[test]
+fn a_server_behind_a_stripped_prefix_is_told_of_it_and_its_redirects_lead_back() {
+    let backend = Backend::start(|_| reply(302, &["location: /login"], ""));
+    let gateway = in_front_of(&backend, json!({"path": "/api/*", "strip_prefix": "/api"}));
+    let moved = ask(&gateway, "GET", "/api/x", "x-forwarded-prefix: /evil\r\n");
+    assert_eq!((status(&moved), moved.field("location")), (302, Some("/api/login")));
+    assert_eq!(backend.got()[0].field("x-forwarded-prefix"), Some("/api"));
+}
+
+#[test]
 fn fields_are_added_set_and_removed_both_ways() {
     let edits = json!({
         "request_fields": {"add": {"x-add": "2"}, "set": {"x-set": "new", "host": "inner"}, "remove": ["x-gone"]},

@@ -1,11 +1,13 @@
 //! Where load goes, from a URL.
 
-use std::{
-    io,
-    net::{SocketAddr, ToSocketAddrs as _},
-};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
 
 use thiserror::Error;
+
+/// How long one of several addresses of a name is tried.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// A target, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,22 +126,39 @@ impl Target {
         Some(u32::clamp(bytes, 1, 1 << 20))
     }
 
-    /// The first address of the name, IPv4 preferred. It is looked up once: a run that resolved
-    /// names as it went would measure the resolver.
+    /// The address of the name; of several, IPv4 before IPv6, the first that takes a connection. It is looked up once: a run that
+    /// resolved names as it went would measure the resolver.
     ///
     /// # Errors
     /// When the name has no address.
     pub fn resolve(&self) -> Result<SocketAddr, TargetError> {
         let failed = |source| TargetError::Name { name: self.name.clone(), source };
-        let all: Vec<SocketAddr> =
-            (self.name.as_str(), self.port).to_socket_addrs().map_err(failed)?.collect();
-        let first = all.iter().find(|address| address.is_ipv4()).or_else(|| all.first());
+        let all = self.addresses().map_err(failed)?;
+        let takes_connections = |address: &&SocketAddr| TcpStream::connect_timeout(address, PROBE).is_ok();
+        let first = match all.as_slice() {
+            [] | [_] => all.first(),
+            several => several.iter().find(takes_connections).or_else(|| several.first()),
+        };
         first.copied().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
+    }
+
+    /// All addresses, those of IPv4 first. `localhost` is both loopback addresses, whatever the system's file of hosts says
+    /// (RFC 6761, 6.3).
+    fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        if self.name.eq_ignore_ascii_case("localhost") {
+            let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            return Ok(loopback.map(|address| SocketAddr::new(address, self.port)).to_vec());
+        }
+        let mut all: Vec<SocketAddr> = (self.name.as_str(), self.port).to_socket_addrs()?.collect();
+        all.sort_by_key(SocketAddr::is_ipv6);
+        Ok(all)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -162,6 +181,18 @@ mod tests {
         );
         let tls = |url: &str| Target::parse(url).unwrap().tls;
         assert!(tls("https://a") && tls("h2://a") && tls("rediss://a") && !tls("h2c://a"));
+    }
+
+    #[test]
+    fn localhost_is_the_loopback_address_that_takes_connections() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let address = listener.local_addr().unwrap();
+            let target = Target::parse(&format!("http://localhost:{}", address.port())).unwrap();
+            assert_eq!(target.resolve().unwrap(), address);
+        }
+        let nobody = Target::parse("http://localhost:1").unwrap();
+        assert_eq!(nobody.resolve().unwrap(), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use tidegate_algorithms::document::DocumentReader;
@@ -36,8 +37,15 @@ const LISTENERS: &str = "listener";
 /// Most networks of proxies in front of a listener.
 const MAX_NETWORKS: usize = 100;
 
-const LISTENER_KEYS: [&str; 11] = [
+/// How long a client that has closed its side is still answered: one that waits for a quick reply gets it, and for one that has
+/// left a server works no longer than this.
+const HALF_CLOSED: Duration = Duration::from_millis(500);
+/// The longest that a client which has closed its side may be waited for, in seconds.
+const MAX_HALF_CLOSED: f64 = 3_600.0;
+
+const LISTENER_KEYS: [&str; 12] = [
     "listen",
+    "half_closed_seconds",
     "proxy_protocol_from",
     "tls_certificate",
     "tls_key",
@@ -62,6 +70,8 @@ const KEY_SECRET_WARNING: &str = "a route asks for API keys, and gateway.key_sec
 pub struct GatewayListener {
     /// Its address.
     pub listen: SocketAddr,
+    /// How long a client of HTTP/1.1 that has closed its side, or has left, is still answered.
+    pub half_closed: Duration,
     /// The proxies in front of it, which begin each connection with a header of the PROXY protocol; empty: there
     /// are none.
     pub proxy_protocol_from: Vec<Network>,
@@ -192,6 +202,8 @@ fn listener(
         (None, None) if reader.field("listen").is_none() => reader.mistake("listen", "is missing", ADDRESS),
         (None, None) => {}
     }
+    let half_closed = reader.seconds("half_closed_seconds", 0.0, MAX_HALF_CLOSED);
+    let half_closed = half_closed.map_or(HALF_CLOSED, Duration::from_nanos);
     let mut proxy_protocol_from = Vec::new();
     for (index, text) in reader.texts("proxy_protocol_from", MAX_NETWORKS, 1, 64).into_iter().enumerate() {
         match text.parse() {
@@ -207,9 +219,14 @@ fn listener(
     let is_client_auth_optional = client_auth(&mut reader);
     let https = https(&mut reader, tls.is_on());
     match listen {
-        Some(listen) if reader.mistakes.is_empty() => {
-            Ok(GatewayListener { listen, proxy_protocol_from, tls, is_client_auth_optional, https })
-        }
+        Some(listen) if reader.mistakes.is_empty() => Ok(GatewayListener {
+            listen,
+            half_closed,
+            proxy_protocol_from,
+            tls,
+            is_client_auth_optional,
+            https,
+        }),
         _ => Err(reader.mistakes),
     }
 }
@@ -270,6 +287,12 @@ fn listeners_schema() -> Json {
             "required": ["listen"],
             "properties": {
                 "listen": { "type": "string", "description": "Address of the listener." },
+                "half_closed_seconds": {
+                    "type": "number",
+                    "minimum": 0,
+                    "maximum": MAX_HALF_CLOSED,
+                    "description": "How long a client that has closed its side, or has left, is still answered.",
+                },
                 "proxy_protocol_from": {
                     "type": "array",
                     "maxItems": MAX_NETWORKS,

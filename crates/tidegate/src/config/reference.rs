@@ -89,6 +89,7 @@ A changed listener takes effect at the next start, changed routes and upstreams 
 | key | default | accepted | what it is |
 |---|---|---|---|
 | `listen` | required | an address and a port | address of the listener, which may be public |
+| `half_closed_seconds` | 0.5 | 0 to 3600 | how long a client of HTTP/1.1 that has closed its side after its request is still answered, until the next bytes of the reply. One that has left looks the same: after this time its server's work ends, too |
 | `proxy_protocol_from` | none | a list of up to 100 addresses or networks | proxies in front, each of whose connections begins with a header of the PROXY protocol, version 1 or 2; connections from elsewhere, and those without a whole header within 3 s, are closed |
 | `tls_certificate` | none | a file | PEM file with the certificate that it shows; clients must then speak TLS |
 | `tls_key` | none | a file | PEM file with the certificate's private key, not encrypted |

@@ -106,7 +106,8 @@ impl Proxies {
             let service = GatewayService::new(Arc::clone(gateway)).with_https(listener.https.clone());
             let challenges = acme.map(|acme| acme.http_challenges()).unwrap_or_default();
             let service = service.with_challenges(challenges);
-            let http = HttpConfig { head_timeout: door.head_timeout, ..HttpConfig::default() };
+            let half_closed = listener.half_closed;
+            let http = HttpConfig { head_timeout: door.head_timeout, half_closed, ..HttpConfig::default() };
             proxies.servers.push((Server::new(service, http, gate.clone()), listeners));
         }
         Ok(proxies)

@@ -1,9 +1,11 @@
 //! The access log and traces of the built binary: its settings, SIGHUP, a full disk, the admin's token.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::support;
@@ -113,7 +115,7 @@ fn fault_77_a_full_disk_costs_lines_and_no_request_and_its_end_is_noticed() {
         .append(true)
         .create(true)
         .open(inside("filler"))
-        .and_then(|mut file| std::io::Write::write_all(&mut file, &[0; 512]))
+        .and_then(|mut file| Write::write_all(&mut file, &[0; 512]))
         .is_ok()
     {}
     let mut asked = 1;
@@ -203,4 +205,73 @@ fn a_log_that_cannot_be_opened_is_named_at_the_start() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the access log cannot be written") && said.contains("access_log.to"), "{said}");
+}
+
+/// A server that answers nothing, and says of each connection when it has a request and when it is closed.
+fn silent_server() -> (SocketAddr, mpsc::Receiver<&'static str>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::sync_channel(1_000);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let tell = tell.clone();
+            std::thread::spawn(move || {
+                let mut space = [0; 4096];
+                while stream.read(&mut space).is_ok_and(|length| length > 0) {
+                    tell.send("asked").unwrap_or_default();
+                }
+                tell.send("closed").unwrap_or_default();
+            });
+        }
+    });
+    (address, told)
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_servers_work_gives_its_permit_back_and_is_499() {
+    let (server, told) = silent_server();
+    let folder = folder_with(&format!(
+        "access_log = {{ to = \"access.log\" }}\ngateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n\
+         policy = [{{ name = \"one\", algorithm = \"concurrency\", limit = 1 }}]\n\
+         upstream = [{{ name = \"app\", servers = [\"{server}\"] }}]\n\
+         route = [{{ name = \"app\", upstream = \"app\", policies = [\"one\"] }}]\n"
+    ));
+    let environment = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment);
+    let log = service.path().join("access.log");
+    let requests =
+        ["GET / HTTP/1.1\r\nhost: a\r\n\r\n", "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi"];
+    for (number, request) in requests.into_iter().enumerate() {
+        let mut client = TcpStream::connect(service.gateway[0]).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok("asked"), "the permit of the one before is back");
+        drop(client);
+        while told.recv_timeout(PATIENCE).expect("the server's work ends") != "closed" {}
+        until("it is logged", || lines(&log).len() == number + 1);
+        let line = &lines(&log)[number];
+        assert_eq!((&line["status"], &line["end"]), (&499.into(), &"client_left".into()), "{line}");
+    }
+}
+
+#[test]
+fn a_client_that_half_closes_is_answered_as_long_as_its_listener_says() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = folder_with(&format!(
+        "gateway.listener = [{{ listen = \"127.0.0.1:0\", half_closed_seconds = 3600 }}]\n\
+         upstream = [{{ name = \"app\", servers = [\"{}\"] }}]\nroute = [{{ name = \"app\", upstream = \"app\" }}]\n",
+        listener.local_addr().unwrap()
+    ));
+    let environment = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment);
+    let mut client = TcpStream::connect(service.gateway[0]).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    // Twice as long as by default.
+    let begun = monotonic();
+    until("a second is over", || begun.elapsed() > Duration::from_secs(1));
+    server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").unwrap();
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("hi"), "{reply}");
 }

@@ -1,4 +1,6 @@
 //! JSON Web Tokens at the gateway of the built binary: signed by PyJWT, with keys that a web server or a file has.
+//!
+//! Over 400 lines because one issuer and one file of routes serve all of it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -296,6 +298,27 @@ fn fault_65_keys_that_cannot_be_had_are_waited_for_by_nobody_and_rotated_ones_ar
     let fetches = published.fetches.load(SeqCst) - fetched;
     assert!(fetches as u64 <= most, "{fetches} fetches for {asked} requests in {:?}", begun.elapsed());
     assert_eq!(served.with("/scoped", &second).status, 403, "the last good keys stay");
+}
+
+#[test]
+fn keys_of_one_name_are_all_tried_in_a_set_of_150_others() {
+    let mut issuer = Issuer::start();
+    let mut set: Value = serde_json::from_str(&issuer.keys(&["rs", "rs2"])).unwrap();
+    let keys = set["keys"].as_array_mut().unwrap();
+    let other = keys[0].clone();
+    keys.iter_mut().for_each(|key| key["kid"] = json!("one"));
+    keys.extend((0..150).map(|number| {
+        let mut key = other.clone();
+        key["kid"] = json!(number.to_string());
+        key
+    }));
+    let published = Published::start(&set.to_string(), 0);
+    let served = start(published.address, &issuer.keys(&["hs"]), &[]);
+    for key in ["rs", "rs2"] {
+        let token = issuer.ask(&json!({"key": key, "claims": claims(json!({})), "header": {"kid": "one"}}));
+        served.until("/", &token, 200);
+        assert_eq!(served.with("/", &with_another_signature(&token)).status, 401);
+    }
 }
 
 #[test]
