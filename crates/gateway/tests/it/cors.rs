@@ -1,8 +1,9 @@
-//! What scripts of other origins may read of the gateway's own replies, where a route does CORS.
+//! What scripts of other origins may read where a route does CORS, of servers' replies and of the gateway's own.
 
 use std::sync::Arc;
 
-use crate::support::{Backend, Got, TestGateway, config, reply, status};
+use crate::route_options;
+use crate::support::{Backend, Got, TestGateway, config, reply, status, text};
 use http::HeaderMap;
 use serde_json::{Value, json};
 use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling};
@@ -87,4 +88,39 @@ fn a_script_can_read_why_it_is_refused_and_when_it_may_come_again() {
     let refused = ask("/full", "https://evil.example");
     assert_eq!((status(&refused), exposed(&refused)), (429, vec![]));
     assert_eq!(exposed(&ask("/servers", "https://app.example")), ["x-other"]);
+}
+
+#[test]
+fn scripts_of_named_origins_may_read_and_others_may_not() {
+    let cors = json!({
+        "origins": ["https://app.example"], "methods": ["GET", "PUT"], "headers": ["x-mine"], "expose": ["x-kept"],
+        "credentials": true, "max_age_seconds": 60
+    });
+    let (backend, gateway) = route_options::with(json!({"cors": cors}));
+    let asked = "access-control-request-method: PUT\r\naccess-control-request-headers: x-mine\r\n";
+    let preflight =
+        route_options::ask(&gateway, "OPTIONS", "/", &format!("origin: https://app.example\r\n{asked}"));
+    assert_eq!(status(&preflight), 204);
+    for (name, value) in [
+        ("access-control-allow-origin", "https://app.example"),
+        ("access-control-allow-methods", "GET, PUT"),
+        ("access-control-allow-headers", "x-mine"),
+        ("access-control-allow-credentials", "true"),
+        ("access-control-max-age", "60"),
+        ("vary", "origin"),
+    ] {
+        assert_eq!(preflight.field(name), Some(value), "{name}");
+    }
+    for other in ["https://evil.example", "https://app.example.evil", "http://app.example", "null"] {
+        let refused = route_options::ask(&gateway, "OPTIONS", "/", &format!("origin: {other}\r\n{asked}"));
+        assert_eq!((status(&refused), refused.field("access-control-allow-origin")), (403, None), "{other}");
+        let read = route_options::ask(&gateway, "GET", "/", &format!("origin: {other}\r\n"));
+        assert_eq!((status(&read), read.field("access-control-allow-origin")), (200, None), "{other}");
+    }
+    assert!(backend.got().iter().all(|got| got.line.starts_with("GET ")), "no preflight reaches a server");
+    let read = route_options::ask(&gateway, "GET", "/", "origin: https://app.example\r\n");
+    assert_eq!(read.field("access-control-allow-origin"), Some("https://app.example"));
+    assert_eq!(read.field("access-control-expose-headers"), Some("x-kept"));
+    // A plain OPTIONS is the server's to answer.
+    assert_eq!(text(&route_options::ask(&gateway, "OPTIONS", "/", "")), "OPTIONS / HTTP/1.1");
 }
