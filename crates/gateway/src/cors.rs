@@ -43,7 +43,7 @@ impl Cors {
         }
     }
 
-    /// The answer to a preflight, if the request is one.
+    /// The answer to a preflight, if the request is one, before it is marked.
     pub(crate) fn preflight(&self, request: &Parts) -> Option<Response<Body>> {
         let is_preflight = request.method == Method::OPTIONS
             && request.headers.contains_key(ORIGIN)
@@ -51,9 +51,8 @@ impl Cors {
         if !is_preflight {
             return None;
         }
-        let allowed = self.allowed(&request.headers);
+        let is_allowed = self.allowed(&request.headers).is_some();
         let mut reply = Response::new(Body::Empty);
-        let is_allowed = allowed.is_some();
         *reply.status_mut() = if is_allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN };
         let fields = reply.headers_mut();
         if is_allowed {
@@ -63,7 +62,6 @@ impl Cors {
                 fields.insert(ACCESS_CONTROL_ALLOW_HEADERS, headers.clone());
             }
         }
-        self.mark(fields, allowed);
         Some(reply)
     }
 
@@ -86,5 +84,13 @@ impl Cors {
         if let Some(expose) = &self.expose {
             fields.insert(ACCESS_CONTROL_EXPOSE_HEADERS, expose.clone());
         }
+    }
+}
+
+/// Lets the script that may read a reply to its call of gRPC-Web read how that ended, where the head says it.
+pub(crate) fn expose_grpc_status(fields: &mut HeaderMap) {
+    if fields.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
+        let names = HeaderValue::from_static("grpc-status, grpc-message");
+        fields.append(ACCESS_CONTROL_EXPOSE_HEADERS, names);
     }
 }

@@ -6,24 +6,26 @@
 //!                                                             `── again ─────────'
 //! ```
 //!
-//! Any phase may answer the request itself; the reply then goes on at `respond`. `shed` refuses what matters least while a
-//! core is late, before anything is asked or charged. What is from `breaker` on is in `forward.rs`. Each step is noted in
-//! the request's record, if it has one; `record` passes that on to the access log, the counts and the traces when the
-//! reply's last byte is gone, which is after the client has most of it.
+//! Any phase may answer the request itself; the reply then goes on at `respond`. A call of gRPC is told it in gRPC
+//! ([`GrpcCall`]), once and behind all phases. `shed` refuses what matters least while a core is late, before anything is
+//! asked or charged. What is from `breaker` on is in `forward.rs`. Each step is noted in the request's record, if it has one;
+//! `record` passes that on to the access log, the counts and the traces when the reply's last byte is gone, which is after
+//! the client has most of it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, HOST, SET_COOKIE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Version};
-use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
 use crate::authenticate::Stated;
 use crate::candidate::Asking;
 use crate::client_address::client_address;
 use crate::compress::Asked;
 use crate::config::{Auth, StaticReply};
+use crate::cors::expose_grpc_status;
 use crate::fields;
 use crate::forward_auth::Admitted;
 use crate::forwarded;
@@ -54,18 +56,24 @@ pub(crate) struct Normal<'a> {
 }
 
 impl<L: Limits> Gateway<L> {
-    /// Answers one request, and says by which route.
-    pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> Answer {
+    /// Answers one request, and says by which route. The status is the one that it counts under.
+    pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> (Answer, StatusCode) {
         let mut record = self.recorder(&mut request, peer);
+        let call = GrpcCall::of(request.headers());
         let mut answer = self.answer(request, peer, &mut record).await;
+        // What counts requests counts an answer in gRPC as the refusal that it is.
+        let status = answer.reply.status();
+        if let Some(call) = call {
+            answer = answer.told_to(&call);
+        }
         match &mut answer.upgrade {
             Some((_, tunnel)) => {
                 record.switched(&mut answer.reply);
                 (tunnel.record, tunnel.held) = (record, answer.held.take());
             }
-            None => answer.reply = record.replied(answer.reply, answer.held.take()),
+            None => answer.reply = record.replied(answer.reply, status, answer.held.take()),
         }
-        answer
+        (answer, status)
     }
 
     /// What takes down what becomes of a request.
@@ -104,15 +112,16 @@ impl<L: Limits> Gateway<L> {
         let stated = take_key(&route, &mut parts, record);
         let settled = settle(&mut parts, &normal.path, &route.config);
         let early = early(&route.config, &parts, normal.client).map(Early::reply);
-        if let Some(reply) = settled.err().map(|refusal| refusal.reply()).or(early) {
+        let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
+        if let Some(mut reply) = settled.err().map(|refusal| refusal.reply()).or(early) {
             record.step(|| What::Answer);
-            return Answer { route: Some(route), reply, upgrade: None, held: None };
+            mark(&route, &mut reply, origin);
+            return Answer::own(Some(route), reply);
         }
         let encoding = route.config.compress.then(|| Asked::of(&parts));
-        let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
         if let Some(mut reply) = self.shed(&route, peer.core, record).await {
             mark(&route, &mut reply, origin);
-            return Answer { route: Some(route), reply, upgrade: None, held: None };
+            return Answer::own(Some(route), reply);
         }
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
         let ruling = match authenticated {
@@ -121,7 +130,7 @@ impl<L: Limits> Gateway<L> {
         };
         let mut told = ruling.fields;
         told.extend(normal.cookies.drain(..).map(|cookie| (SET_COOKIE, cookie)));
-        let mut upgrade = None;
+        let (mut upgrade, mut is_own) = (None, true);
         let reply = match (authenticated, ruling.denial) {
             (Err(refusal), _) => Err(refusal),
             (Ok(()), Some(denial)) => Err(Refusal::Denied(denial)),
@@ -132,7 +141,7 @@ impl<L: Limits> Gateway<L> {
                     let request = Request::from_parts(parts, body);
                     let sent = self.forward(&route, upstream, &normal, request, record).await;
                     sent.map(|(reply, tunnel)| {
-                        upgrade = offer.zip(tunnel);
+                        (upgrade, is_own) = (offer.zip(tunnel), false);
                         reply
                     })
                 }
@@ -146,7 +155,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(asked) = encoding {
             reply = self.compressor().apply(reply, asked);
         }
-        Answer { route: Some(route), reply, upgrade, held: ruling.held }
+        Answer { route: Some(route), reply, is_own, upgrade, held: ruling.held }
     }
 
     /// The route that takes a request. If there is a candidate, it is counted what that would change.
@@ -317,6 +326,8 @@ impl<L: Limits> Gateway<L> {
 pub(crate) struct Answer {
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) reply: Response<Body>,
+    /// The gateway has made it, and no server.
+    is_own: bool,
     /// The server has agreed to go on in the protocol that the client offered.
     pub(crate) upgrade: Option<(UpgradeOffer, Tunnel)>,
     /// Until the reply has ended.
@@ -327,7 +338,23 @@ impl Answer {
     fn without_route(refusal: Refusal, record: &mut Recorder) -> Self {
         record.leave_query_out();
         record.note(|record| record.refusal = Some(refusal.word()));
-        Self { route: None, reply: refusal.reply(), upgrade: None, held: None }
+        Self::own(None, refusal.reply())
+    }
+
+    fn own(route: Option<Arc<Route>>, reply: Response<Body>) -> Self {
+        Self { route, reply, is_own: true, upgrade: None, held: None }
+    }
+
+    /// The same as a call of gRPC is told it: in gRPC, unless a server has said it, and so that the script which may read
+    /// the reply can read how the call ended.
+    fn told_to(mut self, call: &GrpcCall) -> Self {
+        if self.is_own {
+            self.reply = call.tell(self.reply);
+        }
+        if call.is_web() && self.route.as_ref().is_some_and(|route| route.config.cors.is_some()) {
+            expose_grpc_status(self.reply.headers_mut());
+        }
+        self
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::{HOST, HeaderName, HeaderValue, REFERER, USER_AGENT};
-use http::{Method, Request, Response, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::Wall;
 use tidegate_net::clock::{monotonic, wall};
@@ -334,13 +334,18 @@ impl Recorder {
     }
 
     /// The reply's head is there: what is traced is told, what is logged or kept is followed to its end, and so is what is
-    /// `held` until then.
-    pub(crate) fn replied(mut self, reply: Response<Body>, held: Option<Held>) -> Response<Body> {
+    /// `held` until then. `status`: what it counts as, which is not on the wire where the reply is in gRPC.
+    pub(crate) fn replied(
+        mut self,
+        reply: Response<Body>,
+        status: StatusCode,
+        held: Option<Held>,
+    ) -> Response<Body> {
         self.step(|| What::Respond);
         let (mut head, body) = reply.into_parts();
         let mut is_followed = false;
         self.note(|record| {
-            record.status = head.status.as_u16();
+            record.status = status.as_u16();
             if record.is_traced {
                 trace::tell(record, &mut head.headers);
             }

@@ -16,6 +16,7 @@ mod fault_32_smuggling;
 mod fault_62_replies;
 mod forward_auth;
 mod forwarding;
+mod grpc_calls;
 mod h2spec;
 mod outages;
 mod overload;

@@ -157,7 +157,7 @@ impl<H: Handle> Connection<H> {
         let Shared { handler, gate, .. } = &*self.server;
         let is_http1 = request.version() < Version::HTTP_2;
         let (mut reply, mut charge) = match self.admit(&request, is_http1) {
-            Err(refusal) => (*refusal, None),
+            Err(refusal) => (refusal.told_to(request.headers()), None),
             Ok(charge) => (handler.handle(request, &self.peer).await, charge),
         };
         self.hold(&mut reply, &mut charge, is_http1);
