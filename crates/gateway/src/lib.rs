@@ -33,6 +33,7 @@ mod authenticate;
 mod body;
 mod breaker;
 mod canary;
+mod certificate;
 mod checks;
 mod client_address;
 mod compress;

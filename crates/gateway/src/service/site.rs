@@ -192,7 +192,7 @@ fn route(
         action,
         fallback: config.fallback_upstream.as_ref().map(named),
         lacks: config.policies.iter().find(|policy| missing.contains(*policy)).cloned(),
-        breaker: config.breaker.map(|settings| Arc::new(SharedBreaker::new(settings))),
+        breaker: config.breaker.map(|settings| Arc::new(SharedBreaker::new(settings, "route", &config.name))),
         canary: config.canary.as_ref().map(|canary| named(&canary.upstream)),
         mirror: config.mirror.as_ref().map(|mirror| Mirror::new(mirror, named(&mirror.upstream))),
         hedge: config.hedge.then(Hedge::default),

@@ -29,6 +29,7 @@ mod forward_auth;
 mod gateway;
 mod gateway_half_open;
 mod grpc;
+mod heard;
 mod https;
 mod import;
 mod intake;
