@@ -216,3 +216,29 @@ fn a_certificate_that_a_server_signed_itself_works_as_ca_file() {
         assert!(said.starts_with("certificate: ") && said.contains(reason), "{said}");
     }
 }
+
+#[test]
+fn where_the_store_is_and_what_it_says_is_for_those_who_may_read() {
+    let secret = "the-secret-of-the-operator";
+    let store = format!("redis://127.0.0.1:{}", free_port());
+    let environment = [
+        ("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"),
+        ("TIDEGATE_ADMIN_TOKEN", secret),
+        ("TIDEGATE_STORE", &store),
+    ];
+    let service = Tidegate::start_in(tempfile::tempdir().unwrap(), &[], &environment);
+    let page = |token: Option<&str>| {
+        let request = agent().get(service.url("/readyz?verbose"));
+        let request = match token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
+        };
+        request.call().unwrap().body_mut().read_to_string().unwrap()
+    };
+    until("the store is missed", || page(Some(secret)).contains("\"details\""));
+    for token in [None, Some("another-secret-of-nobody")] {
+        let said = page(token);
+        assert!(said.contains("\"degraded\""), "what is not well is no secret: {said}");
+        assert!(!said.contains("details") && !said.contains("127.0.0.1"), "{said}");
+    }
+}
