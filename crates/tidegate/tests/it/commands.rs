@@ -174,6 +174,28 @@ fn fault_58_check_knows_what_routes_and_listeners_supply() {
     }
 }
 
+/// Decision 0361: what could limit nothing is refused, by `check` and at a start.
+#[test]
+fn a_concurrency_limit_where_no_permit_is_given_back_is_a_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    let policy = "[[policy]]\nname = 'jobs'\nalgorithm = 'concurrency'\nlimit = 1\nlease_seconds = 60\n";
+    let edge = "[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n";
+    for (file, said) in [
+        (format!("{policy}{edge}byte_policies = ['jobs']\n"), "edge.listener[0].byte_policies[0]"),
+        (format!("[intake]\npolicies = ['jobs']\n{policy}"), "intake.policies[0]"),
+        (format!("{policy}match = {{ descriptor_keys = 'user' }}\n"), "policy[0].algorithm"),
+    ] {
+        fs::write(&path, &file).unwrap();
+        for arguments in [&["check"][..], &["serve", "--config"]] {
+            let refused = tidegate(&[arguments, &[path.to_str().unwrap()]].concat(), &[]);
+            let output = text(&refused.stdout).to_owned() + text(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{output}");
+            assert!(output.contains(said), "{output}");
+        }
+    }
+}
+
 #[test]
 fn check_says_where_a_concurrency_limit_applies() {
     let dir = tempfile::tempdir().unwrap();
@@ -184,18 +206,20 @@ fn check_says_where_a_concurrency_limit_applies() {
                  [[route]]\nname = 'r'\nupstream = 'u'\npolicies = ['jobs']\n";
     let edge = "[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n";
     let note = "note: policy \"jobs\" limits what is held at one time, and no route";
-    let wrong = "lists \"jobs\", a concurrency limit: it limits nothing there";
     for (file, said) in [
         (policy.to_owned(), &[note][..]),
         (format!("{policy}{route}"), &[]),
         (format!("{policy}{edge}policies = ['jobs']\n"), &[]),
-        (format!("{policy}{edge}byte_policies = ['jobs']\n"), &[wrong, note]),
-        (format!("[intake]\npolicies = ['jobs']\n{policy}"), &[wrong, note]),
+        // Whoever asks for a permit says what it is for.
+        (format!("{policy}match = {{ domain = 'shop' }}\n"), &[note]),
+        (format!("{policy}match = {{ descriptor_keys = 'user' }}\n{route}"), &[]),
     ] {
         fs::write(&path, &file).unwrap();
         let checked = tidegate(&["check", name], &[]);
         assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
         let lines: Vec<_> = text(&checked.stdout).lines().filter(|line| line.contains("\"jobs\"")).collect();
+        let lines: Vec<_> =
+            lines.into_iter().filter(|line| !line.contains("looks at the attribute")).collect();
         assert_eq!(lines.len(), said.len(), "{file}{lines:?}");
         assert!(lines.iter().zip(said).all(|(line, said)| line.contains(said)), "{file}{lines:?}");
     }
