@@ -152,6 +152,8 @@ fn fault_58_check_knows_what_routes_and_listeners_supply() {
                    forward_auth.attributes = { plan = 'x-plan' }\n";
     let edge =
         |lists: &str| format!("[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n{lists} = ['p']\n");
+    let tiered = "[[policy]]\nname = 'p'\nkey = ['client_id']\nlimit = 1\nwindow_seconds = 60\ntiers = { pro = { limit = 9 } }\n\
+                  [[policy]]\nname = 'q'\nlimit = 1\nwindow_seconds = 60\n";
     let own = "'route', 'method', 'host', 'path', 'ip', 'client_id'";
     for (file, missing) in [
         (policy(own) + &route("p", ""), &[][..]),
@@ -164,6 +166,22 @@ fn fault_58_check_knows_what_routes_and_listeners_supply() {
         (policy("'api_key', 'consumer', 'plan'") + &route("p", jwt), &["api_key", "consumer"]),
         (policy("'plan'") + &route("p", forward), &[]),
         (policy("'plan'") + &route("p", ""), &["plan"]),
+        // Tiers of keys and of tokens; who a token is for, where nothing says what else is taken from it.
+        (tiered.to_owned() + &route("p", key), &[]),
+        (tiered.to_owned() + &route("p", &jwt.replace("plan =", "tier =")), &[]),
+        (tiered.to_owned() + &route("p", ""), &["tier"]),
+        (
+            policy("'consumer', 'route'")
+                + &route("p", &jwt.replace("jwt.attributes = { plan = 'plan' }\n", "")),
+            &[],
+        ),
+        // What a network before it, or a caller's metadata, says.
+        (
+            policy("'country', 'client_id'") + "[attributes.check]\ncountry = { header = 'cf-ipcountry' }\n",
+            &[],
+        ),
+        (policy("'tenant'") + "[attributes.grpc]\ntenant = { header = 'x-tenant' }\n", &[]),
+        (policy("'app', 'client_id'") + &route("p", "") + &edge("policies"), &[]),
         (
             policy("'listener', 'app', 'server_name', 'country', 'region', 'client_id'") + &edge("policies"),
             &[],
