@@ -210,11 +210,14 @@ impl Recorder {
             return Self(None);
         }
         let field = |name| request.headers().get(name).cloned();
+        // HTTP/2 has it in the target, which counts for more than the field (RFC 9113, 8.3.1).
+        let authority = request.uri().authority();
+        let authority = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
         let asked = Asked {
             method: request.method().clone(),
             target: request.uri().clone(),
             version: request.version(),
-            host: field(HOST),
+            host: authority.or_else(|| field(HOST)),
             referer: field(REFERER),
             user_agent: field(USER_AGENT),
         };

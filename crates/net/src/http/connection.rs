@@ -188,7 +188,7 @@ impl<H: Handle> Connection<H> {
         if is_http1 {
             return Ok(None);
         }
-        judge_http2(request, config.max_target_bytes)
+        judge_http2(request, config.max_target_bytes, config.max_head_bytes)
             .map_err(|refused| Box::new(Reply::refusal(refused.status, refused.reason)))?;
         let fields: usize =
             request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
