@@ -5,12 +5,13 @@
 //! drain, and when a requirement that the binary stated does not hold. Stores are no such
 //! requirement either, because each policy says what happens without its store (fault 1). What an
 //! operator should know of a process that is ready all the same is listed as `degraded`. Why it is
-//! so is on `/readyz?verbose`: that names addresses and says errors in a server's own words.
+//! so is on `/readyz?verbose`: that names addresses and says errors in a server's own words, and is said to who may read the
+//! configuration ([`Operator::with_readers`]). Others have the list as without it: a load balancer asks without a token.
 
 use std::fmt;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use serde::Serialize;
 use tidegate_net::drain::{Drain, Stage};
 use tidegate_net::http::Body;
@@ -119,25 +120,41 @@ impl Readiness {
 
 /// What a page may depend on.
 struct Asked<'a> {
-    query: Option<&'a str>,
+    uri: &'a Uri,
     headers: &'a HeaderMap,
 }
 
 /// What makes a page.
 type Page = fn(&Operator, &Asked<'_>) -> Response<Body>;
 
+/// Whether who asks so may read what is configured.
+type IsReader = dyn Fn(&Uri, &HeaderMap) -> bool + Send + Sync;
+
 /// Answers an operator's requests.
-#[derive(Debug)]
 pub struct Operator {
     readiness: Readiness,
+    /// Who is told details; none: everybody.
+    is_reader: Option<Box<IsReader>>,
     metrics: Arc<Metrics>,
 }
 
+impl fmt::Debug for Operator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Operator").field("readiness", &self.readiness).finish_non_exhaustive()
+    }
+}
+
 impl Operator {
-    /// From its parts.
+    /// From its parts. Who asks for details is told them, until [`Operator::with_readers`] says otherwise.
     #[must_use]
     pub fn new(readiness: Readiness, metrics: Metrics) -> Self {
-        Self { readiness, metrics: Arc::new(metrics) }
+        Self { readiness, is_reader: None, metrics: Arc::new(metrics) }
+    }
+
+    /// The same, which tells details to those of whom `is_reader` says that they may read.
+    #[must_use]
+    pub fn with_readers(self, is_reader: impl Fn(&Uri, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
+        Self { is_reader: Some(Box::new(is_reader)), ..self }
     }
 
     /// The metrics page, for who sends it on.
@@ -152,7 +169,7 @@ impl Operator {
         let path = request.uri().path();
         let (index, page): (u8, Page) = match path {
             "/livez" => (0, |_, _| page(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")),
-            "/readyz" => (1, |operator, head| operator.ready(head.query)),
+            "/readyz" => (1, Self::ready),
             "/metrics" => (2, |operator, head| {
                 let exposition = Exposition::negotiated(head.headers);
                 page(StatusCode::OK, exposition.content_type(), operator.metrics.page(exposition))
@@ -160,7 +177,7 @@ impl Operator {
             _ => return None,
         };
         if request.method() == Method::GET || request.method() == Method::HEAD {
-            let head = Asked { query: request.uri().query(), headers: request.headers() };
+            let head = Asked { uri: request.uri(), headers: request.headers() };
             return Some((index, page(self, &head)));
         }
         let mut refusal = Response::new(Body::Empty);
@@ -169,10 +186,11 @@ impl Operator {
         Some((index, refusal))
     }
 
-    fn ready(&self, query: Option<&str>) -> Response<Body> {
-        let mut parameters = query.unwrap_or_default().split('&');
+    fn ready(&self, asked: &Asked<'_>) -> Response<Body> {
+        let mut parameters = asked.uri.query().unwrap_or_default().split('&');
         let verbose = parameters.any(|it| it == "verbose" || it.starts_with("verbose="));
-        let verdict = self.readiness.verdict(verbose);
+        let may_read = || self.is_reader.as_ref().is_none_or(|is_reader| is_reader(asked.uri, asked.headers));
+        let verdict = self.readiness.verdict(verbose && may_read());
         let status = if verdict.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         // Invariant: a verdict is a struct of plain values, which always serialises.
         let body = serde_json::to_vec(&verdict).unwrap_or_default();
@@ -262,6 +280,23 @@ mod tests {
             let (_, long) = get(&operator, path);
             let details = r#","details":[{"reason":"without its store","detail":"10.0.0.1:6379: connection refused"}]}"#;
             assert!(long.ends_with(details) && !long.contains("nothing"), "{long}");
+        }
+    }
+
+    #[test]
+    fn addresses_and_errors_are_for_those_who_may_read() {
+        let readiness = Readiness::new(Drain::new())
+            .degraded_because("without its store", || Some("10.0.0.1:6379: connection refused".to_owned()));
+        let operator = Operator::new(readiness, Metrics::new()).with_readers(|_, fields| {
+            fields.get(header::AUTHORIZATION).is_some_and(|it| it == "Bearer reader")
+        });
+        for (token, is_told) in [("Bearer reader", true), ("Bearer other", false)] {
+            let request = Request::get("/readyz?verbose").header(header::AUTHORIZATION, token);
+            let (_, response) = operator.answer(&request.body(()).unwrap()).unwrap();
+            let Body::Full(bytes) = response.into_body() else { panic!("a page is whole") };
+            let body = String::from_utf8(bytes.to_vec()).unwrap();
+            assert!(body.contains("without its store"), "what is not well is no secret: {body}");
+            assert_eq!(body.contains("10.0.0.1"), is_told, "{body}");
         }
     }
 

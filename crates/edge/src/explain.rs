@@ -177,6 +177,7 @@ fn row(backend: &EdgeBackend, tier: Tier, member: &Member, now: Tick) -> Value {
         "tier_by": tier_by(member.measured.is_some()),
         "priority": config.priority,
         "health": health(backend, now),
+        "check_failure": backend.known.backend.check_failure(),
         "connections": status.in_flight,
         "soft_limit": config.soft_limit,
         "hard_limit": config.hard_limit,

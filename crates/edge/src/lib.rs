@@ -35,7 +35,6 @@ mod pacing;
 mod pool;
 mod reach;
 mod relay;
-mod seldom;
 mod session;
 mod site;
 mod splice;

@@ -12,13 +12,13 @@ use tidegate_net::proxied::Proxied;
 use tidegate_net::runtime::Cores;
 use tidegate_net::tls::Tls;
 use tidegate_upstream::backend::Place;
+use tidegate_upstream::seldom::SeldomLine;
 
 use crate::affinity::AffinityShards;
 use crate::arrival;
 use crate::config::ListenerConfig;
 use crate::limits::Limits;
 use crate::pool::Origin;
-use crate::seldom::SeldomLine;
 use crate::service::Edge;
 use crate::site::Site;
 use crate::stats::{AffinityStats, ListenerStats, Refusal};

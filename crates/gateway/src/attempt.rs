@@ -324,7 +324,7 @@ impl Attempt<'_> {
     /// A new connection, before the deadline.
     async fn connect(&self, server: &ServerConfig) -> Result<Sender, Failure> {
         let config = &self.upstream.config;
-        let connecting = connection::connect(self.resolver, config, server);
+        let connecting = self.upstream.connect(self.server, self.resolver);
         let Some(connected) = self.before_deadline(connecting).await else {
             return Err(Failure::of_server(Refusal::TimedOut, true));
         };

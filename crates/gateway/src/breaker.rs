@@ -1,13 +1,21 @@
 //! A breaker that all requests of an upstream or a route share.
+//!
+//! That it opens and that it closes are lines of the log: of each, one in a while says how many had none. A trial that fails is
+//! none, since what was open is open.
 
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::breaker::{Breaker, Change, Outcome, Pass, Phase, Settings};
 use tidegate_algorithms::time::Tick;
+use tidegate_upstream::seldom::SeldomLine;
 
 /// A breaker behind a lock, which is held for nanoseconds.
 #[derive(Debug)]
 pub(crate) struct SharedBreaker {
     state: Mutex<Breaker>,
+    /// `upstream` or `route`, and its name.
+    of: (&'static str, Box<str>),
+    opened: SeldomLine,
+    closed: SeldomLine,
 }
 
 /// What a breaker judges by now.
@@ -35,8 +43,10 @@ pub(crate) struct Admission<'a> {
 }
 
 impl SharedBreaker {
-    pub(crate) fn new(settings: Settings) -> Self {
-        Self { state: Mutex::new(Breaker::new(settings)) }
+    /// One of an `upstream` or a `route` of this name.
+    pub(crate) fn new(settings: Settings, kind: &'static str, name: &str) -> Self {
+        let state = Mutex::new(Breaker::new(settings));
+        Self { state, of: (kind, name.into()), opened: SeldomLine::default(), closed: SeldomLine::default() }
     }
 
     /// Leave to make a call, or the nanoseconds until one may be had.
@@ -65,6 +75,38 @@ impl SharedBreaker {
         Judged { phase, calls, failed, slow, wait, settings }
     }
 
+    /// Has the log say what an operator must know of a change.
+    fn tell(&self, change: Change, (calls, failed, slow): (u32, u32, u32), now: Tick) {
+        let (kind, name) = (self.of.0, &*self.of.1);
+        match change {
+            Change::Opened => {
+                if let Some(others) = self.opened.unsaid(now) {
+                    tracing::warn!(
+                        of = kind,
+                        name,
+                        calls,
+                        failed,
+                        slow,
+                        others,
+                        "a breaker is open: requests are refused until a trial succeeds"
+                    );
+                }
+            }
+            Change::Closed => {
+                if let Some(others) = self.closed.unsaid(now) {
+                    tracing::info!(
+                        of = kind,
+                        name,
+                        others,
+                        "a breaker is closed: requests are let through again"
+                    );
+                }
+            }
+            Change::Reopened => tracing::debug!(of = kind, name, "a breaker stays open: a trial failed"),
+            Change::None => {}
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, Breaker> {
         self.state.lock()
     }
@@ -74,7 +116,16 @@ impl Admission<'_> {
     /// Reports how the call ended.
     pub(crate) fn ended(mut self, outcome: Outcome, now: Tick) -> Change {
         match self.pass.take() {
-            Some(pass) => self.breaker.state().report(pass, outcome, now),
+            Some(pass) => {
+                let mut state = self.breaker.state();
+                let change = state.report(pass, outcome, now);
+                if change != Change::None {
+                    let judged = state.recent(now);
+                    drop(state);
+                    self.breaker.tell(change, judged, now);
+                }
+                change
+            }
             None => Change::None,
         }
     }

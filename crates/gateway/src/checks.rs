@@ -2,21 +2,24 @@
 //! what follows).
 //!
 //! A check is a request for a path, a call of gRPC's health protocol, or only a connection; over TLS where the server's
-//! requests are. One that passes lets the upstream's breaker try again, and those of the routes that send requests there.
+//! requests are. A request names the server as its host and has no fields but the necessary ones, unless the upstream's `check` says
+//! otherwise. One that passes lets the upstream's breaker try again, and those of the routes that send requests there.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, TE, USER_AGENT};
+use http::header::{CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use tidegate_net::clock::Clock;
-use tidegate_upstream::checks::{self, Checked};
+use tidegate_upstream::checks::{self, Checked, News};
 use tidegate_upstream::connect::Resolver;
+use tidegate_upstream::failure::CheckFailure;
 use tidegate_upstream::verdicts::Watched;
 use tokio::time::timeout;
 
@@ -44,50 +47,79 @@ async fn check_once(
     server: usize,
     resolver: &Resolver,
     clock: Clock,
-) -> Option<Checked<impl FnOnce(bool) + use<>>> {
+) -> Option<Checked<impl FnOnce(News<'_>) + use<>>> {
     let upstream: Arc<Upstream> = upstream.upgrade()?;
     let check = upstream.config.check.clone()?;
     let backend = Arc::clone(upstream.group.backends().get(server)?);
-    let passed = timeout(check.timeout, passes(&check, &upstream, server, resolver)).await.unwrap_or(false);
-    if passed {
+    let asking = passes(&check, &upstream, server, resolver);
+    let result = timeout(check.timeout, asking).await.unwrap_or(Err(CheckFailure::TimedOut(check.timeout)));
+    if result.is_ok() {
         upstream.end_pauses(clock.tick());
     }
     let target = backend.target().clone();
     Some(Checked {
         backend,
-        passed,
+        result,
         thresholds: check.thresholds,
         interval: check.interval,
-        changed: move |is_up| {
+        changed: move |news: News<'_>| {
             let name = &upstream.config.name;
-            if is_up {
-                tracing::info!(upstream = %name, server = %target, "a server is up");
-            } else {
-                tracing::warn!(upstream = %name, server = %target, "a server is down: its health checks fail");
+            match news {
+                News::Up => tracing::info!(upstream = %name, server = %target, "a server is up"),
+                News::Down(reason) => {
+                    tracing::warn!(upstream = %name, server = %target, reason, "a server is down: its health checks fail");
+                }
+                News::OtherReason(reason) => {
+                    tracing::warn!(upstream = %name, server = %target, reason, "a server is down still: its health checks fail for another reason");
+                }
             }
         },
     })
 }
 
-async fn passes(check: &CheckConfig, upstream: &Upstream, server: usize, resolver: &Resolver) -> bool {
-    let server = &upstream.config.servers[server];
-    let Ok(sender) = connection::connect(resolver, &upstream.config, server).await else { return false };
-    let request = match &check.probe {
-        Probe::Connection => return true,
+async fn passes(
+    check: &CheckConfig,
+    upstream: &Upstream,
+    server: usize,
+    resolver: &Resolver,
+) -> Result<(), CheckFailure> {
+    let sender = upstream.connect(server, resolver).await.map_err(|error| match error.kind() {
+        // The upstream's own bound, which the error does not know.
+        io::ErrorKind::TimedOut if error.raw_os_error().is_none() => {
+            CheckFailure::TimedOut(upstream.config.connect_timeout)
+        }
+        _ => error.into(),
+    })?;
+    let mut request = match &check.probe {
+        Probe::Connection => return Ok(()),
         Probe::Path(path) => get(path),
         Probe::Grpc(service) => call(service),
     };
-    let Ok(mut sender) = sender.through_hyper().await else { return false };
-    let Some(request) = connection::addressed(request, server, sender.is_http2()) else { return false };
-    if sender.ready().await.is_err() {
-        return false;
+    for (name, value) in &check.fields {
+        request.headers_mut().insert(name, value.clone());
     }
-    let Ok(reply) = sender.send(request).await else { return false };
-    match (&check.probe, check.status) {
-        (Probe::Grpc(_), _) => is_serving(reply).await,
-        (_, Some(status)) => reply.status().as_u16() == status,
-        (_, None) => reply.status().is_success(),
+    if let Some(host) = &check.host {
+        request.headers_mut().insert(HOST, host.clone());
     }
+    let mut sender = sender.through_hyper().await?;
+    let server = &upstream.config.servers[server];
+    let request = connection::addressed(request, server, sender.is_http2());
+    let request = request.ok_or(CheckFailure::Unwell("its name cannot be a host of HTTP"))?;
+    sender.ready().await.map_err(io::Error::other)?;
+    let reply = sender.send(request).await.map_err(|error| io::Error::other(error.into_error()))?;
+    let status = reply.status();
+    let passed = match (&check.probe, check.status) {
+        (Probe::Grpc(_), _) if status == StatusCode::OK => {
+            let is_serving = is_serving(reply).await;
+            return is_serving
+                .then_some(())
+                .ok_or(CheckFailure::Unwell("does not say that it serves (gRPC)"));
+        }
+        (Probe::Grpc(_), _) => false,
+        (_, Some(expected)) => status.as_u16() == expected,
+        (_, None) => status.is_success(),
+    };
+    passed.then_some(()).ok_or(CheckFailure::Answered(status.as_u16()))
 }
 
 fn get(path: &PathAndQuery) -> Request<RequestPayload> {

@@ -2,19 +2,49 @@
 //! servers need not know.
 //!
 //! A preflight is answered by the route itself and reaches no server: 204 with what is allowed, or 403. Any other
-//! request is forwarded as it is, and its reply, one of the gateway's own too, says whether the script may read it;
-//! what the server says about that is removed.
+//! request is forwarded as it is, and its reply, one of the gateway's own too, says whether the script may read it, and
+//! which fields; what the server says about that is removed.
+//!
+//! A route without such rules leaves all of this to its servers, and may let preflights pass to them without credentials
+//! (`skip_auth_preflight`): [`is_preflight`] says what is one.
 
 use std::time::Duration;
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, HeaderValue, ORIGIN, VARY,
 };
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use tidegate_net::http::Body;
+
+/// Fields of the gateway's own by which a client knows what to do next: where it stands, when it may come again, what it must prove.
+/// A script is told what the client of another kind is.
+const OWN: [&str; 9] = [
+    "ratelimit",
+    "ratelimit-policy",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "retry-after",
+    "www-authenticate",
+    "tidegate-degraded",
+    "tidegate-no-match",
+];
+
+/// Whether a request only asks what a script may do: `OPTIONS` with one `Origin`, and one `Access-Control-Request-Method` that
+/// names a method (the Fetch standard, 4.8). Servers do not agree on what an empty or a second one is, so it is none.
+pub(crate) fn is_preflight(request: &Parts) -> bool {
+    let only = |name: HeaderName| {
+        let mut lines = request.headers.get_all(name).iter();
+        let (only, None) = (lines.next()?, lines.next()) else { return None };
+        Some(only)
+    };
+    request.method == Method::OPTIONS
+        && only(ORIGIN).is_some_and(|origin| !origin.is_empty())
+        && only(ACCESS_CONTROL_REQUEST_METHOD).is_some_and(|name| Method::from_bytes(name.as_bytes()).is_ok())
+}
 
 /// What scripts of other origins may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,17 +73,13 @@ impl Cors {
         }
     }
 
-    /// The answer to a preflight, if the request is one.
+    /// The answer to a preflight, if the request is one, before it is [marked](Self::mark).
     pub(crate) fn preflight(&self, request: &Parts) -> Option<Response<Body>> {
-        let is_preflight = request.method == Method::OPTIONS
-            && request.headers.contains_key(ORIGIN)
-            && request.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-        if !is_preflight {
+        if !is_preflight(request) {
             return None;
         }
-        let allowed = self.allowed(&request.headers);
+        let is_allowed = self.allowed(&request.headers).is_some();
         let mut reply = Response::new(Body::Empty);
-        let is_allowed = allowed.is_some();
         *reply.status_mut() = if is_allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN };
         let fields = reply.headers_mut();
         if is_allowed {
@@ -63,7 +89,6 @@ impl Cors {
                 fields.insert(ACCESS_CONTROL_ALLOW_HEADERS, headers.clone());
             }
         }
-        self.mark(fields, allowed);
         Some(reply)
     }
 
@@ -83,8 +108,63 @@ impl Cors {
         if self.credentials {
             fields.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
-        if let Some(expose) = &self.expose {
-            fields.insert(ACCESS_CONTROL_EXPOSE_HEADERS, expose.clone());
+        if let Some(exposed) = self.exposed(fields) {
+            fields.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+        }
+    }
+
+    /// What of a reply with these fields a script may read: what the route says, and what the gateway tells a client of itself.
+    fn exposed(&self, fields: &HeaderMap) -> Option<HeaderValue> {
+        let mut own = OWN.into_iter().filter(|name| fields.contains_key(*name)).peekable();
+        if own.peek().is_none() {
+            return self.expose.clone();
+        }
+        // Invariant: the configuration takes names only.
+        let stated = self.expose.iter().filter_map(|names| names.to_str().ok());
+        let names: Vec<&str> = stated.chain(own).collect();
+        HeaderValue::try_from(names.join(", ")).ok()
+    }
+}
+
+/// Lets the script that may read a reply to its call of gRPC-Web read how that ended, where the head says it.
+pub(crate) fn expose_grpc_status(fields: &mut HeaderMap) {
+    if fields.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
+        let names = HeaderValue::from_static("grpc-status, grpc-message");
+        fields.append(ACCESS_CONTROL_EXPOSE_HEADERS, names);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn a_preflight_is_beyond_doubt_or_none() {
+        let is_one = |method: &str, fields: &[(&str, &str)]| {
+            let mut request = Request::builder().method(method);
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            is_preflight(&request.body(()).unwrap().into_parts().0)
+        };
+        let (origin, asked) = (("origin", "https://a"), ("access-control-request-method", "PUT"));
+        assert!(is_one("OPTIONS", &[origin, asked]));
+        assert!(is_one("OPTIONS", &[("origin", "null"), ("access-control-request-method", "X-MINE")]));
+        for (method, fields) in [
+            ("GET", &[origin, asked][..]),
+            ("options", &[origin, asked]),
+            ("OPTIONS", &[]),
+            ("OPTIONS", &[origin]),
+            ("OPTIONS", &[asked]),
+            ("OPTIONS", &[("origin", ""), asked]),
+            ("OPTIONS", &[origin, origin, asked]),
+            ("OPTIONS", &[origin, asked, asked]),
+            ("OPTIONS", &[origin, ("access-control-request-method", "")]),
+            ("OPTIONS", &[origin, ("access-control-request-method", "PUT, GET")]),
+        ] {
+            assert!(!is_one(method, fields), "{method} {fields:?}");
         }
     }
 }

@@ -140,8 +140,11 @@ impl<L: Limits> Gateway<L> {
         settled.map_err(|refusal| Unanswerable(refusal.to_string()))?;
         let early = route.as_deref().and_then(|route| before_limits(&route.config, &parts, client));
         let asked = route.as_deref().filter(|_| early.is_none());
-        let proved = asked.zip(stated).and_then(|(route, stated)| self.explained_key(route, stated));
+        let is_preflight = asked.is_some_and(|route| route.config.passes_preflight(&parts));
+        let proved = asked.zip(stated);
+        let proved = proved.and_then(|(route, stated)| self.explained_key(route, stated, is_preflight));
         let (proved, key) = proved.unzip();
+        let identity = proved.as_ref().and_then(Option::as_ref);
         let limits = match asked {
             Some(route) if !route.config.policies.is_empty() => {
                 let request = LimitedRequest {
@@ -154,19 +157,17 @@ impl<L: Limits> Gateway<L> {
                     client,
                     fields: &parts.headers,
                     tls_name: None,
-                    identity: proved.as_ref().and_then(Option::as_ref),
+                    identity,
+                    is_preflight,
                     wants_verdicts: false,
                 };
                 Some(self.limits().explain(&route.config.policies, &request).await)
             }
             _ => None,
         };
-        let now = self.tick();
-        let identity = proved.as_ref().and_then(Option::as_ref);
-        let later = asked.map(|route| explained_action(route, &parts, identity, client, now));
+        let later = asked.map(|route| explained_action(route, &parts, identity, client, self.tick()));
         let action = early.or(later);
-        let lacks = route.as_ref().and_then(|route| route.lacks.as_ref());
-        let lacks_policy = lacks.map(ToString::to_string);
+        let lacks_policy = route.as_ref().and_then(|route| Some(route.lacks.as_ref()?.to_string()));
         let shedding = self.shedder().zip(route.as_ref()).map(|(shedder, route)| {
             let priority = route.config.priority;
             let refused_percent = (priority.refused(shedder.stats().level) * 100.0).round() as u64;
@@ -190,9 +191,15 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// Who a request's client proves to be on a route that asks for that, and what is said of it.
-    fn explained_key(&self, route: &Route, stated: Stated) -> Option<(Option<Identity>, ExplainedKey)> {
+    fn explained_key(
+        &self,
+        route: &Route,
+        stated: Stated,
+        is_preflight: bool,
+    ) -> Option<(Option<Identity>, ExplainedKey)> {
         let auth = route.config.auth.as_ref()?;
         let by_others = match auth {
+            _ if is_preflight => Some("a preflight is not asked"),
             Auth::Forward(_) => Some("another service is asked"),
             Auth::Certificate(_) => Some("the certificate of its connection is looked at"),
             Auth::Key(_) | Auth::Jwt(_) => None,

@@ -28,11 +28,13 @@ pub mod service;
 pub mod traces;
 
 mod adaptive;
+mod answer;
 mod attempt;
 mod authenticate;
 mod body;
 mod breaker;
 mod canary;
+mod certificate;
 mod checks;
 mod client_address;
 mod compress;

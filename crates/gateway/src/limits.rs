@@ -35,6 +35,9 @@ pub struct LimitedRequest<'a> {
     pub tls_name: Option<&'a str>,
     /// Who its client has proved to be.
     pub identity: Option<&'a Identity>,
+    /// Whether it is a preflight that passes without credentials. Policies that need more of a request than where it comes from and
+    /// what it asks for say nothing of it.
+    pub is_preflight: bool,
     /// Whether somebody wants to know what each policy says.
     pub wants_verdicts: bool,
 }

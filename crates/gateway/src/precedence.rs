@@ -114,6 +114,7 @@ impl fmt::Display for RankedRoute<'_> {
         query.iter().try_for_each(|(name, _)| write!(out, " query:{name}"))?;
         match action {
             Action::Forward { upstream } => write!(out, " -> upstream {upstream}")?,
+            Action::Redirect(redirect) => write!(out, " -> {}", redirect.status.as_u16())?,
             Action::Reply(reply) => write!(out, " -> {}", reply.status.as_u16())?,
         }
         if !policies.is_empty() {

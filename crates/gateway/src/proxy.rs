@@ -6,36 +6,37 @@
 //!                                                             `── again ─────────'
 //! ```
 //!
-//! Any phase may answer the request itself; the reply then goes on at `respond`. `shed` refuses what matters least while a
-//! core is late, before anything is asked or charged. What is from `breaker` on is in `forward.rs`. Each step is noted in
-//! the request's record, if it has one; `record` passes that on to the access log, the counts and the traces when the
-//! reply's last byte is gone, which is after the client has most of it.
+//! Any phase may answer the request itself; the reply then goes on at `respond`. A call of gRPC is told it in gRPC
+//! ([`GrpcCall`]), once and behind all phases. `shed` refuses what matters least while a core is late, before anything is
+//! asked or charged. What is from `breaker` on is in `forward.rs`. Each step is noted in the request's record, if it has one;
+//! `record` passes that on to the access log, the counts and the traces when the reply's last byte is gone, which is after
+//! the client has most of it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, HOST, SET_COOKIE};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Version};
-use tidegate_net::http::{Body, Peer, RequestBody, UpgradeOffer};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body as HttpBody;
+use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
+use crate::answer::{Answer, mark, own, refused};
 use crate::authenticate::Stated;
 use crate::candidate::Asking;
 use crate::client_address::client_address;
 use crate::compress::Asked;
-use crate::config::{Auth, StaticReply};
-use crate::fields;
+use crate::config::Auth;
 use crate::forward_auth::Admitted;
 use crate::forwarded;
 use crate::identity::Identity;
-use crate::limits::{Denial, Held, LimitedRequest, Limits, Ruling};
+use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
 use crate::record::{Readers, Recorder, What};
 use crate::refusal::Refusal;
-use crate::replies::{Early, early, static_reply};
+use crate::replies::{Early, early, redirect, static_reply};
 use crate::route::{Route, RouteAction};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::{TargetPath, bare_host, settle};
-use crate::tunnel::Tunnel;
 
 /// What is known of a request once it is normalised.
 pub(crate) struct Normal<'a> {
@@ -50,21 +51,29 @@ pub(crate) struct Normal<'a> {
     cookies: Vec<HeaderValue>,
     /// The client offers to go on in another protocol, and its connection allows that.
     pub(crate) may_upgrade: bool,
+    /// It is a preflight, which its route lets pass without credentials.
+    pub(crate) is_preflight: bool,
 }
 
 impl<L: Limits> Gateway<L> {
-    /// Answers one request, and says by which route.
-    pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> Answer {
+    /// Answers one request, and says by which route. The status is the one that it counts under.
+    pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> (Answer, StatusCode) {
         let mut record = self.recorder(&mut request, peer);
+        let call = GrpcCall::of(request.headers());
         let mut answer = self.answer(request, peer, &mut record).await;
+        // What counts requests counts an answer in gRPC as the refusal that it is.
+        let status = answer.reply.status();
+        if let Some(call) = call {
+            answer = answer.told_to(&call);
+        }
         match &mut answer.upgrade {
             Some((_, tunnel)) => {
                 record.switched(&mut answer.reply);
                 (tunnel.record, tunnel.held) = (record, answer.held.take());
             }
-            None => answer.reply = record.replied(answer.reply, answer.held.take()),
+            None => answer.reply = record.replied(answer.reply, status, answer.held.take()),
         }
-        answer
+        (answer, status)
     }
 
     /// What takes down what becomes of a request.
@@ -103,16 +112,18 @@ impl<L: Limits> Gateway<L> {
         let stated = take_key(&route, &mut parts, record);
         let settled = settle(&mut parts, &normal.path, &route.config);
         let early = early(&route.config, &parts, normal.client).map(Early::reply);
-        if let Some(reply) = settled.err().map(|refusal| refusal.reply()).or(early) {
+        let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
+        if let Some(mut reply) = settled.err().map(|refusal| refusal.reply()).or(early) {
             record.step(|| What::Answer);
-            return Answer { route: Some(route), reply, upgrade: None, held: None };
+            mark(&route, &mut reply, origin);
+            return Answer::own(Some(route), reply);
         }
         let encoding = route.config.compress.then(|| Asked::of(&parts));
-        let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
         if let Some(mut reply) = self.shed(&route, peer.core, record).await {
             mark(&route, &mut reply, origin);
-            return Answer { route: Some(route), reply, upgrade: None, held: None };
+            return Answer::own(Some(route), reply);
         }
+        normal.is_preflight = !normal.may_upgrade && body.is_end_stream() && passes(&route, &mut parts);
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
         let ruling = match authenticated {
             Ok(()) => self.charge(&route, &normal, &parts, record).await,
@@ -120,18 +131,19 @@ impl<L: Limits> Gateway<L> {
         };
         let mut told = ruling.fields;
         told.extend(normal.cookies.drain(..).map(|cookie| (SET_COOKIE, cookie)));
-        let mut upgrade = None;
+        let (mut upgrade, mut is_own) = (None, true);
         let reply = match (authenticated, ruling.denial) {
             (Err(refusal), _) => Err(refusal),
             (Ok(()), Some(denial)) => Err(Refusal::Denied(denial)),
             (Ok(()), None) => match &route.action {
-                RouteAction::Reply(reply) => Ok(own_reply(reply, &route)),
+                RouteAction::Redirect(to) => redirect(to, &normal.host, &parts.uri).map(|it| own(it, &route)),
+                RouteAction::Reply(reply) => Ok(own(static_reply(reply), &route)),
                 RouteAction::Forward(main) => {
                     let (upstream, _) = route.side(main, &parts, normal.identity.as_ref(), normal.client);
                     let request = Request::from_parts(parts, body);
                     let sent = self.forward(&route, upstream, &normal, request, record).await;
                     sent.map(|(reply, tunnel)| {
-                        upgrade = offer.zip(tunnel);
+                        (upgrade, is_own) = (offer.zip(tunnel), false);
                         reply
                     })
                 }
@@ -145,7 +157,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(asked) = encoding {
             reply = self.compressor().apply(reply, asked);
         }
-        Answer { route: Some(route), reply, upgrade, held: ruling.held }
+        Answer { route: Some(route), reply, is_own, upgrade, held: ruling.held }
     }
 
     /// The route that takes a request. If there is a candidate, it is counted what that would change.
@@ -221,6 +233,7 @@ impl<L: Limits> Gateway<L> {
             cookies: Vec::new(),
             client,
             may_upgrade,
+            is_preflight: false,
         })
     }
 
@@ -234,6 +247,9 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
     ) -> Result<(), Refusal> {
         let (Some(auth), Some(stated)) = (&route.config.auth, stated) else { return Ok(()) };
+        if normal.is_preflight {
+            return Ok(());
+        }
         let found = match auth {
             // In a box: it takes far more room than all the rest, and few routes need it.
             Auth::Forward(forward) => {
@@ -296,6 +312,7 @@ impl<L: Limits> Gateway<L> {
             fields: &parts.headers,
             tls_name: normal.peer.tls_name.as_deref(),
             identity: normal.identity.as_ref(),
+            is_preflight: normal.is_preflight,
             wants_verdicts: record.is_on(),
         };
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
@@ -304,24 +321,6 @@ impl<L: Limits> Gateway<L> {
             record.step(|| What::Verdict(verdict));
         }
         ruling
-    }
-}
-
-/// A reply, and the route that made it.
-pub(crate) struct Answer {
-    pub(crate) route: Option<Arc<Route>>,
-    pub(crate) reply: Response<Body>,
-    /// The server has agreed to go on in the protocol that the client offered.
-    pub(crate) upgrade: Option<(UpgradeOffer, Tunnel)>,
-    /// Until the reply has ended.
-    held: Option<Held>,
-}
-
-impl Answer {
-    fn without_route(refusal: Refusal, record: &mut Recorder) -> Self {
-        record.leave_query_out();
-        record.note(|record| record.refusal = Some(refusal.word()));
-        Self { route: None, reply: refusal.reply(), upgrade: None, held: None }
     }
 }
 
@@ -335,28 +334,13 @@ fn take_key(route: &Route, parts: &mut Parts, record: &mut Recorder) -> Option<S
     Some(stated)
 }
 
-/// Says whether scripts of `origin` may read the reply, if the route has rules about that.
-fn mark(route: &Route, reply: &mut Response<Body>, origin: Option<HeaderValue>) {
-    if let Some(cors) = &route.config.cors {
-        cors.mark(reply.headers_mut(), origin);
+/// Whether a request without a body is a preflight that its route lets pass without credentials. Those that it has all the same are
+/// taken off: nobody has verified them.
+fn passes(route: &Route, parts: &mut Parts) -> bool {
+    let passes = route.config.passes_preflight(parts);
+    if passes {
+        parts.headers.remove(AUTHORIZATION);
+        parts.headers.remove(COOKIE);
     }
-}
-
-/// The reply that a route gives in place of a server, with the changes that it makes to replies.
-fn own_reply(reply: &StaticReply, route: &Route) -> Response<Body> {
-    let mut reply = static_reply(reply);
-    fields::edit(reply.headers_mut(), &route.config.response_fields);
-    reply
-}
-
-/// What the client is told when no server has answered: the route's fallback, if it has one for that.
-fn refused(route: &Route, refusal: Refusal, record: &mut Recorder) -> Response<Body> {
-    record.note(|record| record.refusal = Some(refusal.word()));
-    match &route.config.fallback {
-        Some(fallback) if refusal.is_of_upstream() => {
-            record.step(|| What::Fallback);
-            static_reply(fallback)
-        }
-        _ => refusal.reply(),
-    }
+    passes
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use http::header::{CONTENT_LENGTH, UPGRADE};
+use http::header::{CONTENT_LENGTH, LOCATION, UPGRADE};
 use http::request::Parts;
-use http::{Response, StatusCode, Version};
+use http::{Response, StatusCode, Uri, Version};
 use tidegate_net::http::Body;
 use tidegate_upstream::backend::Place;
 
 use crate::body::{ReplyBody, ReplySource, Return};
-use crate::config::{RouteConfig, StaticReply};
+use crate::config::{Redirect, RouteConfig, StaticReply};
 use crate::fields;
 use crate::refusal::Refusal;
 use crate::route::Route;
@@ -111,6 +111,15 @@ pub(crate) fn switching(reply: Response<ReplySource>, route: &Route) -> Response
     }
     head.version = Version::HTTP_11;
     Response::from_parts(head, Body::Empty)
+}
+
+/// A reply that sends a client elsewhere: of a request for this host and this target.
+pub(crate) fn redirect(redirect: &Redirect, host: &str, target: &Uri) -> Result<Response<Body>, Refusal> {
+    let location = redirect.location.for_request(host, target)?;
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = redirect.status;
+    response.headers_mut().insert(LOCATION, location);
+    Ok(response)
 }
 
 /// A reply that is always the same.

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue};
 
 use crate::breaker::SharedBreaker;
 use crate::canary::Side;
-use crate::config::{RouteConfig, StaticReply};
+use crate::config::{Redirect, RouteConfig, StaticReply};
 use crate::forward_auth::Authority;
 use crate::hedge::Hedge;
 use crate::identity::Identity;
@@ -43,6 +43,7 @@ pub(crate) struct Route {
 #[derive(Debug)]
 pub(crate) enum RouteAction {
     Forward(Arc<Upstream>),
+    Redirect(Redirect),
     Reply(StaticReply),
 }
 
@@ -70,7 +71,7 @@ impl Route {
     fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let action = match &self.action {
             RouteAction::Forward(upstream) => Some(upstream),
-            RouteAction::Reply(_) => None,
+            RouteAction::Redirect(_) | RouteAction::Reply(_) => None,
         };
         let authority = self.authority.as_ref().map(|authority| &authority.upstream);
         let mirror = self.mirror.as_ref().map(|mirror| &mirror.upstream);
@@ -81,7 +82,7 @@ impl Route {
     pub(crate) fn first_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let action = match &self.action {
             RouteAction::Forward(upstream) => Some(upstream),
-            RouteAction::Reply(_) => None,
+            RouteAction::Redirect(_) | RouteAction::Reply(_) => None,
         };
         action.into_iter().chain(&self.canary)
     }

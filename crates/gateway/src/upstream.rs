@@ -1,5 +1,6 @@
 //! An upstream in force: its servers, their connections, and what its requests share.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -11,13 +12,18 @@ use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::balance::budget::Budget;
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
+use tidegate_net::clock::monotonic;
 use tidegate_upstream::backend::{Backend, Place};
+use tidegate_upstream::connect::Resolver;
+use tidegate_upstream::failure::refused_certificate;
 use tidegate_upstream::group::{Balance, Group, hash};
 
 use crate::adaptive::{AdaptiveLimit, Permit};
 use crate::breaker::SharedBreaker;
+use crate::certificate::ServerCertificate;
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, UpstreamConfig};
+use crate::connection::{self, Sender};
 use crate::pool::Pool;
 use crate::random::random;
 use crate::refusal::Refusal;
@@ -37,6 +43,8 @@ pub(crate) struct Upstream {
     budget: Mutex<Budget>,
     /// How the last request at each server ended, by its position.
     lately: Vec<AtomicU8>,
+    /// What is known of each server's certificate, by its position.
+    certificates: Vec<ServerCertificate>,
 }
 
 /// Of a server that did not fail the last time; that did; that did while another one worked.
@@ -94,7 +102,7 @@ impl Upstream {
         let breaker = config.breaker.map(|settings| {
             let known = before.filter(|before| before.config.breaker == config.breaker);
             let known = known.and_then(|before| before.breaker.clone());
-            known.unwrap_or_else(|| Arc::new(SharedBreaker::new(settings)))
+            known.unwrap_or_else(|| Arc::new(SharedBreaker::new(settings, "upstream", &config.name)))
         });
         let budget = Mutex::new(Budget::new(config.retries.budget));
         let adaptive = config.adaptive.map(|settings| {
@@ -105,7 +113,34 @@ impl Upstream {
         });
         let route_breakers = ArcSwap::default();
         let lately = pools.iter().map(|_| AtomicU8::new(WORKS)).collect();
-        Self { config, group, pools, breaker, route_breakers, adaptive, budget, lately }
+        let certificates = pools.iter().map(|_| ServerCertificate::default()).collect();
+        Self { config, group, pools, breaker, route_breakers, adaptive, budget, lately, certificates }
+    }
+
+    /// A new connection to a server. A certificate that is refused is a line of the log, and what [`Self::refused_certificate`] says.
+    pub(crate) async fn connect(&self, server: usize, resolver: &Resolver) -> io::Result<Sender> {
+        let config = &self.config.servers[server];
+        let connected = connection::connect(resolver, &self.config, config).await;
+        if config.is_tls {
+            let certificate = &self.certificates[server];
+            match &connected {
+                Ok(_) => certificate.accepted(),
+                Err(error) => {
+                    if let Some(reason) = refused_certificate(error)
+                        && certificate.refused(&reason, monotonic())
+                    {
+                        let server = &config.backend.target;
+                        tracing::warn!(upstream = %self.config.name, %server, %reason, "a server's certificate is refused: no request is sent there");
+                    }
+                }
+            }
+        }
+        connected
+    }
+
+    /// What is wrong with the certificate that a server showed last; `None`: nothing, or it was not looked at.
+    pub(crate) fn refused_certificate(&self, server: usize) -> Option<Arc<str>> {
+        self.certificates.get(server)?.refusal()
     }
 
     /// Takes note of how an attempt at a server ended, which took it so many nanoseconds.

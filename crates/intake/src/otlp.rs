@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::request::Parts as Head;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use tidegate_net::http::{Body, Peer, RequestBody};
+use tidegate_wire::grpc::percent_encoded;
 use tidegate_wire::metrics::otlp::{self, Counts, from_json, read_request};
 
 use crate::access::Right;
@@ -162,19 +163,11 @@ pub(crate) fn refused(head: &Head, refusal: &Refusal) -> Response<Body> {
 pub(crate) fn refused_call(refusal: &Refusal) -> Response<Body> {
     let mut response = Response::new(Body::Empty);
     let fields = response.headers_mut();
+    *fields = refusal.fields();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(GRPC));
     fields.insert(GRPC_STATUS, code(refusal).into());
-    let words: String = refusal.to_string().bytes().map(percent_encoded).collect();
-    if let Ok(words) = HeaderValue::try_from(words) {
+    if let Ok(words) = HeaderValue::try_from(percent_encoded(refusal.to_string().as_bytes())) {
         fields.insert(GRPC_MESSAGE, words);
     }
     response
-}
-
-/// Messages of gRPC are printable ASCII, everything else and `%` percent-encoded.
-fn percent_encoded(byte: u8) -> String {
-    match byte {
-        b' '..=b'~' if byte != b'%' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    }
 }

@@ -124,13 +124,8 @@ impl<L: Limits> Handle for IntakeService<L> {
             (ALERTS, &Method::GET) => intake.reply(route, intake.show_alerts(&head, peer), problem),
             (SERIES, &Method::GET) => intake.reply(route, intake.show_series(&head, peer), problem),
             (COMMIT, &Method::POST) => intake.reply(route, intake.commit(&head, peer).await, problem),
-            ("/metrics" | INFLUX_QUERY, _) => Reply::new(route, wrong_method("GET, POST")).last(),
-            (PING_2 | PING_1, _) => Reply::new(route, wrong_method("GET, HEAD")).last(),
-            ("/health" | READ | QUERY | ALERTS | SERIES, _) => Reply::new(route, wrong_method("GET")).last(),
-            (COMMIT | REMOTE_WRITE | OTLP | OTLP_CALL | INFLUX_2 | INFLUX_1, _) => {
-                Reply::new(route, wrong_method("POST")).last()
-            }
-            _ => Reply::new(route, refuse(StatusCode::NOT_FOUND, "there is nothing at this path")).last(),
+            // Calls of other services than the one above are told in gRPC that it is not here.
+            _ => Reply::new(route, nothing_there(path)).last().told_to(&head.headers),
         }
     }
 }
@@ -173,6 +168,17 @@ impl<L: Limits> Intake<L> {
             return (self.parts.page)(&head.headers);
         }
         batch::json(self.parts.counters.to_json().to_string().into_bytes())
+    }
+}
+
+/// What is answered to a request that none of the routes takes: its method is another, or its path.
+fn nothing_there(path: &str) -> Response<Body> {
+    match path {
+        "/metrics" | INFLUX_QUERY => wrong_method("GET, POST"),
+        PING_2 | PING_1 => wrong_method("GET, HEAD"),
+        "/health" | READ | QUERY | ALERTS | SERIES => wrong_method("GET"),
+        COMMIT | REMOTE_WRITE | OTLP | OTLP_CALL | INFLUX_2 | INFLUX_1 => wrong_method("POST"),
+        _ => refuse(StatusCode::NOT_FOUND, "there is nothing at this path"),
     }
 }
 

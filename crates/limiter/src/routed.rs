@@ -16,7 +16,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_algorithms::policy::{Attributes, Source};
+use tidegate_algorithms::policy::{Attributes, Policy, Source};
 
 use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
@@ -121,6 +121,25 @@ impl Engine {
         let decision =
             self.decide_under(policies, &Ask { attributes, cost: 1, peek: true, can_release: true }).await?;
         Ok(crate::explain::of_policies(self, &set, &attributes, &decision, policies))
+    }
+}
+
+impl Engine {
+    /// Those of `policies` that are about a request which states nothing of whose it is, as a browser's preflight does: they look at
+    /// nothing but its route, line and host, and at its client's address.
+    #[must_use]
+    pub fn of_anyone(&self, policies: &[Arc<str>]) -> Vec<Arc<str>> {
+        let set = self.in_force();
+        let sources = &set.sources().gateway;
+        // Without a source it is the address; with one, whoever sends a preflight could charge any client.
+        let is_known =
+            |name: &str| ATTRIBUTES.contains(&name) && (name != CLIENT_ID || sources.of(name).is_none());
+        let is_of_anyone = |policy: &Policy| {
+            policy.matches.iter().map(|(name, _)| name).chain(&policy.key).all(|name| is_known(name))
+        };
+        let listed =
+            policies.iter().filter(|name| set.policy(name).is_some_and(|it| is_of_anyone(&it.policy)));
+        listed.cloned().collect()
     }
 }
 

@@ -99,6 +99,21 @@ impl Certificates {
         made
     }
 
+    /// What `openssl req -x509` makes for a server: signed by itself, and an authority's (CA:TRUE). For 127.0.0.1 and `localhost`.
+    ///
+    /// # Panics
+    /// If openssl refuses it.
+    #[must_use]
+    pub fn self_signed(&self, name: &str) -> Pair {
+        let (file, key) = (format!("{name}.pem"), format!("{name}.key"));
+        let pair = Pair { certificate: self.path(&file), key: self.path(&key) };
+        let (file, key) = (self.text(&file), self.text(&key));
+        let names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"];
+        let to = ["-subj", "/CN=localhost", "-x509", "-days", "1", "-keyout", &key, "-out", &file];
+        openssl(&[&NEW[..], &to, &names].concat());
+        pair
+    }
+
     /// The authority's certificate, in PEM.
     #[must_use]
     pub fn authority(&self) -> PathBuf {

@@ -94,6 +94,8 @@ struct Seen {
     health: Health,
     /// Whether it is checked. If not, the result of a check that was under way says nothing.
     is_checked: bool,
+    /// Why the last check failed; none if it passed.
+    check_failure: Option<Box<str>>,
     ejection: Ejection,
     latency: PeakEwma,
 }
@@ -126,6 +128,7 @@ impl Backend {
         let seen = Seen {
             health: Health::new(true),
             is_checked: true,
+            check_failure: None,
             ejection: Ejection::default(),
             latency: PeakEwma::new(FIRST_LATENCY, now),
         };
@@ -233,6 +236,7 @@ impl Backend {
     pub fn comes_back(&self, now: Tick) {
         let mut seen = self.seen();
         seen.health = Health::new(true);
+        seen.check_failure = None;
         seen.ejection = Ejection::default();
         self.known.ejected_until.store(0, Relaxed);
         self.known.up_since.store(now.0, Relaxed);
@@ -250,6 +254,7 @@ impl Backend {
         }
         if !is_checked {
             seen.health = Health::new(true);
+            seen.check_failure = None;
         }
     }
 
@@ -267,6 +272,26 @@ impl Backend {
             self.known.is_up.store(passed, Relaxed);
         }
         changed
+    }
+
+    /// Whether its checks let it be used.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.known.is_up.load(Relaxed)
+    }
+
+    /// Why its last health check failed, in words; `None`: it passed, or there was none.
+    #[must_use]
+    pub fn check_failure(&self) -> Option<Box<str>> {
+        self.seen().check_failure.clone()
+    }
+
+    /// Takes note of why its last health check failed, or that it passed.
+    pub fn set_check_failure(&self, reason: Option<&str>) {
+        let mut seen = self.seen();
+        if seen.is_checked && seen.check_failure.as_deref() != reason {
+            seen.check_failure = reason.map(Box::from);
+        }
     }
 
     /// Takes a place, if it has one.

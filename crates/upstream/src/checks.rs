@@ -18,6 +18,8 @@ use tidegate_algorithms::random::Random;
 use tidegate_algorithms::time::Tick;
 
 use crate::backend::Backend;
+use crate::failure::CheckFailure;
+use crate::seldom::SeldomLine;
 use crate::verdicts::{Watched, needed};
 
 /// The result of one check.
@@ -25,14 +27,25 @@ use crate::verdicts::{Watched, needed};
 pub struct Checked<F> {
     /// What was checked.
     pub backend: Arc<Backend>,
-    /// Whether it is as it should be.
-    pub passed: bool,
+    /// Whether it is as it should be, and why not.
+    pub result: Result<(), CheckFailure>,
     /// How many results in a row change the verdict.
     pub thresholds: Thresholds,
     /// How long until the next one.
     pub interval: Duration,
-    /// What is done if the verdict has changed: true, it is up.
+    /// What is done if the verdict has changed, or why it is down.
     pub changed: F,
+}
+
+/// What is new of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News<'a> {
+    /// It is up.
+    Up,
+    /// It is down, and why.
+    Down(&'a str),
+    /// It has been down, and is so now for another reason.
+    OtherReason(&'a str),
 }
 
 /// Checks a backend until `check` says that nobody uses it any more. `seed` is of the intervals.
@@ -41,27 +54,44 @@ pub async fn watch<F, C>(
     now: impl Fn() -> Tick,
     (mut watched, seed): (Watched, u64),
 ) where
-    F: FnOnce(bool),
+    F: FnOnce(News<'_>),
     C: Future<Output = Option<Checked<F>>>,
 {
-    let (mut random, mut told) = (Random::seeded(seed), None);
+    let (mut random, mut told, reasons) = (Random::seeded(seed), None, SeldomLine::default());
     while let Some(checked) = check().await {
         let interval = checked.interval;
-        take(checked, now(), &watched, told);
+        take(checked, now(), &watched, (told, &reasons));
         // Nothing of the backend is held during the pause: one that is replaced is not kept by its checks.
         told = watched.pause(interval, &mut random).await;
     }
 }
 
-/// Takes a result, where `told` is what another node has said before it.
-fn take<F: FnOnce(bool)>(checked: Checked<F>, now: Tick, watched: &Watched, told: Option<bool>) {
-    let Checked { backend, passed, thresholds, changed, .. } = checked;
-    if backend.checked(passed, needed(thresholds, passed, told), now) {
-        // Who heard it from another node has nothing to tell.
-        if told != Some(passed) {
-            watched.tell(passed);
+/// Takes a result, where `told` is what another node has said before it, and `reasons` says whether another reason is news again.
+fn take<F: FnOnce(News<'_>)>(
+    checked: Checked<F>,
+    now: Tick,
+    watched: &Watched,
+    (told, reasons): (Option<bool>, &SeldomLine),
+) {
+    let Checked { backend, result, thresholds, changed, .. } = checked;
+    let (passed, reason) = (result.is_ok(), result.err().map(|failure| failure.to_string()));
+    let is_other = reason.is_some() && backend.check_failure().as_deref() != reason.as_deref();
+    let has_turned = backend.checked(passed, needed(thresholds, passed, told), now);
+    // One that passes its first check after failures is down still, and for the last reason.
+    if !passed || backend.is_up() {
+        backend.set_check_failure(reason.as_deref());
+    }
+    // Who heard it from another node has nothing to tell.
+    if has_turned && told != Some(passed) {
+        watched.tell(passed);
+    }
+    match reason.as_deref() {
+        None if has_turned => changed(News::Up),
+        Some(reason) if has_turned => changed(News::Down(reason)),
+        Some(reason) if is_other && !backend.is_up() && reasons.unsaid(now).is_some() => {
+            changed(News::OtherReason(reason));
         }
-        changed(passed);
+        None | Some(_) => {}
     }
 }
 
@@ -84,25 +114,33 @@ mod tests {
             let told = Arc::clone(&told);
             move |Verdict { is_up, .. }| told.lock().unwrap().push(is_up)
         });
-        let mut results = "++--+---+-++".chars();
+        // Numbers are what it answered, in hundreds.
+        let mut results = "++55+5545+5++".chars();
         let (mut count, changes_seen) = (0, &changes);
         let check = || {
-            let passed = results.next().map(|result| result == '+');
+            let result = results.next().map(|result| match result.to_digit(10) {
+                None => Ok(()),
+                Some(hundreds) => Err(CheckFailure::Answered(hundreds as u16 * 100)),
+            });
             let at = count;
             count += 1;
             let backend = Arc::clone(&backend);
             async move {
                 Some(Checked {
                     backend,
-                    passed: passed?,
+                    result: result?,
                     thresholds: Thresholds { rise: 2, fall: 3 },
                     interval: Duration::ZERO,
-                    changed: move |is_up| changes_seen.lock().unwrap().push((at, is_up)),
+                    changed: move |news: News<'_>| {
+                        changes_seen.lock().unwrap().push((at, format!("{news:?}")))
+                    },
                 })
             }
         };
         watch(check, || Tick(0), (verdicts.watch("it".to_owned()), 1)).await;
-        assert_eq!(*changes.lock().unwrap(), [(7, false), (11, true)]);
+        let expected = [(7, r#"Down("answered 400")"#), (8, r#"OtherReason("answered 500")"#), (12, "Up")];
+        assert_eq!(*changes.lock().unwrap(), expected.map(|(at, news)| (at, news.to_owned())));
+        assert_eq!(backend.check_failure(), None, "what is up has none");
         assert_eq!(*told.lock().unwrap(), [false, true]);
     }
 }

@@ -12,6 +12,9 @@
 //!
 //! Nodes that check the same backends ([`checks`]) tell each other what they find ([`verdicts`]).
 //!
+//! Why a check failed is a value ([`failure`]), which the log and explanations say in words; lines that many would have at once are
+//! written seldom ([`seldom`]).
+//!
 //! [`endpoint`] is the other way round: one place that a service sends something to, by HTTP.
 //!
 //! Deliberately absent: HTTP towards backends, pools of connections, health checks' protocols, the clock.
@@ -20,7 +23,9 @@ pub mod backend;
 pub mod checks;
 pub mod connect;
 pub mod endpoint;
+pub mod failure;
 pub mod group;
+pub mod seldom;
 pub mod tls;
 mod ttl;
 pub mod verdicts;

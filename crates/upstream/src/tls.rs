@@ -4,15 +4,25 @@
 //! for by SNI too. Trusted are the system's authorities, or, where a file is given, those in it and no others: a
 //! private authority is no reason to trust all public ones.
 //!
+//! A certificate that is itself in the file is trusted as the backend's own, whoever signed it, while it is valid and for its
+//! names. `openssl req -x509` makes one that says it is an authority's (CA:TRUE), which path validation (RFC 5280, webpki) takes
+//! for none of a server; the operator named it, and the handshake proves that the backend has its key.
+//!
 //! Deliberately absent: a way to trust anyone, for that would protect nobody.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 use thiserror::Error;
+use tidegate_wire::x509::Validity;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -66,21 +76,15 @@ impl TlsClient {
     pub fn new(settings: TlsSettings) -> Result<Self, TlsError> {
         let name = settings.server_name.as_deref().map(|name| ServerName::try_from(name.to_owned()));
         let name = name.transpose().map_err(|_| TlsError::Name)?;
-        let roots = match &settings.authorities {
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?;
+        let config = match &settings.authorities {
             Some(pem) => {
-                let mut roots = RootCertStore::empty();
-                let certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
-                if roots.add_parsable_certificates(certificates).0 == 0 {
-                    return Err(TlsError::NoAuthority);
-                }
-                Arc::new(roots)
+                config.dangerous().with_custom_certificate_verifier(Arc::new(StatedTrust::read(pem)?))
             }
-            None => system_roots(),
+            None => config.with_root_certificates(system_roots()),
         };
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let mut config = config.with_no_client_auth();
         config.alpn_protocols = settings.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Ok(Self { settings, config: Arc::new(config), name })
     }
@@ -114,6 +118,71 @@ impl TlsClient {
     pub async fn handshake(&self, target: &Target, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let name = self.name_of(target)?;
         TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await
+    }
+}
+
+/// Trust in the certificates of a file: in those that they signed, and in themselves.
+#[derive(Debug)]
+struct StatedTrust {
+    signed: Arc<WebPkiServerVerifier>,
+    stated: Vec<CertificateDer<'static>>,
+}
+
+impl StatedTrust {
+    fn read(pem: &[u8]) -> Result<Self, TlsError> {
+        let stated: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(stated.iter().cloned());
+        let provider = Arc::new(ring::default_provider());
+        let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        // Without revocation lists, the lack of an authority is the only thing that can be wrong.
+        Ok(Self { signed: signed.map_err(|_| TlsError::NoAuthority)?, stated })
+    }
+}
+
+impl ServerCertVerifier for StatedTrust {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if !self.stated.iter().any(|stated| stated == shown) {
+            return self.signed.verify_server_cert(shown, intermediates, name, ocsp_response, now);
+        }
+        let validity = Validity::of(shown).ok_or(CertificateError::BadEncoding)?;
+        if now.as_secs() < validity.not_before {
+            return Err(CertificateError::NotValidYet.into());
+        }
+        if now.as_secs() > validity.not_after {
+            return Err(CertificateError::Expired.into());
+        }
+        verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
     }
 }
 

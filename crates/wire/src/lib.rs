@@ -5,6 +5,7 @@ pub mod client_hello;
 pub mod dns;
 pub mod envoy_limits;
 pub mod forwarded;
+pub mod grpc;
 pub mod http1;
 pub mod metrics;
 pub mod nginx_conf;

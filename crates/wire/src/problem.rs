@@ -68,6 +68,19 @@ impl Problem {
         }
     }
 
+    /// The sentence on the occurrence in a document's bytes, whoever has written it; its title, if it has none.
+    #[must_use]
+    pub fn said_in(document: &[u8]) -> Option<String> {
+        /// What is read of it.
+        #[derive(serde::Deserialize)]
+        struct Said {
+            detail: Option<String>,
+            title: Option<String>,
+        }
+        let said: Said = serde_json::from_slice(document).ok()?;
+        said.detail.or(said.title)
+    }
+
     /// The document's bytes.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {

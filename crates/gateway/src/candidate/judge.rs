@@ -112,11 +112,14 @@ impl Asking<'_> {
             Some(Early::Preflight(reply)) => return Ok(Does::Reply(reply.status().as_u16())),
             None => {}
         }
-        let identity = seen.proof.as_ref().map_err(Clone::clone)?;
+        let nobody = Ok(None);
+        let proof = if route.passes_preflight(parts) { &nobody } else { &seen.proof };
+        let identity = proof.as_ref().map_err(Clone::clone)?;
         if lacks_policy && !self.serves_without_policies {
             return Err(Does::Refuse { status: 503, because: "no_policy" });
         }
         let upstream = match &route.action {
+            Action::Redirect(redirect) => return Ok(Does::Reply(redirect.status.as_u16())),
             Action::Reply(reply) => return Ok(Does::Reply(reply.status.as_u16())),
             Action::Forward { upstream } => upstream,
         };

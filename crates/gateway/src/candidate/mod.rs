@@ -266,8 +266,8 @@ impl Candidate {
         let (is, mut would) = request.outcomes(sides);
         would.does = refused.unwrap_or(would.does);
         let replies = |side: Option<(&RouteConfig, bool)>| match side.map(|(route, _)| &route.action) {
-            Some(Action::Reply(reply)) => Some(reply.clone()),
-            _ => None,
+            Some(Action::Forward { .. }) | None => None,
+            own => own.cloned(),
         };
         let difference = match (&is.does, &would.does) {
             (Does::Refuse { .. }, Does::Refuse { .. }) if is.does == would.does => Difference::Same,

@@ -195,3 +195,17 @@ fn the_counts_stay_until_one_of_both_sides_changes() {
         "judged for each request"
     );
 }
+
+#[test]
+fn a_preflight_that_passes_without_credentials_would_be_admitted() {
+    let route =
+        |skips: bool| json!([{"name": "a", "upstream": "v1", "auth": "key", "skip_auth_preflight": skips}]);
+    let asked = |fields: &[(&str, &str)]| {
+        let both = Both::new(&route(false), &route(true), |_| {});
+        let request = http::Request::options("/cart").header("origin", "https://a.example");
+        both.ask(fields.iter().fold(request, |request, (name, value)| request.header(*name, *value)));
+        both.found().map(|(difference, ..)| difference)
+    };
+    assert_eq!(asked(&[("access-control-request-method", "PUT")]), Some("would_admit"));
+    assert_eq!(asked(&[]), None, "both ask for a key");
+}

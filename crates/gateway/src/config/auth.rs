@@ -112,6 +112,22 @@ pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Sourc
     }
 }
 
+/// Whether preflights pass without what `auth` asks for. There must be somebody else who answers them, and that is a server.
+pub(super) fn skip_auth_preflight(reader: &mut DocumentReader<'_>) -> bool {
+    let skips = reader.flag("skip_auth_preflight").unwrap_or(false);
+    for other in ["auth", "upstream"] {
+        if skips && reader.field(other).is_none() {
+            let problem = format!("has no effect without {other}");
+            reader.mistake("skip_auth_preflight", problem, format!("{other} beside it"));
+        }
+    }
+    if skips && reader.field("cors").is_some() {
+        let problem = "has no effect beside cors: the route answers preflights itself";
+        reader.mistake("skip_auth_preflight", problem, "one of the two");
+    }
+    skips
+}
+
 fn key(reader: &mut DocumentReader<'_>) -> KeyAuth {
     let mut places = Vec::new();
     for (index, text) in reader.texts("key_in", MAX_PLACES, 1, 2 * MAX_NAME).into_iter().enumerate() {

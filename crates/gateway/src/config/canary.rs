@@ -5,7 +5,8 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::document::DocumentReader;
 
-use super::route::{Action, field_pairs};
+use super::pairs::field_pairs;
+use super::route::Action;
 use super::upstream::part;
 
 const MIRROR_KEYS: [&str; 2] = ["upstream", "percent"];
@@ -87,7 +88,7 @@ fn other_upstream(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> O
         (Some(Action::Forward { upstream: first }), Some(second)) if first == second => {
             reader.mistake("upstream", "is the route's own upstream", "the name of another upstream");
         }
-        (Some(Action::Reply(_)), Some(_)) => {
+        (Some(Action::Reply(_) | Action::Redirect(_)), Some(_)) => {
             reader.mistake("upstream", "has no effect", "an upstream of the route beside it");
         }
         _ => {}

@@ -1,4 +1,4 @@
-//! Replies that are always the same: redirects, fixed replies, and what stands in for an upstream.
+//! Replies that are always the same: fixed replies, and what stands in for an upstream.
 
 use std::sync::Arc;
 
@@ -6,31 +6,12 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use tidegate_algorithms::document::DocumentReader;
 
-use super::matches::MAX_TEXT;
 use super::route::{Action, StaticReply};
 
-pub(super) const REDIRECT_KEYS: [&str; 2] = ["status", "location"];
 pub(super) const RESPOND_KEYS: [&str; 3] = ["status", "body", "content_type"];
 pub(super) const FALLBACK_KEYS: [&str; 4] = ["upstream", "status", "body", "content_type"];
 
 const MAX_REPLY: usize = 1 << 20;
-
-pub(super) fn redirect(reader: &mut DocumentReader<'_>) -> Option<StaticReply> {
-    let status = reader.number("status", 301, 308).unwrap_or(302);
-    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-        reader.mistake("status", format!("is {status}"), "301, 302, 303, 307, 308");
-    }
-    let location = reader.text("location", 1, MAX_TEXT).and_then(|text| HeaderValue::from_str(text).ok());
-    let Some(location) = location else {
-        reader.mistake("location", "is missing or no field value", "a URL or a path");
-        return None;
-    };
-    Some(StaticReply {
-        status: status_code(status),
-        fields: vec![(http::header::LOCATION, location)],
-        body: Bytes::new(),
-    })
-}
 
 pub(super) fn static_reply(reader: &mut DocumentReader<'_>, status: u64) -> StaticReply {
     let status = reader.number("status", 200, 599).unwrap_or(status);
@@ -57,7 +38,7 @@ pub(super) fn fallback(
         (Some(Action::Forward { upstream: first }), Some(second)) if first == second => {
             reader.mistake("upstream", "is the route's own upstream", "the name of another upstream");
         }
-        (Some(Action::Reply(_)), Some(_)) => {
+        (Some(Action::Reply(_) | Action::Redirect(_)), Some(_)) => {
             reader.mistake("upstream", "has no effect", "an upstream of the route beside it");
         }
         _ => {}
@@ -67,7 +48,7 @@ pub(super) fn fallback(
     (upstream, reply)
 }
 
-fn status_code(status: u64) -> StatusCode {
+pub(super) fn status_code(status: u64) -> StatusCode {
     // Invariant: the caller checked the range.
     u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or_default()
 }

@@ -6,11 +6,14 @@
 mod auth;
 mod canary;
 mod certificate;
+mod check;
 mod fixed;
 mod forward_auth;
 mod jwt;
 mod matches;
 mod options;
+mod pairs;
+mod redirect;
 mod reference;
 mod rewrite;
 mod route;
@@ -29,10 +32,12 @@ use crate::table::unreachable;
 pub use auth::{Auth, KeyAuth, KeyPlace};
 pub use canary::{CanaryConfig, MirrorConfig, StickyBy};
 pub use certificate::CertificateAuth;
+pub use check::{CheckConfig, Probe};
 pub use forward_auth::{CachedBy, ForwardAuth};
 pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;
+pub use redirect::{Location, Redirect};
 pub use reference::{Key, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
 pub use rewrite::{EncodedSlash, Slashes};
 pub(crate) use route::read as read_route;
@@ -40,7 +45,7 @@ pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
 pub(crate) use servers::Source;
 pub use servers::{Protocol, ServerConfig};
 pub(crate) use upstream::read as read_upstream;
-pub use upstream::{BalanceKey, CheckConfig, Probe, RegisteredServers, RetryConfig, UpstreamConfig};
+pub use upstream::{BalanceKey, RegisteredServers, RetryConfig, UpstreamConfig};
 
 /// Most upstreams of a gateway.
 pub const MAX_UPSTREAMS: usize = 10_000;

@@ -4,26 +4,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use tidegate_algorithms::breaker;
-use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
+use tidegate_algorithms::document::{DocumentReader, Mistake};
 use tidegate_algorithms::time::SECOND;
 
-use crate::cors::Cors;
+use crate::cors::{Cors, is_preflight};
 use crate::shed::Priority;
 
-use super::auth::{Auth, auth};
+use super::auth::{Auth, auth, skip_auth_preflight};
 use super::canary::{CanaryConfig, MirrorConfig, second_upstreams};
-use super::fixed::{FALLBACK_KEYS, REDIRECT_KEYS, RESPOND_KEYS, fallback, redirect, static_reply};
+use super::fixed::{FALLBACK_KEYS, RESPOND_KEYS, fallback, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, PathPattern, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance, priority};
+use super::pairs::{MAX_FIELDS, field_pairs};
+use super::redirect::{REDIRECT_KEYS, Redirect, redirect};
 use super::rewrite::{Slashes, rewrite, slashes};
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 39] = [
+const KEYS: [&str; 40] = [
     "name",
     "host",
     "path",
@@ -38,6 +41,7 @@ const KEYS: [&str; 39] = [
     "jwt",
     "forward_auth",
     "certificate",
+    "skip_auth_preflight",
     "policies",
     "strip_prefix",
     "add_prefix",
@@ -67,7 +71,6 @@ const KEYS: [&str; 39] = [
 const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
 
 const MAX_POLICIES: usize = 32;
-const MAX_FIELDS: usize = 100;
 const DAY: f64 = 86_400.0;
 const MAX_BODY: u64 = 1 << 40;
 /// What a listener accepts at most.
@@ -99,6 +102,8 @@ pub struct RouteConfig {
     pub action: Action,
     /// What a request must prove of whose it is.
     pub auth: Option<Auth>,
+    /// Whether preflights, which browsers send without credentials, pass to the servers without any.
+    pub skip_auth_preflight: bool,
     /// Limits that a request is charged under.
     pub policies: Vec<Arc<str>>,
     /// What is taken off the front of the path before it is forwarded.
@@ -156,7 +161,7 @@ impl RouteConfig {
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = (&'static str, &Arc<str>)> {
         let first = match &self.action {
             Action::Forward { upstream } => Some(("upstream", upstream)),
-            Action::Reply(_) => None,
+            Action::Redirect(_) | Action::Reply(_) => None,
         };
         let fallback = self.fallback_upstream.iter().map(|name| ("fallback/upstream", name));
         let authority = match &self.auth {
@@ -166,6 +171,11 @@ impl RouteConfig {
         let canary = self.canary.iter().map(|canary| ("canary/upstream", &canary.upstream));
         let mirror = self.mirror.iter().map(|mirror| ("mirror/upstream", &mirror.upstream));
         first.into_iter().chain(fallback).chain(authority).chain(canary).chain(mirror)
+    }
+
+    /// Whether a request without a body is a preflight that passes without credentials.
+    pub(crate) fn passes_preflight(&self, request: &Parts) -> bool {
+        self.skip_auth_preflight && is_preflight(request)
     }
 
     /// Where the keys of its tokens are fetched from, if they are.
@@ -188,6 +198,8 @@ pub enum Action {
         /// The upstream's name.
         upstream: Arc<str>,
     },
+    /// Its client is sent elsewhere.
+    Redirect(Redirect),
     /// It is answered here.
     Reply(StaticReply),
 }
@@ -225,6 +237,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let (fields, query) = (field_pairs(&mut reader, "header"), query(&mut reader));
     let action = action(&mut reader, pointer);
     let (auth, [compress, hedge]) = (auth(&mut reader, pointer, source), flags(&mut reader));
+    let skip_auth_preflight = skip_auth_preflight(&mut reader);
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
     let ([strip_prefix, add_prefix], replace_path) = rewrite(&mut reader, &path);
     let slashes = slashes(&mut reader, auth.as_ref());
@@ -255,6 +268,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             query,
             action,
             auth,
+            skip_auth_preflight,
             policies,
             strip_prefix,
             add_prefix,
@@ -316,37 +330,10 @@ fn upgrades(reader: &mut DocumentReader<'_>) -> Vec<Box<str>> {
     names
 }
 
-/// An object of field names and values.
-pub(super) fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
-    let accepted = "an object of field names and their values";
-    let mut pairs = Vec::new();
-    let Some(value) = reader.field(field) else { return pairs };
-    let Some(map) = value.as_object().filter(|map| map.len() <= MAX_FIELDS) else {
-        reader.mistake(field, format!("is {}", shown(value)), accepted);
-        return pairs;
-    };
-    for (name, value) in map {
-        let known = HeaderName::from_bytes(name.as_bytes())
-            .ok()
-            .filter(|name| !crate::fields::is_of_the_connection(name));
-        let stated = value.as_str().and_then(|text| HeaderValue::from_str(text).ok());
-        match (known, stated) {
-            (Some(name), Some(value)) => pairs.push((name, value)),
-            (None, _) => {
-                let accepted = "the name of a field that is not about the connection";
-                reader.mistake(field, format!("has {name:?}"), accepted);
-            }
-            (_, None) => {
-                reader.mistake(&format!("{field}/{name}"), format!("is {}", shown(value)), "a field's value")
-            }
-        }
-    }
-    pairs
-}
-
 fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Action> {
     let upstream = reader.text("upstream", 1, 64).map(|name| Action::Forward { upstream: Arc::from(name) });
-    let redirect = part(reader, "redirect", &REDIRECT_KEYS, pointer, redirect).flatten().map(Action::Reply);
+    let redirect =
+        part(reader, "redirect", &REDIRECT_KEYS, pointer, redirect).flatten().map(Action::Redirect);
     let respond =
         part(reader, "respond", &RESPOND_KEYS, pointer, |inner| static_reply(inner, 200)).map(Action::Reply);
     let mut stated =

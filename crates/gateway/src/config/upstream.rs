@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_algorithms::balance::budget;
-use tidegate_algorithms::balance::eligibility::{EjectionSettings, Thresholds};
+use tidegate_algorithms::balance::eligibility::EjectionSettings;
 use tidegate_algorithms::breaker::{self, MAX_CALLS, Window};
 use tidegate_algorithms::document::{DocumentReader, Mistake, is_name};
 use tidegate_algorithms::overload::gradient;
@@ -14,6 +14,7 @@ use tidegate_algorithms::time::SECOND;
 use tidegate_upstream::group::{Balance, GroupSettings};
 use tidegate_upstream::tls::TlsClient;
 
+use super::check::{CHECK_KEYS, CheckConfig, check};
 use super::servers::{Protocol, ServerConfig, Source, servers, sources, tls};
 
 const KEYS: [&str; 19] = [
@@ -38,8 +39,6 @@ const KEYS: [&str; 19] = [
     "adaptive_concurrency",
 ];
 const ADAPTIVE_KEYS: [&str; 3] = ["enabled", "min", "max"];
-const CHECK_KEYS: [&str; 7] =
-    ["path", "grpc", "interval_seconds", "timeout_seconds", "rise", "fall", "status"];
 /// The keys of a breaker, an upstream's or a route's.
 pub(super) const BREAKER_KEYS: [&str; 9] = [
     "calls",
@@ -58,7 +57,7 @@ const RETRY_KEYS: [&str; 3] = ["attempts", "percent", "least_per_second"];
 pub(super) const MANY: u64 = 1_000_000;
 
 /// A day, the longest time that may be stated here.
-const DAY: f64 = 86_400.0;
+pub(super) const DAY: f64 = 86_400.0;
 
 /// An upstream as it is configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,32 +111,6 @@ pub enum BalanceKey {
     Address,
     /// The value of a request field; requests without it go by the client's address.
     Field(http::HeaderName),
-}
-
-/// What a check asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Probe {
-    /// That the server accepts a connection.
-    Connection,
-    /// This path, with GET.
-    Path(http::uri::PathAndQuery),
-    /// The health of this service, by gRPC; empty: of the server.
-    Grpc(Box<str>),
-}
-
-/// How servers are checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckConfig {
-    /// What is asked for.
-    pub probe: Probe,
-    /// Time between two checks of one server.
-    pub interval: Duration,
-    /// Longest that a check may take.
-    pub timeout: Duration,
-    /// How many results in a row change a verdict.
-    pub thresholds: Thresholds,
-    /// The status that passes; `None`: any from 200 to 299.
-    pub status: Option<u16>,
 }
 
 /// How often a request is tried.
@@ -278,41 +251,6 @@ fn hash_by(reader: &mut DocumentReader<'_>, balance: Balance) -> BalanceKey {
             reader.mistake("hash_by", format!("is {text:?}"), accepted);
             BalanceKey::Address
         }
-    }
-}
-
-fn check(reader: &mut DocumentReader<'_>, protocol: Protocol) -> CheckConfig {
-    let path = reader.text("path", 1, 1_024).and_then(|path| {
-        let parsed = path.parse().ok().filter(|_| path.starts_with('/'));
-        if parsed.is_none() {
-            reader.mistake("path", format!("is {path:?}"), "a path that begins with a slash");
-        }
-        parsed
-    });
-    let grpc = reader.text("grpc", 0, 127);
-    if grpc.is_some() && protocol != Protocol::Http2 {
-        reader.mistake("grpc", "has no effect", "protocol = \"http2\" beside it");
-    }
-    let probe = match (path, grpc) {
-        (Some(_), Some(_)) => {
-            reader.mistake("grpc", "stands beside path", "one of the two");
-            Probe::Connection
-        }
-        (Some(path), None) => Probe::Path(path),
-        (None, Some(service)) => Probe::Grpc(service.into()),
-        (None, None) => Probe::Connection,
-    };
-    let thresholds = Thresholds::default();
-    let nanos = |seconds: Option<u64>, otherwise: u64| Duration::from_nanos(seconds.unwrap_or(otherwise));
-    CheckConfig {
-        probe,
-        interval: nanos(reader.seconds("interval_seconds", 0.01, DAY), 10 * SECOND),
-        timeout: nanos(reader.seconds("timeout_seconds", 0.001, DAY), 5 * SECOND),
-        thresholds: Thresholds {
-            rise: limit(reader.number("rise", 1, 1_000)).unwrap_or(thresholds.rise),
-            fall: limit(reader.number("fall", 1, 1_000)).unwrap_or(thresholds.fall),
-        },
-        status: reader.number("status", 100, 599).and_then(|status| u16::try_from(status).ok()),
     }
 }
 

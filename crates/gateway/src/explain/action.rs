@@ -6,7 +6,8 @@ use std::sync::Arc;
 use http::request::Parts;
 use serde::Serialize;
 use tidegate_algorithms::time::Tick;
-use tidegate_upstream::group::Balance;
+use tidegate_upstream::backend::Backend;
+use tidegate_upstream::group::{Balance, Candidate};
 
 use crate::adaptive::AdaptiveStatus;
 use crate::canary::Why;
@@ -92,6 +93,9 @@ struct ExplainedServer {
     share: f64,
     up: bool,
     ejected: bool,
+    /// Why it gets nothing, or why connections to it fail: what its last health check says, or what is wrong with its certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    because_of: Option<String>,
     full: bool,
     requests: u32,
     latency_ms: f64,
@@ -113,6 +117,9 @@ pub(super) fn explained_action(
     now: Tick,
 ) -> ExplainedAction {
     let main = match &route.action {
+        RouteAction::Redirect(redirect) => {
+            return ExplainedAction::Reply { status: redirect.status.as_u16(), because_of: None };
+        }
         RouteAction::Reply(reply) => {
             return ExplainedAction::Reply { status: reply.status.as_u16(), because_of: None };
         }
@@ -160,12 +167,13 @@ fn explained_upstream(
         }
     };
     let backends = upstream.group.backends();
-    let server = |(backend, it): (&Arc<_>, &tidegate_upstream::group::Candidate)| ExplainedServer {
-        server: tidegate_upstream::backend::Backend::target(backend).to_string(),
+    let server = |(position, (backend, it)): (usize, (&Arc<Backend>, &Candidate))| ExplainedServer {
+        server: backend.target().to_string(),
         score: it.score,
         share: it.share,
         up: it.status.is_up,
         ejected: it.status.is_ejected,
+        because_of: because_of(upstream, position, backend, it),
         full: it.is_full,
         requests: it.status.in_flight,
         latency_ms: it.status.latency / 1_000_000.0,
@@ -185,6 +193,15 @@ fn explained_upstream(
         score_is,
         panic: pick.is_panic,
         next: pick.next.map(|next| backends[next].target().to_string()),
-        servers: backends.iter().zip(&pick.candidates).map(server).collect(),
+        servers: backends.iter().zip(&pick.candidates).enumerate().map(server).collect(),
     }
+}
+
+/// Why a server gets nothing, or why connections to it fail.
+fn because_of(upstream: &Upstream, position: usize, backend: &Backend, it: &Candidate) -> Option<String> {
+    let down = backend.check_failure().filter(|_| !it.status.is_up);
+    let down = down.map(|reason| format!("its health checks fail: {reason}"));
+    let refused = || upstream.refused_certificate(position).map(|reason| format!("certificate: {reason}"));
+    let ejected = || it.status.is_ejected.then(|| "requests there failed too often in a row".to_owned());
+    down.or_else(refused).or_else(ejected)
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::{HOST, HeaderName, HeaderValue, REFERER, USER_AGENT};
-use http::{Method, Request, Response, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::Wall;
 use tidegate_net::clock::{monotonic, wall};
@@ -210,11 +210,14 @@ impl Recorder {
             return Self(None);
         }
         let field = |name| request.headers().get(name).cloned();
+        // HTTP/2 has it in the target, which counts for more than the field (RFC 9113, 8.3.1).
+        let authority = request.uri().authority();
+        let authority = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
         let asked = Asked {
             method: request.method().clone(),
             target: request.uri().clone(),
             version: request.version(),
-            host: field(HOST),
+            host: authority.or_else(|| field(HOST)),
             referer: field(REFERER),
             user_agent: field(USER_AGENT),
         };
@@ -334,13 +337,18 @@ impl Recorder {
     }
 
     /// The reply's head is there: what is traced is told, what is logged or kept is followed to its end, and so is what is
-    /// `held` until then.
-    pub(crate) fn replied(mut self, reply: Response<Body>, held: Option<Held>) -> Response<Body> {
+    /// `held` until then. `status`: what it counts as, which is not on the wire where the reply is in gRPC.
+    pub(crate) fn replied(
+        mut self,
+        reply: Response<Body>,
+        status: StatusCode,
+        held: Option<Held>,
+    ) -> Response<Body> {
         self.step(|| What::Respond);
         let (mut head, body) = reply.into_parts();
         let mut is_followed = false;
         self.note(|record| {
-            record.status = head.status.as_u16();
+            record.status = status.as_u16();
             if record.is_traced {
                 trace::tell(record, &mut head.headers);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
 use tidegate_certificates::HttpChallenges;
-use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Body, GrpcCall, Handle, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route as CountedRoute;
 
 use super::{Gateway, HttpsRules};
@@ -55,13 +55,19 @@ impl<L: Limits> Handle for GatewayService<L> {
         if let Some(redirect) = self.https.redirect(&request) {
             let mut record = self.gateway.recorder(&mut request, peer);
             record.leave_query_out();
-            return Reply::new(CountedRoute::OTHER, record.replied(redirect, None));
+            let status = redirect.status();
+            let told = match GrpcCall::of(request.headers()) {
+                Some(call) => call.tell(redirect),
+                None => redirect,
+            };
+            let reply = record.replied(told, status, None);
+            return Reply::new(CountedRoute::OTHER, reply).counted_as(status.as_u16());
         }
-        let mut answer = self.gateway.proxy(request, peer).await;
+        let (mut answer, status) = self.gateway.proxy(request, peer).await;
         self.https.mark(answer.reply.headers_mut());
         let counted = if answer.route.is_some() { CountedRoute::new(ROUTED) } else { CountedRoute::OTHER };
         match answer.upgrade {
-            None => Reply::new(counted, answer.reply),
+            None => Reply::new(counted, answer.reply).counted_as(status.as_u16()),
             Some((offer, tunnel)) => {
                 let head = answer.reply.map(drop);
                 Reply::upgrade(counted, offer, head, |client| tunnel.run(client))

@@ -180,6 +180,7 @@ fn route(
         Arc::clone(upstreams.get(name).expect("an upstream of a route is one of the gateway's"))
     };
     let action = match &config.action {
+        Action::Redirect(redirect) => RouteAction::Redirect(redirect.clone()),
         Action::Reply(reply) => RouteAction::Reply(reply.clone()),
         Action::Forward { upstream } => RouteAction::Forward(named(upstream)),
     };
@@ -192,7 +193,7 @@ fn route(
         action,
         fallback: config.fallback_upstream.as_ref().map(named),
         lacks: config.policies.iter().find(|policy| missing.contains(*policy)).cloned(),
-        breaker: config.breaker.map(|settings| Arc::new(SharedBreaker::new(settings))),
+        breaker: config.breaker.map(|settings| Arc::new(SharedBreaker::new(settings, "route", &config.name))),
         canary: config.canary.as_ref().map(|canary| named(&canary.upstream)),
         mirror: config.mirror.as_ref().map(|mirror| Mirror::new(mirror, named(&mirror.upstream))),
         hedge: config.hedge.then(Hedge::default),

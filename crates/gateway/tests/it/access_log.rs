@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,6 +144,25 @@ fn each_request_has_a_line_that_says_what_was_done_for_it_and_how_it_ended() {
     assert_eq!((&cut["status"], &cut["bytes"], &cut["end"]), (&json!(200), &json!(3), &json!("broken_off")));
 }
 
+/// curl has no `Host` field over HTTP/2, only `:authority`.
+#[test]
+fn the_log_has_the_host_of_a_request_over_http_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let good = Backend::named("hello");
+    let (gateway, _log) =
+        logging(Unlimited, &in_front_of(&[good.url()], json!({})), to_file(&path, LineFormat::Json, &[]));
+    let asked = Command::new("curl")
+        .args(["--silent", "--show-error", "--http2-prior-knowledge", "--connect-to"])
+        .arg(format!("shop.example:80:{}", gateway.address))
+        .arg("http://shop.example/a")
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&asked.stdout), "hello", "{asked:?}");
+    let line: Value = serde_json::from_str(&lines(&path, 1)[0]).unwrap();
+    assert_eq!((&line["host"], &line["protocol"]), (&json!("shop.example"), &json!("HTTP/2.0")), "{line}");
+}
+
 #[test]
 fn a_client_that_leaves_has_its_line_before_and_in_the_middle_of_its_reply() {
     let folder = tempfile::tempdir().unwrap();
@@ -278,7 +298,7 @@ fn a_file_that_was_renamed_is_left_when_the_log_is_opened_again() {
 fn fault_77_a_log_that_takes_no_more_costs_lines_and_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     // Its reader reads nothing: each write beyond the pipe's room waits for ever.
     let mut reader = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let backend = Backend::named("x");

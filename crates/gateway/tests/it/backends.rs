@@ -30,8 +30,9 @@ impl Drop for Process {
     }
 }
 
-/// nginx that says what it was asked: TLS and HTTP/2 on one port, HTTP/2 by prior knowledge on another, TLS
-/// with HTTP/1.1 alone on a third, and as on the second one on a fourth, where it takes leave after every 20 requests.
+/// nginx that says what it was asked: TLS and HTTP/2 on one port, HTTP/2 by prior knowledge on another, where only health.example
+/// has `/health`, TLS with HTTP/1.1 alone on a third, and HTTP/2 as on the second one on a fourth, where it takes leave after every
+/// 20 requests.
 fn nginx(certificates: &Certificates) -> (Process, [u16; 4]) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -53,7 +54,8 @@ fn nginx(certificates: &Certificates) -> (Process, [u16; 4]) {
     let text = format!(
         "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\nhttp {{ {temporary} access_log off;\n\
          server {{ listen 127.0.0.1:{both} ssl http2; {pair} {say} }}\n\
-         server {{ listen 127.0.0.1:{clear} http2; {say} }}\n\
+         server {{ listen 127.0.0.1:{clear} http2; {say} location = /health {{ return 404; }} }}\n\
+         server {{ listen 127.0.0.1:{clear} http2; server_name health.example; location / {{ return 204; }} }}\n\
          server {{ listen 127.0.0.1:{old} ssl; {pair} {say} }}\n\
          server {{ listen 127.0.0.1:{brief} http2; keepalive_requests 20; {say} }} }}\n"
     );
@@ -77,11 +79,14 @@ fn nginx(certificates: &Certificates) -> (Process, [u16; 4]) {
     (process, ports)
 }
 
-fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+fn in_front_of(upstream: Value) -> GatewayConfig {
     let mut app = json!({"name": "app", "eject_after": 0, "breaker": {"enabled": false}});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
-    let config = config(json!([app]), json!([{"name": "all", "upstream": "app"}]));
-    TestGateway::start(Unlimited, GatewaySettings::default(), &config)
+    config(json!([app]), json!([{"name": "all", "upstream": "app"}]))
+}
+
+fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+    TestGateway::start(Unlimited, GatewaySettings::default(), &in_front_of(upstream))
 }
 
 #[test]
@@ -298,6 +303,76 @@ fn a_check_is_a_connection_a_handshake_or_a_request_whose_reply_has_its_status()
         let tls = json!({"ca_file": certificates.authority(), "server_name": server_name});
         let url = format!("https://127.0.0.1:{port}");
         wait_for(&gateway(json!({"servers": [url], "tls": tls, "check": often(json!({}))})), false);
+    }
+}
+
+/// Servers that tell sites apart by name have none that is called as the server's address.
+#[test]
+fn a_check_names_the_host_and_has_the_fields_that_its_upstream_states() {
+    let check = |more: Value| {
+        let mut check =
+            json!({"path": "/health", "interval_seconds": 0.02, "rise": 1, "fall": 1, "timeout_seconds": 60});
+        check.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        check
+    };
+    let site = Backend::start(|got| {
+        let is_right = got.field("host") == Some("shop.example:81")
+            && got.field("x-probe") == Some("7")
+            && got.field("user-agent") == Some("mine");
+        reply(if is_right { 200 } else { 404 }, &[], "")
+    });
+    let (_nginx, [_, clear, ..]) = nginx(&Certificates::make());
+    let named = format!("http://127.0.0.1:{clear}");
+    let fields = json!({"x-probe": "7", "user-agent": "mine"});
+    for (url, protocol, right, wrong) in [
+        (
+            site.url(),
+            "http1",
+            json!({"host": "shop.example:81", "fields": fields}),
+            vec![
+                json!({}),
+                json!({"host": "shop.example", "fields": fields}),
+                json!({"host": "shop.example:81"}),
+            ],
+        ),
+        (
+            named,
+            "http2",
+            json!({"host": "health.example"}),
+            vec![json!({}), json!({"host": "other.example"})],
+        ),
+    ] {
+        let upstream = |more: Value| json!({"servers": [url], "protocol": protocol, "check": check(more)});
+        let gateway = gateway(upstream(json!({})));
+        for wrong in wrong {
+            gateway.apply(&in_front_of(upstream(wrong)));
+            wait_for(&gateway, false);
+            gateway.apply(&in_front_of(upstream(right.clone())));
+            wait_for(&gateway, true);
+        }
+        // Clients' requests go on as they did.
+        assert_eq!(status(&gateway.get("/health")), 404);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_check_is_a_mistake_of_the_file() {
+    let many: serde_json::Map<String, Value> = (0..21).map(|n| (format!("x-{n}"), json!("1"))).collect();
+    for (check, pointer) in [
+        (json!({"host": "shop.example"}), "host"),
+        (json!({"fields": {"x-a": "1"}}), "fields"),
+        (json!({"path": "/", "host": "a b"}), "host"),
+        (json!({"path": "/", "host": "a/b"}), "host"),
+        (json!({"path": "/", "host": "me@a"}), "host"),
+        (json!({"path": "/", "host": "a\r\nx: y"}), "host"),
+        (json!({"path": "/", "fields": {"host": "a"}}), "fields"),
+        (json!({"path": "/", "fields": {"connection": "close"}}), "fields"),
+        (json!({"path": "/", "fields": {"x-a": "1\r\nx: y"}}), "fields/x-a"),
+        (json!({"path": "/", "fields": many}), "fields"),
+    ] {
+        let upstream = json!({"name": "app", "servers": ["a"], "check": check});
+        let mistakes = GatewayConfig::check(&[upstream], &[], &[]).unwrap_err();
+        assert_eq!(mistakes[0].pointer, format!("/upstream/0/check/{pointer}"), "{mistakes:?}");
     }
 }
 

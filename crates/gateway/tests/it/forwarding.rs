@@ -160,7 +160,8 @@ fn an_open_breaker_answers_at_once_and_recovers() {
     assert!(asked.load(SeqCst) >= 6);
 }
 
-struct Strict;
+/// Denies what asks for `/denied`.
+pub(crate) struct Strict;
 
 impl Limits for Strict {
     async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {

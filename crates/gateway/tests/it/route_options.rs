@@ -12,7 +12,7 @@ use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::{ClientField, GatewaySettings, TraceGuard};
 
 /// A gateway with this route in front of a backend that says the line that it was asked.
-fn with(route: Value) -> (Backend, TestGateway<Unlimited>) {
+pub(crate) fn with(route: Value) -> (Backend, TestGateway<Unlimited>) {
     let backend = Backend::start(|got| {
         reply(200, &["x-server: secret", "x-kept: 1", "access-control-allow-origin: *"], &got.line)
     });
@@ -27,7 +27,7 @@ fn in_front_of(backend: &Backend, route: Value) -> TestGateway<Unlimited> {
     TestGateway::start(Unlimited, GatewaySettings::default(), &config(upstream, json!([all])))
 }
 
-fn ask(gateway: &TestGateway<Unlimited>, method: &str, target: &str, fields: &str) -> Got {
+pub(crate) fn ask(gateway: &TestGateway<Unlimited>, method: &str, target: &str, fields: &str) -> Got {
     gateway.send(&format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}\r\n"))
 }
 
@@ -131,6 +131,17 @@ fn explained(gateway: &TestGateway<Unlimited>, method: Method, fields: &[(&str, 
     serde_json::to_value(answer).unwrap()
 }
 
+#[test]
+fn an_explanation_says_that_a_preflight_is_not_asked_for_a_key() {
+    let (_backend, gateway) = with(json!({"auth": "key", "skip_auth_preflight": true}));
+    let asks = [("origin", "https://app.example"), ("access-control-request-method", "GET")];
+    let answer = explained(&gateway, Method::OPTIONS, &asks);
+    assert_eq!(answer["key"], json!({"outcome": "a preflight is not asked"}), "{answer}");
+    assert!(answer["action"]["forward"]["next"].is_string(), "{answer}");
+    let answer = explained(&gateway, Method::OPTIONS, &asks[..1]);
+    assert_eq!(answer["key"], json!({"outcome": "no_key"}), "{answer}");
+}
+
 /// It named a server while clients were told 503.
 #[test]
 fn an_explanation_says_what_clients_are_told_before_any_server_is_asked() {
@@ -192,40 +203,6 @@ fn a_reply_that_stops_coming_is_cut_after_its_idle_time() {
     let mut received = Vec::new();
     client.read_to_end(&mut received).unwrap();
     assert!(received.ends_with(b"\r\n\r\nabc"), "{}", received.escape_ascii());
-}
-
-#[test]
-fn scripts_of_named_origins_may_read_and_others_may_not() {
-    let cors = json!({
-        "origins": ["https://app.example"], "methods": ["GET", "PUT"], "headers": ["x-mine"], "expose": ["x-kept"],
-        "credentials": true, "max_age_seconds": 60
-    });
-    let (backend, gateway) = with(json!({"cors": cors}));
-    let asked = "access-control-request-method: PUT\r\naccess-control-request-headers: x-mine\r\n";
-    let preflight = ask(&gateway, "OPTIONS", "/", &format!("origin: https://app.example\r\n{asked}"));
-    assert_eq!(status(&preflight), 204);
-    for (name, value) in [
-        ("access-control-allow-origin", "https://app.example"),
-        ("access-control-allow-methods", "GET, PUT"),
-        ("access-control-allow-headers", "x-mine"),
-        ("access-control-allow-credentials", "true"),
-        ("access-control-max-age", "60"),
-        ("vary", "origin"),
-    ] {
-        assert_eq!(preflight.field(name), Some(value), "{name}");
-    }
-    for other in ["https://evil.example", "https://app.example.evil", "http://app.example", "null"] {
-        let refused = ask(&gateway, "OPTIONS", "/", &format!("origin: {other}\r\n{asked}"));
-        assert_eq!((status(&refused), refused.field("access-control-allow-origin")), (403, None), "{other}");
-        let read = ask(&gateway, "GET", "/", &format!("origin: {other}\r\n"));
-        assert_eq!((status(&read), read.field("access-control-allow-origin")), (200, None), "{other}");
-    }
-    assert!(backend.got().iter().all(|got| got.line.starts_with("GET ")), "no preflight reaches a server");
-    let read = ask(&gateway, "GET", "/", "origin: https://app.example\r\n");
-    assert_eq!(read.field("access-control-allow-origin"), Some("https://app.example"));
-    assert_eq!(read.field("access-control-expose-headers"), Some("x-kept"));
-    // A plain OPTIONS is the server's to answer.
-    assert_eq!(text(&ask(&gateway, "OPTIONS", "/", "")), "OPTIONS / HTTP/1.1");
 }
 
 #[test]

@@ -134,6 +134,18 @@ fn the_sdks_of_opentelemetry_send_again_what_a_limit_denied() {
     }
 }
 
+/// Exporters act on the code: one that has spans to send gives up where only metrics are taken.
+#[test]
+fn a_call_over_grpc_is_refused_in_grpc_whatever_it_is_for() {
+    let (intake, _) = denying(1);
+    python("otlp_refused.py", &[&intake.address.to_string()]);
+    let fields = [("content-type", "application/grpc+proto")];
+    let elsewhere = intake.send("/opentelemetry.proto.collector.logs.v1.LogsService/Export", &fields, b"");
+    assert_eq!((elsewhere.status, elsewhere.field("grpc-status")), (200, Some("12")));
+    assert_eq!(elsewhere.field("content-type"), Some("application/grpc+proto"));
+    assert_eq!(intake.send("/nowhere", &[("content-type", "text/plain")], b"").status, 404);
+}
+
 fn python_sdk(protocol: &str, endpoint: &str) {
     python("otlp.py", &[protocol, endpoint]);
 }

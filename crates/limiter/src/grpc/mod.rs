@@ -35,14 +35,14 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, header};
 use tidegate_access::tokens::{Scope, TokensInForce, bearer};
 use tidegate_net::drain::Drain;
-use tidegate_net::http::{Body, BodyError, Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Body, BodyError, GrpcCall, Handle, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
 use tidegate_wire::rls::{self, MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES};
 
 use crate::engine::Engine;
 use descriptors::Descriptors;
 use rate_limit::{Caller, RateLimits};
-use response::{CONTENT_TYPE, failed, streamed, succeeded};
+use response::{failed, streamed, succeeded};
 use status::{Code, Status};
 
 /// The name under which health is asked for.
@@ -112,10 +112,9 @@ impl Service {
 impl Handle for Service {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
-        let content_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-        if head.method != Method::POST
-            || !content_type.is_some_and(|it| it.starts_with(CONTENT_TYPE.as_bytes()))
-        {
+        // Calls of gRPC-Web have other bodies.
+        let is_call = GrpcCall::of(&head.headers).is_some_and(|call| !call.is_web());
+        if head.method != Method::POST || !is_call {
             return Reply::refusal(http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "this listener speaks gRPC");
         }
         let path = head.uri.path();
@@ -125,7 +124,7 @@ impl Handle for Service {
         let caller = Caller { metadata: &head.headers, address: peer.address.ip(), tls_name };
         match self.answer(&head, body, caller).await {
             Ok(response) => Reply::new(route, response),
-            Err(status) => Reply::new(route, failed(&status)).counted_as(status.code.http_status()),
+            Err(status) => Reply::new(route, failed(&status)).counted_as(status.http_status()),
         }
     }
 }

@@ -5,11 +5,12 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use tidegate_net::http::Body;
+use tidegate_wire::grpc::percent_encoded;
 
 use super::status::Status;
 
 /// The type of a call's body and of its answer's.
-pub(super) const CONTENT_TYPE: &str = "application/grpc";
+const CONTENT_TYPE: &str = "application/grpc";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
@@ -48,33 +49,11 @@ pub(super) fn failed(status: &Status) -> Response<Body> {
 /// What ends an answer.
 pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
-    trailers.insert(GRPC_STATUS, HeaderValue::from(status.code as u16));
+    trailers.insert(GRPC_STATUS, HeaderValue::from(status.code.number()));
     if !status.message.is_empty() {
-        let message = percent_encoded(&status.message);
+        let message = percent_encoded(status.message.as_bytes());
         let message = HeaderValue::try_from(message).unwrap_or(HeaderValue::from_static(""));
         trailers.insert(GRPC_MESSAGE, message);
     }
     trailers
-}
-
-/// Status messages are printable ASCII, everything else and `%` percent-encoded.
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn status_messages_are_encoded_as_grpc_has_them() {
-        assert_eq!(percent_encoded("50 % of \u{e9}\r\n"), "50 %25 of %C3%A9%0D%0A");
-    }
 }

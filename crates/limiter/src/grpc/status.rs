@@ -2,6 +2,7 @@
 
 use tidegate_access::tokens::Denial;
 use tidegate_net::http::BodyError;
+pub(super) use tidegate_wire::grpc::Code;
 use tidegate_wire::rls::FrameError;
 
 use crate::error::AskError;
@@ -13,41 +14,25 @@ pub(super) struct Status {
     pub(super) message: String,
 }
 
-/// The codes of gRPC that are used here.
-#[derive(Clone, Copy, Debug)]
-#[repr(u16)]
-pub(super) enum Code {
-    Ok = 0,
-    InvalidArgument = 3,
-    DeadlineExceeded = 4,
-    NotFound = 5,
-    PermissionDenied = 7,
-    ResourceExhausted = 8,
-    Unimplemented = 12,
-    Unavailable = 14,
-    Unauthenticated = 16,
-}
-
-impl Code {
-    /// The HTTP status that means the same: on the wire each is a 200, which says nothing in metrics.
-    pub(super) fn http_status(self) -> u16 {
-        match self {
-            Self::Ok => 200,
-            Self::InvalidArgument => 400,
-            Self::NotFound => 404,
-            Self::PermissionDenied => 403,
-            Self::Unauthenticated => 401,
-            Self::DeadlineExceeded => 408,
-            Self::ResourceExhausted => 413,
-            Self::Unimplemented => 501,
-            Self::Unavailable => 503,
-        }
-    }
-}
-
 impl Status {
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+
+    /// The HTTP status that means the same: on the wire each is a 200, which says nothing in metrics.
+    pub(super) fn http_status(&self) -> u16 {
+        match self.code {
+            Code::Ok => 200,
+            Code::InvalidArgument => 400,
+            Code::NotFound => 404,
+            Code::PermissionDenied => 403,
+            Code::Unauthenticated => 401,
+            Code::DeadlineExceeded => 408,
+            Code::ResourceExhausted => 413,
+            Code::Unimplemented => 501,
+            Code::Unavailable => 503,
+            Code::Unknown | Code::Internal => 500,
+        }
     }
 }
 

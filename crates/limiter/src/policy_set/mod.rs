@@ -68,6 +68,13 @@ pub struct FileLayer {
 }
 
 impl FileLayer {
+    /// Whether it declares a concurrency limit of this name.
+    #[must_use]
+    pub fn is_concurrent(&self, name: &str) -> bool {
+        let mut policies = self.policies.iter();
+        policies.any(|it| *it.name == *name && it.quota.spec.algorithm == Algorithm::Concurrency)
+    }
+
     /// What it declares: kind, name and document, each once. Overrides are a client's, all together.
     #[must_use]
     pub fn documents(&self) -> Vec<(Kind, String, Value)> {

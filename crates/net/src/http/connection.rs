@@ -157,7 +157,7 @@ impl<H: Handle> Connection<H> {
         let Shared { handler, gate, .. } = &*self.server;
         let is_http1 = request.version() < Version::HTTP_2;
         let (mut reply, mut charge) = match self.admit(&request, is_http1) {
-            Err(refusal) => (*refusal, None),
+            Err(refusal) => (refusal.told_to(request.headers()), None),
             Ok(charge) => (handler.handle(request, &self.peer).await, charge),
         };
         self.hold(&mut reply, &mut charge, is_http1);
@@ -188,7 +188,7 @@ impl<H: Handle> Connection<H> {
         if is_http1 {
             return Ok(None);
         }
-        judge_http2(request, config.max_target_bytes)
+        judge_http2(request, config.max_target_bytes, config.max_head_bytes)
             .map_err(|refused| Box::new(Reply::refusal(refused.status, refused.reason)))?;
         let fields: usize =
             request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();

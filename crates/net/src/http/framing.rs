@@ -25,6 +25,7 @@
 //! forwards.
 
 use http::header::{HOST, HeaderValue};
+use http::uri::{Authority, PathAndQuery};
 use http::{Method, Request, StatusCode, Uri};
 use httparse::Header;
 
@@ -32,6 +33,9 @@ use super::body_end::{Chunks, Framing};
 
 /// Header fields that a request may have.
 pub(super) const MAX_FIELDS: usize = 100;
+
+/// What RFC 9113 counts for a field beside its name and value.
+const FIELD_BYTES: usize = 32;
 
 /// A request that is refused before a service sees it. The connection ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,12 +150,19 @@ pub(super) fn judge(
 }
 
 /// The same for a request of HTTP/2, whose framing is the protocol's (RFC 9113, 8.3.1).
-pub(super) fn judge_http2<B>(request: &Request<B>, max_target_bytes: usize) -> Result<(), Refused> {
+pub(super) fn judge_http2<B>(
+    request: &Request<B>,
+    max_target_bytes: usize,
+    max_head_bytes: usize,
+) -> Result<(), Refused> {
     if request.method() == Method::CONNECT {
         return Err(Refused::TUNNEL);
     }
     if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > max_target_bytes) {
         return Err(Refused::TARGET_TOO_LONG);
+    }
+    if header_list_bytes(request) > max_head_bytes {
+        return Err(Refused::TOO_LARGE);
     }
     let mut hosts = request.headers().get_all(HOST).iter().map(HeaderValue::as_bytes);
     let (host, authority) = (hosts.next(), request.uri().authority());
@@ -164,6 +175,22 @@ pub(super) fn judge_http2<B>(request: &Request<B>, max_target_bytes: usize) -> R
         (Some(authority), Some(host)) if !host.eq_ignore_ascii_case(authority) => Err(Refused::OTHER_HOST),
         _ => Ok(()),
     }
+}
+
+/// The size of a request's header list: names and values, and [`FIELD_BYTES`] for each (RFC 9113, 6.5.2).
+fn header_list_bytes<B>(request: &Request<B>) -> usize {
+    let uri = request.uri();
+    let of_target = |text: Option<&str>| text.map_or(0, |text| text.len() + FIELD_BYTES);
+    // The names of `:method`, `:scheme`, `:authority` and `:path` have 29 letters.
+    let pseudo = 29
+        + request.method().as_str().len()
+        + FIELD_BYTES
+        + of_target(uri.scheme_str())
+        + of_target(uri.authority().map(Authority::as_str))
+        + of_target(uri.path_and_query().map(PathAndQuery::as_str));
+    let fields =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
+    pseudo + fields.sum::<usize>()
 }
 
 /// Whether the target is in origin form; the others are judged here.
@@ -190,7 +217,7 @@ fn target_form(
     }
     let uri: Uri = target.parse().map_err(|_| Refused::TARGET)?;
     let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
-    let authority = uri.authority().map(http::uri::Authority::as_str).filter(|it| !it.contains('@'));
+    let authority = uri.authority().map(Authority::as_str).filter(|it| !it.contains('@'));
     match (authority, host) {
         (Some(authority), _) if !is_web || authority.is_empty() => Err(Refused::TARGET),
         (Some(authority), Some(host)) if !host.eq_ignore_ascii_case(authority.as_bytes()) => {

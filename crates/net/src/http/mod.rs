@@ -37,7 +37,8 @@
 //! the client gets the 413 or 431 instead of a reset.
 //!
 //! A request whose framing or host is in doubt is refused before hyper or the service sees it, with 400
-//! and the end of the connection (fault 32): `framing.rs` has the list. Refusals are problem documents.
+//! and the end of the connection (fault 32): `framing.rs` has the list. Refusals are problem documents; in HTTP/2 calls
+//! of gRPC are refused in gRPC (`grpc.rs`), which is for services, too.
 //!
 //! A client that half-closes after its request gets the reply, if it is there within 10 s. A client that
 //! has left looks the same until it is written to; its request is dropped then (fault 44).
@@ -58,6 +59,7 @@ mod connection;
 mod deadline;
 mod encode;
 mod framing;
+mod grpc;
 mod in_one_piece;
 mod listener;
 mod preface;
@@ -71,6 +73,7 @@ use std::future::Future;
 pub use body::{BodyError, RequestBody};
 pub use config::{BodyPace, HttpConfig, MinimumRate};
 pub use encode::{Answered, Head, Unwritten};
+pub use grpc::GrpcCall;
 pub use in_one_piece::Plain;
 pub use reply::{Body, BoxError, Reply};
 pub use server::Server;

@@ -10,8 +10,10 @@ use tidegate_edge::config::{
     PLACE_KEYS, each, is_own,
 };
 use tidegate_edge::documents::EdgeLayer;
+use tidegate_limiter::policy_set::FileLayer;
 
 use super::checker::Checker;
+use super::policies::RETURNABLE;
 use super::services::{Listener, ListenerTls, ServiceConfig, ServiceListener, Table, TlsSource, list_schema};
 use super::{Config, RegionName, gateway};
 
@@ -77,6 +79,7 @@ fn check(checker: &mut Checker<'_>, config: &mut Config) {
         let at = format!("{pointer}/{index}");
         checker.add_listener(Listener::edge(config.edge_listeners.len()), listener.listen, &at);
         mistakes.extend(unlistable_policies(&listener, &at, &listable));
+        mistakes.extend(unreturnable_bytes(&listener, &at, &config.layer));
         config.edge_listeners.push(listener);
     }
     let layer = EdgeLayer::check(&backends, &places).unwrap_or_else(|found| {
@@ -105,6 +108,17 @@ fn unlistable_policies(listener: &ListenerConfig, at: &str, listable: &[&str]) -
         accepted: format!("one of {}", listable[..listable.len().min(20)].join(", ")),
     };
     strange.map(mistake).collect()
+}
+
+/// The concurrency limits that a listener charges bytes under: they would limit nothing, since no byte is given back.
+fn unreturnable_bytes(listener: &ListenerConfig, at: &str, layer: &FileLayer) -> Vec<DocumentMistake> {
+    let listed = listener.byte_policies.iter().enumerate();
+    let mistake = |(index, name): (usize, &Arc<str>)| DocumentMistake {
+        pointer: format!("{at}/byte_policies/{index}"),
+        problem: format!("is {name:?}, a concurrency limit, and bytes are never given back"),
+        accepted: RETURNABLE.to_owned(),
+    };
+    listed.filter(|(_, name)| layer.is_concurrent(name)).map(mistake).collect()
 }
 
 /// What is not wrong but looks like a mistake.

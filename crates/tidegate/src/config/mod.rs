@@ -208,6 +208,7 @@ pub fn load_for(
         found.map_or(Origin::Default, |(_, origin)| origin.clone())
     };
     intake_lists::cross_checks(&config, &document, origin, &mut found);
+    policies::cross_checks(&config, &document, origin, &mut found);
     found.add_syntax(document.syntax);
     acme::cross_checks(&config, &listener_origins, origin, &mut found);
     if let Some(mistakes) = Mistakes::new(file.map_or("", |file| file.name), found) {

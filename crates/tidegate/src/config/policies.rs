@@ -7,17 +7,19 @@
 //! name a policy that the file declares (or the built-in one, where it declares none), because an
 //! override of a policy that is not there has no effect, and so would hide a typing mistake.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value as Json, json};
-use tidegate_algorithms::policy::{self, Algorithm, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy, Sources};
+use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy, Sources};
 use tidegate_limiter::policy_set::{AttributeSources, CLIENT_ID, DEFAULT_POLICY, FileLayer, MAX_POLICIES};
 use tidegate_net::tls;
 
 use super::checker::Checker;
+use super::document::Document;
+use super::mistake::{Found, Mistake, Origin, path};
 use super::services::{Listener, ServiceConfig, ServiceListener, Table};
 use super::value::shown;
-use super::{Config, Settings};
+use super::{Config, Settings, gateway};
 
 /// Most overrides that a file may have; more belong in the control store.
 pub const MAX_OVERRIDES: usize = 10_000;
@@ -50,7 +52,7 @@ pub(super) const SERVICE: ServiceConfig = ServiceConfig {
             ServiceListener::of_settings(Listener::RESP, resp.listen, &resp.tls, &[]),
         ]
     },
-    warnings: unreturned_permits,
+    warnings: |_| Vec::new(),
     serve: None,
 };
 
@@ -76,22 +78,52 @@ fn attributes() -> Json {
     json!({ "type": "object", "additionalProperties": false, "properties": protocols })
 }
 
-/// Concurrency limits of the file that are listed where nobody could give a permit back, in words.
-fn unreturned_permits(Config { layer, settings, edge_listeners, .. }: &Config) -> Vec<String> {
-    let is_concurrent = |name: &str| {
-        let mut policies = layer.policies.iter();
-        policies.any(|it| *it.name == *name && it.quota.spec.algorithm == Algorithm::Concurrency)
+/// What is accepted in the place of a concurrency limit that nobody could give a permit back to.
+pub(super) const RETURNABLE: &str = "a limit of another algorithm, or this one listed by a [[route]] or in `policies` of an [[edge.listener]]";
+
+/// Refuses concurrency limits of the file that can apply only where nobody gives a permit back, and so would limit nothing
+/// (decision 0361): those that the intake lists, and those of Envoy's descriptors that neither a route nor a listener of the
+/// edge lists. (Bytes of the edge are looked at with its listeners.) Any other may be meant for `POST /v1/permits`.
+pub(super) fn cross_checks(
+    config: &Config,
+    document: &Document<'_>,
+    origin: impl Fn(&str) -> Origin,
+    found: &mut Found,
+) {
+    let intake = &config.settings.intake;
+    let listed = intake.listen.map(|_| &intake.policies).into_iter().flatten().map(ToString::to_string);
+    for (index, name) in listed.enumerate().filter(|(_, name)| config.layer.is_concurrent(name)) {
+        found.push(Mistake {
+            origin: origin("intake.policies"),
+            path: format!("intake.policies[{index}]"),
+            problem: format!("is {name:?}, a concurrency limit: no permit can be given back there"),
+            accepted: "a limit of another algorithm".to_owned(),
+        });
+    }
+    let routes = document.entries("route").map(|entries| entries.values).unwrap_or_default();
+    let by_routes = routes.iter().filter_map(|route| route.get("policies")?.as_array()).flatten();
+    let by_routes: HashSet<&str> = by_routes.filter_map(Json::as_str).collect();
+    let is_listed = |name: &str| {
+        let mut listeners = config.edge_listeners.iter();
+        by_routes.contains(name) || listeners.any(|it| it.policies.iter().any(|listed| **listed == *name))
     };
-    let of_intake = settings.intake.policies.iter().map(|name| ("intake.policies", name.to_string()));
-    let of_bytes = edge_listeners.iter().flat_map(|listener| &listener.byte_policies);
-    let of_bytes = of_bytes.map(|name| ("byte_policies", name.to_string()));
-    let listed: BTreeSet<_> = of_intake.chain(of_bytes).filter(|(_, name)| is_concurrent(name)).collect();
-    let warning = |(list, name): (&str, String)| {
-        format!(
-            "{list} lists {name:?}, a concurrency limit: it limits nothing there, since no permit can be given back"
-        )
-    };
-    listed.into_iter().map(warning).collect()
+    let declared = gateway::declared(document);
+    for policy in &config.layer.policies {
+        let is_of_envoy = policy.attributes().any(|name| name == "descriptor_keys");
+        if !is_of_envoy || !config.layer.is_concurrent(&policy.name) || is_listed(&policy.name) {
+            continue;
+        }
+        let place =
+            declared.iter().position(|it| it.get("name").and_then(Json::as_str) == Some(&*policy.name));
+        let pointer = format!("/policy/{}/algorithm", place.unwrap_or_default());
+        found.push(Mistake {
+            origin: document.locate(&pointer),
+            path: path(&pointer),
+            problem: "is \"concurrency\", and only Envoy has descriptors, which gives no permit back"
+                .to_owned(),
+            accepted: RETURNABLE.to_owned(),
+        });
+    }
 }
 
 impl Checker<'_> {

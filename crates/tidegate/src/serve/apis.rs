@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use http::{HeaderMap, Uri};
 use serde_json::{Value, json};
 use tidegate_access::guard::Guard;
 use tidegate_access::openapi;
 use tidegate_access::origins::TrustedOrigins;
 use tidegate_access::routes::{Api, ApiRoutes};
 use tidegate_access::sessions::Sessions;
+use tidegate_access::tokens::Scope;
 use tidegate_admin::api::{self as admin, Events, Explainers, ShownSetting};
 use tidegate_admin::{Operator, Servers, console};
 use tidegate_control::Configuration;
@@ -241,7 +243,10 @@ impl Apis {
         gate: &Gate,
     ) -> Vec<(Server<Routes>, Listeners)> {
         let Self { guard, decisions, http, admin } = self;
-        let operator = Arc::new(operator);
+        let readers = guard.clone();
+        let is_reader =
+            move |uri: &Uri, headers: &HeaderMap| readers.admit(Scope::Read, uri, headers).is_ok();
+        let operator = Arc::new(operator.with_readers(is_reader));
         let max_body_bytes = whole(settings.limits.body_bytes);
         let api = |routes| Api::new(routes, guard.clone(), FIRST_API_ROUTE, max_body_bytes);
         let decide = |routes| ListenerApi::Decisions(Service::new(decisions, api(routes)));

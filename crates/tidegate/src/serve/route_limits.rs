@@ -1,9 +1,10 @@
 //! The limits of the gateway's routes, decided by the engine of the decision service.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tidegate_algorithms::policy::Mode;
+use tidegate_algorithms::policy::{Mode, TIER};
 use tidegate_gateway::limits::{Denial, Held, Identity, LimitedRequest, Limits, PolicyVerdict, Ruling};
 use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
@@ -21,8 +22,12 @@ pub(super) struct RouteLimits {
 
 impl Limits for RouteLimits {
     async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        let attributes = request.identity.map(Identity::attributes).unwrap_or_default();
-        let denial = match self.engine.decide_routed(policies, &routed(request, &attributes)).await {
+        let attributes = attributes(request);
+        let policies = self.about(policies, request);
+        if policies.is_empty() {
+            return Ruling::default();
+        }
+        let denial = match self.engine.decide_routed(&policies, &routed(request, &attributes)).await {
             Ok((decision, hold)) => {
                 let fields = quota_fields(&decision, self.legacy_fields);
                 let verdicts = if request.wants_verdicts { verdicts(&decision) } else { Vec::new() };
@@ -35,9 +40,34 @@ impl Limits for RouteLimits {
     }
 
     async fn explain(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Value {
-        let attributes = request.identity.map(Identity::attributes).unwrap_or_default();
-        let explained = self.engine.explain_routed(policies, &routed(request, &attributes)).await;
+        let attributes = attributes(request);
+        let policies = self.about(policies, request);
+        if policies.is_empty() {
+            return Value::Null;
+        }
+        let explained = self.engine.explain_routed(&policies, &routed(request, &attributes)).await;
         explained.unwrap_or_else(|error| json!({ "error": error.to_string() }))
+    }
+}
+
+impl RouteLimits {
+    /// Those of a route's policies that a request is charged under. A preflight has no credentials and none of the application's fields,
+    /// so that it is charged under those that need neither.
+    fn about<'p>(&self, policies: &'p [Arc<str>], request: &LimitedRequest<'_>) -> Cow<'p, [Arc<str>]> {
+        if request.is_preflight {
+            Cow::Owned(self.engine.of_anyone(policies))
+        } else {
+            Cow::Borrowed(policies)
+        }
+    }
+}
+
+/// What a request has proved. A preflight has no tier, whatever it states.
+fn attributes<'a>(request: &LimitedRequest<'a>) -> Vec<(&'a str, Option<&'a str>)> {
+    match request.identity {
+        Some(identity) => identity.attributes(),
+        None if request.is_preflight => vec![(TIER, None)],
+        None => Vec::new(),
     }
 }
 
@@ -56,6 +86,7 @@ fn routed<'a>(
         fields,
         tls_name,
         identity,
+        is_preflight: _,
         wants_verdicts: _,
     } = request;
     let proved = Proved { client: identity.and_then(Identity::client), attributes };

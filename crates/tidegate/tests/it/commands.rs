@@ -152,6 +152,8 @@ fn fault_58_check_knows_what_routes_and_listeners_supply() {
                    forward_auth.attributes = { plan = 'x-plan' }\n";
     let edge =
         |lists: &str| format!("[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n{lists} = ['p']\n");
+    let tiered = "[[policy]]\nname = 'p'\nkey = ['client_id']\nlimit = 1\nwindow_seconds = 60\ntiers = { pro = { limit = 9 } }\n\
+                  [[policy]]\nname = 'q'\nlimit = 1\nwindow_seconds = 60\n";
     let own = "'route', 'method', 'host', 'path', 'ip', 'client_id'";
     for (file, missing) in [
         (policy(own) + &route("p", ""), &[][..]),
@@ -164,6 +166,22 @@ fn fault_58_check_knows_what_routes_and_listeners_supply() {
         (policy("'api_key', 'consumer', 'plan'") + &route("p", jwt), &["api_key", "consumer"]),
         (policy("'plan'") + &route("p", forward), &[]),
         (policy("'plan'") + &route("p", ""), &["plan"]),
+        // Tiers of keys and of tokens; who a token is for, where nothing says what else is taken from it.
+        (tiered.to_owned() + &route("p", key), &[]),
+        (tiered.to_owned() + &route("p", &jwt.replace("plan =", "tier =")), &[]),
+        (tiered.to_owned() + &route("p", ""), &["tier"]),
+        (
+            policy("'consumer', 'route'")
+                + &route("p", &jwt.replace("jwt.attributes = { plan = 'plan' }\n", "")),
+            &[],
+        ),
+        // What a network before it, or a caller's metadata, says.
+        (
+            policy("'country', 'client_id'") + "[attributes.check]\ncountry = { header = 'cf-ipcountry' }\n",
+            &[],
+        ),
+        (policy("'tenant'") + "[attributes.grpc]\ntenant = { header = 'x-tenant' }\n", &[]),
+        (policy("'app', 'client_id'") + &route("p", "") + &edge("policies"), &[]),
         (
             policy("'listener', 'app', 'server_name', 'country', 'region', 'client_id'") + &edge("policies"),
             &[],
@@ -171,6 +189,28 @@ fn fault_58_check_knows_what_routes_and_listeners_supply() {
         (policy("'app', 'host'") + &edge("byte_policies"), &["host"]),
     ] {
         assert_eq!(looked_at(&file), missing, "{file}");
+    }
+}
+
+/// Decision 0361: what could limit nothing is refused, by `check` and at a start.
+#[test]
+fn a_concurrency_limit_where_no_permit_is_given_back_is_a_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    let policy = "[[policy]]\nname = 'jobs'\nalgorithm = 'concurrency'\nlimit = 1\nlease_seconds = 60\n";
+    let edge = "[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n";
+    for (file, said) in [
+        (format!("{policy}{edge}byte_policies = ['jobs']\n"), "edge.listener[0].byte_policies[0]"),
+        (format!("[intake]\npolicies = ['jobs']\n{policy}"), "intake.policies[0]"),
+        (format!("{policy}match = {{ descriptor_keys = 'user' }}\n"), "policy[0].algorithm"),
+    ] {
+        fs::write(&path, &file).unwrap();
+        for arguments in [&["check"][..], &["serve", "--config"]] {
+            let refused = tidegate(&[arguments, &[path.to_str().unwrap()]].concat(), &[]);
+            let output = text(&refused.stdout).to_owned() + text(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{output}");
+            assert!(output.contains(said), "{output}");
+        }
     }
 }
 
@@ -184,18 +224,20 @@ fn check_says_where_a_concurrency_limit_applies() {
                  [[route]]\nname = 'r'\nupstream = 'u'\npolicies = ['jobs']\n";
     let edge = "[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n";
     let note = "note: policy \"jobs\" limits what is held at one time, and no route";
-    let wrong = "lists \"jobs\", a concurrency limit: it limits nothing there";
     for (file, said) in [
         (policy.to_owned(), &[note][..]),
         (format!("{policy}{route}"), &[]),
         (format!("{policy}{edge}policies = ['jobs']\n"), &[]),
-        (format!("{policy}{edge}byte_policies = ['jobs']\n"), &[wrong, note]),
-        (format!("[intake]\npolicies = ['jobs']\n{policy}"), &[wrong, note]),
+        // Whoever asks for a permit says what it is for.
+        (format!("{policy}match = {{ domain = 'shop' }}\n"), &[note]),
+        (format!("{policy}match = {{ descriptor_keys = 'user' }}\n{route}"), &[]),
     ] {
         fs::write(&path, &file).unwrap();
         let checked = tidegate(&["check", name], &[]);
         assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
         let lines: Vec<_> = text(&checked.stdout).lines().filter(|line| line.contains("\"jobs\"")).collect();
+        let lines: Vec<_> =
+            lines.into_iter().filter(|line| !line.contains("looks at the attribute")).collect();
         assert_eq!(lines.len(), said.len(), "{file}{lines:?}");
         assert!(lines.iter().zip(said).all(|(line, said)| line.contains(said)), "{file}{lines:?}");
     }

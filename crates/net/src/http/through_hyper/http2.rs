@@ -3,7 +3,7 @@
 //! | bound | value | what the client sees |
 //! |---|---|---|
 //! | requests at once on a connection | 256 | REFUSED_STREAM |
-//! | header list, bytes with 32 for each field (RFC 9113, 6.5.2) | those of an HTTP/1.1 head, 64 KiB | 431, or GOAWAY for a flood of CONTINUATION |
+//! | header list, bytes with 32 for each field (RFC 9113, 6.5.2) | those of an HTTP/1.1 head, 64 KiB | 431, counted and with a problem document; from twice as much on the library's own, which has none and ends in GOAWAY for a flood of CONTINUATION |
 //! | resets of requests not yet taken up (rapid reset) | 20 | GOAWAY |
 //! | resets that its own mistakes provoke (MadeYouReset) | 64 | GOAWAY |
 //! | bytes received that nobody has read, per request, per connection | 128 KiB, 256 KiB | its window closes |
@@ -58,7 +58,7 @@ fn builder(executor: Collect, config: &HttpConfig) -> http2::Builder<Collect> {
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(u32::try_from(config.max_head_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(2 * config.max_head_bytes).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(MAX_PROVOKED_RESETS)
         .max_send_buf_size(MAX_SEND_BYTES)

@@ -16,6 +16,7 @@ impl<'n> Importer<'n> {
             [code, text] => (code.parse::<u16>().ok().unwrap_or(0), Some(text)),
             _ => (0, None),
         };
+        let kept = text.and_then(kept);
         let has_variable = text.is_some_and(|text| text.contains('$'));
         let source = node.source();
         match (status, text) {
@@ -25,6 +26,9 @@ impl<'n> Importer<'n> {
                     self.product.differs(&source, "return", problem);
                 }
                 route.set("redirect", json!({ "status": status, "location": location }));
+            }
+            (301 | 302 | 303 | 307 | 308, Some(_)) if kept.is_some() => {
+                route.set("redirect", json!({ "status": status, "location": kept }));
             }
             (200..=599, _) if !has_variable && !matches!(status, 300..=399 | 444 | 499) => {
                 let mut respond = json!({ "status": status });
@@ -42,7 +46,7 @@ impl<'n> Importer<'n> {
                 route.set("respond", respond);
             }
             _ => {
-                let problem = "is not understood here: a status with a text or a URL without variables is";
+                let problem = "is not understood here: a status with a text or a URL is, with $host and $request_uri at most";
                 self.product.lacks(&source, "return", problem);
                 return None;
             }
@@ -50,6 +54,22 @@ impl<'n> Importer<'n> {
         self.response_fields(scope, route);
         Some(())
     }
+}
+
+/// The location that keeps the host, or the path and the query, of a request as this redirect of nginx does. `None`: it does not, or
+/// keeps something else.
+fn kept(location: &str) -> Option<String> {
+    let (place, uri) = location.strip_suffix("$request_uri").map_or((location, ""), |place| (place, "{uri}"));
+    let (scheme, place) = place.split_once("://")?;
+    let (host, rest) = match place.strip_prefix("$host") {
+        Some(rest) if rest.is_empty() || rest.starts_with([':', '/']) => ("{host}", rest),
+        _ => ("", place),
+    };
+    let ends =
+        if uri.is_empty() { !host.is_empty() } else { !rest.ends_with('/') && !rest.contains(['?', '#']) };
+    let is_somewhere = !host.is_empty() || !rest.is_empty();
+    let is_whole = is_somewhere && !rest.contains(['$', '{', '}']);
+    (ends && is_whole).then(|| format!("{scheme}://{host}{rest}{uri}"))
 }
 
 fn is_off(scope: &Scope<'_>, name: &str) -> bool {

@@ -11,14 +11,15 @@ const PAUSE: u64 = 10 * SECOND;
 
 /// When a kind of line may be written again.
 #[derive(Debug, Default)]
-pub(crate) struct SeldomLine {
+pub struct SeldomLine {
     next: AtomicU64,
     unsaid: AtomicU64,
 }
 
 impl SeldomLine {
     /// How many had no line since the last one, if this one has a line.
-    pub(crate) fn unsaid(&self, now: Tick) -> Option<u64> {
+    #[must_use]
+    pub fn unsaid(&self, now: Tick) -> Option<u64> {
         let due = self.next.load(Relaxed);
         // Of those that come at once one has it.
         if now.0 >= due && self.next.compare_exchange(due, now.plus(PAUSE).0, Relaxed, Relaxed).is_ok() {

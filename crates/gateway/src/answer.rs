@@ -1,0 +1,76 @@
+//! What a request is answered with, and what is done to every reply, whether a server, the route or the gateway itself has made it.
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Response};
+use tidegate_net::http::{Body, GrpcCall, UpgradeOffer};
+
+use crate::cors::expose_grpc_status;
+use crate::fields;
+use crate::limits::Held;
+use crate::record::{Recorder, What};
+use crate::refusal::Refusal;
+use crate::replies::static_reply;
+use crate::route::Route;
+use crate::tunnel::Tunnel;
+
+/// A reply, and the route that made it.
+pub(crate) struct Answer {
+    pub(crate) route: Option<Arc<Route>>,
+    pub(crate) reply: Response<Body>,
+    /// The gateway has made it, and no server.
+    pub(crate) is_own: bool,
+    /// The server has agreed to go on in the protocol that the client offered.
+    pub(crate) upgrade: Option<(UpgradeOffer, Tunnel)>,
+    /// Until the reply has ended.
+    pub(crate) held: Option<Held>,
+}
+
+impl Answer {
+    pub(crate) fn without_route(refusal: Refusal, record: &mut Recorder) -> Self {
+        record.leave_query_out();
+        record.note(|record| record.refusal = Some(refusal.word()));
+        Self::own(None, refusal.reply())
+    }
+
+    pub(crate) fn own(route: Option<Arc<Route>>, reply: Response<Body>) -> Self {
+        Self { route, reply, is_own: true, upgrade: None, held: None }
+    }
+
+    /// The same as a call of gRPC is told it: in gRPC, unless a server has said it, and so that the script which may read
+    /// the reply can read how the call ended.
+    pub(crate) fn told_to(mut self, call: &GrpcCall) -> Self {
+        if self.is_own {
+            self.reply = call.tell(self.reply);
+        }
+        if call.is_web() && self.route.as_ref().is_some_and(|route| route.config.cors.is_some()) {
+            expose_grpc_status(self.reply.headers_mut());
+        }
+        self
+    }
+}
+
+/// Says whether scripts of `origin` may read the reply, if the route has rules about that.
+pub(crate) fn mark(route: &Route, reply: &mut Response<Body>, origin: Option<HeaderValue>) {
+    if let Some(cors) = &route.config.cors {
+        cors.mark(reply.headers_mut(), origin);
+    }
+}
+
+/// The reply that a route gives in place of a server, with the changes that it makes to replies.
+pub(crate) fn own(mut reply: Response<Body>, route: &Route) -> Response<Body> {
+    fields::edit(reply.headers_mut(), &route.config.response_fields);
+    reply
+}
+
+/// What the client is told when no server has answered: the route's fallback, if it has one for that.
+pub(crate) fn refused(route: &Route, refusal: Refusal, record: &mut Recorder) -> Response<Body> {
+    record.note(|record| record.refusal = Some(refusal.word()));
+    match &route.config.fallback {
+        Some(fallback) if refusal.is_of_upstream() => {
+            record.step(|| What::Fallback);
+            static_reply(fallback)
+        }
+        _ => refusal.reply(),
+    }
+}

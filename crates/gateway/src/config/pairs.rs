@@ -1,0 +1,44 @@
+//! Names of header fields and their values: what a request must have, and what is sent.
+
+use http::{HeaderName, HeaderValue};
+use tidegate_algorithms::document::{DocumentReader, shown};
+
+/// Most fields in one object.
+pub(super) const MAX_FIELDS: usize = 100;
+
+/// An object of field names and values.
+pub(super) fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
+    pairs_up_to(reader, field, MAX_FIELDS)
+}
+
+/// The same of at most so many.
+pub(super) fn pairs_up_to(
+    reader: &mut DocumentReader<'_>,
+    field: &str,
+    most: usize,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let accepted = "an object of field names and their values";
+    let mut pairs = Vec::new();
+    let Some(value) = reader.field(field) else { return pairs };
+    let Some(map) = value.as_object().filter(|map| map.len() <= most) else {
+        reader.mistake(field, format!("is {}", shown(value)), accepted);
+        return pairs;
+    };
+    for (name, value) in map {
+        let known = HeaderName::from_bytes(name.as_bytes())
+            .ok()
+            .filter(|name| !crate::fields::is_of_the_connection(name));
+        let stated = value.as_str().and_then(|text| HeaderValue::from_str(text).ok());
+        match (known, stated) {
+            (Some(name), Some(value)) => pairs.push((name, value)),
+            (None, _) => {
+                let accepted = "the name of a field that is not about the connection";
+                reader.mistake(field, format!("has {name:?}"), accepted);
+            }
+            (_, None) => {
+                reader.mistake(&format!("{field}/{name}"), format!("is {}", shown(value)), "a field's value")
+            }
+        }
+    }
+    pairs
+}

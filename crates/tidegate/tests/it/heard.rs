@@ -1,0 +1,244 @@
+//! What an operator hears when something behind the gateway breaks: the log at its default level, and `tidegate explain route`.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_net::clock::monotonic;
+use tidegate_testkit::certificates::{Certificates, Pair};
+use tidegate_testkit::free_port;
+
+use crate::support::{Tidegate, agent, binary};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// nginx with a certificate at its first port, and at its second one always 500; ended with the test.
+struct Nginx {
+    child: Child,
+    secured: u16,
+    failing: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Nginx {
+    fn start(pair: &Pair) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().display();
+        let [secured, failing] = [free_port(), free_port()];
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .iter()
+            .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
+            .collect();
+        let (certificate, key) = (pair.certificate.display(), pair.key.display());
+        let text = format!(
+            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\n\
+             http {{ {temporary} access_log off;\n\
+             server {{ listen 127.0.0.1:{secured} ssl; ssl_certificate {certificate}; ssl_certificate_key {key};\n\
+             location / {{ return 200 \"hello\"; }} }}\n\
+             server {{ listen 127.0.0.1:{failing}; location / {{ return 500; }} }} }}\n"
+        );
+        let file = folder.path().join("nginx.conf");
+        fs::write(&file, text).unwrap();
+        let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
+        let mut command = Command::new(program.expect("nginx is installed: `make setup`"));
+        command.arg("-c").arg(&file).arg("-e").arg(folder.path().join("error.log"));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let nginx = Self { child, secured, failing, folder };
+        until("nginx listens", || {
+            [secured, failing].iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok())
+        });
+        nginx
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        drop(fs::remove_dir_all(self.folder.path()));
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = monotonic();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// An upstream with one server that is checked often, and the route to it.
+fn app(name: &str, server: &str, more: &str) -> String {
+    format!(
+        "[[upstream]]\nname = \"{name}\"\nservers = [\"{server}\"]\neject_after = 0\n{more}\n\
+         [[route]]\nname = \"{name}\"\npath = \"/{name}\"\nupstream = \"{name}\"\n"
+    )
+}
+
+fn serve(file: &str) -> Tidegate {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("t.toml"), file).unwrap();
+    Tidegate::start_in(folder, &["--config", "t.toml"], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")])
+}
+
+/// Why the only server of the route for `path` is down, or cannot be connected to.
+fn because_of(service: &Tidegate, path: &str) -> Option<String> {
+    let server = service.url("");
+    let output =
+        binary().args(["explain", "route", &format!("path={path}"), "--server", &server]).output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    answer["action"]["forward"]["servers"][0]["because_of"].as_str().map(str::to_owned)
+}
+
+fn get(service: &Tidegate, path: &str) -> (u16, String) {
+    let mut reply = agent().get(format!("http://{}{path}", service.gateway[0])).call().unwrap();
+    (reply.status().as_u16(), reply.body_mut().read_to_string().unwrap())
+}
+
+const LISTENER: &str = "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n";
+const CHECK: &str = "check = { path = \"/\", interval_seconds = 0.05, timeout_seconds = 2, fall = 2 }";
+
+#[test]
+fn why_a_server_is_down_is_in_the_log_once_and_in_explanations() {
+    let certificates = Certificates::make();
+    let nginx = Nginx::start(&certificates.issue("server"));
+    // It takes connections and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    let other = certificates.other_authority("/CN=other");
+    let breaker = "breaker = { calls = 2, minimum_calls = 2, failure_percent = 100, open_seconds = 3600 }";
+    let file = [
+        LISTENER.to_owned(),
+        app("gone", &format!("http://127.0.0.1:{}", free_port()), CHECK),
+        app("ill", &format!("http://127.0.0.1:{}", nginx.failing), CHECK),
+        app(
+            "silent",
+            &format!("http://{silent}"),
+            &CHECK.replace("timeout_seconds = 2", "timeout_seconds = 0.2"),
+        ),
+        app(
+            "strange",
+            &format!("https://127.0.0.1:{}", nginx.secured),
+            &format!("{CHECK}\ntls = {{ ca_file = {other:?} }}"),
+        ),
+        app("open", &format!("http://127.0.0.1:{}", nginx.failing), breaker),
+    ];
+    let service = serve(&file.concat());
+    let expected = [
+        ("/gone", "its health checks fail: connection refused"),
+        ("/ill", "its health checks fail: answered 500"),
+        ("/silent", "its health checks fail: timed out after 200ms"),
+        ("/strange", "its health checks fail: certificate: signed by none of the trusted authorities"),
+    ];
+    for (path, reason) in expected {
+        until(path, || because_of(&service, path).is_some_and(|it| it.starts_with("its health checks fail")));
+        assert_eq!(because_of(&service, path).as_deref(), Some(reason));
+    }
+    for status in [500, 500, 503, 503] {
+        assert_eq!(get(&service, "/open").0, status);
+    }
+    assert_eq!(get(&service, "/strange").0, 502);
+    service.signal("TERM");
+    let log = service.wait().output;
+    let count =
+        |words: &[&str]| log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count();
+    for (path, reason) in expected {
+        let name = path.trim_start_matches('/');
+        let reason = reason.trim_start_matches("its health checks fail: ");
+        assert_eq!(count(&["a server is down: its health checks fail", name, reason]), 1, "{name}: {log}");
+    }
+    assert_eq!(
+        count(&["a server's certificate is refused", "strange"]),
+        1,
+        "however many checks and requests: {log}"
+    );
+    assert_eq!(count(&["a breaker is open", "upstream", "open"]), 1, "{log}");
+}
+
+#[test]
+fn a_breaker_that_closes_is_a_line_of_the_log() {
+    let port = free_port();
+    let breaker =
+        "breaker = { calls = 2, minimum_calls = 2, failure_percent = 100, open_seconds = 0.01, trials = 1 }";
+    let file = LISTENER.to_owned() + &app("app", &format!("http://127.0.0.1:{port}"), breaker);
+    let service = serve(&file);
+    for _ in 0..2 {
+        assert_eq!(get(&service, "/app").0, 502);
+    }
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["stub", &format!("127.0.0.1:{port}")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("it is let through again", || get(&service, "/app").0 == 200);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    service.signal("TERM");
+    let log = service.wait().output;
+    let count = |words: &str| log.lines().filter(|line| line.contains(words)).count();
+    assert_eq!((count("a breaker is open"), count("a breaker is closed")), (1, 1), "{log}");
+}
+
+/// A certificate of openssl's, which says that it is an authority's, is trusted where `ca_file` holds it, and nowhere else.
+#[test]
+fn a_certificate_that_a_server_signed_itself_works_as_ca_file() {
+    let certificates = Certificates::make();
+    let pair = certificates.self_signed("own");
+    let nginx = Nginx::start(&pair);
+    let to = |host: &str| format!("https://{host}:{}", nginx.secured);
+    let tls = |file: &Path| format!("tls = {{ ca_file = {file:?} }}");
+    let file = [
+        LISTENER.to_owned(),
+        app("own", &to("127.0.0.1"), &tls(&pair.certificate)),
+        app("named", &to("localhost"), &tls(&pair.certificate)),
+        app(
+            "misnamed",
+            &to("127.0.0.1"),
+            &format!("tls = {{ ca_file = {:?}, server_name = \"shop.example\" }}", pair.certificate),
+        ),
+        app("other", &to("127.0.0.1"), &tls(&certificates.authority())),
+    ];
+    let service = serve(&file.concat());
+    for name in ["own", "named"] {
+        assert_eq!(get(&service, &format!("/{name}")), (200, "hello".to_owned()), "{name}");
+        assert_eq!(because_of(&service, &format!("/{name}")), None);
+    }
+    for (name, reason) in [
+        ("misnamed", "not valid for name \"shop.example\""),
+        ("other", "trusted only where ca_file holds it"),
+    ] {
+        assert_eq!(get(&service, &format!("/{name}")).0, 502, "{name}");
+        let said = because_of(&service, &format!("/{name}")).unwrap();
+        assert!(said.starts_with("certificate: ") && said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn where_the_store_is_and_what_it_says_is_for_those_who_may_read() {
+    let secret = "the-secret-of-the-operator";
+    let store = format!("redis://127.0.0.1:{}", free_port());
+    let environment = [
+        ("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"),
+        ("TIDEGATE_ADMIN_TOKEN", secret),
+        ("TIDEGATE_STORE", &store),
+    ];
+    let service = Tidegate::start_in(tempfile::tempdir().unwrap(), &[], &environment);
+    let page = |token: Option<&str>| {
+        let request = agent().get(service.url("/readyz?verbose"));
+        let request = match token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
+        };
+        request.call().unwrap().body_mut().read_to_string().unwrap()
+    };
+    until("the store is missed", || page(Some(secret)).contains("\"details\""));
+    for token in [None, Some("another-secret-of-nobody")] {
+        let said = page(token);
+        assert!(said.contains("\"degraded\""), "what is not well is no secret: {said}");
+        assert!(!said.contains("details") && !said.contains("127.0.0.1"), "{said}");
+    }
+}
