@@ -199,8 +199,8 @@ impl Upstream {
         }
     }
 
-    /// Where a request goes that has failed at `tried`: to a server whose own last request did not fail, if there is one, so that few
-    /// attempts are enough although most servers are dead.
+    /// Where a request goes that has failed at `tried`: to a server whose own last request did not fail, if there is one: where most
+    /// servers are dead, a second attempt would else meet the next dead one.
     pub(crate) fn pick_again(&self, key: u64, tried: &[usize], now: Tick) -> Option<(usize, Place)> {
         let has_failed = |server: &usize| self.lately[*server].load(Relaxed) != WORKS;
         let failed = (0..self.lately.len()).filter(has_failed);
