@@ -10,6 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
 /// A file or folder in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
@@ -172,7 +175,8 @@ impl Growing for fs::File {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
+        self.sync_data()?;
+        still_takes_changes(self)
     }
 
     fn cut(&mut self, bytes: u64) -> io::Result<()> {
@@ -189,6 +193,20 @@ impl Readable for fs::File {
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         FileExt::read_at(self, into, at)
+    }
+}
+
+/// Asks the file system of a file that was just synced for a change that changes nothing: for room that the file has.
+///
+/// ext4 tells an fsync of a transaction that failed only if the fsync itself committed it. Where another process or the kernel's
+/// own timer did, the fsync finds no transaction to wait for and says that all is well, although the lines are lost
+/// (`jbd2_complete_transaction` in `fs/jbd2/journal.c`). After that failure every further change is refused, and this is one.
+/// It takes some 6 microseconds.
+fn still_takes_changes(file: &fs::File) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, 1) {
+        Err(error @ (Errno::IO | Errno::ROFS)) => Err(error.into()),
+        // Not every file system knows this call, and one that is full has synced the lines all the same.
+        _ => Ok(()),
     }
 }
 
