@@ -8,8 +8,10 @@
 //! ```
 //!
 //! An attempt is repeated when that is safe ([`crate::attempt`]), another server is left, the upstream's budget allows it, and
-//! time is left. Between two attempts that reached a server there is a pause that doubles and is drawn at random, so that clients
-//! who failed together do not come back together. Where no time is left for it, the client gets the last reply.
+//! time is left. Where no connection could be made, nobody had any work of the attempt: the next one is free, if it goes to a server
+//! whose own last request did not fail. In an outage of all servers there is none, so that the budget bounds attempts there. Between
+//! two attempts that reached a server there is a pause that doubles and is drawn at random, so that clients who failed together do
+//! not come back together. Where no time is left for it, the client gets the last reply.
 //!
 //! The fallback upstream gets what may be repeated, or what no server has been sent. It has no fallback of its own, so
 //! that a request is at most at two upstreams. Its first attempt is free, since a fallback that one request in ten reaches is
@@ -72,6 +74,18 @@ pub(crate) struct Sending<'a> {
     core: usize,
     /// When a reply's head must be there.
     deadline: Option<Instant>,
+}
+
+impl Sending<'_> {
+    /// Where the request goes once more after an attempt that ended so, if a server is left and the attempt has leave. It needs none
+    /// of the budget where nobody had any work of the last one, and this one goes to a server that works.
+    fn next(&self, tried: &[usize], sent: &Result<Exchange, Failure>, now: Tick) -> Option<(usize, Place)> {
+        let picked = self.upstream.pick_again(self.key, tried, now)?;
+        let is_unreached =
+            sent.as_ref().is_err_and(|failure| matches!(failure.refusal, Refusal::Unreachable));
+        let is_free = is_unreached && self.upstream.worked_lately(picked.0);
+        (is_free || self.budget.budget().try_attempt(now)).then_some(picked)
+    }
 }
 
 /// A reply's head, and the server that gave it.
@@ -216,7 +230,7 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
         last: &mut Option<(usize, Outcome)>,
     ) -> Result<Sent, Failure> {
-        let &Sending { upstream, budget, key, deadline, .. } = sending;
+        let &Sending { upstream, key, deadline, .. } = sending;
         let mut tried = Vec::new();
         let mut pause = FIRST_PAUSE;
         let mut picked = None;
@@ -266,8 +280,8 @@ impl<L: Limits> Gateway<L> {
                 && deadline.is_none_or(|deadline| monotonic() + rest < deadline)
                 && upstream.breaker.as_ref().is_none_or(|breaker| breaker.phase() != Phase::Open);
             // With no server, no time or no leave of the breaker left, what this one did is what the client is told.
-            picked = if may_try { upstream.pick_again(key, &tried, now) } else { None };
-            if picked.is_none() || !budget.budget().try_attempt(now) {
+            picked = if may_try { sending.next(&tried, &sent, now) } else { None };
+            if picked.is_none() {
                 return sent.map(|exchange| (exchange, placed.server, placed.place));
             }
             drop((sent, placed));

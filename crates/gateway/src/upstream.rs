@@ -199,11 +199,15 @@ impl Upstream {
         }
     }
 
+    /// Whether a server's own last request did not fail; of one that had none that is assumed.
+    pub(crate) fn worked_lately(&self, server: usize) -> bool {
+        self.lately[server].load(Relaxed) == WORKS
+    }
+
     /// Where a request goes that has failed at `tried`: to a server whose own last request did not fail, if there is one: where most
     /// servers are dead, a second attempt would else meet the next dead one.
     pub(crate) fn pick_again(&self, key: u64, tried: &[usize], now: Tick) -> Option<(usize, Place)> {
-        let has_failed = |server: &usize| self.lately[*server].load(Relaxed) != WORKS;
-        let failed = (0..self.lately.len()).filter(has_failed);
+        let failed = (0..self.lately.len()).filter(|server| !self.worked_lately(*server));
         let doubtful: Vec<usize> = tried.iter().copied().chain(failed).collect();
         let picked = self.group.pick(key, &doubtful, now).or_else(|_| self.group.pick(key, tried, now));
         picked.ok()
