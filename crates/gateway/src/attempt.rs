@@ -15,6 +15,7 @@
 //! many refuses the stream (RFC 9113, 8.7). A new connection is shared only when the request it was made for is on it, so that no
 //! other request is before that.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, TE, UPGRADE};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use tidegate_net::clock::monotonic;
+use tidegate_net::clock::{Clock, monotonic};
 use tidegate_net::http::BoxError;
 use tidegate_upstream::connect::Resolver;
 use tidegate_wire::trace_context::TraceContext;
@@ -34,6 +35,7 @@ use crate::body::{Progress, ReplySource, RequestPayload};
 use crate::config::ServerConfig;
 use crate::connection::{self, HyperSender, Sender};
 use crate::direct::request_bytes;
+use crate::doubt::Doubt;
 use crate::fields;
 use crate::refusal::Refusal;
 use crate::unanswered::{How, Unanswered};
@@ -148,16 +150,18 @@ impl Message {
         connection::addressed(request, server, is_http2)
     }
 
-    /// Whether a reply that goes on in another protocol is what was asked for.
-    fn is_agreed<B>(&self, reply: &Response<B>) -> bool {
-        match (reply.status() == StatusCode::SWITCHING_PROTOCOLS, &self.upgrade) {
-            (false, _) => true,
-            (true, None) => false,
-            (true, Some(asked)) => {
-                let agreed = reply.headers().get(UPGRADE);
-                agreed.is_some_and(|agreed| agreed.as_bytes().eq_ignore_ascii_case(asked.as_bytes()))
-            }
+    /// What is in doubt of a reply that goes on in another protocol, if that is not the one that was asked for.
+    fn doubt<B>(&self, reply: &Response<B>) -> Option<Doubt> {
+        if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return None;
         }
+        let agreed = reply.headers().get(UPGRADE);
+        let is_asked_for = self
+            .upgrade
+            .as_ref()
+            .zip(agreed)
+            .is_some_and(|(asked, agreed)| agreed.as_bytes().eq_ignore_ascii_case(asked.as_bytes()));
+        (!is_asked_for).then_some(Doubt::Upgrade)
     }
 
     fn give_back(&mut self, request: Request<RequestPayload>) {
@@ -219,11 +223,14 @@ impl Failure {
 
 /// Where and how long.
 pub(crate) struct Attempt<'a> {
+    /// The route's name, for the log.
+    pub(crate) route: &'a str,
     pub(crate) upstream: &'a Upstream,
     /// The server's position in its group.
     pub(crate) server: usize,
     pub(crate) core: usize,
     pub(crate) resolver: &'a Resolver,
+    pub(crate) clock: Clock,
     /// Longest wait for the reply's head, from when the server last took some of the request.
     pub(crate) patience: Duration,
     /// When it must be there at any rate.
@@ -260,10 +267,10 @@ impl Attempt<'_> {
                 },
             };
             let error = match sent {
-                Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
-                    return Ok(Exchange { reply, sender, was_kept });
-                }
-                Some(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
+                Some(Ok(reply)) => match Doubt::of(&reply).or_else(|| message.doubt(&reply)) {
+                    None => return Ok(Exchange { reply, sender, was_kept }),
+                    Some(doubt) => return Err(self.bad_reply(&doubt, false)),
+                },
                 Some(Err(error)) => error,
                 None => return Err(Failure::of_server(Refusal::TimedOut, false)),
             };
@@ -284,9 +291,19 @@ impl Attempt<'_> {
                 continue;
             }
             let Unanswered { how, why } = error;
-            tracing::debug!(%why, upstream = %self.upstream.config.name, "an upstream gave no reply");
-            return Err(Failure::of_server(Refusal::BadReply, how == How::Refused && message.is_at_hand()));
+            return Err(self.bad_reply(&why, how == How::Refused && message.is_at_hand()));
         }
+    }
+
+    /// No reply, or one that is not passed on. The log has one in a while, with what is wrong and never with what a field says.
+    fn bad_reply(&self, why: &dyn Display, is_unsent: bool) -> Failure {
+        let Upstream { config, bad_replies, .. } = self.upstream;
+        if let Some(others) = bad_replies.unsaid(self.clock.tick()) {
+            let (route, upstream, server) =
+                (self.route, &config.name, &config.servers[self.server].backend.target);
+            tracing::warn!(route, %upstream, %server, %why, others, "a server gave no reply that can be passed on (bad_reply)");
+        }
+        Failure::of_server(Refusal::BadReply, is_unsent)
     }
 
     /// Has hyper send it.

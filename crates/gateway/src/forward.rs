@@ -36,14 +36,14 @@ use tidegate_upstream::group::hash;
 use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
-use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
+use crate::attempt::{Exchange, Failure, FaultOf, Message};
 use crate::body::{ReplySource, RequestPayload, Return, Streaming};
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
 use crate::config::{Protocol, RouteConfig};
 use crate::fields::{self, Onward};
 use crate::forwarded;
-use crate::hedge::{Hedge, Placed};
+use crate::hedge::Placed;
 use crate::limits::Limits;
 use crate::mirror::Way;
 use crate::proxy::Normal;
@@ -52,6 +52,7 @@ use crate::record::{AttemptEnd, Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::{respond, switching};
 use crate::route::Route;
+use crate::sending::Sending;
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::forward_to;
 use crate::tunnel::Tunnel;
@@ -59,34 +60,6 @@ use crate::upstream::Upstream;
 
 /// The first pause between two attempts that reached a server, at most; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
-
-/// What all attempts of one request at one upstream share.
-pub(crate) struct Sending<'a> {
-    route: &'a Route,
-    pub(crate) upstream: &'a Arc<Upstream>,
-    /// Whether a second server is asked where the first is late.
-    pub(crate) hedge: Option<&'a Hedge>,
-    /// Out of whose budget further attempts come: the route's upstream's, at the fallback too.
-    pub(crate) budget: &'a Upstream,
-    /// What a hash ring goes by.
-    pub(crate) key: u64,
-    /// The core that serves the client.
-    core: usize,
-    /// When a reply's head must be there.
-    deadline: Option<Instant>,
-}
-
-impl Sending<'_> {
-    /// Where the request goes once more after an attempt that ended so, if a server is left and the attempt has leave. It needs none
-    /// of the budget where nobody had any work of the last one, and this one goes to a server that works.
-    fn next(&self, tried: &[usize], sent: &Result<Exchange, Failure>, now: Tick) -> Option<(usize, Place)> {
-        let picked = self.upstream.pick_again(self.key, tried, now)?;
-        let is_unreached =
-            sent.as_ref().is_err_and(|failure| matches!(failure.refusal, Refusal::Unreachable));
-        let is_free = is_unreached && self.upstream.worked_lately(picked.0);
-        (is_free || self.budget.budget().try_attempt(now)).then_some(picked)
-    }
-}
 
 /// A reply's head, and the server that gave it.
 type Sent = (Exchange, usize, Place);
@@ -291,15 +264,6 @@ impl<L: Limits> Gateway<L> {
                 pause *= 2;
             }
         }
-    }
-}
-
-impl<L: Limits> Gateway<L> {
-    /// An attempt at a server of what is sent.
-    pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize) -> Attempt<'s> {
-        let &Sending { route, upstream, core, deadline, .. } = sending;
-        let patience = route.config.first_byte_timeout;
-        Attempt { upstream, server, core, resolver: self.resolver(), patience, deadline }
     }
 }
 

@@ -28,7 +28,6 @@ use tokio::time::timeout_at;
 
 use crate::adaptive::Permit;
 use crate::attempt::{Exchange, Failure, FaultOf, Message};
-use crate::forward::Sending;
 use crate::limits::Limits;
 use crate::record::Recorder;
 use crate::service::Gateway;
