@@ -36,6 +36,7 @@ use crate::config::ServerConfig;
 use crate::connection::{self, HyperSender, Sender};
 use crate::direct::request_bytes;
 use crate::doubt::Doubt;
+use crate::expectation::Expectation;
 use crate::fields;
 use crate::refusal::Refusal;
 use crate::unanswered::{How, Unanswered};
@@ -50,6 +51,8 @@ pub(crate) struct Message {
     progress: Option<Arc<Progress>>,
     /// The protocol in which client and server would go on, if the server agrees.
     upgrade: Option<HeaderValue>,
+    /// Its client waits until it is asked for the body.
+    expectation: Option<Arc<Expectation>>,
 }
 
 #[derive(Debug)]
@@ -61,13 +64,14 @@ enum Payload {
 }
 
 impl Message {
-    pub(crate) fn new(parts: Parts, payload: RequestPayload, upgrade: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(mut parts: Parts, mut payload: RequestPayload, upgrade: Option<HeaderValue>) -> Self {
+        let expectation = Expectation::take(&mut parts, &mut payload);
         let progress = payload.progress();
         let payload = match payload {
             RequestPayload::Whole(bytes) => Payload::Whole(bytes),
             streaming => Payload::Once(Some(streaming)),
         };
-        Self { parts, payload, progress, upgrade }
+        Self { parts, payload, progress, upgrade, expectation }
     }
 
     /// Nanoseconds in which no server could have answered, since the client had not sent its body.
@@ -90,8 +94,7 @@ impl Message {
         let asks = matches!(self.parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         match &self.payload {
             Payload::Whole(bytes) if asks && self.upgrade.is_none() => {
-                let payload = Payload::Whole(bytes.clone());
-                Some(Self { parts: self.parts.clone(), payload, progress: None, upgrade: None })
+                Some(Self::new(self.parts.clone(), RequestPayload::Whole(bytes.clone()), None))
             }
             _ => None,
         }
@@ -146,6 +149,9 @@ impl Message {
         if let Some(protocol) = self.upgrade.as_ref().filter(|_| !is_http2) {
             fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
             fields.insert(UPGRADE, protocol.clone());
+        }
+        if let Some(expectation) = &self.expectation {
+            expectation.pass_on(&mut request, is_http2);
         }
         connection::addressed(request, server, is_http2)
     }
@@ -327,7 +333,10 @@ impl Attempt<'_> {
         }
         let sent = self.in_time(answer, message.progress.as_deref()).await;
         let sent = sent.map(|sent| match sent {
-            Ok(reply) => Ok(reply.map(ReplySource::Hyper)),
+            Ok(reply) => {
+                message.expectation.iter().for_each(|waits| waits.answered(reply.status()));
+                Ok(reply.map(ReplySource::Hyper))
+            }
             Err(mut error) => {
                 let unsent = error.take_message();
                 let is_unsent = unsent.is_some();

@@ -42,6 +42,7 @@ mod connection;
 mod cors;
 mod direct;
 mod doubt;
+mod expectation;
 mod fields;
 mod forward;
 mod forward_auth;

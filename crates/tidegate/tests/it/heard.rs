@@ -238,7 +238,11 @@ fn answers(bytes: String) -> String {
 #[test]
 fn which_field_made_a_reply_bad_is_in_the_log_by_its_name_and_never_by_what_it_says() {
     let odd = [
-        ("twice", "content-length: 987654321\r\ncontent-length: 987654321", "content-length is there more than once"),
+        (
+            "twice",
+            "content-length: 987654321\r\ncontent-length: 987654321",
+            "content-length is there more than once",
+        ),
         ("coded", "transfer-encoding: the-secret, chunked", "transfer-encoding is not just chunked"),
         ("spaced", "content-length: 0\r\nx-token : the-secret", "x-token"),
     ];
