@@ -176,6 +176,31 @@ fn a_client_that_waits_is_refused_before_it_sends_its_body() {
 }
 
 #[test]
+fn what_is_asked_about_the_gateway_as_a_whole_reaches_no_server() {
+    let backend = Backend::named("app");
+    let upstreams = json!([{"name": "app", "servers": [backend.url()]}]);
+    let routes = json!([{"name": "all", "upstream": "app", "policies": ["per-client"]}]);
+    let gateway = TestGateway::start(None_, GatewaySettings::default(), &config(upstreams, routes));
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        let url = format!("http://{}", gateway.address);
+        let asked = |target: &str, method: &str| {
+            let arguments =
+                ["-sS", "--max-time", "50", version, "-i", "-X", method, "--request-target", target];
+            let asked = Command::new("curl").args(arguments).arg(&url).output().unwrap();
+            String::from_utf8(asked.stdout).unwrap().to_ascii_lowercase()
+        };
+        let about_it = asked("*", "OPTIONS");
+        let (status, fields) = about_it.split_once(' ').unwrap();
+        assert!(status.starts_with("http/") && fields.starts_with("204"), "{version}: {about_it}");
+        assert!(about_it.contains("allow: get, head, post, put, patch, delete, options\r\n"), "{about_it}");
+        // Limits that let nothing through see every other request.
+        assert!(asked("/", "OPTIONS").contains(" 429"), "{version}");
+        assert!(asked("*", "GET").contains(" 400"), "{version}");
+    }
+    assert!(backend.got().is_empty());
+}
+
+#[test]
 fn a_host_has_one_form_in_routes_and_in_requests() {
     let backend = Backend::named("app");
     let routes = json!([
