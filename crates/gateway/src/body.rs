@@ -114,7 +114,7 @@ impl Progress {
         }
     }
 
-    fn awaits_more(&self) {
+    pub(crate) fn awaits_more(&self) {
         if !self.is_awaited() {
             self.awaited_since.store(self.nanoseconds(), Relaxed);
         }
@@ -156,7 +156,7 @@ impl Streaming {
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
         if let Some(asking) = &mut self.asking {
-            ready!(asking.poll(cx));
+            ready!(asking.poll(&self.progress, cx));
         }
         let next = match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(next) => next,

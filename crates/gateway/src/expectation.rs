@@ -27,13 +27,12 @@ use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 
-use crate::body::RequestPayload;
+use crate::body::{Progress, RequestPayload};
 
 /// How long a server may take to ask for a body. Clients wait as long, of their own accord (curl).
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a server has said: nothing yet; that it wants the body; that it does not.
-const NOTHING: u8 = 0;
+/// What a server has said, beside nothing (0): that it wants the body; that it does not.
 const WANTED: u8 = 1;
 const REFUSED: u8 = 2;
 
@@ -96,19 +95,22 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Ready when the client is to be asked; never, if the server does not want the body.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the client is to be asked; never, if the server does not want the body. The wait is not the server's fault: it may
+    /// wait as well, for a body that comes without being asked for.
+    pub(crate) fn poll(&mut self, progress: &Progress, cx: &mut Context<'_>) -> Poll<()> {
         // Before it is looked what was said, so that nothing is said in between.
         *self.expectation.reader.lock() = Some(cx.waker().clone());
-        match self.expectation.said.load(SeqCst) {
-            NOTHING => {
-                let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-                ready!(timer.as_mut().poll(cx));
-                self.expectation.said.store(WANTED, SeqCst);
-                Poll::Ready(())
-            }
-            WANTED => Poll::Ready(()),
-            _ => Poll::Pending,
+        let said = self.expectation.said.load(SeqCst);
+        if said == WANTED {
+            return Poll::Ready(());
         }
+        progress.awaits_more();
+        if said == REFUSED {
+            return Poll::Pending;
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        ready!(timer.as_mut().poll(cx));
+        self.expectation.said.store(WANTED, SeqCst);
+        Poll::Ready(())
     }
 }

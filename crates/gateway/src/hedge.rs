@@ -30,6 +30,7 @@ use crate::adaptive::Permit;
 use crate::attempt::{Exchange, Failure, FaultOf, Message};
 use crate::limits::Limits;
 use crate::record::Recorder;
+use crate::sending::Sending;
 use crate::service::Gateway;
 use crate::spans::Forestalled;
 use crate::upstream::Upstream;
