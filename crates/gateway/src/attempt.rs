@@ -15,6 +15,7 @@
 //! many refuses the stream (RFC 9113, 8.7). A new connection is shared only when the request it was made for is on it, so that no
 //! other request is before that.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, TE, UPGRADE};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use tidegate_net::clock::monotonic;
+use tidegate_net::clock::{Clock, monotonic};
 use tidegate_net::http::BoxError;
 use tidegate_upstream::connect::Resolver;
 use tidegate_wire::trace_context::TraceContext;
@@ -34,6 +35,8 @@ use crate::body::{Progress, ReplySource, RequestPayload};
 use crate::config::ServerConfig;
 use crate::connection::{self, HyperSender, Sender};
 use crate::direct::request_bytes;
+use crate::doubt::Doubt;
+use crate::expectation::Expectation;
 use crate::fields;
 use crate::refusal::Refusal;
 use crate::unanswered::{How, Unanswered};
@@ -48,6 +51,8 @@ pub(crate) struct Message {
     progress: Option<Arc<Progress>>,
     /// The protocol in which client and server would go on, if the server agrees.
     upgrade: Option<HeaderValue>,
+    /// Its client waits until it is asked for the body.
+    expectation: Option<Arc<Expectation>>,
 }
 
 #[derive(Debug)]
@@ -59,13 +64,14 @@ enum Payload {
 }
 
 impl Message {
-    pub(crate) fn new(parts: Parts, payload: RequestPayload, upgrade: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(mut parts: Parts, mut payload: RequestPayload, upgrade: Option<HeaderValue>) -> Self {
+        let expectation = Expectation::take(&mut parts, &mut payload);
         let progress = payload.progress();
         let payload = match payload {
             RequestPayload::Whole(bytes) => Payload::Whole(bytes),
             streaming => Payload::Once(Some(streaming)),
         };
-        Self { parts, payload, progress, upgrade }
+        Self { parts, payload, progress, upgrade, expectation }
     }
 
     /// Nanoseconds in which no server could have answered, since the client had not sent its body.
@@ -88,8 +94,7 @@ impl Message {
         let asks = matches!(self.parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         match &self.payload {
             Payload::Whole(bytes) if asks && self.upgrade.is_none() => {
-                let payload = Payload::Whole(bytes.clone());
-                Some(Self { parts: self.parts.clone(), payload, progress: None, upgrade: None })
+                Some(Self::new(self.parts.clone(), RequestPayload::Whole(bytes.clone()), None))
             }
             _ => None,
         }
@@ -145,19 +150,24 @@ impl Message {
             fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
             fields.insert(UPGRADE, protocol.clone());
         }
+        if let Some(expectation) = &self.expectation {
+            expectation.pass_on(&mut request, is_http2);
+        }
         connection::addressed(request, server, is_http2)
     }
 
-    /// Whether a reply that goes on in another protocol is what was asked for.
-    fn is_agreed<B>(&self, reply: &Response<B>) -> bool {
-        match (reply.status() == StatusCode::SWITCHING_PROTOCOLS, &self.upgrade) {
-            (false, _) => true,
-            (true, None) => false,
-            (true, Some(asked)) => {
-                let agreed = reply.headers().get(UPGRADE);
-                agreed.is_some_and(|agreed| agreed.as_bytes().eq_ignore_ascii_case(asked.as_bytes()))
-            }
+    /// What is in doubt of a reply that goes on in another protocol, if that is not the one that was asked for.
+    fn doubt<B>(&self, reply: &Response<B>) -> Option<Doubt> {
+        if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return None;
         }
+        let agreed = reply.headers().get(UPGRADE);
+        let is_asked_for = self
+            .upgrade
+            .as_ref()
+            .zip(agreed)
+            .is_some_and(|(asked, agreed)| agreed.as_bytes().eq_ignore_ascii_case(asked.as_bytes()));
+        (!is_asked_for).then_some(Doubt::Upgrade)
     }
 
     fn give_back(&mut self, request: Request<RequestPayload>) {
@@ -219,11 +229,14 @@ impl Failure {
 
 /// Where and how long.
 pub(crate) struct Attempt<'a> {
+    /// The route's name, for the log.
+    pub(crate) route: &'a str,
     pub(crate) upstream: &'a Upstream,
     /// The server's position in its group.
     pub(crate) server: usize,
     pub(crate) core: usize,
     pub(crate) resolver: &'a Resolver,
+    pub(crate) clock: Clock,
     /// Longest wait for the reply's head, from when the server last took some of the request.
     pub(crate) patience: Duration,
     /// When it must be there at any rate.
@@ -260,10 +273,10 @@ impl Attempt<'_> {
                 },
             };
             let error = match sent {
-                Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
-                    return Ok(Exchange { reply, sender, was_kept });
-                }
-                Some(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
+                Some(Ok(reply)) => match Doubt::of(&reply).or_else(|| message.doubt(&reply)) {
+                    None => return Ok(Exchange { reply, sender, was_kept }),
+                    Some(doubt) => return Err(self.bad_reply(&doubt, false)),
+                },
                 Some(Err(error)) => error,
                 None => return Err(Failure::of_server(Refusal::TimedOut, false)),
             };
@@ -284,9 +297,19 @@ impl Attempt<'_> {
                 continue;
             }
             let Unanswered { how, why } = error;
-            tracing::debug!(%why, upstream = %self.upstream.config.name, "an upstream gave no reply");
-            return Err(Failure::of_server(Refusal::BadReply, how == How::Refused && message.is_at_hand()));
+            return Err(self.bad_reply(&why, how == How::Refused && message.is_at_hand()));
         }
+    }
+
+    /// No reply, or one that is not passed on. The log has one in a while, with what is wrong and never with what a field says.
+    fn bad_reply(&self, why: &dyn Display, is_unsent: bool) -> Failure {
+        let Upstream { config, bad_replies, .. } = self.upstream;
+        if let Some(others) = bad_replies.unsaid(self.clock.tick()) {
+            let (route, upstream, server) =
+                (self.route, &config.name, &config.servers[self.server].backend.target);
+            tracing::warn!(route, %upstream, %server, %why, others, "a server gave no reply that can be passed on (bad_reply)");
+        }
+        Failure::of_server(Refusal::BadReply, is_unsent)
     }
 
     /// Has hyper send it.
@@ -310,7 +333,10 @@ impl Attempt<'_> {
         }
         let sent = self.in_time(answer, message.progress.as_deref()).await;
         let sent = sent.map(|sent| match sent {
-            Ok(reply) => Ok(reply.map(ReplySource::Hyper)),
+            Ok(reply) => {
+                message.expectation.iter().for_each(|waits| waits.answered(reply.status()));
+                Ok(reply.map(ReplySource::Hyper))
+            }
             Err(mut error) => {
                 let unsent = error.take_message();
                 let is_unsent = unsent.is_some();

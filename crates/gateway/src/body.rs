@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::config::RouteConfig;
 use crate::connection::Sender;
+use crate::expectation::Asking;
 use crate::fields::{idle_time, strip_trailers};
 use crate::pool::Pool;
 use crate::record::End;
@@ -63,6 +64,7 @@ pub(crate) struct Streaming {
     /// Longest silence of the client.
     silence: Duration,
     silent: Option<Pin<Box<Sleep>>>,
+    pub(crate) asking: Option<Asking>,
     progress: Arc<Progress>,
 }
 
@@ -112,7 +114,7 @@ impl Progress {
         }
     }
 
-    fn awaits_more(&self) {
+    pub(crate) fn awaits_more(&self) {
         if !self.is_awaited() {
             self.awaited_since.store(self.nanoseconds(), Relaxed);
         }
@@ -147,11 +149,15 @@ impl Streaming {
             silence: if is_dialogue { FOREVER } else { route.idle_timeout },
             route,
             silent: None,
+            asking: None,
             progress: Arc::new(progress),
         }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
+        if let Some(asking) = &mut self.asking {
+            ready!(asking.poll(&self.progress, cx));
+        }
         let next = match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(next) => next,
             Poll::Pending => {

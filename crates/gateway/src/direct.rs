@@ -5,7 +5,7 @@
 //! once, a body that is still coming or an upgrade, is hyper's: it takes the connection over, for good.
 //!
 //! Where a reply ends is said by the reader that the tester uses too ([`tidegate_wire::http1`]); one whose end is in
-//! doubt is refused by [`crate::fields::is_sound`].
+//! doubt is refused by [`crate::doubt::Doubt`].
 //!
 //! Invariants: one request at a time; a connection is kept only if its last reply has ended, nothing came behind it
 //! and both sides would go on; at most one read of a body is held that no client has taken.
@@ -35,6 +35,8 @@ const READ_BYTES: usize = 16 << 10;
 const BULK_BYTES: usize = 64 << 10;
 /// Of the line that ends the trailers: with no more than that there are none.
 const EMPTY_LINE_BYTES: usize = 2;
+/// As much of the name of a malformed field is said.
+const MOST_OF_A_NAME: usize = 64;
 /// Most trailer fields.
 const MAX_TRAILERS: usize = 64;
 
@@ -51,9 +53,32 @@ pub(crate) enum Broken {
     Connection(#[from] io::Error),
     #[error(transparent)]
     Reply(#[from] ResponseError),
-    /// The reader took it for a reply, but its fields are none.
-    #[error("malformed fields")]
-    Fields,
+    #[error("the head has more than {MAX_FIELDS} fields")]
+    TooManyFields,
+    /// The reader took it for a reply, but this part of it is none: a field's name, as far as it can be read.
+    #[error("{0} is malformed")]
+    Malformed(Box<str>),
+}
+
+impl Broken {
+    /// What is wrong with a head that the reader took for one.
+    fn of_head(head: &[u8]) -> Self {
+        let lines = head.split(|byte| *byte == b'\n').skip(1);
+        let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let lines: Vec<&[u8]> = lines.take_while(|line| !line.is_empty()).collect();
+        if lines.len() > MAX_FIELDS {
+            return Self::TooManyFields;
+        }
+        let malformed = lines.iter().find_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+            let (name, value) = (&line[..colon], line[colon..].strip_prefix(b":").unwrap_or_default());
+            let is_good =
+                HeaderName::from_bytes(name).is_ok() && HeaderValue::from_bytes(value.trim_ascii()).is_ok();
+            (!is_good).then(|| name[..name.len().min(MOST_OF_A_NAME)].escape_ascii().to_string())
+        });
+        let malformed = malformed.map(|name| format!("the field {name:?}"));
+        Self::Malformed(malformed.unwrap_or_else(|| "the status line".to_owned()).into())
+    }
 }
 
 /// A connection to a server.
@@ -142,7 +167,8 @@ impl Direct {
         })
         .await?;
         self.is_half_sent = !request.is_empty();
-        self.arrived.head.take().and_then(|head| read_head(&head)).ok_or(Broken::Fields)
+        let head = self.arrived.head.take().unwrap_or_default();
+        read_head(&head).ok_or_else(|| Broken::of_head(&head))
     }
 
     /// The next part of the reply's body.
@@ -219,7 +245,8 @@ impl Arrived {
 
     fn take_trailers(&mut self) -> Option<Result<HeaderMap, Broken>> {
         let trailers = std::mem::take(&mut self.trailers);
-        (trailers.len() > EMPTY_LINE_BYTES).then(|| read_trailers(&trailers).ok_or(Broken::Fields))
+        (trailers.len() > EMPTY_LINE_BYTES)
+            .then(|| read_trailers(&trailers).ok_or_else(|| Broken::Malformed("a trailer".into())))
     }
 }
 

@@ -20,7 +20,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 use tidegate_wire::trace_context::TraceContext;
 
 use crate::config::FieldEdits;
@@ -93,26 +93,6 @@ fn join_cookies(fields: &mut HeaderMap) {
     {
         fields.insert(header::COOKIE, joined);
     }
-}
-
-/// Whether a reply may be passed on: it is beyond doubt where it ends, for its length is stated once or it comes in
-/// chunks, and not both; and its head is not too large. Of any other, a client and this proxy might read two
-/// different replies.
-pub(crate) fn is_sound<B>(reply: &Response<B>) -> bool {
-    let only = |name: HeaderName| {
-        let mut lines = reply.headers().get_all(name).iter();
-        (lines.next().map(HeaderValue::as_bytes), lines.next().is_some())
-    };
-    let is_whole = match (only(header::CONTENT_LENGTH), only(header::TRANSFER_ENCODING)) {
-        ((None, _), (None, _)) => true,
-        ((Some(length), false), (None, _)) => length.iter().all(u8::is_ascii_digit),
-        ((None, _), (Some(coding), false)) => coding.eq_ignore_ascii_case(b"chunked"),
-        _ => false,
-    };
-    // The protocol below checks this before it reads, not after.
-    let bytes: usize =
-        reply.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    is_whole && bytes <= MAX_HEAD_BYTES
 }
 
 /// How long a server keeps its connection, as it says in whole seconds: `Keep-Alive: timeout=5, max=100` (RFC 2068, 19.7.1.1).

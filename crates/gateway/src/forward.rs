@@ -8,8 +8,10 @@
 //! ```
 //!
 //! An attempt is repeated when that is safe ([`crate::attempt`]), another server is left, the upstream's budget allows it, and
-//! time is left. Between two attempts that reached a server there is a pause that doubles and is drawn at random, so that clients
-//! who failed together do not come back together. Where no time is left for it, the client gets the last reply.
+//! time is left. Where no connection could be made, nobody had any work of the attempt: the next one is free, if it goes to a server
+//! whose own last request did not fail. In an outage of all servers there is none, so that the budget bounds attempts there. Between
+//! two attempts that reached a server there is a pause that doubles and is drawn at random, so that clients who failed together do
+//! not come back together. Where no time is left for it, the client gets the last reply.
 //!
 //! The fallback upstream gets what may be repeated, or what no server has been sent. It has no fallback of its own, so
 //! that a request is at most at two upstreams. Its first attempt is free, since a fallback that one request in ten reaches is
@@ -34,14 +36,14 @@ use tidegate_upstream::group::hash;
 use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
-use crate::attempt::{Attempt, Exchange, Failure, FaultOf, Message};
+use crate::attempt::{Exchange, Failure, FaultOf, Message};
 use crate::body::{ReplySource, RequestPayload, Return, Streaming};
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
 use crate::config::{Protocol, RouteConfig};
 use crate::fields::{self, Onward};
 use crate::forwarded;
-use crate::hedge::{Hedge, Placed};
+use crate::hedge::Placed;
 use crate::limits::Limits;
 use crate::mirror::Way;
 use crate::proxy::Normal;
@@ -50,6 +52,7 @@ use crate::record::{AttemptEnd, Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::{respond, switching};
 use crate::route::Route;
+use crate::sending::Sending;
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::forward_to;
 use crate::tunnel::Tunnel;
@@ -57,22 +60,6 @@ use crate::upstream::Upstream;
 
 /// The first pause between two attempts that reached a server, at most; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
-
-/// What all attempts of one request at one upstream share.
-pub(crate) struct Sending<'a> {
-    route: &'a Route,
-    pub(crate) upstream: &'a Arc<Upstream>,
-    /// Whether a second server is asked where the first is late.
-    pub(crate) hedge: Option<&'a Hedge>,
-    /// Out of whose budget further attempts come: the route's upstream's, at the fallback too.
-    pub(crate) budget: &'a Upstream,
-    /// What a hash ring goes by.
-    pub(crate) key: u64,
-    /// The core that serves the client.
-    core: usize,
-    /// When a reply's head must be there.
-    deadline: Option<Instant>,
-}
 
 /// A reply's head, and the server that gave it.
 type Sent = (Exchange, usize, Place);
@@ -216,7 +203,7 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
         last: &mut Option<(usize, Outcome)>,
     ) -> Result<Sent, Failure> {
-        let &Sending { upstream, budget, key, deadline, .. } = sending;
+        let &Sending { upstream, key, deadline, .. } = sending;
         let mut tried = Vec::new();
         let mut pause = FIRST_PAUSE;
         let mut picked = None;
@@ -266,8 +253,8 @@ impl<L: Limits> Gateway<L> {
                 && deadline.is_none_or(|deadline| monotonic() + rest < deadline)
                 && upstream.breaker.as_ref().is_none_or(|breaker| breaker.phase() != Phase::Open);
             // With no server, no time or no leave of the breaker left, what this one did is what the client is told.
-            picked = if may_try { upstream.pick_again(key, &tried, now) } else { None };
-            if picked.is_none() || !budget.budget().try_attempt(now) {
+            picked = if may_try { sending.next(&tried, &sent, now) } else { None };
+            if picked.is_none() {
                 return sent.map(|exchange| (exchange, placed.server, placed.place));
             }
             drop((sent, placed));
@@ -277,15 +264,6 @@ impl<L: Limits> Gateway<L> {
                 pause *= 2;
             }
         }
-    }
-}
-
-impl<L: Limits> Gateway<L> {
-    /// An attempt at a server of what is sent.
-    pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize) -> Attempt<'s> {
-        let &Sending { route, upstream, core, deadline, .. } = sending;
-        let patience = route.config.first_byte_timeout;
-        Attempt { upstream, server, core, resolver: self.resolver(), patience, deadline }
     }
 }
 

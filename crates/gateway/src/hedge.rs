@@ -28,9 +28,9 @@ use tokio::time::timeout_at;
 
 use crate::adaptive::Permit;
 use crate::attempt::{Exchange, Failure, FaultOf, Message};
-use crate::forward::Sending;
 use crate::limits::Limits;
 use crate::record::Recorder;
+use crate::sending::Sending;
 use crate::service::Gateway;
 use crate::spans::Forestalled;
 use crate::upstream::Upstream;

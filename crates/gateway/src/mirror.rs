@@ -40,6 +40,7 @@ pub(crate) const MIRRORED: HeaderName = HeaderName::from_static("tidegate-mirror
 /// A route's second upstream, and what became of the copies for it.
 #[derive(Debug)]
 pub(crate) struct Mirror {
+    route: Arc<str>,
     percent: u64,
     pub(crate) upstream: Arc<Upstream>,
     at_once: AtomicUsize,
@@ -107,9 +108,10 @@ impl Drop for Room {
 }
 
 impl Mirror {
-    pub(crate) fn new(config: &MirrorConfig, upstream: Arc<Upstream>) -> Arc<Self> {
-        let (percent, at_once) = (config.percent, AtomicUsize::new(0));
-        Arc::new(Self { percent, upstream, at_once, counts: Counts::default() })
+    /// That of a route of this name.
+    pub(crate) fn new(config: &MirrorConfig, route: &Arc<str>, upstream: Arc<Upstream>) -> Arc<Self> {
+        let (route, percent, at_once) = (Arc::clone(route), config.percent, AtomicUsize::new(0));
+        Arc::new(Self { route, percent, upstream, at_once, counts: Counts::default() })
     }
 
     pub(crate) fn stats(&self, route: &Arc<str>) -> MirrorStats {
@@ -190,10 +192,12 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
     let Ok((server, _place)) = upstream.group.pick(*key, &[], now) else { return Answer::NoRoom };
     let deadline = begun + way.patience;
     let attempt = Attempt {
+        route: &mirror.route,
         upstream,
         server,
         core: way.core,
         resolver: &way.resolver,
+        clock: way.clock,
         patience: way.patience,
         deadline: Some(deadline),
     };

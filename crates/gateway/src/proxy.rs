@@ -33,7 +33,7 @@ use crate::identity::Identity;
 use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
 use crate::record::{Readers, Recorder, What};
 use crate::refusal::Refusal;
-use crate::replies::{Early, early, redirect, static_reply};
+use crate::replies::{Early, about_the_gateway, early, is_about_the_gateway, redirect, static_reply};
 use crate::route::{Route, RouteAction};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::{TargetPath, bare_host, settle};
@@ -60,7 +60,11 @@ impl<L: Limits> Gateway<L> {
     pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> (Answer, StatusCode) {
         let mut record = self.recorder(&mut request, peer);
         let call = GrpcCall::of(request.headers());
-        let mut answer = self.answer(request, peer, &mut record).await;
+        let mut answer = if is_about_the_gateway(&request) {
+            Answer::own(None, about_the_gateway())
+        } else {
+            self.answer(request, peer, &mut record).await
+        };
         // What counts requests counts an answer in gRPC as the refusal that it is.
         let status = answer.reply.status();
         if let Some(call) = call {

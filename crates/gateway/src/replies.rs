@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use http::header::{CONTENT_LENGTH, LOCATION, UPGRADE};
+use http::header::{ALLOW, CONTENT_LENGTH, HeaderValue, LOCATION, UPGRADE};
 use http::request::Parts;
-use http::{Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use tidegate_net::http::Body;
 use tidegate_upstream::backend::Place;
 
@@ -64,6 +64,21 @@ pub(crate) fn early<'r>(route: &'r RouteConfig, request: &Parts, client: IpAddr)
         }
     }
     route.cors.as_ref()?.preflight(request).map(Early::Preflight)
+}
+
+/// Whether a request asks about the gateway as a whole, and not about anything behind it (RFC 9110, 9.3.7): it reaches no route
+/// and no server, so that nothing is charged for it.
+pub(crate) fn is_about_the_gateway<B>(request: &Request<B>) -> bool {
+    request.method() == Method::OPTIONS && request.uri().path() == "*"
+}
+
+/// The answer to that: the methods that routes can have, beside those that others invent.
+pub(crate) fn about_the_gateway() -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let methods = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    response.headers_mut().insert(ALLOW, methods);
+    response
 }
 
 /// Passes a reply on, until `last`. One that is there in one piece goes as one, which spares its way out a stream.

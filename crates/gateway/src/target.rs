@@ -77,8 +77,10 @@ pub(crate) fn settle(parts: &mut Parts, path: &TargetPath, route: &RouteConfig) 
 
 /// Makes of a settled request's line the one that the upstream is asked by.
 pub(crate) fn forward_to(parts: &mut Parts, route: &RouteConfig) -> Result<(), Refusal> {
-    // The server in front has asked the client for its body already.
-    parts.headers.remove(EXPECT);
+    // No client of another version is told to go on.
+    if parts.version != Version::HTTP_11 {
+        parts.headers.remove(EXPECT);
+    }
     parts.version = Version::HTTP_11;
     let path = match &route.replace_path {
         Some(path) => Cow::Borrowed(&**path),

@@ -17,6 +17,7 @@ use tidegate_upstream::backend::{Backend, Place};
 use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::failure::refused_certificate;
 use tidegate_upstream::group::{Balance, Group, hash};
+use tidegate_upstream::seldom::SeldomLine;
 
 use crate::adaptive::{AdaptiveLimit, Permit};
 use crate::breaker::SharedBreaker;
@@ -45,6 +46,8 @@ pub(crate) struct Upstream {
     lately: Vec<AtomicU8>,
     /// What is known of each server's certificate, by its position.
     certificates: Vec<ServerCertificate>,
+    /// Lines of the log about replies that cannot be passed on.
+    pub(crate) bad_replies: SeldomLine,
 }
 
 /// Of a server that did not fail the last time; that did; that did while another one worked.
@@ -114,7 +117,19 @@ impl Upstream {
         let route_breakers = ArcSwap::default();
         let lately = pools.iter().map(|_| AtomicU8::new(WORKS)).collect();
         let certificates = pools.iter().map(|_| ServerCertificate::default()).collect();
-        Self { config, group, pools, breaker, route_breakers, adaptive, budget, lately, certificates }
+        let bad_replies = SeldomLine::default();
+        Self {
+            config,
+            group,
+            pools,
+            breaker,
+            route_breakers,
+            adaptive,
+            budget,
+            lately,
+            certificates,
+            bad_replies,
+        }
     }
 
     /// A new connection to a server. A certificate that is refused is a line of the log, and what [`Self::refused_certificate`] says.
@@ -199,11 +214,15 @@ impl Upstream {
         }
     }
 
+    /// Whether a server's own last request did not fail; of one that had none that is assumed.
+    pub(crate) fn worked_lately(&self, server: usize) -> bool {
+        self.lately[server].load(Relaxed) == WORKS
+    }
+
     /// Where a request goes that has failed at `tried`: to a server whose own last request did not fail, if there is one: where most
     /// servers are dead, a second attempt would else meet the next dead one.
     pub(crate) fn pick_again(&self, key: u64, tried: &[usize], now: Tick) -> Option<(usize, Place)> {
-        let has_failed = |server: &usize| self.lately[*server].load(Relaxed) != WORKS;
-        let failed = (0..self.lately.len()).filter(has_failed);
+        let failed = (0..self.lately.len()).filter(|server| !self.worked_lately(*server));
         let doubtful: Vec<usize> = tried.iter().copied().chain(failed).collect();
         let picked = self.group.pick(key, &doubtful, now).or_else(|_| self.group.pick(key, tried, now));
         picked.ok()

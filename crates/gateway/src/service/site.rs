@@ -195,7 +195,10 @@ fn route(
         lacks: config.policies.iter().find(|policy| missing.contains(*policy)).cloned(),
         breaker: config.breaker.map(|settings| Arc::new(SharedBreaker::new(settings, "route", &config.name))),
         canary: config.canary.as_ref().map(|canary| named(&canary.upstream)),
-        mirror: config.mirror.as_ref().map(|mirror| Mirror::new(mirror, named(&mirror.upstream))),
+        mirror: config
+            .mirror
+            .as_ref()
+            .map(|mirror| Mirror::new(mirror, &config.name, named(&mirror.upstream))),
         hedge: config.hedge.then(Hedge::default),
         jwt,
         authority,

@@ -61,8 +61,10 @@ fn fault_63_an_outage_of_all_servers_is_met_with_few_further_attempts_and_ends_w
             true => attempts(&gateway) as f64,
         };
         let (requests, further) = (replies.len() as f64, got - replies.len() as f64);
+        // Until each server has refused once it may work: of the first request of each of eight clients the two further attempts are free.
+        let free = if refuses_connections { 16.0 } else { 0.0 };
         // A tenth of the requests, and in each second that it touches the ten that are allowed before a tenth is as many.
-        let allowed = requests / 10.0 + 10.0 * (seconds + 2.0);
+        let allowed = requests / 10.0 + 10.0 * (seconds + 2.0) + free;
         assert!(
             further > 0.0 && further <= allowed,
             "{further} further attempts of {requests} in {seconds} s"
@@ -70,7 +72,7 @@ fn fault_63_an_outage_of_all_servers_is_met_with_few_further_attempts_and_ends_w
         let half_a_second = Duration::from_millis(500);
         if replies.windows(100).all(|some| some[99].0.duration_since(some[0].0) < half_a_second) {
             // There were never few. Ten while there are few at the start, and ten while there are few at the end.
-            assert!(got <= 1.1 * requests + 20.0, "{further} of {requests} in {seconds} s");
+            assert!(got <= 1.1 * requests + 20.0 + free, "{further} of {requests} in {seconds} s");
         }
         is_good.store(true, SeqCst);
         let _again: Vec<Backend> = if refuses_connections {

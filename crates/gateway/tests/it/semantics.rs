@@ -2,9 +2,9 @@
 
 use std::io::{BufReader, Read, Write};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
-use crate::support::{Backend, TestGateway, config, head, reply, status, text};
+use crate::support::{Backend, PATIENCE, TestGateway, config, head, reply, server, status, text};
 use serde_json::{Value, json};
 use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
@@ -79,13 +79,84 @@ fn a_client_that_waits_is_told_to_go_on_where_its_body_is_wanted() {
     let mut body = [0; 5];
     client.read_exact(&mut body).unwrap();
     assert_eq!(&body, b"hello");
-    assert_eq!(backend.got()[0].field("expect"), None, "the server is sent the body that is there");
+    // A server that does not know of expectations is waited for as long as a client would.
+    assert_eq!(backend.got()[0].field("expect"), Some("100-continue"));
     // curl would wait for a minute, and has less time than that.
     let url = format!("http://{}/", gateway.address);
     let arguments =
         ["-sS", "--max-time", "50", "--expect100-timeout", "60", "-H", "expect: 100-continue", "-d", "world"];
     let asked = Command::new("curl").args(arguments).arg(&url).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&asked.stdout), "world", "{asked:?}");
+}
+
+/// A gateway in front of a server that gets a head, asks for the body if `asks`, and answers with this.
+fn before_one_that(asks: bool, answer: &'static str) -> (TestGateway<Unlimited>, mpsc::Receiver<String>) {
+    let (tell, told) = mpsc::sync_channel(8);
+    let address = server(move |mut reader| {
+        tell.send(head(&mut reader)).unwrap();
+        let mut stream = reader.get_ref();
+        if asks {
+            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
+            let mut body = [0; 5];
+            reader.read_exact(&mut body).unwrap();
+            tell.send(String::from_utf8_lossy(&body).into_owned()).unwrap();
+        }
+        reader.get_ref().write_all(answer.as_bytes()).unwrap();
+        // Until the gateway closes, so that nothing is reset: the rest of the body, if it is sent after all.
+        let mut rest = Vec::new();
+        drop(reader.read_to_end(&mut rest));
+        tell.send(format!("and {} bytes", rest.len())).unwrap_or_default();
+    });
+    let upstreams = json!([{"name": "app", "servers": [format!("http://{address}")]}]);
+    let config = config(upstreams, json!([{"name": "all", "upstream": "app"}]));
+    (TestGateway::start(Unlimited, GatewaySettings::default(), &config), told)
+}
+
+const REFUSES: &str = "HTTP/1.1 401 No\r\ncontent-length: 2\r\n\r\nno";
+
+#[test]
+fn a_server_that_refuses_a_request_by_its_head_never_sees_its_body() {
+    let (gateway, told) = before_one_that(false, REFUSES);
+    let mut client = BufReader::new(gateway.connect());
+    client.get_ref().write_all(EXPECTS.as_bytes()).unwrap();
+    let reply = head(&mut client);
+    assert!(reply.starts_with("HTTP/1.1 401 "), "the client is not asked for its body: {reply}");
+    assert!(told.recv_timeout(PATIENCE).unwrap().contains("expect: 100-continue\r\n"));
+    // The gateway sends the server no body, and closes that connection.
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "and 0 bytes");
+    // Nothing follows on a connection whose next bytes may be the body.
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert_eq!(String::from_utf8_lossy(&rest), "no");
+}
+
+#[test]
+fn a_client_that_waits_is_asked_for_its_body_when_its_server_asks() {
+    let (gateway, told) = before_one_that(true, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let mut client = BufReader::new(gateway.connect());
+    client.get_ref().write_all(EXPECTS.as_bytes()).unwrap();
+    assert_eq!(head(&mut client), "HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(told.recv_timeout(PATIENCE).unwrap().contains("expect: 100-continue\r\n"));
+    client.get_ref().write_all(b"hello").unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "hello");
+    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn curl_hears_an_early_refusal_over_each_protocol() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("large");
+    std::fs::write(&file, vec![b'x'; 8 << 20]).unwrap();
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        for expect in ["expect:", "expect: 100-continue"] {
+            let (gateway, _told) = before_one_that(false, REFUSES);
+            let mut curl = Command::new("curl");
+            curl.args(["-sS", "--max-time", "50", version, "-H", expect, "-w", " %{http_code}", "-T"]);
+            let asked = curl.arg(&file).arg(format!("http://{}/", gateway.address)).output().unwrap();
+            assert!(asked.status.success(), "{version} {expect}: {asked:?}");
+            assert_eq!(String::from_utf8_lossy(&asked.stdout), "no 401", "{version} {expect}: {asked:?}");
+        }
+    }
 }
 
 #[test]
@@ -101,6 +172,31 @@ fn a_client_that_waits_is_refused_before_it_sends_its_body() {
     };
     assert_eq!(first_line(BufReader::new(small.connect())), "HTTP/1.1 413");
     assert_eq!(first_line(BufReader::new(limited.connect())), "HTTP/1.1 429");
+    assert!(backend.got().is_empty());
+}
+
+#[test]
+fn what_is_asked_about_the_gateway_as_a_whole_reaches_no_server() {
+    let backend = Backend::named("app");
+    let upstreams = json!([{"name": "app", "servers": [backend.url()]}]);
+    let routes = json!([{"name": "all", "upstream": "app", "policies": ["per-client"]}]);
+    let gateway = TestGateway::start(None_, GatewaySettings::default(), &config(upstreams, routes));
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        let url = format!("http://{}", gateway.address);
+        let asked = |target: &str, method: &str| {
+            let arguments =
+                ["-sS", "--max-time", "50", version, "-i", "-X", method, "--request-target", target];
+            let asked = Command::new("curl").args(arguments).arg(&url).output().unwrap();
+            String::from_utf8(asked.stdout).unwrap().to_ascii_lowercase()
+        };
+        let about_it = asked("*", "OPTIONS");
+        let (status, fields) = about_it.split_once(' ').unwrap();
+        assert!(status.starts_with("http/") && fields.starts_with("204"), "{version}: {about_it}");
+        assert!(about_it.contains("allow: get, head, post, put, patch, delete, options\r\n"), "{about_it}");
+        // Limits that let nothing through see every other request.
+        assert!(asked("/", "OPTIONS").contains(" 429"), "{version}");
+        assert!(asked("*", "GET").contains(" 400"), "{version}");
+    }
     assert!(backend.got().is_empty());
 }
 

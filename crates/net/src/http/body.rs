@@ -4,6 +4,9 @@
 //! for code that reads it through a framework (axum's extractors). A body that is put together from
 //! several pieces is charged to its connection, by what it takes and not by what it announces. The timer exists only for
 //! bodies that have to be waited for: most arrive in the same read as their head.
+//!
+//! On HTTP/2 a body that nobody wants is still read for a while, and dropped: a stream that is reset right behind its reply looks to
+//! some clients as if there was none (curl 7.88). On HTTP/1.1 the whole connection lingers ([`crate::connection`]).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +16,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use tokio::time::{Sleep, sleep_until};
+use tokio::runtime::Handle;
+use tokio::time::{Sleep, sleep_until, timeout};
 
 use super::config::BodyPace;
 use crate::buffers::{Account, Charge};
@@ -66,11 +70,20 @@ enum Source {
 /// A body that hyper reads, and how long it may take.
 #[derive(Debug)]
 struct Arriving {
-    incoming: Incoming,
+    incoming: Lingering,
     pace: BodyPace,
     account: Arc<Account>,
     received: u64,
     wait: Option<Box<Wait>>,
+}
+
+/// A body that is read on when nobody wants more of it.
+#[derive(Debug)]
+struct Lingering {
+    /// There until this is dropped.
+    incoming: Option<Incoming>,
+    /// For how long; zero: it is not.
+    linger: Duration,
 }
 
 /// Time that was spent on waiting for the client. That in which nobody asked for the body is not its fault.
@@ -84,7 +97,9 @@ struct Wait {
 }
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, pace: BodyPace, account: Arc<Account>) -> Self {
+    /// One of which what nobody wants is read for `linger`.
+    pub(super) fn new(incoming: Incoming, pace: BodyPace, account: Arc<Account>, linger: Duration) -> Self {
+        let incoming = Lingering { incoming: Some(incoming), linger };
         Self(Source::Arriving(Arriving { incoming, pace, account, received: 0, wait: None }))
     }
 
@@ -184,6 +199,41 @@ impl Gathered {
 impl AsRef<[u8]> for Gathered {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        let linger = self.linger;
+        let unread = self.incoming.take().filter(|incoming| !linger.is_zero() && !incoming.is_end_stream());
+        // Outside of a runtime the connection is gone as well.
+        if let (Some(mut unread), Ok(runtime)) = (unread, Handle::try_current()) {
+            let rest = async move { while unread.frame().await.is_some_and(|frame| frame.is_ok()) {} };
+            drop(runtime.spawn(async move { drop(timeout(linger, rest).await) }));
+        }
+    }
+}
+
+impl HttpBody for Lingering {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.get_mut().incoming {
+            Some(incoming) => Pin::new(incoming).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
     }
 }
 

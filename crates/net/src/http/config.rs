@@ -55,7 +55,7 @@ pub struct HttpConfig {
     /// How long a client that has sent its last byte is still owed the reply to a request: it may have
     /// half-closed, or have left.
     pub half_closed: Duration,
-    /// How long a connection that the server half-closed is read dry.
+    /// How long a connection that the server half-closed is read dry; on HTTP/2, how long a body is that nobody wants.
     pub linger: Duration,
 }
 

@@ -8,6 +8,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -140,8 +141,9 @@ impl<H: Handle> Connection<H> {
         mut request: Request<Incoming>,
     ) -> Result<Response<Outgoing>, Infallible> {
         UpgradeOffer::note(&mut request, self.server.handler.may_upgrade());
-        let pace = self.server.config.body;
-        let body = |incoming| RequestBody::new(incoming, pace, Arc::clone(self.account()));
+        let HttpConfig { body: pace, linger, .. } = *self.server.config;
+        let linger = if request.version() == Version::HTTP_2 { linger } else { Duration::ZERO };
+        let body = |incoming| RequestBody::new(incoming, pace, Arc::clone(self.account()), linger);
         let (reply, charge) = self.answer(request.map(body)).await;
         Ok(reply.map(|body| match self.outbox.get() {
             None => Outgoing::new(body, &self.activity),

@@ -1,11 +1,16 @@
 //! Fault 33: heads, targets and bodies that are too large are refused by name, and the client
 //! gets to read the refusal although it is still sending.
 
+use std::future::poll_fn;
 use std::io::Write;
+use std::time::Duration;
 
 use crate::common::{BODY_LIMIT, Options, PATIENCE, TestServer, exchange, read_reply, read_to_end};
+use bytes::Bytes;
+use h2::{Reason, SendStream};
 use http::{Request, Response};
 use tidegate_net::http::HttpConfig;
+use tokio::time::timeout;
 
 fn server() -> TestServer {
     // Clients have as long to read the refusal as they need.
@@ -108,4 +113,37 @@ fn fault_33_a_large_body_is_413_by_its_announcement_and_by_its_bytes() {
     let mut stream = server.connect();
     write!(stream, "POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: {BODY_LIMIT}\r\n\r\n{fits}").unwrap();
     assert!(read_reply(&mut stream).unwrap().starts_with("HTTP/1.1 200"));
+}
+
+/// Answers a request of HTTP/2 whose body nobody reads; what is left is that body, with the server that answered.
+async fn answered_early(linger: Duration) -> (TestServer, SendStream<Bytes>) {
+    let http = HttpConfig { linger, ..HttpConfig::default() };
+    let server = TestServer::start(Options { http, ..Options::default() });
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let mut client = client.ready().await.unwrap();
+    let request = Request::post("http://t/nothing").body(()).unwrap();
+    let (reply, sending) = client.send_request(request, false).unwrap();
+    assert_eq!(reply.await.unwrap().status(), 204);
+    (server, sending)
+}
+
+/// A stream that is reset right behind its reply looks to some clients as if there was no reply (curl 7.88).
+#[tokio::test]
+async fn fault_33_a_body_that_nobody_wants_is_read_on_for_a_while_behind_its_reply() {
+    let (_server, mut sending) = answered_early(PATIENCE).await;
+    // Far more than a window.
+    let mut left: usize = 1 << 20;
+    while left > 0 {
+        sending.reserve_capacity(left);
+        let granted = timeout(PATIENCE, poll_fn(|cx| sending.poll_capacity(cx))).await.expect("it is read");
+        let granted = granted.unwrap().unwrap().min(left);
+        sending.send_data(Bytes::from(vec![b'x'; granted]), false).unwrap();
+        left -= granted;
+    }
+    // And not for ever: it is no error that the client need not go on (RFC 9113, 8.1).
+    let (_server, mut sending) = answered_early(Duration::from_millis(1)).await;
+    let reset = timeout(PATIENCE, poll_fn(|cx| sending.poll_reset(cx))).await.expect("it ends");
+    assert_eq!(reset.unwrap(), Reason::NO_ERROR);
 }

@@ -1,7 +1,8 @@
 //! What an operator hears when something behind the gateway breaks: the log at its default level, and `tidegate explain route`.
 
 use std::fs;
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -106,7 +107,7 @@ fn why_a_server_is_down_is_in_the_log_once_and_in_explanations() {
     let certificates = Certificates::make();
     let nginx = Nginx::start(&certificates.issue("server"));
     // It takes connections and never answers.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
     let other = certificates.other_authority("/CN=other");
     let breaker = "breaker = { calls = 2, minimum_calls = 2, failure_percent = 100, open_seconds = 3600 }";
@@ -215,6 +216,53 @@ fn a_certificate_that_a_server_signed_itself_works_as_ca_file() {
         let said = because_of(&service, &format!("/{name}")).unwrap();
         assert!(said.starts_with("certificate: ") && said.contains(reason), "{said}");
     }
+}
+
+/// A server that answers every request with these bytes, and closes the connection.
+fn answers(bytes: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 2) {
+                line.clear();
+            }
+            drop(stream.write_all(bytes.as_bytes()));
+        }
+    });
+    address.to_string()
+}
+
+#[test]
+fn which_field_made_a_reply_bad_is_in_the_log_by_its_name_and_never_by_what_it_says() {
+    let odd = [
+        (
+            "twice",
+            "content-length: 987654321\r\ncontent-length: 987654321",
+            "content-length is there more than once",
+        ),
+        ("coded", "transfer-encoding: the-secret, chunked", "transfer-encoding is not just chunked"),
+        ("spaced", "content-length: 0\r\nx-token : the-secret", "x-token"),
+    ];
+    let servers = odd.map(|(_, fields, _)| answers(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n")));
+    let apps =
+        odd.iter().zip(&servers).map(|((name, ..), server)| app(name, &format!("http://{server}"), ""));
+    let service = serve(&format!("{LISTENER}{}", apps.collect::<String>()));
+    for (name, ..) in odd {
+        // The second one has no line: it would be the same.
+        assert_eq!([0; 2].map(|_| get(&service, &format!("/{name}")).0), [502; 2], "{name}");
+    }
+    service.signal("TERM");
+    let log = service.wait().output;
+    for ((name, _, reason), server) in odd.iter().zip(&servers) {
+        let lines: Vec<&str> =
+            log.lines().filter(|line| line.contains("bad_reply") && line.contains(server.as_str())).collect();
+        let [line] = lines[..] else { panic!("{name}: {log}") };
+        assert!(line.contains(reason) && line.contains(name), "{line}");
+    }
+    assert!(!log.contains("the-secret") && !log.contains("987654321"), "{log}");
 }
 
 #[test]

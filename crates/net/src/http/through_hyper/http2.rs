@@ -7,6 +7,7 @@
 //! | resets of requests not yet taken up (rapid reset) | 20 | GOAWAY |
 //! | resets that its own mistakes provoke (MadeYouReset) | 64 | GOAWAY |
 //! | bytes received that nobody has read, per request, per connection | 128 KiB, 256 KiB | its window closes |
+//! | a body that nobody wants, behind its reply | read on and dropped for 1 s | RST_STREAM with NO_ERROR (RFC 9113, 8.1) |
 //! | bytes queued in the protocol, per request | two pieces of 16 KiB | the rest waits |
 //! | bytes held for requests, bodies and replies, per connection | 4 MiB; see [`crate::buffers`] | 503 |
 //! | a reply that is not taken | 1 KiB/s after 10 s, as on HTTP/1.1 | CANCEL; see [`super::outbox`] |

@@ -1,0 +1,65 @@
+//! What all attempts of one request at one upstream share, and where the next one goes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_algorithms::time::Tick;
+use tidegate_upstream::backend::Place;
+
+use crate::attempt::{Attempt, Exchange, Failure};
+use crate::hedge::Hedge;
+use crate::limits::Limits;
+use crate::refusal::Refusal;
+use crate::route::Route;
+use crate::service::Gateway;
+use crate::upstream::Upstream;
+
+/// What all attempts of one request at one upstream share.
+pub(crate) struct Sending<'a> {
+    pub(crate) route: &'a Route,
+    pub(crate) upstream: &'a Arc<Upstream>,
+    /// Whether a second server is asked where the first is late.
+    pub(crate) hedge: Option<&'a Hedge>,
+    /// Out of whose budget further attempts come: the route's upstream's, at the fallback too.
+    pub(crate) budget: &'a Upstream,
+    /// What a hash ring goes by.
+    pub(crate) key: u64,
+    /// The core that serves the client.
+    pub(crate) core: usize,
+    /// When a reply's head must be there.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Sending<'_> {
+    /// Where the request goes once more after an attempt that ended so, if a server is left and the attempt has leave. It needs none
+    /// of the budget where nobody had any work of the last one, and this one goes to a server that works.
+    pub(crate) fn next(
+        &self,
+        tried: &[usize],
+        sent: &Result<Exchange, Failure>,
+        now: Tick,
+    ) -> Option<(usize, Place)> {
+        let picked = self.upstream.pick_again(self.key, tried, now)?;
+        let is_unreached =
+            sent.as_ref().is_err_and(|failure| matches!(failure.refusal, Refusal::Unreachable));
+        let is_free = is_unreached && self.upstream.worked_lately(picked.0);
+        (is_free || self.budget.budget().try_attempt(now)).then_some(picked)
+    }
+}
+
+impl<L: Limits> Gateway<L> {
+    /// An attempt at a server of what is sent.
+    pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize) -> Attempt<'s> {
+        let &Sending { route, upstream, core, deadline, .. } = sending;
+        Attempt {
+            route: &route.config.name,
+            upstream,
+            server,
+            core,
+            resolver: self.resolver(),
+            clock: self.clock(),
+            patience: route.config.first_byte_timeout,
+            deadline,
+        }
+    }
+}
