@@ -7,6 +7,7 @@
 //! | a server of HTTP/2 says that it has not looked at the request | always; on a kept connection that is no fault of the server, which is asked again on a new one |
 //! | the server took the request and gave no reply, or none in time | if the request is safe to repeat |
 //! | the client's body broke off, came too slowly or was too large | never; it is not the server's fault |
+//! | the request offers to go on in another protocol, and the server speaks HTTP/2 alone | always; it is not the server's fault |
 //! | this machine has no port or descriptor left for a connection (fault 37) | always; it is not the server's fault |
 //!
 //! A server may close a kept connection while a request is on its way there: that says nothing of the server, so that it is
@@ -21,9 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue, TE, UPGRADE};
+use http::header::{CONNECTION, HeaderValue, TE};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::BoxError;
 use tidegate_upstream::connect::Resolver;
@@ -35,6 +36,7 @@ use crate::config::ServerConfig;
 use crate::connection::{self, HyperSender, Sender};
 use crate::direct::request_bytes;
 use crate::fields;
+use crate::offer::{Offer, is_agreed};
 use crate::refusal::Refusal;
 use crate::unanswered::{How, Unanswered};
 use crate::upstream::Upstream;
@@ -47,7 +49,7 @@ pub(crate) struct Message {
     /// How far its body has come, if it is still coming.
     progress: Option<Arc<Progress>>,
     /// The protocol in which client and server would go on, if the server agrees.
-    upgrade: Option<HeaderValue>,
+    upgrade: Option<Offer>,
 }
 
 #[derive(Debug)]
@@ -59,7 +61,7 @@ enum Payload {
 }
 
 impl Message {
-    pub(crate) fn new(parts: Parts, payload: RequestPayload, upgrade: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(parts: Parts, payload: RequestPayload, upgrade: Option<Offer>) -> Self {
         let progress = payload.progress();
         let payload = match payload {
             RequestPayload::Whole(bytes) => Payload::Whole(bytes),
@@ -141,23 +143,10 @@ impl Message {
         if !is_http2 && fields.contains_key(TE) {
             fields.append(CONNECTION, HeaderValue::from_static("te"));
         }
-        if let Some(protocol) = self.upgrade.as_ref().filter(|_| !is_http2) {
-            fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
-            fields.insert(UPGRADE, protocol.clone());
+        if let Some(offer) = &self.upgrade {
+            offer.make(fields);
         }
         connection::addressed(request, server, is_http2)
-    }
-
-    /// Whether a reply that goes on in another protocol is what was asked for.
-    fn is_agreed<B>(&self, reply: &Response<B>) -> bool {
-        match (reply.status() == StatusCode::SWITCHING_PROTOCOLS, &self.upgrade) {
-            (false, _) => true,
-            (true, None) => false,
-            (true, Some(asked)) => {
-                let agreed = reply.headers().get(UPGRADE);
-                agreed.is_some_and(|agreed| agreed.as_bytes().eq_ignore_ascii_case(asked.as_bytes()))
-            }
-        }
     }
 
     fn give_back(&mut self, request: Request<RequestPayload>) {
@@ -234,17 +223,21 @@ impl Attempt<'_> {
     /// Sends `message` and waits for the head of its reply.
     pub(crate) async fn send(&self, message: &mut Message) -> Result<Exchange, Failure> {
         let server = &self.upstream.config.servers[self.server];
+        // That is done in HTTP/1.1.
+        let offers = message.upgrade.is_some();
         // A second kept connection may have been closed as well: the next one is new.
         let mut may_be_kept = true;
         loop {
             let pool = &self.upstream.pools[self.server];
-            let kept =
-                if std::mem::take(&mut may_be_kept) { pool.take(self.core, monotonic()) } else { None };
+            let kept = match std::mem::take(&mut may_be_kept) {
+                true => pool.take(self.core, offers, monotonic()),
+                false => None,
+            };
             let was_kept = kept.is_some();
             let sender = match kept {
                 Some(sender) => sender,
                 // In a box: connecting takes far more room than all the rest, and is rare.
-                None => Box::pin(self.connect(server)).await?,
+                None => Box::pin(self.connect(server, offers)).await?,
             };
             let (sender, sent) = match (sender, message.bytes(server)) {
                 (Sender::Direct(mut direct), Some(bytes)) => {
@@ -260,7 +253,9 @@ impl Attempt<'_> {
                 },
             };
             let error = match sent {
-                Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
+                Some(Ok(reply))
+                    if fields::is_sound(&reply) && is_agreed(&reply, message.upgrade.as_ref()) =>
+                {
                     return Ok(Exchange { reply, sender, was_kept });
                 }
                 Some(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
@@ -322,9 +317,9 @@ impl Attempt<'_> {
     }
 
     /// A new connection, before the deadline.
-    async fn connect(&self, server: &ServerConfig) -> Result<Sender, Failure> {
+    async fn connect(&self, server: &ServerConfig, offers: bool) -> Result<Sender, Failure> {
         let config = &self.upstream.config;
-        let connecting = self.upstream.connect(self.server, self.resolver);
+        let connecting = self.upstream.connect(self.server, self.resolver, offers);
         let Some(connected) = self.before_deadline(connecting).await else {
             return Err(Failure::of_server(Refusal::TimedOut, true));
         };
@@ -333,6 +328,7 @@ impl Attempt<'_> {
             tracing::debug!(%error, upstream = %config.name, %server, "cannot connect");
             match error.raw_os_error() {
                 Some(code) if LACKS.contains(&code) => Failure::of_gateway(Refusal::NoSocket),
+                _ if connection::is_http2_alone(&error) => Failure::of_gateway(Refusal::NoUpgrade),
                 _ => Failure::of_server(Refusal::Unreachable, true),
             }
         })

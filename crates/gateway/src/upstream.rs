@@ -3,8 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -45,6 +45,8 @@ pub(crate) struct Upstream {
     lately: Vec<AtomicU8>,
     /// What is known of each server's certificate, by its position.
     certificates: Vec<ServerCertificate>,
+    /// The log has it that one of its servers speaks HTTP/2 alone.
+    is_http2_alone: AtomicBool,
 }
 
 /// Of a server that did not fail the last time; that did; that did while another one worked.
@@ -114,13 +116,37 @@ impl Upstream {
         let route_breakers = ArcSwap::default();
         let lately = pools.iter().map(|_| AtomicU8::new(WORKS)).collect();
         let certificates = pools.iter().map(|_| ServerCertificate::default()).collect();
-        Self { config, group, pools, breaker, route_breakers, adaptive, budget, lately, certificates }
+        Self {
+            config,
+            group,
+            pools,
+            breaker,
+            route_breakers,
+            adaptive,
+            budget,
+            lately,
+            certificates,
+            is_http2_alone: AtomicBool::new(false),
+        }
     }
 
-    /// A new connection to a server. A certificate that is refused is a line of the log, and what [`Self::refused_certificate`] says.
-    pub(crate) async fn connect(&self, server: usize, resolver: &Resolver) -> io::Result<Sender> {
+    /// A new connection to a server, of HTTP/1.1 for a request that `offers` to go on in another protocol. A certificate that is
+    /// refused is a line of the log, and what [`Self::refused_certificate`] says.
+    pub(crate) async fn connect(
+        &self,
+        server: usize,
+        resolver: &Resolver,
+        offers: bool,
+    ) -> io::Result<Sender> {
         let config = &self.config.servers[server];
-        let connected = connection::connect(resolver, &self.config, config).await;
+        let connected = connection::connect(resolver, &self.config, config, offers).await;
+        if let Err(error) = &connected
+            && connection::is_http2_alone(error)
+            && !self.is_http2_alone.swap(true, Relaxed)
+        {
+            let server = &config.backend.target;
+            tracing::warn!(upstream = %self.config.name, %server, "a server speaks HTTP/2 alone: who asks it for WebSocket, or another upgrade, gets 502");
+        }
         if config.is_tls {
             let certificate = &self.certificates[server];
             match &connected {
