@@ -149,25 +149,37 @@ fn a_websocket_passes_whatever_its_client_and_its_server_speak_otherwise() {
     }
 }
 
-/// The client would take a reply for the server's word that it knows no WebSocket.
+/// Its reply would tell the client that it knows no WebSocket.
 #[test]
 fn a_server_that_speaks_http2_alone_is_sent_no_request_without_the_offer() {
     let (_server, port) = websocket_server();
-    let nginx = Nginx::start(port, &Certificates::make());
-    let clear = format!("http://127.0.0.1:{}", nginx.clear);
-    let gateway = gateway(json!({"servers": [clear], "protocol": "http2"}));
-    let other = gateway.get("/plain");
-    assert_eq!((status(&other), text(&other)), (200, "HTTP/2.0".to_owned()));
-    for _ in 0..4 {
-        let refused = gateway.send(OFFER);
-        assert_eq!(status(&refused), 502);
-        assert!(text(&refused).contains("goes on in the protocol"), "{}", text(&refused));
-        assert_eq!(said(&mut node(), gateway.address.port()), "502\n");
+    let certificates = Certificates::make();
+    let nginx = Nginx::start(port, &certificates);
+    let alone = free_port();
+    let mut command = Command::new("node");
+    command.arg(script("http2_alone.mjs")).arg(alone.to_string());
+    command.arg(certificates.certificate()).arg(certificates.key());
+    let _alone = Server::start(&mut command, "ready");
+    let clear = [format!("http://127.0.0.1:{}", nginx.clear)];
+    let behind_tls = [format!("https://127.0.0.1:{alone}")];
+    let tls = json!({"ca_file": certificates.authority()});
+    for upstream in [
+        json!({"servers": clear, "protocol": "http2"}),
+        json!({"servers": behind_tls, "tls": tls, "protocol": "http2"}),
+        json!({"servers": behind_tls, "tls": tls, "protocol": "auto"}),
+    ] {
+        let gateway = gateway(upstream.clone());
+        for _ in 0..4 {
+            let other = gateway.get("/plain");
+            assert_eq!((status(&other), text(&other)), (200, "HTTP/2.0".to_owned()), "{upstream}");
+            let refused = gateway.send(OFFER);
+            assert_eq!(status(&refused), 502, "{upstream}");
+            assert!(text(&refused).contains("goes on in the protocol"), "{upstream}: {}", text(&refused));
+            assert_eq!(said(&mut node(), gateway.address.port()), "502\n", "{upstream}");
+        }
+        let (_, server) = &gateway.gateway.upstreams()[0].servers[0];
+        assert_eq!(server.failures, 0, "nobody blames it; {upstream}");
     }
-    let (_, server) = &gateway.gateway.upstreams()[0].servers[0];
-    assert_eq!(server.failures, 0, "and nobody blames it");
-    let other = gateway.get("/plain");
-    assert_eq!((status(&other), text(&other)), (200, "HTTP/2.0".to_owned()));
 }
 
 /// A client of HTTP/2 takes any success for a yes.
@@ -178,7 +190,6 @@ fn a_page_in_answer_to_an_extended_connect_opens_nothing() {
     let nginx = Nginx::start(port, &certificates);
     let servers = [format!("https://127.0.0.1:{}", nginx.both)];
     let gateway = gateway(json!({"servers": servers, "tls": {"ca_file": certificates.authority()}}));
-    let mut client = node();
-    let output = client.args([&gateway.address.port().to_string(), "/plain"]).output().unwrap();
+    let output = node().arg(gateway.address.port().to_string()).arg("/plain").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "502\n");
 }
