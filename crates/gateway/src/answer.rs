@@ -37,6 +37,17 @@ impl Answer {
         Self { route, reply, is_own: true, upgrade: None, held: None }
     }
 
+    /// The same to a client that has opened a stream of HTTP/2 for another protocol alone: any success would tell it that
+    /// this is spoken there.
+    pub(crate) fn on_stream(mut self, record: &mut Recorder) -> Self {
+        if self.upgrade.is_none() && self.reply.status().is_success() {
+            record.note(|record| record.refusal = Some(Refusal::NoUpgrade.word()));
+            self.reply = Refusal::NoUpgrade.reply();
+            self.is_own = true;
+        }
+        self
+    }
+
     /// The same as a call of gRPC is told it: in gRPC, unless a server has said it, and so that the script which may read
     /// the reply can read how the call ended.
     pub(crate) fn told_to(mut self, call: &GrpcCall) -> Self {

@@ -7,6 +7,7 @@
 //! | a server of HTTP/2 says that it has not looked at the request | always; on a kept connection that is no fault of the server, which is asked again on a new one |
 //! | the server took the request and gave no reply, or none in time | if the request is safe to repeat |
 //! | the client's body broke off, came too slowly or was too large | never; it is not the server's fault |
+//! | the request offers to go on in another protocol, and the server speaks HTTP/2 alone | always; it is not the server's fault |
 //! | this machine has no port or descriptor left for a connection (fault 37) | always; it is not the server's fault |
 //!
 //! A server may close a kept connection while a request is on its way there: that says nothing of the server, so that it is
@@ -22,9 +23,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue, TE, UPGRADE};
+use http::header::{CONNECTION, HeaderValue, TE};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use tidegate_net::clock::{Clock, monotonic};
 use tidegate_net::http::BoxError;
 use tidegate_upstream::connect::Resolver;
@@ -38,6 +39,7 @@ use crate::direct::request_bytes;
 use crate::doubt::Doubt;
 use crate::expectation::Expectation;
 use crate::fields;
+use crate::offer::{Offer, is_agreed};
 use crate::refusal::Refusal;
 use crate::unanswered::{How, Unanswered};
 use crate::upstream::Upstream;
@@ -50,7 +52,7 @@ pub(crate) struct Message {
     /// How far its body has come, if it is still coming.
     progress: Option<Arc<Progress>>,
     /// The protocol in which client and server would go on, if the server agrees.
-    upgrade: Option<HeaderValue>,
+    upgrade: Option<Offer>,
     /// Its client waits until it is asked for the body.
     expectation: Option<Arc<Expectation>>,
 }
@@ -64,7 +66,7 @@ enum Payload {
 }
 
 impl Message {
-    pub(crate) fn new(mut parts: Parts, mut payload: RequestPayload, upgrade: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(mut parts: Parts, mut payload: RequestPayload, upgrade: Option<Offer>) -> Self {
         let expectation = Expectation::take(&mut parts, &mut payload);
         let progress = payload.progress();
         let payload = match payload {
@@ -146,9 +148,8 @@ impl Message {
         if !is_http2 && fields.contains_key(TE) {
             fields.append(CONNECTION, HeaderValue::from_static("te"));
         }
-        if let Some(protocol) = self.upgrade.as_ref().filter(|_| !is_http2) {
-            fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
-            fields.insert(UPGRADE, protocol.clone());
+        if let Some(offer) = &self.upgrade {
+            offer.make(fields);
         }
         if let Some(expectation) = &self.expectation {
             expectation.pass_on(&mut request, is_http2);
@@ -158,16 +159,7 @@ impl Message {
 
     /// What is in doubt of a reply that goes on in another protocol, if that is not the one that was asked for.
     fn doubt<B>(&self, reply: &Response<B>) -> Option<Doubt> {
-        if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return None;
-        }
-        let agreed = reply.headers().get(UPGRADE);
-        let is_asked_for = self
-            .upgrade
-            .as_ref()
-            .zip(agreed)
-            .is_some_and(|(asked, agreed)| agreed.as_bytes().eq_ignore_ascii_case(asked.as_bytes()));
-        (!is_asked_for).then_some(Doubt::Upgrade)
+        (!is_agreed(reply, self.upgrade.as_ref())).then_some(Doubt::Upgrade)
     }
 
     fn give_back(&mut self, request: Request<RequestPayload>) {
@@ -247,17 +239,21 @@ impl Attempt<'_> {
     /// Sends `message` and waits for the head of its reply.
     pub(crate) async fn send(&self, message: &mut Message) -> Result<Exchange, Failure> {
         let server = &self.upstream.config.servers[self.server];
+        // That is done in HTTP/1.1.
+        let offers = message.upgrade.is_some();
         // A second kept connection may have been closed as well: the next one is new.
         let mut may_be_kept = true;
         loop {
             let pool = &self.upstream.pools[self.server];
-            let kept =
-                if std::mem::take(&mut may_be_kept) { pool.take(self.core, monotonic()) } else { None };
+            let kept = match std::mem::take(&mut may_be_kept) {
+                true => pool.take(self.core, offers, monotonic()),
+                false => None,
+            };
             let was_kept = kept.is_some();
             let sender = match kept {
                 Some(sender) => sender,
                 // In a box: connecting takes far more room than all the rest, and is rare.
-                None => Box::pin(self.connect(server)).await?,
+                None => Box::pin(self.connect(server, offers)).await?,
             };
             let (sender, sent) = match (sender, message.bytes(server)) {
                 (Sender::Direct(mut direct), Some(bytes)) => {
@@ -348,9 +344,9 @@ impl Attempt<'_> {
     }
 
     /// A new connection, before the deadline.
-    async fn connect(&self, server: &ServerConfig) -> Result<Sender, Failure> {
+    async fn connect(&self, server: &ServerConfig, offers: bool) -> Result<Sender, Failure> {
         let config = &self.upstream.config;
-        let connecting = self.upstream.connect(self.server, self.resolver);
+        let connecting = self.upstream.connect(self.server, self.resolver, offers);
         let Some(connected) = self.before_deadline(connecting).await else {
             return Err(Failure::of_server(Refusal::TimedOut, true));
         };
@@ -359,6 +355,7 @@ impl Attempt<'_> {
             tracing::debug!(%error, upstream = %config.name, %server, "cannot connect");
             match error.raw_os_error() {
                 Some(code) if LACKS.contains(&code) => Failure::of_gateway(Refusal::NoSocket),
+                _ if connection::is_http2_alone(&error) => Failure::of_gateway(Refusal::NoUpgrade),
                 _ => Failure::of_server(Refusal::Unreachable, true),
             }
         })

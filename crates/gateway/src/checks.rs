@@ -83,7 +83,7 @@ async fn passes(
     server: usize,
     resolver: &Resolver,
 ) -> Result<(), CheckFailure> {
-    let sender = upstream.connect(server, resolver).await.map_err(|error| match error.kind() {
+    let sender = upstream.connect(server, resolver, false).await.map_err(|error| match error.kind() {
         // The upstream's own bound, which the error does not know.
         io::ErrorKind::TimedOut if error.raw_os_error().is_none() => {
             CheckFailure::TimedOut(upstream.config.connect_timeout)

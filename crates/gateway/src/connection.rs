@@ -7,6 +7,9 @@
 //! | `https://` | `http1`, `http2` | that one, offered by ALPN as the only one |
 //! | `https://` | `auto` | what the server chooses by ALPN |
 //!
+//! A request that offers to go on in another protocol, such as WebSocket, is sent in HTTP/1.1 whatever is configured: over TLS
+//! on a connection of its own, for which that is the only one offered by ALPN. Who speaks HTTP/2 alone cannot be sent it.
+//!
 //! One of HTTP/1.1 without TLS begins as a [`Direct`] one, and becomes hyper's with the first request that is not at
 //! hand. A connection of HTTP/1.1 has one request at a time; one of HTTP/2 has up to [`MAX_STREAMS`], and each of them
 //! has its own [`Sender`].
@@ -26,9 +29,13 @@ use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use thiserror::Error;
 use tidegate_upstream::backend::Target;
 use tidegate_upstream::connect::Resolver;
+use tidegate_upstream::failure::shares_no_protocol;
+use tidegate_upstream::tls::TlsClient;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -65,6 +72,8 @@ pub(crate) enum HyperSender {
         peer: IpAddr,
         /// What closes it when it is aborted.
         task: AbortHandle,
+        /// It is for one request: others to its server may be sent in HTTP/2.
+        is_single: bool,
     },
     /// A stream of one that others use as well.
     Http2(SharedSender),
@@ -120,6 +129,11 @@ impl Sender {
                 *peer
             }
         }
+    }
+
+    /// Whether it is for no further request.
+    pub(crate) fn is_single(&self) -> bool {
+        matches!(self, Self::Hyper(HyperSender::Http1 { is_single: true, .. }))
     }
 
     /// Ends a connection that nobody else uses, whatever is still being sent.
@@ -185,19 +199,37 @@ pub(crate) fn addressed<B>(
     Some(request)
 }
 
-/// Connects to a server, TLS included, within the upstream's bound.
+/// Why a request that offers to go on in another protocol cannot be sent.
+#[derive(Debug, Error)]
+#[error("the server speaks HTTP/2 alone")]
+struct Http2Alone;
+
+/// Whether that is why there is no connection.
+pub(crate) fn is_http2_alone(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|why| why.is::<Http2Alone>())
+}
+
+/// Connects to a server, TLS included, within the upstream's bound; for a request that `offers` to go on in another protocol,
+/// in HTTP/1.1.
 pub(crate) async fn connect(
     resolver: &Resolver,
     upstream: &UpstreamConfig,
     server: &ServerConfig,
+    offers: bool,
 ) -> io::Result<Sender> {
     let target: &Target = &server.backend.target;
+    if offers && !server.is_tls && upstream.protocol == Protocol::Http2 {
+        return Err(io::Error::other(Http2Alone));
+    }
     let connecting = async {
         let stream = resolver.connect_from(&upstream.sources, target, upstream.connect_timeout).await?;
         let peer = stream.peer_addr()?.ip();
         match upstream.tls.as_ref().filter(|_| server.is_tls) {
             None if upstream.protocol == Protocol::Http2 => speak(stream, peer, true).await,
             None => return Ok(Sender::Direct(Box::new(Direct::new(stream, peer)))),
+            Some(tls) if offers && upstream.protocol != Protocol::Http1 => {
+                single(tls, target, stream, upstream.protocol == Protocol::Http2).await
+            }
             Some(tls) => {
                 let stream = tls.handshake(target, stream).await?;
                 let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
@@ -215,6 +247,29 @@ pub(crate) async fn connect(
     timeout(upstream.connect_timeout, connecting)
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Speaks HTTP/1.1 over TLS to a server that others may speak HTTP/2 to. `must_agree`: one that chooses nothing by ALPN is taken to
+/// speak HTTP/2 still.
+async fn single(
+    tls: &TlsClient,
+    target: &Target,
+    stream: TcpStream,
+    must_agree: bool,
+) -> io::Result<HyperSender> {
+    let peer = stream.peer_addr()?.ip();
+    let stream = tls
+        .handshake_in("http/1.1", target, stream)
+        .await
+        .map_err(|error| if shares_no_protocol(&error) { io::Error::other(Http2Alone) } else { error })?;
+    if must_agree && stream.get_ref().1.alpn_protocol().is_none() {
+        return Err(io::Error::other(Http2Alone));
+    }
+    let mut sender = speak(stream, peer, false).await?;
+    if let HyperSender::Http1 { is_single, .. } = &mut sender {
+        *is_single = true;
+    }
+    Ok(sender)
 }
 
 async fn speak<S>(stream: S, peer: IpAddr, is_http2: bool) -> io::Result<HyperSender>
@@ -245,7 +300,7 @@ where
         .await
         .map_err(io::Error::other)?;
     let task = tokio::spawn(async move { ended(connection.with_upgrades().await) }).abort_handle();
-    Ok(HyperSender::Http1 { sender, peer, task })
+    Ok(HyperSender::Http1 { sender, peer, task, is_single: false })
 }
 
 /// Drives a connection of HTTP/2, and keeps `most` at the number of requests that the server takes at once.

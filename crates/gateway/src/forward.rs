@@ -46,6 +46,7 @@ use crate::forwarded;
 use crate::hedge::Placed;
 use crate::limits::Limits;
 use crate::mirror::Way;
+use crate::offer::Offer;
 use crate::proxy::Normal;
 use crate::random::{fraction, random};
 use crate::record::{AttemptEnd, Recorder, What};
@@ -79,8 +80,7 @@ impl<L: Limits> Gateway<L> {
         // gRPC is spoken in HTTP/2 from end to end: whoever writes its name over anything else is bounded like others.
         let speaks_http2 = parts.version == Version::HTTP_2 && upstream.config.protocol != Protocol::Http1;
         let payload = payload(body, &parts.headers, &route.config, speaks_http2)?;
-        let offered = fields::offered_protocol(&parts.headers, &route.config.upgrades);
-        let offered = offered.filter(|_| normal.may_upgrade);
+        let offered = Offer::of(&parts.headers, &route.config, normal)?;
         let is_head = parts.method == Method::HEAD;
         let key = upstream.key(&parts.headers, normal.client);
         let other = route.fallback.as_ref();

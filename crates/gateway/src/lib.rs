@@ -52,6 +52,7 @@ mod identity;
 mod jwt;
 mod known;
 mod mirror;
+mod offer;
 mod pool;
 pub mod precedence;
 mod proxy;

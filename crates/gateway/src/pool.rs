@@ -57,10 +57,12 @@ impl Pool {
         Self { cores, most, longest, addresses: ArcSwapOption::empty() }
     }
 
-    /// A connection that was open a moment ago, if there is one.
-    pub(crate) fn take(&self, core: usize, now: Instant) -> Option<Sender> {
+    /// A connection that was open a moment ago, if there is one; of HTTP/1.1, if the request `offers` to go on in another
+    /// protocol.
+    pub(crate) fn take(&self, core: usize, offers: bool, now: Instant) -> Option<Sender> {
         let mut kept = self.core(core);
-        if let Some(shared) = kept.shared.iter_mut().find(|kept| kept.sender.has_room()) {
+        let shared = kept.shared.iter_mut().find(|kept| !offers && kept.sender.has_room());
+        if let Some(shared) = shared {
             shared.since = now;
             return Some(Sender::Hyper(HyperSender::Http2(shared.sender.clone())));
         }
@@ -84,13 +86,13 @@ impl Pool {
     }
 
     /// Keeps a connection for the next request, if there is room. One on which a body is still being sent, although
-    /// the reply has ended, is closed: its client could hold it for as long as it likes, beyond the server's bound. `promised` is how
-    /// long the server keeps it, if it has said so.
+    /// the reply has ended, is closed: its client could hold it for as long as it likes, beyond the server's bound. So is one of
+    /// HTTP/1.1 to a server to which others speak HTTP/2. `promised` is how long the server keeps it, if it has said so.
     pub(crate) fn put(&self, core: usize, sender: Sender, promised: Option<Duration>, now: Instant) {
         if matches!(sender, Sender::Hyper(HyperSender::Http2(_))) {
             return;
         }
-        if !sender.is_free() {
+        if !sender.is_free() || sender.is_single() {
             return sender.close();
         }
         let idle =

@@ -51,6 +51,8 @@ pub(crate) struct Normal<'a> {
     cookies: Vec<HeaderValue>,
     /// The client offers to go on in another protocol, and its connection allows that.
     pub(crate) may_upgrade: bool,
+    /// It asks for nothing else: a client of HTTP/2 does (RFC 8441).
+    pub(crate) must_go_on: bool,
     /// It is a preflight, which its route lets pass without credentials.
     pub(crate) is_preflight: bool,
 }
@@ -59,12 +61,17 @@ impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route. The status is the one that it counts under.
     pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> (Answer, StatusCode) {
         let mut record = self.recorder(&mut request, peer);
-        let call = GrpcCall::of(request.headers());
+        let must_go_on = UpgradeOffer::is_of_stream(&request);
+        // A call is told how it ended by a success, which would open the stream.
+        let call = GrpcCall::of(request.headers()).filter(|_| !must_go_on);
         let mut answer = if is_about_the_gateway(&request) {
             Answer::own(None, about_the_gateway())
         } else {
             self.answer(request, peer, &mut record).await
         };
+        if must_go_on {
+            answer = answer.on_stream(&mut record);
+        }
         // What counts requests counts an answer in gRPC as the refusal that it is.
         let status = answer.reply.status();
         if let Some(call) = call {
@@ -97,7 +104,7 @@ impl<L: Limits> Gateway<L> {
     async fn answer(&self, mut request: Request<RequestBody>, peer: &Peer, record: &mut Recorder) -> Answer {
         let offer = UpgradeOffer::take(&mut request);
         let (mut parts, body) = request.into_parts();
-        let mut normal = match self.normalise(&mut parts, peer, offer.is_some()) {
+        let mut normal = match self.normalise(&mut parts, peer, offer.as_ref()) {
             Ok(normal) => normal,
             Err(refusal) => return Answer::without_route(refusal, record),
         };
@@ -198,7 +205,7 @@ impl<L: Limits> Gateway<L> {
         &self,
         parts: &mut Parts,
         peer: &'a Peer,
-        may_upgrade: bool,
+        offer: Option<&UpgradeOffer>,
     ) -> Result<Normal<'a>, Refusal> {
         if parts.method == Method::CONNECT {
             return Err(Refusal::Unsupported("this gateway opens no tunnels"));
@@ -236,7 +243,8 @@ impl<L: Limits> Gateway<L> {
             identity: None,
             cookies: Vec::new(),
             client,
-            may_upgrade,
+            may_upgrade: offer.is_some(),
+            must_go_on: offer.is_some_and(UpgradeOffer::is_stream),
             is_preflight: false,
         })
     }

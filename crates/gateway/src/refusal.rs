@@ -108,6 +108,9 @@ pub(crate) enum Refusal {
     /// No server could be reached.
     #[error("no server of the upstream could be reached")]
     Unreachable,
+    /// It asks for another protocol, in which no server goes on.
+    #[error("no server of the upstream goes on in the protocol that is asked for")]
+    NoUpgrade,
     /// A server took the request and gave no whole reply.
     #[error("a server of the upstream gave no valid reply")]
     BadReply,
@@ -147,7 +150,7 @@ impl Refusal {
             Self::Denied(Denial::Quota { .. }) => 429,
             Self::HeadTooLarge { .. } => 431,
             Self::Unsupported(_) => 501,
-            Self::Unreachable | Self::BadReply => 502,
+            Self::Unreachable | Self::NoUpgrade | Self::BadReply => 502,
             Self::NoRoom
             | Self::NoSocket
             | Self::Open { .. }
@@ -196,6 +199,7 @@ impl Refusal {
             Self::NoBackend(NoBackend::Full) => "servers_full",
             Self::NoSocket => "no_socket",
             Self::Unreachable => "unreachable",
+            Self::NoUpgrade => "no_upgrade",
             Self::BadReply => "bad_reply",
             Self::TimedOut => "timed_out",
         }

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -48,6 +48,8 @@ pub(crate) struct Upstream {
     certificates: Vec<ServerCertificate>,
     /// Lines of the log about replies that cannot be passed on.
     pub(crate) bad_replies: SeldomLine,
+    /// The log has it that one of its servers speaks HTTP/2 alone.
+    is_http2_alone: AtomicBool,
 }
 
 /// Of a server that did not fail the last time; that did; that did while another one worked.
@@ -129,13 +131,27 @@ impl Upstream {
             lately,
             certificates,
             bad_replies,
+            is_http2_alone: AtomicBool::new(false),
         }
     }
 
-    /// A new connection to a server. A certificate that is refused is a line of the log, and what [`Self::refused_certificate`] says.
-    pub(crate) async fn connect(&self, server: usize, resolver: &Resolver) -> io::Result<Sender> {
+    /// A new connection to a server, of HTTP/1.1 for a request that `offers` to go on in another protocol. A certificate that is
+    /// refused is a line of the log, and what [`Self::refused_certificate`] says.
+    pub(crate) async fn connect(
+        &self,
+        server: usize,
+        resolver: &Resolver,
+        offers: bool,
+    ) -> io::Result<Sender> {
         let config = &self.config.servers[server];
-        let connected = connection::connect(resolver, &self.config, config).await;
+        let connected = connection::connect(resolver, &self.config, config, offers).await;
+        if let Err(error) = &connected
+            && connection::is_http2_alone(error)
+            && !self.is_http2_alone.swap(true, Relaxed)
+        {
+            let server = &config.backend.target;
+            tracing::warn!(upstream = %self.config.name, %server, "a server speaks HTTP/2 alone: who asks it for WebSocket, or another upgrade, gets 502");
+        }
         if config.is_tls {
             let certificate = &self.certificates[server];
             match &connected {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
-use rustls::CertificateError;
+use rustls::{AlertDescription, CertificateError};
 use thiserror::Error;
 
 /// Why a health check failed.
@@ -62,6 +62,13 @@ pub fn refused_certificate(error: &io::Error) -> Option<Cow<'static, str>> {
             text.strip_prefix("certificate ").map_or(text.clone(), str::to_owned).into()
         }
     })
+}
+
+/// Whether a handshake failed because the other side speaks no protocol that it was offered by ALPN (RFC 7301, 3.2).
+#[must_use]
+pub fn shares_no_protocol(error: &io::Error) -> bool {
+    let library = error.get_ref().and_then(|library| library.downcast_ref::<rustls::Error>());
+    matches!(library, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
 }
 
 #[cfg(test)]

@@ -119,6 +119,22 @@ impl TlsClient {
         let name = self.name_of(target)?;
         TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await
     }
+
+    /// As [`TlsClient::handshake`], with `protocol` as the only one that is offered by ALPN.
+    ///
+    /// # Errors
+    /// As [`TlsClient::handshake`]; and when the target speaks only others ([`crate::failure::shares_no_protocol`]).
+    pub async fn handshake_in(
+        &self,
+        protocol: &'static str,
+        target: &Target,
+        stream: TcpStream,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let name = self.name_of(target)?;
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    }
 }
 
 /// Trust in the certificates of a file: in those that they signed, and in themselves.

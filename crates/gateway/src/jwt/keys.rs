@@ -169,7 +169,7 @@ impl IssuerKeys {
     async fn fetch(&self, resolver: &Resolver) -> Result<JwtKeys, FetchError> {
         let JwtKeysUrl { upstream, path, .. } = &*self.url;
         let server = upstream.servers.first().ok_or(FetchError::Unsent)?;
-        let sender = connection::connect(resolver, upstream, server).await?;
+        let sender = connection::connect(resolver, upstream, server, false).await?;
         let mut sender = sender.through_hyper().await?;
         let mut request = Request::new(RequestPayload::Whole(Bytes::new()));
         *request.uri_mut() = Uri::from(path.clone());

@@ -14,6 +14,7 @@ use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -23,7 +24,7 @@ use super::deadline::DeadlineIo;
 use super::encode::Unwritten;
 use super::framing::judge_http2;
 use super::in_one_piece::Plain;
-use super::through_hyper::{Front, Outbox, Outgoing, PIECE_BYTES, charged};
+use super::through_hyper::{Front, Outbox, Outgoing, PIECE_BYTES, TunnelIo, charged};
 use super::upgrade::{Continuation, UpgradeOffer};
 use super::{Body, Handle, HttpConfig, Reply, RequestBody};
 use crate::accept::Gate;
@@ -140,15 +141,39 @@ impl<H: Handle> Connection<H> {
         self: Arc<Self>,
         mut request: Request<Incoming>,
     ) -> Result<Response<Outgoing>, Infallible> {
-        UpgradeOffer::note(&mut request, self.server.handler.may_upgrade());
+        let stream = UpgradeOffer::note(&mut request, self.may_upgrade());
         let HttpConfig { body: pace, linger, .. } = *self.server.config;
         let linger = if request.version() == Version::HTTP_2 { linger } else { Duration::ZERO };
         let body = |incoming| RequestBody::new(incoming, pace, Arc::clone(self.account()), linger);
-        let (reply, charge) = self.answer(request.map(body)).await;
+        let (reply, mut charge) = self.answer(request.map(body)).await;
+        if let Some(stream) = stream {
+            // Nothing was awaited since it was put there: it is this request's.
+            let continuation = self.continuation().take();
+            if let Some(continuation) = continuation {
+                self.go_on(stream, continuation, charge.take());
+            }
+        }
         Ok(reply.map(|body| match self.outbox.get() {
             None => Outgoing::new(body, &self.activity),
             Some(outbox) => Outgoing::watched(body, charge, outbox),
         }))
+    }
+
+    /// Has the service go on with a stream of HTTP/2, once the reply that is made now has left. That has a task of its
+    /// own, which ends with the stream, and so with the connection at the latest; until then the connection is not idle.
+    fn go_on(&self, stream: OnUpgrade, continuation: Continuation, charge: Option<Charge>) {
+        let outbox = Arc::clone(self.outbox());
+        let lives = outbox.begin_tunnel();
+        let (activity, rate) = (self.shared_activity(), self.config().write);
+        let sweep = Sweep::new(self.drain().clone());
+        drop(tokio::spawn(async move {
+            // There is none if the reply could not be sent.
+            if let Ok(stream) = stream.await {
+                let stream = TunnelIo::new(stream, lives, sweep, activity, rate);
+                continuation.run_on(Box::new(stream)).await;
+            }
+            drop((charge, outbox));
+        }));
     }
 
     /// Has the service answer, and counts; with the reply comes what a request of HTTP/2 is charged. The
@@ -158,10 +183,15 @@ impl<H: Handle> Connection<H> {
         let in_flight = InFlight::begin(self.activity.stats());
         let Shared { handler, gate, .. } = &*self.server;
         let is_http1 = request.version() < Version::HTTP_2;
+        let must_go_on = UpgradeOffer::is_of_stream(&request);
         let (mut reply, mut charge) = match self.admit(&request, is_http1) {
             Err(refusal) => (refusal.told_to(request.headers()), None),
             Ok(charge) => (handler.handle(request, &self.peer).await, charge),
         };
+        if must_go_on && reply.continuation.is_none() && reply.response.status().is_success() {
+            let reason = "nothing here goes on in the protocol that is asked for";
+            reply = Reply::refusal(StatusCode::NOT_IMPLEMENTED, reason);
+        }
         self.hold(&mut reply, &mut charge, is_http1);
         let continuation = reply.continuation.take();
         let goes_on = continuation.is_some();
@@ -254,6 +284,11 @@ impl<H: Handle> Connection<H> {
 
     pub(super) fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Whether offers to go on in another protocol may be accepted.
+    pub(super) fn may_upgrade(&self) -> bool {
+        self.server.handler.may_upgrade()
     }
 
     pub(super) fn config(&self) -> &HttpConfig {

@@ -17,7 +17,7 @@
 //! | CONNECT: there are no tunnels here | 501 |
 //! | a target or a head that is too large, too many fields | 414, 431 |
 //! | in chunks: a bare LF, blanks around the size, over 15 digits, a long extension or trailer | 400 |
-//! | in HTTP/2: CONNECT; more than one `host`, or one that differs from `:authority` | 501, 400 |
+//! | in HTTP/2: CONNECT, unless it is an offer to go on in another protocol; more than one `host`, or one that differs from `:authority` | 501, 400 |
 //!
 //! The absolute form of the same host is served: RFC 9112, 3.2.2 wants it.
 //!

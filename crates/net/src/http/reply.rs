@@ -121,17 +121,26 @@ impl Reply {
 
     /// Accepts `offer`: the client is sent 101 with the fields of `response`, among which is `Upgrade`, and then
     /// the connection is `run`'s for as long as its future lives. If the client leaves before, `run` is dropped.
+    /// Of a stream of HTTP/2 the client is sent 200 without what only HTTP/1.1 says (RFC 8441, 5), which counts as 101.
     #[must_use]
     pub fn upgrade<R, F>(route: Route, offer: UpgradeOffer, response: Response<()>, run: R) -> Self
     where
         R: FnOnce(Upgraded) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let UpgradeOffer { .. } = offer;
         let mut reply = Self::new(route, response.map(|()| Body::Empty));
-        *reply.response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        let upgrade = HeaderValue::from_static("upgrade");
-        reply.response.headers_mut().insert(header::CONNECTION, upgrade);
+        let fields = reply.response.headers_mut();
+        if offer.is_stream() {
+            // What follows is no body, and its protocol is known.
+            for name in [header::UPGRADE, header::SEC_WEBSOCKET_ACCEPT, header::CONTENT_LENGTH] {
+                fields.remove(name);
+            }
+            *reply.response.status_mut() = StatusCode::OK;
+            reply.counted_as = Some(StatusCode::SWITCHING_PROTOCOLS.as_u16());
+        } else {
+            fields.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            *reply.response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        }
         reply.continuation = Some(Continuation::new(run));
         reply
     }

@@ -15,5 +15,6 @@ mod fault_60_held_bytes;
 mod fault_61_full_listeners;
 mod prior_knowledge;
 mod streamed;
+mod tunnels;
 mod two_ways;
 mod upgrades;

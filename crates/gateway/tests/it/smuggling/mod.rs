@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 /// Fields that a proxy adds or frames with. They are shown only where a client's word is in them.
-const ADDED: [&str; 9] = [
+const ADDED: [&str; 10] = [
     "host",
     "via",
     "x-forwarded-for",
@@ -31,6 +31,7 @@ const ADDED: [&str; 9] = [
     "traceparent",
     "content-length",
     "transfer-encoding",
+    "sec-websocket-key",
 ];
 
 /// A server that writes down what it was sent, and reads it as strictly as it can.

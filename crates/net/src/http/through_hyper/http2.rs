@@ -12,6 +12,7 @@
 //! | bytes held for requests, bodies and replies, per connection | 4 MiB; see [`crate::buffers`] | 503 |
 //! | a reply that is not taken | 1 KiB/s after 10 s, as on HTTP/1.1 | CANCEL; see [`super::outbox`] |
 //! | a reply that is not taken to its end once its first bytes were | 42 s to 84 s | the connection ends |
+//! | what is written to a stream in another protocol and not taken | 42 s, and as long again until the reset; see [`super::tunnel`] | CANCEL |
 //! | the same of the connection's bytes | 1 KiB/s after 10 s | the connection ends |
 //! | the preface, from connecting | the header deadline | the connection ends |
 //! | silence, answered by a ping | 20 s, then 20 s more | the connection ends |
@@ -20,7 +21,10 @@
 //! A drain needs no `connection: close` here: when the listeners close, GOAWAY tells the client which
 //! of its requests are still answered and to send the others elsewhere, so none is lost.
 //!
-//! Deliberately absent: server push, CONNECT, and upgrading from HTTP/1.1 (RFC 9113 dropped it).
+//! Extended CONNECT (RFC 8441) is offered where the service accepts offers to go on in another protocol; `upgrade.rs` has
+//! what becomes of it.
+//!
+//! Deliberately absent: server push, CONNECT to another host, and upgrading from HTTP/1.1 (RFC 9113 dropped it).
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -54,7 +58,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a client that was told to go may take to do so.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-fn builder(executor: Collect, config: &HttpConfig) -> http2::Builder<Collect> {
+fn builder(executor: Collect, config: &HttpConfig, may_upgrade: bool) -> http2::Builder<Collect> {
     let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
@@ -67,6 +71,9 @@ fn builder(executor: Collect, config: &HttpConfig) -> http2::Builder<Collect> {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL);
+    if may_upgrade {
+        builder.enable_connect_protocol();
+    }
     builder
 }
 
@@ -81,7 +88,7 @@ impl<H: Handle> Connection<H> {
         let drain = connection.drain().clone();
         let mut watch = Watch::new(Arc::clone(&outbox), connection.shared_activity(), connection.config());
         let mut turn = Turn::new(outbox);
-        let builder = builder(turn.executor(), connection.config());
+        let builder = builder(turn.executor(), connection.config(), connection.may_upgrade());
         // In a box: hyper hands this future on several times before it is first polled, and what a
         // request holds while it is answered, some kilobytes, would be copied each time.
         let service = service_fn(move |request| Box::pin(Arc::clone(&connection).answer_incoming(request)));

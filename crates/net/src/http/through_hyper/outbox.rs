@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use crate::clock::monotonic;
 use crate::connection::LazyTimer;
@@ -34,14 +35,22 @@ pub(in crate::http) const PIECE_BYTES: usize = 16 << 10;
 /// Pieces are counted by the turn in which they came, the present one or the one before it.
 const TURNS: usize = 2;
 
+/// What answers a request.
+#[derive(Debug)]
+enum Made {
+    Reply(Arc<Delivery>),
+    /// A stream in another protocol, and what tells that it is over.
+    Tunnel(oneshot::Receiver<()>),
+}
+
 /// What an HTTP/2 connection has to send.
 #[derive(Debug)]
 pub(in crate::http) struct Outbox {
     rate: MinimumRate,
     stats: Arc<Stats>,
     core: usize,
-    /// The reply that was made last, until [`Outbox::made`] asks for it.
-    made: Mutex<Option<Arc<Delivery>>>,
+    /// What was made last, until it is asked for.
+    made: Mutex<Option<Made>>,
     /// The present turn, and how many pieces of each turn have not left.
     turn: AtomicUsize,
     pieces: [AtomicUsize; TURNS],
@@ -65,6 +74,10 @@ impl Outbox {
         self.rate.allowance(2 * PIECE_BYTES as u64)
     }
 
+    pub(super) fn rate(&self) -> MinimumRate {
+        self.rate
+    }
+
     /// Whether nothing is being answered or sent: whoever does has a share of this, and so do the
     /// connection, its watch and its turns.
     pub(in crate::http) fn is_idle(self: &Arc<Self>) -> bool {
@@ -76,13 +89,37 @@ impl Outbox {
     pub(in crate::http) fn begin(&self) -> Arc<Delivery> {
         let waiting = Waiting { since: Some(monotonic()), taken: 0, in_hand: 0 };
         let delivery = Arc::new(Delivery(Mutex::new(waiting)));
-        *self.made.lock() = Some(Arc::clone(&delivery));
+        *self.made.lock() = Some(Made::Reply(Arc::clone(&delivery)));
         delivery
     }
 
-    /// The reply that the future polled last has begun, if it has.
+    /// The reply that the future polled last has begun, if it has. A tunnel that it has begun, and whose reply could not be
+    /// sent, is forgotten.
     pub(in crate::http) fn made(&self) -> Option<Arc<Delivery>> {
-        self.made.lock().take()
+        match self.made.lock().take()? {
+            Made::Reply(delivery) => Some(delivery),
+            Made::Tunnel(_) => None,
+        }
+    }
+
+    /// A reply is made behind which its stream is a tunnel, for as long as what is returned lives. hyper executes what sends
+    /// the tunnel's bytes before the poll in which this happens is over.
+    pub(in crate::http) fn begin_tunnel(&self) -> oneshot::Sender<()> {
+        let (lives, is_over) = oneshot::channel();
+        *self.made.lock() = Some(Made::Tunnel(is_over));
+        lives
+    }
+
+    /// What tells that the tunnel is over whose bytes the future sends that is executed now; `None`: it is no such future.
+    pub(super) fn executed_tunnel(&self) -> Option<oneshot::Receiver<()>> {
+        let mut made = self.made.lock();
+        match made.take() {
+            Some(Made::Tunnel(is_over)) => Some(is_over),
+            other => {
+                *made = other;
+                None
+            }
+        }
     }
 
     /// Marks a piece for as long as it is there.

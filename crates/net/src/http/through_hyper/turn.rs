@@ -9,7 +9,8 @@
 //! polled anew by its task, which leaves the right one. A turn has at most [`MOST`] answers; a future
 //! beyond them becomes a task at once.
 //!
-//! Those that become tasks are watched until their replies have left ([`super::outbox`]).
+//! Those that become tasks are watched until their replies have left ([`super::outbox`]). What sends the bytes of a tunnel
+//! is a task from the beginning, and watched by [`super::tunnel`].
 //!
 //! What follows: a panic in a handler ends its connection, as it does on HTTP/1.1.
 
@@ -21,6 +22,7 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 
 use super::outbox::{Delivered, Outbox};
+use super::tunnel::Sending;
 
 /// Most answers of a turn: as many as a connection may have requests.
 const MOST: usize = super::http2::MAX_STREAMS as usize;
@@ -73,16 +75,19 @@ where
 {
     fn execute(&self, future: F) {
         let answer: Answer = Box::pin(future);
+        // Without an outbox the connection is over, and so is what it asked.
+        let Some(outbox) = self.outbox.upgrade() else { return };
+        if let Some(is_over) = outbox.executed_tunnel() {
+            drop(tokio::spawn(Sending::new(answer, is_over, outbox)));
+            return;
+        }
         if let Some(answers) = self.answers.upgrade() {
             let mut answers = answers.lock();
             if answers.len() < MOST {
                 return answers.push(answer);
             }
         }
-        // Without an outbox the connection is over, and so is what it asked.
-        if let Some(outbox) = self.outbox.upgrade() {
-            drop(tokio::spawn(Delivered::new(answer, None, outbox)));
-        }
+        drop(tokio::spawn(Delivered::new(answer, None, outbox)));
     }
 }
 

@@ -1,0 +1,142 @@
+//! A client's offer to go on in another protocol, as a server gets it, and whether the server has agreed.
+//!
+//! A server is made the offer in HTTP/1.1, whatever the client speaks: there it is a field of a request, which a server that
+//! knows nothing of it answers as any other, and each server of WebSocket understands it.
+//!
+//! | client | what is asked | what the client is told | not agreed |
+//! |---|---|---|---|
+//! | HTTP/1.1 | with the client's own key; the client verifies the answer to it | 101 | the server's reply |
+//! | HTTP/2, extended CONNECT (RFC 8441) | with a key of the gateway's, which verifies the answer | 200 | the server's reply; 502 for a success |
+//!
+//! Deliberately absent: extended CONNECT towards servers. One that speaks HTTP/2 alone is offered nothing: 502.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+
+use crate::config::RouteConfig;
+use crate::fields::{digits, offered_protocol};
+use crate::proxy::Normal;
+use crate::random::random;
+use crate::refusal::Refusal;
+
+/// What a server of WebSocket adds to a key before it takes its digest (RFC 6455, 1.3).
+const WEBSOCKET: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// An offer that a route lets pass.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    protocol: HeaderValue,
+    /// For a client of HTTP/2 that wants WebSocket.
+    key: Option<Key>,
+}
+
+/// A key of WebSocket that is the gateway's own, and what a server answers to it.
+#[derive(Debug)]
+struct Key {
+    key: HeaderValue,
+    answer: HeaderValue,
+}
+
+impl Offer {
+    /// The offer of a request with these fields; `None`: it makes none, or its route lets it go on as a plain request. One
+    /// that asks for nothing else than another protocol is refused then.
+    pub(crate) fn of(
+        fields: &HeaderMap,
+        route: &RouteConfig,
+        normal: &Normal<'_>,
+    ) -> Result<Option<Self>, Refusal> {
+        let protocol = offered_protocol(fields, &route.upgrades).filter(|_| normal.may_upgrade);
+        if protocol.is_none() && normal.must_go_on {
+            return Err(Refusal::Unsupported("this route does not go on in the protocol that is asked for"));
+        }
+        Ok(protocol.map(|protocol| {
+            let needs_key = normal.must_go_on && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+            Self { protocol, key: needs_key.then(|| Key::new(random())) }
+        }))
+    }
+
+    /// Makes the offer to a server, in a request of HTTP/1.1.
+    pub(crate) fn make(&self, fields: &mut HeaderMap) {
+        fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
+        fields.insert(UPGRADE, self.protocol.clone());
+        if let Some(Key { key, .. }) = &self.key {
+            fields.insert(SEC_WEBSOCKET_KEY, key.clone());
+        }
+    }
+
+    fn is_accepted(&self, reply: &HeaderMap) -> bool {
+        let agreed = reply.get(UPGRADE);
+        agreed.is_some_and(|agreed| agreed.as_bytes().eq_ignore_ascii_case(self.protocol.as_bytes()))
+            && self.key.as_ref().is_none_or(|key| reply.get(SEC_WEBSOCKET_ACCEPT) == Some(&key.answer))
+    }
+}
+
+impl Key {
+    /// Sixteen bytes by chance, which are no secret (RFC 6455, 4.1).
+    fn new([first, second, _]: [u64; 3]) -> Self {
+        let nonce = [first.to_be_bytes(), second.to_be_bytes()].concat();
+        let key = STANDARD.encode(nonce);
+        let answer = accepts(&key);
+        Self { key: digits(key.as_bytes()), answer: digits(answer.as_bytes()) }
+    }
+}
+
+/// Whether a reply that goes on in another protocol is what was asked for, if it is one.
+pub(crate) fn is_agreed<B>(reply: &Response<B>, offer: Option<&Offer>) -> bool {
+    reply.status() != StatusCode::SWITCHING_PROTOCOLS
+        || offer.is_some_and(|offer| offer.is_accepted(reply.headers()))
+}
+
+/// What a server of WebSocket answers to a key (RFC 6455, 4.2.2).
+fn accepts(key: &str) -> String {
+    // Its strength is not needed: it shows that the other side knows WebSocket.
+    let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{WEBSOCKET}").as_bytes());
+    STANDARD.encode(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(key: Option<Key>) -> Offer {
+        Offer { protocol: HeaderValue::from_static("websocket"), key }
+    }
+
+    fn switched(fields: &[(&str, &str)]) -> Response<()> {
+        let reply = Response::builder().status(101);
+        let reply = fields.iter().fold(reply, |reply, (name, value)| reply.header(*name, *value));
+        reply.body(()).expect("a reply")
+    }
+
+    #[test]
+    fn the_answer_to_a_key_is_the_one_of_the_standard() {
+        assert_eq!(accepts("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn a_server_has_agreed_only_if_it_names_the_protocol_and_knows_the_answer() {
+        let own = offer(Some(Key::new([1, 2, 3])));
+        let mut fields = HeaderMap::new();
+        own.make(&mut fields);
+        let key = fields.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).expect("a key");
+        assert_eq!(key, "AAAAAAAAAAEAAAAAAAAAAg==");
+        let (right, wrong) = (accepts(key), accepts("other"));
+        let name = ("upgrade", "WebSocket");
+        assert!(is_agreed(&switched(&[name, ("sec-websocket-accept", &right)]), Some(&own)));
+        for reply in [
+            switched(&[name]),
+            switched(&[name, ("sec-websocket-accept", &wrong)]),
+            switched(&[("sec-websocket-accept", &right)]),
+            switched(&[("upgrade", "other"), ("sec-websocket-accept", &right)]),
+        ] {
+            assert!(!is_agreed(&reply, Some(&own)), "{reply:?}");
+        }
+        // A client of HTTP/1.1 verifies the answer to its own key.
+        assert!(is_agreed(&switched(&[name]), Some(&offer(None))));
+        assert!(!is_agreed(&switched(&[name]), None), "nobody has asked");
+        assert!(is_agreed(&Response::new(()), Some(&own)), "any other reply is passed on");
+    }
+}
