@@ -16,7 +16,7 @@
 //!
 //! | answer over HTTP | lines |
 //! |---|---|
-//! | 2xx | are delivered |
+//! | 2xx | are delivered, but for those that the answer says are not: OTLP's partial success, remote write's number of samples written |
 //! | 400, 413, 422 | are sent again in halves; a single line that is refused is set aside, counted and logged |
 //! | any other, none | are sent again after 0.1 to 30 s, longer each time; 401, 403 and 404 can be mended on the other side |
 //!
@@ -63,6 +63,7 @@ pub struct ForwardState {
     /// The next offset of each partition.
     places: Vec<AtomicU64>,
     delivered: AtomicU64,
+    superseded: AtomicU64,
     skipped: AtomicU64,
     missing: AtomicU64,
     failed: AtomicU64,
@@ -82,6 +83,7 @@ impl ForwardState {
             log: Arc::clone(log),
             places: (0..log.partitions()).map(place).collect(),
             delivered: AtomicU64::new(0),
+            superseded: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             missing: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -96,9 +98,10 @@ impl ForwardState {
 
     /// What became of lines, and tries that failed: the words for them, and how many.
     #[must_use]
-    pub fn counts(&self) -> [(&'static str, u64); 4] {
+    pub fn counts(&self) -> [(&'static str, u64); 5] {
         [
             ("delivered", self.delivered.load(Relaxed)),
+            ("superseded", self.superseded.load(Relaxed)),
             ("skipped", self.skipped.load(Relaxed)),
             ("missing", self.missing.load(Relaxed)),
             ("failed_tries", self.failed.load(Relaxed)),

@@ -201,7 +201,9 @@ impl<L: Limits> Forwarder<L> {
                 () = drain.reached(Stage::Draining) => return Err(Draining),
             };
             taken += sent.taken;
-            self.state.delivered.fetch_add(sent.taken as u64 - sent.left_out, Relaxed);
+            let delivered = (sent.taken as u64).saturating_sub(sent.left_out + sent.superseded);
+            self.state.delivered.fetch_add(delivered, Relaxed);
+            self.state.superseded.fetch_add(sent.superseded, Relaxed);
             self.skip(sent.left_out, None, &sent.said);
             let (why, retry_after) = match sent.untaken {
                 None => return Ok(self.resumed(None)),

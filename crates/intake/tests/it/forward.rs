@@ -170,6 +170,18 @@ fn fault_71_a_line_that_is_refused_for_good_is_skipped_alone() {
     eventually("it goes on", || (count(&state, "delivered") == 12).then_some(()));
 }
 
+/// Remote write 1.0 has no word for that, but a receiver may have those of 2.0.
+#[test]
+fn what_a_receiver_says_that_it_has_not_written_is_not_delivered() {
+    let fields = "x-prometheus-remote-write-samples-written: 7\r\n";
+    let receiver = Receiver::telling(fields, "127.0.0.1:0".parse().unwrap(), |_| 200);
+    let intake = support::start();
+    assert_eq!(intake.post("/metrics", &batch(10)).status, 200);
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
+    eventually("the rest is counted by name", || (count(&state, "skipped") == 3).then_some(()));
+    assert_eq!((count(&state, "delivered"), count(&state, "superseded")), (7, 0));
+}
+
 #[test]
 fn fault_71_lines_that_are_all_refused_cost_a_try_each_and_are_set_aside() {
     let tries = Arc::new(AtomicUsize::new(0));

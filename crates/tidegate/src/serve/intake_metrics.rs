@@ -91,7 +91,7 @@ pub(super) struct ForwardMetrics(pub(super) Vec<Arc<ForwardState>>);
 impl Family for ForwardMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let Self(forwards) = self;
-        let help = "Lines by what became of them: delivered, skipped because the other side refused them, missing because they were gone; and tries that failed";
+        let help = "Lines by what became of them: delivered, superseded by a later one of their series and time, skipped because the other side refused them, missing because they were gone; and tries that failed";
         families.counters("tidegate_intake_forward", help, |series| {
             forwards.iter().try_for_each(|it| {
                 it.counts()
