@@ -198,8 +198,8 @@ mod tests {
     /// The lines that another intake makes of some lines, and how many of these are not in the request.
     fn sent(lines: &[(&str, f64, i64)]) -> (Vec<(String, f64, i64)>, u64) {
         let mut writer = LineWriter::new("web", 0, usize::MAX);
-        for (name, value, millis) in lines {
-            let (value, millis, tags) = ((*value).into(), Some(*millis), std::iter::empty());
+        for &(name, value, millis) in lines {
+            let (value, millis, tags) = (value.into(), Some(millis), std::iter::empty());
             writer.write(&Metric { name, value, kind: Kind::Gauge, millis, tags }).unwrap();
         }
         let lines = writer.finish().bytes;
