@@ -100,7 +100,9 @@ impl Alert {
         None
     }
 
-    fn over(&self) -> Change {
+    /// What has become of it if it is over now.
+    #[must_use]
+    pub fn over(&self) -> Change {
         if self.fired.is_some() { Change::Resolved } else { Change::Withdrawn }
     }
 

@@ -325,7 +325,10 @@ impl<'a> Window<'a> {
             self.content.drain(..self.consumed);
             self.consumed = 0;
             let kept = self.content.len();
-            self.content.resize(kept + PIECE, 0);
+            // Most files have far less, and there may be thousands of them.
+            let left = self.file.bytes()?.saturating_sub(self.at);
+            let piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
+            self.content.resize(kept + piece, 0);
             let read = read_full(self.file, &mut self.content[kept..], self.at);
             self.content.truncate(kept + *read.as_ref().unwrap_or(&0));
             self.at += read? as u64;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::uri::Authority;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -130,6 +130,8 @@ pub struct Answer {
     pub status: StatusCode,
     /// What it wants to be waited for.
     pub retry_after: Option<Duration>,
+    /// The fields of its head.
+    pub fields: HeaderMap,
     /// Its body, or the first 64 KiB of it.
     pub body: Bytes,
 }
@@ -219,7 +221,8 @@ impl Endpoint {
         let (body, is_whole) = beginning(body).await.map_err(PostError::Reply)?;
         let retry_after =
             head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let answer = Answer { status: head.status, retry_after: retry_after.map(Duration::from_secs), body };
+        let retry_after = retry_after.map(Duration::from_secs);
+        let answer = Answer { status: head.status, retry_after, fields: head.headers, body };
         Ok((is_whole.then_some(connection), answer))
     }
 

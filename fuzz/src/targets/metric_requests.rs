@@ -43,7 +43,7 @@ pub(super) fn run(data: &[u8]) {
             let kept = read_line(line).expect("a line that was written is read");
             assert_eq!((kept.millis, &kept.name), (fact.millis, &lines.name(fact)));
             let mut sums = forward::Sums::new(RandomState::new());
-            let sent = forward::remote_write::encode([line].into_iter(), &mut sums);
+            let sent = forward::remote_write::encode([line].into_iter(), &mut sums).bytes;
             let mut again = LineWriter::new("a client", 0, LIMIT);
             let counts = remote_write::read_request(Version::V1, &sent, &mut again).expect("it was encoded");
             // The client's label or a longer name may be one too many for another intake.

@@ -37,25 +37,20 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub struct Webhook {
     alerts: Arc<Alerts>,
     notices: mpsc::Receiver<Notice>,
-    url: Option<EndpointUrl>,
 }
 
 impl Webhook {
-    pub(super) fn new(
-        alerts: Arc<Alerts>,
-        notices: mpsc::Receiver<Notice>,
-        url: Option<EndpointUrl>,
-    ) -> Self {
-        Self { alerts, notices, url }
+    pub(super) fn new(alerts: Arc<Alerts>, notices: mpsc::Receiver<Notice>) -> Self {
+        Self { alerts, notices }
     }
 
     /// Works until the process drains. `seed` decides the part of the waits that is chance.
     pub async fn run(self, clock: Clock, drain: Drain, seed: u64) {
-        let Self { alerts, notices, url } = self;
+        let Self { alerts, notices } = self;
         tokio::select! {
             () = drain.reached(Stage::Draining) => {}
             () = tick(&alerts, clock) => {}
-            () = deliver(&alerts, notices, url, seed) => {}
+            () = deliver(&alerts, notices, seed) => {}
         }
     }
 }
@@ -71,11 +66,9 @@ async fn tick(alerts: &Alerts, clock: Clock) {
 }
 
 /// Delivers what comes, for ever.
-async fn deliver(alerts: &Alerts, mut notices: mpsc::Receiver<Notice>, url: Option<EndpointUrl>, seed: u64) {
-    let mut endpoint = url.and_then(|url| {
-        let shown = url.to_string();
-        Endpoint::new(url).inspect_err(|error| tracing::error!(url = shown, %error, "no alert is sent")).ok()
-    });
+async fn deliver(alerts: &Alerts, mut notices: mpsc::Receiver<Notice>, seed: u64) {
+    let mut webhook = alerts.webhook.subscribe();
+    let mut endpoint = None;
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed);
     let mut taken = Vec::with_capacity(MAX_AT_ONCE);
     loop {
@@ -84,12 +77,30 @@ async fn deliver(alerts: &Alerts, mut notices: mpsc::Receiver<Notice>, url: Opti
             // Invariant: the alerts outlive this task and hold the other end.
             std::future::pending::<()>().await;
         }
-        let Some(endpoint) = &mut endpoint else { continue };
         let body = Bytes::from(serde_json::to_vec(&taken).unwrap_or_default());
-        while let Some(wait) = attempt(alerts, endpoint, &body, taken.len() as u64, &mut backoff).await {
-            sleep(wait).await;
+        loop {
+            let url = webhook.borrow_and_update().clone();
+            endpoint = endpoint_at(url, endpoint);
+            let Some(endpoint) = &mut endpoint else { break };
+            let count = taken.len() as u64;
+            let Some(wait) = attempt(alerts, endpoint, &body, count, &mut backoff).await else { break };
+            tokio::select! {
+                () = sleep(wait) => {}
+                // Another one has not failed yet.
+                _ = webhook.changed() => backoff.succeeded(),
+            }
         }
     }
+}
+
+/// The endpoint at a URL, which is the `known` one if that is there.
+fn endpoint_at(url: Option<EndpointUrl>, known: Option<Endpoint>) -> Option<Endpoint> {
+    let url = url?;
+    if known.as_ref().is_some_and(|known| *known.url() == url) {
+        return known;
+    }
+    let shown = url.to_string();
+    Endpoint::new(url).inspect_err(|error| tracing::error!(url = shown, %error, "no alert is sent")).ok()
 }
 
 /// Sends notices once; how long to wait before the next try, if another is worth it.

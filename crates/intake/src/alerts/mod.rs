@@ -16,11 +16,13 @@
 //! | alerts that a reply lists | 1,000 | the counts are of all |
 //! | resolved alerts that are remembered | 100 | the oldest goes |
 //!
-//! After a restart everything is pending anew: what fires is told again, and what was resolved meanwhile ends at the
-//! receiver by the time that the last notice said.
+//! Rules and the webhook change while the process runs (`rules.rs`). After a restart everything is pending anew: what fires
+//! is told again, and what was resolved meanwhile ends at the receiver by the time that the last notice said.
 
 mod deliver;
+mod notice;
 mod rule;
+mod rules;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -29,13 +31,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use http::Response;
 use http::request::Parts as Head;
 use parking_lot::{Mutex, MutexGuard};
-use serde::Serialize;
 use tidegate_algorithms::alert::{Alert, Change};
 use tidegate_algorithms::time::{SECOND, Tick};
 use tidegate_net::http::{Body, Peer};
-use tidegate_wire::metrics::{Lines, read_line, rfc3339};
-use tokio::sync::mpsc;
+use tidegate_wire::metrics::{Lines, read_line};
+use tokio::sync::{mpsc, watch};
 
+use crate::EndpointUrl;
 use crate::access::Right;
 use crate::batch;
 use crate::intake::Intake;
@@ -43,8 +45,10 @@ use crate::limits::Limits;
 use crate::refusal::Refusal;
 
 pub use deliver::Webhook;
+use notice::{Notice, notice, time};
 use rule::SILENCE;
 pub use rule::{ALERT_KEYS, AlertRule, MAX_ALERTS};
+use rules::Rules;
 
 /// Most series that are beyond a threshold at once.
 const MAX_ACTIVE: usize = 10_000;
@@ -62,11 +66,13 @@ const GOOD_FOR: u64 = 4 * REPEAT;
 /// What the rules of an intake have found.
 #[derive(Debug)]
 pub struct Alerts {
-    rules: Vec<AlertRule>,
-    by_metric: HashMap<String, Vec<usize>>,
+    /// Taken after `active` where both are.
+    rules: Mutex<Arc<Rules>>,
     active: Mutex<BTreeMap<Series, Active>>,
     /// The last ones, the newest in front.
     resolved: Mutex<VecDeque<(Series, Active, Tick)>>,
+    /// Who is told.
+    webhook: watch::Sender<Option<EndpointUrl>>,
     queue: mpsc::Sender<Notice>,
     untracked: AtomicU64,
     dropped: AtomicU64,
@@ -78,7 +84,8 @@ pub struct Alerts {
 /// What an alert is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Series {
-    rule: usize,
+    /// The rule's name.
+    rule: String,
     client: String,
     tags: BTreeMap<String, String>,
 }
@@ -92,18 +99,9 @@ struct Active {
 /// A value of a line that a rule looks at.
 #[derive(Debug)]
 pub(crate) struct Observation {
+    rule: Arc<AlertRule>,
     series: Series,
     value: f64,
-}
-
-/// An alert as the second version of Alertmanager's API takes it (`POST /api/v2/alerts`).
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Notice {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<&'static str, String>,
-    starts_at: String,
-    ends_at: String,
 }
 
 /// How many series are in each state under a rule.
@@ -118,16 +116,12 @@ pub struct AlertCounts {
 impl Alerts {
     /// Rules with distinct names, of which no series is beyond a threshold; and what the webhook is to be told.
     pub(crate) fn new(rules: Vec<AlertRule>) -> (Self, mpsc::Receiver<Notice>) {
-        let mut by_metric: HashMap<String, Vec<usize>> = HashMap::new();
-        for (place, rule) in rules.iter().enumerate() {
-            by_metric.entry(rule.metric.clone()).or_default().push(place);
-        }
         let (queue, notices) = mpsc::channel(MAX_NOTICES);
         let alerts = Self {
-            rules,
-            by_metric,
+            rules: Mutex::new(Arc::new(Rules::new(rules, &Rules::default()))),
             active: Mutex::default(),
             resolved: Mutex::default(),
+            webhook: watch::Sender::new(None),
             queue,
             untracked: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -136,6 +130,19 @@ impl Alerts {
             refused: AtomicU64::new(0),
         };
         (alerts, notices)
+    }
+
+    /// Tells another receiver from now on, or nobody; whether that is a change.
+    pub fn tell_at(&self, url: Option<EndpointUrl>) -> bool {
+        self.webhook.send_if_modified(|known| {
+            let is_other = *known != url;
+            *known = url;
+            is_other
+        })
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        self.rules.lock().clone()
     }
 
     fn active(&self) -> MutexGuard<'_, BTreeMap<Series, Active>> {
@@ -148,22 +155,25 @@ impl Alerts {
 
     /// What the rules look at in lines that come at `now`, in Unix milliseconds.
     pub(crate) fn observations(&self, lines: &Lines, now: i64) -> Vec<Observation> {
-        let mut found = Vec::new();
+        let (rules, mut found) = (self.rules(), Vec::new());
+        if rules.list().is_empty() {
+            return found;
+        }
         let mut start = 0;
         for fact in &lines.facts {
             let line = &lines.bytes[start..start + fact.length];
             start += fact.length;
-            let Some(rules) = self.by_metric.get(&*lines.name(fact)) else { continue };
-            if now.abs_diff(fact.millis) > SILENCE / 1_000_000 {
+            let looking = rules.of_metric(&lines.name(fact));
+            if looking.is_empty() || now.abs_diff(fact.millis) > SILENCE / 1_000_000 {
                 continue;
             }
             // Invariant: the writer has written it.
             let Some(line) = read_line(line) else { continue };
-            for rule in rules.iter().copied().filter(|rule| self.rules[*rule].fits(&line)) {
+            for rule in looking.iter().filter(|rule| rule.fits(&line)) {
                 let tags =
                     line.tags.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-                let series = Series { rule, client: line.client.to_string(), tags };
-                found.push(Observation { series, value: line.value.float() });
+                let series = Series { rule: rule.name.clone(), client: line.client.to_string(), tags };
+                found.push(Observation { rule: Arc::clone(rule), series, value: line.value.float() });
             }
         }
         found
@@ -172,11 +182,12 @@ impl Alerts {
     /// Takes values that came at `now`.
     pub(crate) fn observe(&self, observations: Vec<Observation>, now: Tick) {
         let mut active = self.active();
-        for Observation { series, value } in observations {
-            let rule = &self.rules[series.rule];
+        let rules = self.rules();
+        // Others may have taken the place of the rules that the lines came under.
+        for Observation { rule, series, value } in observations.into_iter().filter(|it| rules.has(&it.rule)) {
             if let Some(known) = active.get_mut(&series) {
                 let change = known.alert.observe(&rule.condition, value, now);
-                if !self.changed(&series, known, change, now) {
+                if !self.changed(&rule, &series, known, change, now) {
                     continue;
                 }
                 active.remove(&series);
@@ -190,21 +201,31 @@ impl Alerts {
             }
             let mut new = Active { alert: Alert::new(value, now), told: now };
             let change = new.alert.advance(&rule.condition, now);
-            self.changed(&series, &mut new, change, now);
+            self.changed(&rule, &series, &mut new, change, now);
             active.insert(series, new);
         }
     }
 
     /// Lets time pass: what was pending long enough fires, what is silent is over, and what fires is told again.
     pub(crate) fn advance(&self, now: Tick) {
-        self.active().retain(|series, known| {
-            let change = known.alert.advance(&self.rules[series.rule].condition, now);
-            !self.changed(series, known, change, now)
+        let mut active = self.active();
+        let rules = self.rules();
+        active.retain(|series, known| {
+            let Some(rule) = rules.named(&series.rule) else { return false };
+            let change = known.alert.advance(&rule.condition, now);
+            !self.changed(rule, series, known, change, now)
         });
     }
 
     /// Tells what has become of an alert; whether it is over.
-    fn changed(&self, series: &Series, known: &mut Active, change: Option<Change>, now: Tick) -> bool {
+    fn changed(
+        &self,
+        rule: &AlertRule,
+        series: &Series,
+        known: &mut Active,
+        change: Option<Change>,
+        now: Tick,
+    ) -> bool {
         let is_due = known.alert.fired().is_some() && now.since(known.told) >= REPEAT;
         match change {
             Some(Change::Withdrawn) => return true,
@@ -219,50 +240,31 @@ impl Alerts {
         }
         let ends = if is_over { now } else { now.plus(GOOD_FOR) };
         known.told = now;
-        if self.queue.try_send(self.notice(series, known, ends)).is_err() {
-            self.dropped.fetch_add(1, Relaxed);
-        }
+        self.tell(notice(rule, series, known, ends));
         is_over
     }
 
-    fn notice(&self, series: &Series, known: &Active, ends: Tick) -> Notice {
-        let rule = &self.rules[series.rule];
-        let own = [("alertname", &rule.name), ("metric", &rule.metric), ("client", &series.client)];
-        // A tag does not take the place of what says which alert it is, and a label of the rule takes any.
-        let tags = series.tags.iter().map(|(name, value)| (label(name), value));
-        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let configured = rule.labels.iter().map(|(name, value)| (name.clone(), value));
-        let labels = tags.chain(own).chain(configured);
-        let value = known.alert.value();
-        let said = format!("{} of {} is {value}, {}", rule.metric, series.client, rule.in_words());
-        Notice {
-            labels: labels
-                .filter(|(_, value)| !value.is_empty())
-                .map(|(name, value)| (name, value.clone()))
-                .collect(),
-            annotations: BTreeMap::from([
-                ("summary", rule.summary.clone().unwrap_or_else(|| said.clone())),
-                ("description", said),
-                ("value", value.to_string()),
-            ]),
-            starts_at: time(known.alert.since()),
-            ends_at: time(ends),
+    fn tell(&self, notice: Notice) {
+        if self.queue.try_send(notice).is_err() {
+            self.dropped.fetch_add(1, Relaxed);
         }
     }
 
     /// The rules' names, with how many series are in each state.
     #[must_use]
-    pub fn counts(&self) -> Vec<(&str, AlertCounts)> {
-        let mut counts: Vec<(&str, AlertCounts)> =
-            self.rules.iter().map(|rule| (&*rule.name, AlertCounts::default())).collect();
-        for (series, known) in &*self.active() {
-            let (_, counts) = &mut counts[series.rule];
+    pub fn counts(&self) -> Vec<(String, AlertCounts)> {
+        let active = self.active();
+        let rules = self.rules();
+        let mut found: HashMap<&str, AlertCounts> = HashMap::new();
+        for (series, known) in &*active {
+            let counts = found.entry(&series.rule).or_default();
             match known.alert.fired() {
                 Some(_) => counts.firing += 1,
                 None => counts.pending += 1,
             }
         }
-        counts
+        let names = rules.list().iter().map(|rule| &rule.name);
+        names.map(|name| (name.clone(), found.get(&**name).copied().unwrap_or_default())).collect()
     }
 
     /// What became of notices: delivered, tries that failed, refused by the receiver, dropped for want of room.
@@ -283,13 +285,15 @@ impl Alerts {
     }
 
     fn to_json(&self) -> serde_json::Value {
-        let rules: Vec<_> = self
-            .counts()
-            .into_iter()
-            .zip(&self.rules)
-            .map(|((name, counts), rule)| {
+        let counts: HashMap<String, AlertCounts> = self.counts().into_iter().collect();
+        let rules = self.rules();
+        let rules: Vec<_> = rules
+            .list()
+            .iter()
+            .map(|rule| {
+                let counts = counts.get(&rule.name).copied().unwrap_or_default();
                 serde_json::json!({
-                    "name": name,
+                    "name": rule.name,
                     "metric": rule.metric,
                     "tags": rule.tags,
                     "condition": rule.in_words(),
@@ -304,36 +308,30 @@ impl Alerts {
             .take(MAX_LISTED)
             .map(|(series, Active { alert, .. })| {
                 let state = if alert.fired().is_some() { "firing" } else { "pending" };
-                self.shown(series, alert, state, None)
+                shown(series, alert, state, None)
             })
             .collect();
         drop(active);
         let resolved: Vec<_> = self
             .resolved()
             .iter()
-            .map(|(series, known, at)| self.shown(series, &known.alert, "resolved", Some(*at)))
+            .map(|(series, known, at)| shown(series, &known.alert, "resolved", Some(*at)))
             .collect();
         serde_json::json!({ "rules": rules, "alerts": alerts, "resolved": resolved })
     }
+}
 
-    fn shown(
-        &self,
-        series: &Series,
-        alert: &Alert,
-        state: &str,
-        resolved: Option<Tick>,
-    ) -> serde_json::Value {
-        serde_json::json!({
-            "name": self.rules[series.rule].name,
-            "state": state,
-            "client": series.client,
-            "tags": series.tags,
-            "value": alert.value(),
-            "since": time(alert.since()),
-            "fired": alert.fired().map(time),
-            "resolved": resolved.map(time),
-        })
-    }
+fn shown(series: &Series, alert: &Alert, state: &str, resolved: Option<Tick>) -> serde_json::Value {
+    serde_json::json!({
+        "name": series.rule,
+        "state": state,
+        "client": series.client,
+        "tags": series.tags,
+        "value": alert.value(),
+        "since": time(alert.since()),
+        "fired": alert.fired().map(time),
+        "resolved": resolved.map(time),
+    })
 }
 
 impl<L: Limits> Intake<L> {
@@ -346,29 +344,14 @@ impl<L: Limits> Intake<L> {
     }
 }
 
-/// Alerts whose rules are `rules`, and the webhook that tells of them; `None` without a rule.
+/// Alerts whose rules are `rules`, and what tells the webhook of them.
 #[must_use]
-pub fn alerts(rules: Vec<AlertRule>, webhook: Option<crate::EndpointUrl>) -> Option<(Arc<Alerts>, Webhook)> {
-    if rules.is_empty() {
-        return None;
-    }
+pub fn alerts(rules: Vec<AlertRule>, webhook: Option<EndpointUrl>) -> (Arc<Alerts>, Webhook) {
     let (alerts, notices) = Alerts::new(rules);
+    alerts.tell_at(webhook);
     let alerts = Arc::new(alerts);
-    let webhook = Webhook::new(Arc::clone(&alerts), notices, webhook);
-    Some((alerts, webhook))
-}
-
-fn time(tick: Tick) -> String {
-    let millis = i64::try_from(tick.0 / 1_000_000).unwrap_or(rfc3339::LAST);
-    let time = rfc3339::format(millis.clamp(rfc3339::FIRST, rfc3339::LAST));
-    time.map(|time| String::from_utf8_lossy(&time).into_owned()).unwrap_or_default()
-}
-
-/// A tag's name as a label's.
-fn label(name: &str) -> String {
-    let plain = name.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '_' });
-    let digit = name.starts_with(|first: char| first.is_ascii_digit()).then_some('_');
-    digit.into_iter().chain(plain).collect()
+    let webhook = Webhook::new(Arc::clone(&alerts), notices);
+    (alerts, webhook)
 }
 
 #[cfg(test)]

@@ -107,6 +107,54 @@ fn what_fires_is_told_again_each_minute_and_what_is_silent_is_resolved() {
 }
 
 #[test]
+fn other_rules_keep_since_when_a_series_is_beyond_and_end_what_is_beyond_no_more() {
+    let mut bench = Bench::new(&json!({}));
+    bench.line("a", 85.0, 0, 0);
+    bench.line("b", 95.0, 0, 0);
+    assert!(!bench.alerts.replace(rules(&json!({})), at(10)), "they are the same");
+    // One of the two is not beyond the new threshold, and nobody was told of it.
+    assert!(bench.alerts.replace(rules(&json!({"above": 90, "for_seconds": 30})), at(20)));
+    assert_eq!((bench.counts(), bench.notices.try_recv().is_err()), ((1, 0), true));
+    bench.alerts.advance(at(30));
+    let fired = bench.notice();
+    assert_eq!((bench.counts(), &fired["startsAt"]), ((0, 1), &json!("2026-11-23T08:00:00.000Z")));
+    // A longer time takes nothing back that fires, and other labels are another alert to the receiver.
+    let other = rules(&json!({"for_seconds": 600, "labels": {"severity": "mail"}}));
+    assert!(bench.alerts.replace(other, at(40)));
+    let ended = bench.notice();
+    assert_eq!((&ended["labels"], &ended["endsAt"]), (&fired["labels"], &json!("2026-11-23T08:00:40.000Z")));
+    bench.alerts.advance(at(41));
+    assert_eq!(bench.notice()["labels"]["severity"], "mail");
+    // Another metric under the name: what fires is over.
+    assert!(bench.alerts.replace(rules(&json!({"metric": "other", "labels": {"severity": "mail"}})), at(50)));
+    assert_eq!(bench.notice()["endsAt"], "2026-11-23T08:00:50.000Z");
+    assert_eq!(
+        (bench.counts(), &bench.alerts.to_json()["resolved"][0]["name"]),
+        ((0, 0), &json!("cpu-high"))
+    );
+    bench.line("a", 1.0, 60, 0);
+    assert_eq!(bench.counts(), (1, 0), "it looks at the other metric");
+    assert!(bench.alerts.replace(Vec::new(), at(70)));
+    assert!(bench.alerts.counts().is_empty());
+    bench.line("a", 99.0, 80, 0);
+    bench.alerts.advance(at(80));
+    assert!(bench.notices.try_recv().is_err(), "what never fired ends in silence");
+}
+
+#[test]
+fn a_line_that_came_under_another_rule_begins_nothing() {
+    let bench = Bench::new(&json!({}));
+    let mut writer = LineWriter::new("web", NOW, usize::MAX);
+    let (name, value, tags) = ("cpu.usage", 85.0.into(), std::iter::empty());
+    writer.write(&Metric { name, value, kind: Kind::Gauge, millis: None, tags }).unwrap();
+    let observed = bench.alerts.observations(&writer.finish(), NOW);
+    assert_eq!(observed.len(), 1);
+    bench.alerts.replace(rules(&json!({"metric": "other"})), at(0));
+    bench.alerts.observe(observed, at(0));
+    assert_eq!(bench.counts(), (0, 0));
+}
+
+#[test]
 fn old_lines_wake_nobody_and_tags_tell_series_apart() {
     let bench = Bench::new(&json!({"tags": {"host.name": "a"}}));
     bench.line("a", 99.0, 0, 301_000);

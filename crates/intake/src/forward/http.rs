@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tidegate_upstream::endpoint::{Answer, Endpoint};
 use tidegate_upstream::tls::TlsError;
+use tidegate_wire::metrics::forward::remote_write::Encoded;
 use tidegate_wire::metrics::forward::{self, Sums};
 
 use super::config::{ForwardConfig, HttpDestination, HttpProtocol};
@@ -57,7 +58,7 @@ impl<L: Limits> HttpSink<L> {
         }
         let mut fields = fields(self.protocol);
         fields.extend(self.authorization.clone().map(|value| (header::AUTHORIZATION, value)));
-        let body = self.encode(lines);
+        let Request { body, samples, superseded } = self.encode(lines);
         let answer = match self.endpoint.post(&fields, body, DEADLINE).await {
             Ok(answer) => answer,
             Err(error) => return self.failed(error.to_string(), None),
@@ -66,8 +67,9 @@ impl<L: Limits> HttpSink<L> {
         match answer.status {
             status if status.is_success() => {
                 self.sums.keep();
-                let left_out = left_out(self.protocol, &answer).min(lines.len() as u64);
-                Sent { left_out, said: answer.said(), ..Sent::all(lines.len()) }
+                let sent = (lines.len() as u64).saturating_sub(superseded);
+                let left_out = left_out(self.protocol, samples, &answer).min(sent);
+                Sent { left_out, superseded, said: answer.said(), ..Sent::all(lines.len()) }
             }
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
                 Sent::refused(0, said())
@@ -81,14 +83,19 @@ impl<L: Limits> HttpSink<L> {
         Sent { untaken: Some(Untaken::Failed { why, retry_after }), ..Sent::all(0) }
     }
 
-    fn encode(&mut self, lines: &[&[u8]]) -> Bytes {
+    fn encode(&mut self, lines: &[&[u8]]) -> Request {
+        let samples = lines.len() as u64;
         let lines = lines.iter().copied();
         match self.protocol {
-            HttpProtocol::Otlp => forward::otlp::encode(lines).into(),
+            HttpProtocol::Otlp => {
+                Request { body: forward::otlp::encode(lines).into(), samples, superseded: 0 }
+            }
             HttpProtocol::RemoteWrite => {
-                let request = forward::remote_write::encode(lines, &mut self.sums);
+                let Encoded { bytes, samples, superseded } =
+                    forward::remote_write::encode(lines, &mut self.sums);
                 // Invariant: a batch is far below the 4 GiB that a block may have.
-                snap::raw::Encoder::new().compress_vec(&request).unwrap_or_default().into()
+                let body = snap::raw::Encoder::new().compress_vec(&bytes).unwrap_or_default().into();
+                Request { body, samples, superseded }
             }
         }
     }
@@ -110,6 +117,14 @@ impl<L: Limits> HttpSink<L> {
     }
 }
 
+/// What some lines are to the other side.
+struct Request {
+    body: Bytes,
+    samples: u64,
+    /// Lines that it does not have, since a later one has their time.
+    superseded: u64,
+}
+
 /// The fields of a request, its compression among them.
 fn fields(protocol: HttpProtocol) -> Vec<(HeaderName, HeaderValue)> {
     let protobuf = (header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
@@ -126,10 +141,20 @@ fn fields(protocol: HttpProtocol) -> Vec<(HeaderName, HeaderValue)> {
     }
 }
 
-/// Lines of a request that was answered 2xx which the other side has not taken all the same.
-fn left_out(protocol: HttpProtocol, answer: &Answer) -> u64 {
+/// How many of the samples of a request that was answered 2xx the other side has not taken all the same, as far as it
+/// says so.
+fn left_out(protocol: HttpProtocol, samples: u64, answer: &Answer) -> u64 {
     match protocol {
         HttpProtocol::Otlp => forward::otlp::rejected(&answer.body),
-        HttpProtocol::RemoteWrite => 0,
+        HttpProtocol::RemoteWrite => {
+            written(&answer.fields).map_or(0, |written| samples.saturating_sub(written))
+        }
     }
+}
+
+/// The field in which a receiver says how many samples it has written: that of remote write 2.0 has to, one of 1.0 may.
+const WRITTEN: &str = "x-prometheus-remote-write-samples-written";
+
+fn written(fields: &HeaderMap) -> Option<u64> {
+    fields.get(WRITTEN)?.to_str().ok()?.trim().parse().ok()
 }

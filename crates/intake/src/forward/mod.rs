@@ -11,12 +11,15 @@
 //! (fault 70). The log is the queue, so an outage leaves no hole until retention removes lines that were not delivered;
 //! these are counted as soon as they are gone, and logged (fault 71).
 //!
-//! By remote write deltas go as sums, which each task has in memory and begins anew after a restart
+//! Forwards change while the process runs (`running.rs`): one that is gone ends and keeps its place, and what has its name goes
+//! on from there.
+//!
+//! By remote write deltas go as sums, which each task has in memory and begins anew when it starts
 //! ([`tidegate_wire::metrics::forward::Sums`]).
 //!
 //! | answer over HTTP | lines |
 //! |---|---|
-//! | 2xx | are delivered |
+//! | 2xx | are delivered, but for those that the answer says are not: OTLP's partial success, remote write's number of samples written |
 //! | 400, 413, 422 | are sent again in halves; a single line that is refused is set aside, counted and logged |
 //! | any other, none | are sent again after 0.1 to 30 s, longer each time; 401, 403 and 404 can be mended on the other side |
 //!
@@ -34,6 +37,7 @@ mod config;
 mod http;
 mod partition;
 mod refused;
+mod running;
 mod sink;
 
 use std::sync::Arc;
@@ -41,15 +45,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_log::Log;
-use tidegate_net::runtime::Cores;
-
-use crate::intake::Intake;
-use crate::limits::Limits;
 
 pub use config::{
     Destination, FORWARD_KEYS, ForwardConfig, HttpDestination, HttpProtocol, KafkaTopic, MAX_FORWARDS,
 };
-use partition::Forwarder;
+pub use running::{Forwards, start};
 pub use sink::{Sent, TopicSink, Topics};
 
 /// What the groups of forwards are called; no reader commits for them.
@@ -63,6 +63,7 @@ pub struct ForwardState {
     /// The next offset of each partition.
     places: Vec<AtomicU64>,
     delivered: AtomicU64,
+    superseded: AtomicU64,
     skipped: AtomicU64,
     missing: AtomicU64,
     failed: AtomicU64,
@@ -82,6 +83,7 @@ impl ForwardState {
             log: Arc::clone(log),
             places: (0..log.partitions()).map(place).collect(),
             delivered: AtomicU64::new(0),
+            superseded: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             missing: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -96,9 +98,10 @@ impl ForwardState {
 
     /// What became of lines, and tries that failed: the words for them, and how many.
     #[must_use]
-    pub fn counts(&self) -> [(&'static str, u64); 4] {
+    pub fn counts(&self) -> [(&'static str, u64); 5] {
         [
             ("delivered", self.delivered.load(Relaxed)),
+            ("superseded", self.superseded.load(Relaxed)),
             ("skipped", self.skipped.load(Relaxed)),
             ("missing", self.missing.load(Relaxed)),
             ("failed_tries", self.failed.load(Relaxed)),
@@ -131,19 +134,4 @@ impl ForwardState {
 #[must_use]
 pub fn group(name: &str) -> String {
     format!("{GROUP_PREFIX}{name}")
-}
-
-/// Begins to forward, until the process drains: partition `i` on core `i`. Forwards to Kafka need `topics`.
-pub fn start<L: Limits>(
-    intake: &Arc<Intake<L>>,
-    forwards: &[(ForwardConfig, Arc<ForwardState>)],
-    topics: Option<&'static dyn Topics>,
-    cores: &Cores,
-) {
-    for (config, state) in forwards {
-        for partition in 0..intake.log().partitions() {
-            let forwarder = Forwarder::new(Arc::clone(intake), config.clone(), Arc::clone(state), partition);
-            cores.spawn_on(usize::from(partition), forwarder.run(topics));
-        }
-    }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tidegate_algorithms::backoff::Backoff;
 use tidegate_log::{ReadError, ReadLines};
 use tidegate_net::clock::monotonic;
-use tidegate_net::drain::Stage;
+use tidegate_net::drain::{Drain, Stage};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::refused;
@@ -28,14 +29,33 @@ const COMMIT_GAP: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The process ends.
-struct Draining;
+/// The task is to end.
+struct Ending;
+
+/// When a task is to end: the process drains, or its forward is not configured any more.
+#[derive(Clone)]
+pub(super) struct End {
+    pub(super) drain: Drain,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+impl End {
+    async fn reached(&self) {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = self.drain.reached(Stage::Draining) => {}
+            // Whoever says so lives as long as the process.
+            () = async { drop(stop.wait_for(|stop| *stop).await) } => {}
+        }
+    }
+}
 
 pub(super) struct Forwarder<L> {
     intake: Arc<Intake<L>>,
     config: ForwardConfig,
     state: Arc<ForwardState>,
     partition: u16,
+    end: End,
     /// Where to read on.
     next: u64,
     /// Lines before this offset are counted as missing, if they were not delivered.
@@ -49,31 +69,31 @@ impl<L: Limits> Forwarder<L> {
         config: ForwardConfig,
         state: Arc<ForwardState>,
         partition: u16,
+        end: End,
     ) -> Self {
         let next = state.places[usize::from(partition)].load(Relaxed);
         let seed = intake.clock().tick().0 ^ u64::from(partition);
         let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed);
-        Self { intake, config, state, partition, next, counted_to: 0, backoff }
+        Self { intake, config, state, partition, end, next, counted_to: 0, backoff }
     }
 
     fn place(&self) -> &AtomicU64 {
         &self.state.places[usize::from(self.partition)]
     }
 
-    /// Forwards until the process drains.
+    /// Forwards until its end, and keeps how far it came.
     pub(super) async fn run(mut self, topics: Option<&'static dyn Topics>) {
         let mut sink = match Sink::new(&self.intake, &self.config, topics, self.partition) {
             Ok(sink) => sink,
             Err(error) => return tracing::error!(forward = self.config.name, %error, "nothing is forwarded"),
         };
-        // Running until the process drains is how this ends.
-        let Draining = self.forward(&mut sink).await;
+        let Ending = self.forward(&mut sink).await;
         self.commit().await;
         sink.close().await;
     }
 
-    async fn forward(&mut self, sink: &mut Sink<L>) -> Draining {
-        let (log, drain) = (Arc::clone(self.intake.log()), self.intake.drain());
+    async fn forward(&mut self, sink: &mut Sink<L>) -> Ending {
+        let (log, end) = (Arc::clone(self.intake.log()), self.end.clone());
         let (mut committed, mut due) = (self.next, Instant::from_std(monotonic()));
         loop {
             if self.next != committed && Instant::from_std(monotonic()) >= due {
@@ -83,11 +103,11 @@ impl<L: Limits> Forwarder<L> {
             }
             let read = match self.read().await {
                 Ok(read) => read,
-                Err(Draining) => return Draining,
+                Err(Ending) => return Ending,
             };
             if read.count > 0 {
-                if let Err(Draining) = self.deliver(sink, &read).await {
-                    return Draining;
+                if let Err(Ending) = self.deliver(sink, &read).await {
+                    return Ending;
                 }
                 self.advance(read.next_offset);
                 continue;
@@ -95,7 +115,7 @@ impl<L: Limits> Forwarder<L> {
             tokio::select! {
                 () = log.wait_past(self.partition, self.next) => {}
                 () = sleep_until(due), if self.next != committed => {}
-                () = drain.reached(Stage::Draining) => return Draining,
+                () = end.reached() => return Ending,
             }
         }
     }
@@ -106,7 +126,7 @@ impl<L: Limits> Forwarder<L> {
     }
 
     /// The next lines; none if there are none yet. Lines that are gone are counted and passed over.
-    async fn read(&mut self) -> Result<ReadLines, Draining> {
+    async fn read(&mut self) -> Result<ReadLines, Ending> {
         loop {
             let (log, partition, at) = (Arc::clone(self.intake.log()), self.partition, self.next);
             let read = self
@@ -130,7 +150,7 @@ impl<L: Limits> Forwarder<L> {
                     continue;
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(Refusal::NoReader) => return Err(Draining),
+                Err(Refusal::NoReader) => return Err(Ending),
                 Err(refusal) => refusal.to_string(),
             };
             tracing::error!(
@@ -164,7 +184,7 @@ impl<L: Limits> Forwarder<L> {
     }
 
     /// Sends lines until each was taken or is skipped.
-    async fn deliver(&mut self, sink: &mut Sink<L>, read: &ReadLines) -> Result<(), Draining> {
+    async fn deliver(&mut self, sink: &mut Sink<L>, read: &ReadLines) -> Result<(), Ending> {
         let lines: Vec<&[u8]> = read.lines.split_inclusive(|byte| *byte == b'\n').collect();
         // After a refusal half as many lines go at once, and after a success twice as many: of lines that are all
         // refused each is tried once, and one that is refused among others costs few tries.
@@ -192,16 +212,18 @@ impl<L: Limits> Forwarder<L> {
         sink: &mut Sink<L>,
         lines: &[&[u8]],
         batch_end: u64,
-    ) -> Result<Option<(usize, String)>, Draining> {
-        let drain = self.intake.drain();
+    ) -> Result<Option<(usize, String)>, Ending> {
+        let end = self.end.clone();
         let mut taken = 0;
         loop {
             let sent = tokio::select! {
                 sent = sink.send(&lines[taken..]) => sent,
-                () = drain.reached(Stage::Draining) => return Err(Draining),
+                () = end.reached() => return Err(Ending),
             };
             taken += sent.taken;
-            self.state.delivered.fetch_add(sent.taken as u64 - sent.left_out, Relaxed);
+            let delivered = (sent.taken as u64).saturating_sub(sent.left_out + sent.superseded);
+            self.state.delivered.fetch_add(delivered, Relaxed);
+            self.state.superseded.fetch_add(sent.superseded, Relaxed);
             self.skip(sent.left_out, None, &sent.said);
             let (why, retry_after) = match sent.untaken {
                 None => return Ok(self.resumed(None)),
@@ -262,13 +284,13 @@ impl<L: Limits> Forwarder<L> {
     }
 
     /// Waits after a failure, at least as long as it was asked for within reason.
-    async fn wait(&mut self, asked: Option<Duration>) -> Result<(), Draining> {
+    async fn wait(&mut self, asked: Option<Duration>) -> Result<(), Ending> {
         let wait = self.backoff.failed();
         let wait = asked.map_or(wait, |asked| asked.clamp(wait, LONGEST_WAIT));
-        let drain = self.intake.drain();
+        let end = self.end.clone();
         tokio::select! {
             () = sleep(wait) => Ok(()),
-            () = drain.reached(Stage::Draining) => Err(Draining),
+            () = end.reached() => Err(Ending),
         }
     }
 

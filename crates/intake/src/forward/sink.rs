@@ -34,6 +34,8 @@ pub struct Sent {
     pub(super) taken: usize,
     /// How many of these the other side says that it has left out.
     pub(super) left_out: u64,
+    /// How many of these were not sent, since a later line of their series has their time.
+    pub(super) superseded: u64,
     /// What it said to that.
     pub(super) said: String,
     /// Why the others were not taken; there are none if it is absent.
@@ -57,20 +59,20 @@ impl Sent {
     /// All lines were taken.
     #[must_use]
     pub fn all(lines: usize) -> Self {
-        Self { taken: lines, left_out: 0, said: String::new(), untaken: None }
+        Self { taken: lines, left_out: 0, superseded: 0, said: String::new(), untaken: None }
     }
 
     /// The first ones were taken, and it may be that the others are later.
     #[must_use]
     pub fn failed(taken: usize, why: String) -> Self {
         let untaken = Some(Untaken::Failed { why, retry_after: None });
-        Self { taken, left_out: 0, said: String::new(), untaken }
+        Self { untaken, ..Self::all(taken) }
     }
 
     /// The first ones were taken, and the others are refused for good.
     #[must_use]
     pub fn refused(taken: usize, why: String) -> Self {
-        Self { taken, left_out: 0, said: String::new(), untaken: Some(Untaken::Refused(why)) }
+        Self { untaken: Some(Untaken::Refused(why)), ..Self::all(taken) }
     }
 }
 

@@ -102,6 +102,22 @@ fn alertmanager_is_told_that_cpu_is_high_and_then_that_it_is_not() {
 }
 
 #[test]
+fn a_receiver_that_is_put_in_the_place_of_one_that_is_away_is_told_at_once() {
+    let (away, other) = (Receiver::start(|_| 503), Receiver::start(|_| 200));
+    let cpu = rule(&json!({"name": "cpu-high", "metric": "cpu.usage", "above": 80}));
+    let intake = TestIntake::start(Setup { webhook: Some(away.url("/")), ..Setup::default() });
+    let alerts = intake.intake.alerts().unwrap();
+    assert!(alerts.replace(vec![cpu], intake.intake.clock().tick()), "there was no rule");
+    send(&intake, 85.0);
+    for _ in 0..3 {
+        away.next();
+    }
+    assert!(alerts.tell_at(Some(other.url("/"))));
+    let told: Value = serde_json::from_slice(&other.next().body).unwrap();
+    assert_eq!(told[0]["labels"]["alertname"], "cpu-high");
+}
+
+#[test]
 fn what_the_receiver_will_never_take_is_counted_and_does_not_hold_up_the_next() {
     let receiver = Receiver::start(|request| {
         let text = String::from_utf8_lossy(&request.body).into_owned();

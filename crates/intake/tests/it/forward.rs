@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::support;
 use crate::support::disk::FailingDisk;
-use crate::support::forwarding::{count, forward};
+use crate::support::forwarding::{count, forward, forward_to, forwards};
 use crate::support::receiver::Receiver;
 use crate::support::{Setup, TestIntake, batch, eventually};
 use serde_json::{Value, json};
@@ -168,6 +168,64 @@ fn fault_71_a_line_that_is_refused_for_good_is_skipped_alone() {
     eventually("it is skipped", || (count(&state, "skipped") == 1).then_some(()));
     assert_eq!(intake.post("/metrics", &batch(3)).status, 200);
     eventually("it goes on", || (count(&state, "delivered") == 12).then_some(()));
+}
+
+/// Remote write 1.0 has no word for that, but a receiver may have those of 2.0.
+#[test]
+fn what_a_receiver_says_that_it_has_not_written_is_not_delivered() {
+    let fields = "x-prometheus-remote-write-samples-written: 7\r\n";
+    let receiver = Receiver::telling(fields, "127.0.0.1:0".parse().unwrap(), |_| 200);
+    let intake = support::start();
+    assert_eq!(intake.post("/metrics", &batch(10)).status, 200);
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
+    eventually("the rest is counted by name", || (count(&state, "skipped") == 3).then_some(()));
+    assert_eq!((count(&state, "delivered"), count(&state, "superseded")), (7, 0));
+}
+
+#[test]
+fn a_forward_that_another_takes_the_place_of_goes_on_where_it_was_and_waits_for_no_outage() {
+    let came = Arc::new(Mutex::new(Vec::new()));
+    let receiver = |status: u16| {
+        let came = Arc::clone(&came);
+        Receiver::start(move |request| {
+            if status == 200 {
+                came.lock().unwrap().extend(names(&request.body));
+            }
+            status
+        })
+    };
+    let (good, away, other) = (receiver(200), receiver(503), receiver(200));
+    let to = |receiver: &Receiver| vec![forward_to(HttpProtocol::RemoteWrite, receiver.url("/"))];
+    let intake = support::start();
+    let running = forwards(&intake, to(&good).remove(0));
+    let state = running.states().remove(0);
+    let mut sent = Vec::new();
+    let mut send = || {
+        sent.push(format!("line_{}", sent.len()));
+        assert_eq!(intake.post("/metrics", &named(&sent[sent.len() - 1])).status, 200);
+    };
+    send();
+    eventually("it is delivered", || (count(&state, "delivered") == 1).then_some(()));
+    assert!(!running.replace(to(&good)), "it is the same");
+    assert!(running.replace(to(&away)));
+    eventually("the one that is away is tried", || {
+        send();
+        (count(&state, "failed_tries") > 1).then_some(())
+    });
+    assert!(running.replace(to(&other)));
+    eventually("nothing waits", || (state.waiting() == 0).then_some(()));
+    assert!(running.replace(Vec::new()));
+    eventually("it has ended", || running.states().is_empty().then_some(()));
+    send();
+    assert!(running.replace(to(&good)));
+    eventually("it goes on", || {
+        running.states().first().is_some_and(|state| state.waiting() == 0).then_some(())
+    });
+    // What was under way when one ended may have come twice.
+    let mut taken = came.lock().unwrap().clone();
+    let mut seen = HashSet::new();
+    taken.retain(|name| seen.insert(name.clone()));
+    assert_eq!(taken, sent, "in the order of the log, and none is missing");
 }
 
 #[test]

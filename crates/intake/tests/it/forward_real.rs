@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tidegate_intake::EndpointUrl;
 use tidegate_intake::forward::HttpProtocol;
 use tidegate_intake::limits::Unlimited;
+use tidegate_net::clock::wall;
 use tidegate_testkit::{Server, free_port};
 
 /// Asks a server that has Prometheus' API; its first series.
@@ -98,6 +99,29 @@ fn deltas_are_a_counter_in_prometheus_that_misses_none_of_them_also_after_a_rest
         });
         intake.drain();
     }
+}
+
+/// As they come, Prometheus would take the first of them, answer that all is well, and drop the others.
+#[test]
+fn what_counts_as_delivered_prometheus_has_also_of_late_lines_and_of_several_of_one_millisecond() {
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    std::fs::write(folder.path().join("prometheus.yml"), "").unwrap();
+    let _server = prometheus(folder.path(), port);
+    let intake = support::start();
+    let now = i64::try_from(wall().0 / 1_000_000).unwrap();
+    // Times go backwards, and each has three values.
+    let metric = |number: i64| json!({"name": "load", "value": number % 3, "timestamp": now - number / 3});
+    let metrics: Vec<Value> = (0..300).map(metric).collect();
+    assert_eq!(intake.post("/metrics", json!({ "metrics": metrics }).to_string().as_bytes()).status, 200);
+    let url = EndpointUrl::parse(&format!("http://127.0.0.1:{port}/api/v1/write")).unwrap();
+    let state = forward(&intake, HttpProtocol::RemoteWrite, url);
+    eventually("nothing waits", || (state.waiting() == 0).then_some(()));
+    let counts = ["delivered", "superseded", "skipped", "missing"].map(|what| count(&state, what));
+    assert_eq!(counts, [100, 200, 0, 0]);
+    let found = eventually("they are there", || asked(port, "load%5B1h%5D"));
+    let samples = found["values"].as_array().unwrap();
+    assert_eq!(samples.len(), 100);
+    assert!(samples.iter().all(|sample| sample[1] == "2"), "the last one of each time: {found}");
 }
 
 /// A command for a shell that has both outputs in one.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tidegate_intake::PartitionBy;
-use tidegate_intake::forward::{self, Destination, ForwardConfig, ForwardState, KafkaTopic};
+use tidegate_intake::forward::{self, Destination, ForwardConfig, ForwardState, Forwards, KafkaTopic};
 use tidegate_intake::limits::Unlimited;
 use tidegate_kafka::KafkaTopics;
 use tidegate_testkit::kafka::Kafka;
@@ -35,10 +35,9 @@ pub(crate) fn partitioned() -> Setup<Unlimited> {
 pub(crate) fn forward(intake: &TestIntake<Unlimited>, broker: String, topic: &str) -> Arc<ForwardState> {
     let to = Destination::Kafka(KafkaTopic { servers: vec![broker], name: topic.to_owned() });
     let config = ForwardConfig { name: "test".to_owned(), to };
-    let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
-    let forwards = [(config, Arc::clone(&state))];
+    let forwards = Arc::new(Forwards::new(vec![config], intake.intake.log()));
     forward::start(&intake.intake, &forwards, Some(&KafkaTopics), intake.cores());
-    state
+    forwards.states().remove(0)
 }
 
 /// Sends the batch with this number; all of it is on the disk then.

@@ -1,13 +1,15 @@
 //! Files cut at any byte, changed or removed: the log starts, says what is wrong, and serves the rest.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tidegate_log::{Durability, Finding, Log, RealFiles, Recovery, Settings, verify};
 
-use crate::disk::Dice;
-use crate::support::{Numbered, all, append, files, line, open, small};
+use crate::disk::{Dice, Disk};
+use crate::support::{Numbered, all, append, files, line, open, open_on, small, until};
 
 /// A log of several segments, some compressed; how many lines.
 fn sample(folder: &Path, compress: bool) -> u64 {
@@ -15,9 +17,10 @@ fn sample(folder: &Path, compress: bool) -> u64 {
     for batch in 0..20 {
         append(&log, batch * 20..batch * 20 + 20, Durability::Fsync).unwrap();
     }
+    log.commit("reader", 0, 10).unwrap();
     if compress {
         let packed = || files(folder, ".zst").len() > 2 && files(folder, ".unfinished").is_empty();
-        crate::support::until("segments are compressed", packed);
+        until("segments are compressed", packed);
     }
     400
 }
@@ -95,8 +98,100 @@ fn fault_72_a_segment_that_is_shorter_than_its_index_is_named_with_what_is_missi
     }
 }
 
+/// Lines of a tiny log, and how many of these are in a segment.
+const LINES: u64 = 20;
+const BATCH: u64 = 4;
+
+fn tiny_settings(compress: bool) -> Settings {
+    Settings { compress, segment_bytes: 100, ..small(Path::new("log")) }
+}
+
+/// Some segments of a few lines, each with its index, and a group that has read some of them; nobody has it open.
+fn tiny(compress: bool) -> Disk {
+    let disk = Disk::default();
+    let (log, _) = open_on(tiny_settings(compress), Arc::new(disk.clone()));
+    for first in (0..LINES).step_by(4) {
+        append(&log, first..first + BATCH, Durability::Fsync).unwrap();
+    }
+    log.commit("reader", 0, 3).unwrap();
+    let ends = |disk: &Disk, ending: &str| {
+        disk.paths().iter().filter(|path| path.to_string_lossy().ends_with(ending)).count()
+    };
+    if compress {
+        until("all but the newest are compressed", || ends(&disk, ".zst") >= 4);
+    }
+    drop(log);
+    let mut left = disk.after_kill();
+    until("nothing is under way", || {
+        left = disk.after_kill();
+        ends(&left, ".unfinished") == 0
+            && verify(Path::new("log"), &Numbered, &left).unwrap().findings.is_empty()
+    });
+    assert_eq!(ends(&left, ".index"), 5, "{:?}", left.paths());
+    left
+}
+
+/// The offsets of a segment's lines; `None` for another file.
+fn offsets_of(path: &Path) -> Option<Range<u64>> {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let first = name.strip_suffix(".zst").unwrap_or(name).strip_suffix(".jsonl")?.parse().ok()?;
+    Some(first..first + BATCH)
+}
+
+/// The segments before and behind the cut are whole, of the one that is cut each whole line is there, the rest is in quarantine,
+/// and what is missing is said, by the start as by `verify`.
 #[test]
-fn fault_72_a_segment_cut_at_any_byte() {
+fn fault_72_any_file_cut_at_any_byte() {
+    for compress in [false, true] {
+        let original = tiny(compress);
+        for path in original.paths() {
+            for cut in 0..original.content(&path).len() {
+                check_cut(&original, &path, cut);
+            }
+        }
+    }
+}
+
+fn check_cut(original: &Disk, path: &Path, cut: usize) {
+    let (case, disk) = (format!("{} cut at {cut}", path.display()), original.after_kill());
+    disk.cut(path, cut);
+    let left = disk.content(path);
+    let verified = verify(Path::new("log"), &Numbered, &disk).unwrap().findings;
+    assert_eq!(disk.content(path), left, "{case}: a look changes nothing");
+    let (log, recovery) = open_on(tiny_settings(false), Arc::new(disk.clone()));
+    let is_packed = path.extension().is_some_and(|ending| ending == "zst");
+    // A compressed segment of a few lines is one frame.
+    let whole =
+        if is_packed { 0 } else { left.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) };
+    let kept = left[..whole].iter().filter(|byte| **byte == b'\n').count() as u64;
+    let segment = offsets_of(path);
+    let is_lost =
+        |id: &u64| segment.as_ref().is_some_and(|lines| (lines.start + kept..lines.end).contains(id));
+    let mut expected: Vec<(u64, u64)> = (0..LINES).filter(|id| !is_lost(id)).map(|id| (id, id)).collect();
+    assert_eq!(all(&log), expected, "{case}");
+    if segment.is_some() {
+        let shorter = Finding::Shorter { file: path.to_owned(), lines: kept, indexed: BATCH };
+        assert!(verified.contains(&shorter), "{case}: {verified:?}");
+        assert!(recovery.findings.contains(&shorter), "{case}: {:?}", recovery.findings);
+        let tails = recovery.findings.iter().filter_map(|finding| match finding {
+            Finding::Torn { kept_in, .. } => Some(disk.content(kept_in.as_ref().expect("it is moved"))),
+            _ => None,
+        });
+        let tails: Vec<Vec<u8>> = tails.collect();
+        let torn = (whole < left.len()).then(|| left[whole..].to_vec());
+        assert_eq!(tails, Vec::from_iter(torn), "{case}");
+    } else if !left.ends_with(b"}") {
+        assert!(!verified.is_empty() && !recovery.findings.is_empty(), "{case}: nothing is said");
+    }
+    assert_eq!(append(&log, [LINES], Durability::Fsync).unwrap().first_offset, Some(LINES), "{case}");
+    drop(log);
+    let (log, again) = open_on(tiny_settings(false), Arc::new(disk));
+    expected.push((LINES, LINES));
+    assert_eq!((all(&log), again.quarantined_files), (expected, 0), "{case}");
+}
+
+#[test]
+fn fault_72_a_segment_of_many_lines_cut_in_many_places() {
     for compress in [false, true] {
         let original = tempfile::tempdir().unwrap();
         sample(original.path(), compress);
@@ -153,6 +248,7 @@ fn fault_72_files_removed_and_damaged_at_random() {
         for _ in 0..=dice.below(6) {
             let mut paths = everything(&folder.path().join("0"));
             paths.extend(everything(folder.path()).into_iter().filter(|path| path.is_file()));
+            paths.extend(everything(&folder.path().join("groups")));
             let path = &paths[dice.below(paths.len())];
             let mut content = fs::read(path).unwrap();
             match dice.below(4) {
@@ -175,7 +271,7 @@ fn fault_72_files_removed_and_damaged_at_random() {
             }
         }
         let case = format!("seed {seed}");
-        verify(folder.path(), &Numbered, &RealFiles).unwrap();
+        let verified = verify(folder.path(), &Numbered, &RealFiles).unwrap();
         let (log, recovery) = reopened(folder.path());
         let next = log.offsets(0).unwrap().end;
         for finding in &recovery.findings {
@@ -183,6 +279,10 @@ fn fault_72_files_removed_and_damaged_at_random() {
         }
         // A zeroed block inside a segment whose index fits is met by the reader, who is told what is missing.
         assert_true(&log, &case);
+        // Lines that are gone with their index at either end leave nothing that could say so, as after retention.
+        let found: Vec<u64> = all(&log).into_iter().map(|(_, id)| id).collect();
+        let has_hole = found.windows(2).any(|pair| pair[0] + 1 != pair[1]);
+        assert!(!has_hole || !verified.findings.is_empty(), "{case}: nothing is said of what is missing");
         let appended = append(&log, [next], Durability::Fsync).unwrap();
         assert_eq!(appended.first_offset, Some(next), "{case}");
         drop(log);

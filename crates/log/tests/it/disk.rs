@@ -111,6 +111,18 @@ impl Disk {
         file.is_some_and(|file| !file.poisoned && file.content == file.durable)
     }
 
+    /// The paths of all files.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.state().names.keys().cloned().collect()
+    }
+
+    /// Cuts a file, as whoever copies it may do.
+    pub(crate) fn cut(&self, path: &Path, bytes: usize) {
+        let mut state = self.state();
+        let file = state.names[path];
+        state.files[file].content.truncate(bytes);
+    }
+
     pub(crate) fn content(&self, path: &Path) -> Vec<u8> {
         let state = self.state();
         state.files[state.names[path]].content.clone()

@@ -155,7 +155,8 @@ fn warnings(Config { settings, intake: lists, layer, .. }: &Config) -> Vec<Strin
 pub(super) const REFERENCE: &str = "
 ## `[[intake.alert]]`
 
-Alert rules on what comes in ([intake.md](intake.md#alerts)). Up to 100. A changed rule takes effect at the next start.
+Alert rules on what comes in ([intake.md](intake.md#alerts)). Up to 100. Changed rules are in force when the file is read again:
+an alert goes on under the rule of its name.
 
 | key | default | accepted | what it is |
 |---|---|---|---|
@@ -169,8 +170,8 @@ Alert rules on what comes in ([intake.md](intake.md#alerts)). Up to 100. A chang
 
 ## `[[intake.forward]]`
 
-Where every line of the intake's log is sent on to ([intake.md](intake.md#forwarding)). Up to 16. A changed forward takes
-effect at the next start.
+Where every line of the intake's log is sent on to ([intake.md](intake.md#forwarding)). Up to 16. Changed forwards are in force
+when the file is read again, and go on where those of their names were.
 
 | key | default | accepted | what it is |
 |---|---|---|---|

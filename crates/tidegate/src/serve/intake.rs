@@ -7,10 +7,11 @@ use http::{HeaderMap, Request, Response};
 use tidegate_access::tokens::{self, Scope, TokensInForce};
 use tidegate_admin::{Metrics, Operator, Readiness, Servers};
 use tidegate_algorithms::policy::Attributes;
+use tidegate_intake::EndpointUrl;
 use tidegate_intake::access::{Access, AccessError, Right};
 use tidegate_intake::alerts::{Alerts, Webhook, alerts};
 use tidegate_intake::counters::Counters;
-use tidegate_intake::forward::{self, ForwardConfig, ForwardState, Topics};
+use tidegate_intake::forward::{self, Forwards, Topics};
 use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling};
 use tidegate_intake::settings::IntakeSettings;
 use tidegate_intake::statsd::Statsd;
@@ -31,7 +32,7 @@ use super::intake_metrics::{
 };
 use super::standalone::{BoundService, Door};
 use super::{StartError, whole};
-use crate::config::{Config, IntakeCost, Listener, Settings};
+use crate::config::{Config, IntakeCost, IntakeLists, Listener, Settings};
 
 /// What policies know a batch by, beside its client: the attribute `resource`.
 const RESOURCE: &str = "metrics";
@@ -58,9 +59,46 @@ pub(super) struct ServedIntake {
     settings: IntakeSettings,
     server: (Server<IntakeService<IntakeLimits>>, Listeners),
     stats: Arc<Stats>,
-    webhook: Option<Webhook>,
+    webhook: Webhook,
     statsd: Option<CountedStatsd>,
-    forwards: Vec<(ForwardConfig, Arc<ForwardState>)>,
+    running: RunningIntake,
+}
+
+/// What of an intake is at hand while it serves: its log, and what other entries of the file change.
+#[derive(Clone, Debug)]
+pub(super) struct RunningIntake {
+    log: Arc<Log>,
+    alerts: Arc<Alerts>,
+    forwards: Arc<Forwards>,
+    clock: Clock,
+}
+
+impl RunningIntake {
+    /// Puts these alert rules, the webhook and these forwards in force.
+    pub(super) fn replace(&self, lists: &IntakeLists, webhook: Option<EndpointUrl>) {
+        let IntakeLists { alerts, forwards } = lists.clone();
+        let (rules, forwarded) = (alerts.len(), forwards.len());
+        // First, so that what ends under the other rules is told to the receiver that is in the file.
+        if self.alerts.tell_at(webhook) {
+            tracing::info!("alerts are told to another receiver from now on, or to none");
+        }
+        if self.alerts.replace(alerts, self.clock.tick()) {
+            tracing::info!(rules, "the changed alert rules are in force");
+        }
+        if self.forwards.replace(forwards) {
+            tracing::info!(forwards = forwarded, "the changed forwards are in force");
+        }
+    }
+
+    /// Its log, for parts that run on when it has ended.
+    pub(super) fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// Its forwards.
+    pub(super) fn forwards(&self) -> &Arc<Forwards> {
+        &self.forwards
+    }
 }
 
 impl ServedIntake {
@@ -83,12 +121,11 @@ impl ServedIntake {
             cost: settings.intake.cost,
             legacy_fields: settings.http.legacy_headers,
         };
-        let (alerts, webhook) =
-            alerts(config.intake.alerts.clone(), settings.intake.alert_webhook.clone()).unzip();
+        let (alerts, webhook) = alerts(config.intake.alerts.clone(), settings.intake.alert_webhook.clone());
         let series = Arc::new(ClientSeries::new(settings.intake.series_per_client.into(), *engine.clock()));
         let readiness = Readiness::new(door.gate.drain.clone());
         let intake = Arc::new(Intake::new(Parts {
-            page: Box::new(page(readiness, &log, &counters, alerts.as_ref())),
+            page: Box::new(page(readiness, &log, &counters, &alerts)),
             log,
             settings: intake_settings(settings),
             access: Arc::new(IntakeTokens(door.tokens.intake.clone())),
@@ -96,13 +133,12 @@ impl ServedIntake {
             counters,
             drain: door.gate.drain.clone(),
             clock: *engine.clock(),
-            alerts,
+            alerts: Some(Arc::clone(&alerts)),
             series,
         }));
-        let forwards = config.intake.forwards.iter();
-        let forwards = forwards
-            .map(|forward| (forward.clone(), Arc::new(ForwardState::new(forward, intake.log()))))
-            .collect();
+        let forwards = Arc::new(Forwards::new(config.intake.forwards.clone(), intake.log()));
+        let log = Arc::clone(intake.log());
+        let running = RunningIntake { log, alerts, forwards, clock: *engine.clock() };
         let statsd = statsd(settings, &intake, door)?;
         let gate = door.gate(TEMPLATES);
         let stats = Arc::clone(&gate.stats);
@@ -114,7 +150,7 @@ impl ServedIntake {
         };
         let server = Server::new(IntakeService(Arc::clone(&intake)), config, gate);
         let settings = intake_settings(settings);
-        Ok(Some(Self { intake, settings, server: (server, listeners), stats, webhook, statsd, forwards }))
+        Ok(Some(Self { intake, settings, server: (server, listeners), stats, webhook, statsd, running }))
     }
 
     /// Where it listens, with the real port.
@@ -122,32 +158,24 @@ impl ServedIntake {
         self.server.1.address()
     }
 
-    /// Its log, for parts that run on when it has ended.
-    pub(super) fn log(&self) -> Arc<Log> {
-        Arc::clone(self.intake.log())
-    }
-
     /// What a second intake over its log is made of.
     pub(super) fn lasting(&self) -> (Arc<Log>, IntakeSettings, Drain, Clock) {
-        (self.log(), self.settings.clone(), self.intake.drain(), self.intake.clock())
+        (Arc::clone(self.intake.log()), self.settings.clone(), self.intake.drain(), self.intake.clock())
     }
 
-    /// The groups of its forwards.
-    pub(super) fn groups_of_forwards(&self) -> Vec<String> {
-        self.forwards.iter().map(|(config, _)| forward::group(&config.name)).collect()
+    /// What of it is at hand while it serves.
+    pub(super) fn running(&self) -> &RunningIntake {
+        &self.running
     }
 
     /// What is on the operator's metrics page of it.
     pub(super) fn register(&self, metrics: &mut Metrics) {
-        register(metrics, self.intake.log(), self.intake.counters(), self.intake.alerts());
+        register(metrics, self.intake.log(), self.intake.counters(), &self.running.alerts);
         metrics.register(SeriesMetrics(Arc::clone(self.intake.series())));
         if let Some((statsd, _)) = &self.statsd {
             metrics.register(StatsdMetrics(statsd.counters()));
         }
-        if !self.forwards.is_empty() {
-            metrics
-                .register(ForwardMetrics(self.forwards.iter().map(|(_, state)| Arc::clone(state)).collect()));
-        }
+        metrics.register(ForwardMetrics(Arc::clone(&self.running.forwards)));
     }
 }
 
@@ -162,12 +190,10 @@ impl BoundService for ServedIntake {
 
     fn start(self: Box<Self>, cores: &Cores) {
         let (server, listeners) = self.server;
-        if let Some(webhook) = self.webhook {
-            let (clock, drain) = (self.intake.clock(), self.intake.drain());
-            let seed = clock.tick().0;
-            cores.spawn_on(ALERTS_CORE, webhook.run(clock, drain, seed));
-        }
-        forward::start(&self.intake, &self.forwards, TOPICS, cores);
+        let (clock, drain) = (self.intake.clock(), self.intake.drain());
+        let seed = clock.tick().0;
+        cores.spawn_on(ALERTS_CORE, self.webhook.run(clock, drain, seed));
+        forward::start(&self.intake, &self.running.forwards, TOPICS, cores);
         if let Some((statsd, _)) = self.statsd {
             statsd.start(cores);
         }
@@ -230,12 +256,10 @@ fn intake_settings(settings: &Settings) -> IntakeSettings {
 }
 
 /// What is on a metrics page of an intake.
-fn register(metrics: &mut Metrics, log: &Arc<Log>, counters: &Arc<Counters>, alerts: Option<&Arc<Alerts>>) {
+fn register(metrics: &mut Metrics, log: &Arc<Log>, counters: &Arc<Counters>, alerts: &Arc<Alerts>) {
     metrics.register(IntakeMetrics(Arc::clone(counters)));
     metrics.register(LogMetrics(Arc::clone(log)));
-    if let Some(alerts) = alerts {
-        metrics.register(AlertMetrics(Arc::clone(alerts)));
-    }
+    metrics.register(AlertMetrics(Arc::clone(alerts)));
 }
 
 /// The intake's own page of numbers.
@@ -243,7 +267,7 @@ fn page(
     readiness: Readiness,
     log: &Arc<Log>,
     counters: &Arc<Counters>,
-    alerts: Option<&Arc<Alerts>>,
+    alerts: &Arc<Alerts>,
 ) -> impl Fn(&HeaderMap) -> Response<Body> + Send + Sync + use<> {
     let mut metrics = Metrics::new();
     register(&mut metrics, log, counters, alerts);

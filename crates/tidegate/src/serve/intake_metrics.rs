@@ -7,7 +7,7 @@ use tidegate_admin::{Families, Family};
 use tidegate_intake::ClientSeries;
 use tidegate_intake::alerts::Alerts;
 use tidegate_intake::counters::{Counters, Leftover, Protocol, Reason};
-use tidegate_intake::forward::ForwardState;
+use tidegate_intake::forward::Forwards;
 use tidegate_intake::statsd::StatsdCounters;
 use tidegate_log::{FLUSH_BOUNDS_US, Log, PartitionStatistics};
 
@@ -56,7 +56,7 @@ impl Family for AlertMetrics {
         let Self(alerts) = self;
         let help = "Series beyond the threshold of an alert rule";
         families.gauges("tidegate_intake_alerts", help, |series| {
-            alerts.counts().into_iter().try_for_each(|(name, counts)| {
+            alerts.counts().iter().try_for_each(|(name, counts)| {
                 series(&[("alert", name), ("state", "pending")], counts.pending)?;
                 series(&[("alert", name), ("state", "firing")], counts.firing)
             })
@@ -86,12 +86,12 @@ impl Family for StatsdMetrics {
 }
 
 /// How forwards fare.
-pub(super) struct ForwardMetrics(pub(super) Vec<Arc<ForwardState>>);
+pub(super) struct ForwardMetrics(pub(super) Arc<Forwards>);
 
 impl Family for ForwardMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let Self(forwards) = self;
-        let help = "Lines by what became of them: delivered, skipped because the other side refused them, missing because they were gone; and tries that failed";
+        let forwards = self.0.states();
+        let help = "Lines by what became of them: delivered, superseded by a later one of their series and time, skipped because the other side refused them, missing because they were gone; and tries that failed";
         families.counters("tidegate_intake_forward", help, |series| {
             forwards.iter().try_for_each(|it| {
                 it.counts()

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tidegate_admin::api::{ReadIntake, ReaderGroup};
 use tidegate_intake::access::Open;
 use tidegate_intake::counters::Counters;
+use tidegate_intake::forward::{Forwards, group};
 use tidegate_intake::limits::Unlimited;
 use tidegate_intake::{ClientSeries, Intake, IntakeService, Parts};
 use tidegate_log::Log;
@@ -31,8 +32,8 @@ pub(super) struct IntakeReader(OnceLock<Reader>);
 #[derive(Debug)]
 struct Reader {
     service: IntakeService<Unlimited>,
-    /// The groups of the forwards that are configured.
-    of_forwards: Vec<String>,
+    /// The forwards, whose groups are not to be forgotten.
+    forwards: Arc<Forwards>,
 }
 
 impl IntakeReader {
@@ -52,8 +53,8 @@ impl IntakeReader {
             series: Arc::new(ClientSeries::new(0, clock)),
         });
         // Invariant: a process has one intake.
-        let reader =
-            Reader { service: IntakeService(Arc::new(intake)), of_forwards: of.groups_of_forwards() };
+        let forwards = Arc::clone(of.running().forwards());
+        let reader = Reader { service: IntakeService(Arc::new(intake)), forwards };
         drop(self.0.set(reader));
     }
 }
@@ -84,8 +85,10 @@ impl ReadIntake for IntakeReader {
     fn groups(&self) -> Option<Vec<ReaderGroup>> {
         let reader = self.0.get()?;
         let groups = reader.log().groups().into_iter();
+        let of_forwards: Vec<String> =
+            reader.forwards.states().iter().map(|state| group(state.name())).collect();
         let shown = |(name, offsets): (String, _)| ReaderGroup {
-            is_of_a_forward: reader.of_forwards.contains(&name),
+            is_of_a_forward: of_forwards.contains(&name),
             offsets,
             name,
         };

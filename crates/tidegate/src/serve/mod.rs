@@ -72,7 +72,6 @@ use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::policy_set::PolicySet;
 use tidegate_limiter::tally::Tallies;
-use tidegate_log::Log;
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
@@ -96,7 +95,7 @@ pub use file_audit::record_file;
 pub use gateway::GatewayApp;
 use inherited::Inherited;
 pub(crate) use intake::FOLDER as INTAKE_FOLDER;
-use intake::ServedIntake;
+use intake::{RunningIntake, ServedIntake};
 use intake_policies::IntakePolicies;
 use key_uses::KeyUses;
 pub use memory::memory_warning;
@@ -129,7 +128,7 @@ pub struct App {
     key_uses: Arc<KeyUses>,
     http: Vec<(Server<Routes>, Listeners)>,
     others: Vec<Box<dyn BoundService>>,
-    log: Option<Arc<Log>>,
+    intake: Option<RunningIntake>,
     events: Events,
     tools: Tools,
     exporter: Option<Exporter>,
@@ -210,7 +209,7 @@ impl App {
             http: apis.serve(settings, operator, &gate),
             gateway_addresses: proxies.addresses(),
             edge_addresses: edges.addresses(),
-            log: ingestion.as_ref().map(ServedIntake::log),
+            intake: ingestion.as_ref().map(|it| it.running().clone()),
             addresses: protocols.addresses(http_addresses, ingestion.as_ref().map(ServedIntake::address)),
             others: together((protocols, proxies, edges, ingestion), bound),
             events,
@@ -266,8 +265,8 @@ impl App {
         }
         // All of these block, and nothing else runs any more.
         self.cores.stop();
-        if let Some(log) = &self.log {
-            log.close();
+        if let Some(intake) = &self.intake {
+            intake.log().close();
         }
         if let Some(snapshots) = &self.snapshots {
             snapshots.save(&self.engine);

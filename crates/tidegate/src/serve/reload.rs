@@ -1,8 +1,8 @@
 //! Putting a configuration that was loaded again in force.
 //!
-//! What a service declares changes at once, and the service says in the log what changed; so do tokens, and what the
-//! edge's listeners do with connections. Other settings are read once, at start: a changed one is named in the log, with
-//! both values, and the advice to restart.
+//! What a service declares changes at once, and the service says in the log what changed; so do tokens, what the
+//! edge's listeners do with connections, and the intake's alert rules, webhook and forwards. Other settings are read once,
+//! at start: a changed one is named in the log, with both values, and the advice to restart.
 //!
 //! Tokens are judged by the listeners that are open, not by those that the file asks for at the next start: a
 //! file that would leave one of them to everybody is refused.
@@ -15,6 +15,9 @@ use crate::config::{Access, Config, unguarded};
 
 /// Settings that are tokens.
 const TOKENS: [&str; 4] = ["admin.token", "grpc.token", "resp.password", "edge.api_token"];
+
+/// The setting that says who is told of the intake's alerts.
+const WEBHOOK: &str = "intake.alert_webhook";
 
 /// Puts what `config` declares for the services in force, and its tokens: all of it or nothing.
 ///
@@ -34,7 +37,9 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
     }
     app.configuration().replace_file(config.layers()).await?;
     app.tokens().replace(access);
-    let is_token = |change: &String| change.split(' ').next().is_some_and(|path| TOKENS.contains(&path));
+    if let Some(intake) = &app.intake {
+        intake.replace(&config.intake, config.settings.intake.alert_webhook.clone());
+    }
     if started_with.listeners != config.listeners {
         tracing::warn!("the changed [[gateway.listener]] take effect at the next start");
     }
@@ -43,11 +48,11 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
             "[[edge.listener]]: one whose address, proxies in front or TLS changed stays as it was until the next start"
         );
     }
-    if started_with.intake != config.intake {
-        tracing::warn!("the changed [[intake.alert]] and [[intake.forward]] take effect at the next start");
-    }
-    let restart =
-        started_with.settings.differences(&config.settings).into_iter().filter(|change| !is_token(change));
+    let is_in_force = |change: &String| {
+        change.split(' ').next().is_some_and(|path| TOKENS.contains(&path) || path == WEBHOOK)
+    };
+    let changes = started_with.settings.differences(&config.settings).into_iter();
+    let restart = changes.filter(|change| !is_in_force(change));
     for change in restart {
         tracing::warn!(change, "this setting takes effect at the next start");
     }

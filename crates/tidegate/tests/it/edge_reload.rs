@@ -102,6 +102,55 @@ fn a_changed_listener_routes_new_connections_and_touches_no_running_one() {
     assert!(!ended.output.contains("at the next start"), "{}", ended.output);
 }
 
+/// A ClientHello that asks for `name`.
+fn hello(name: &str) -> Vec<u8> {
+    let length = |extra: usize| u16::try_from(name.len() + extra).unwrap().to_be_bytes();
+    let [whole, list, own] = [5, 3, 0].map(length);
+    let extensions = [&[0, 0][..], &whole, &list, &[0], &own, name.as_bytes()].concat();
+    let size = u16::try_from(extensions.len()).unwrap().to_be_bytes();
+    let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &size, &extensions].concat();
+    let size = u32::try_from(body.len()).unwrap().to_be_bytes();
+    let message = [&[1][..], &size[1..], &body].concat();
+    let size = u16::try_from(message.len()).unwrap().to_be_bytes();
+    [&[22, 3, 1][..], &size, &message].concat()
+}
+
+#[test]
+fn server_names_that_come_change_and_go_route_the_next_connections() {
+    let (edge, old, new) = (free(), named("old"), named("new"));
+    let data = tempfile::tempdir().unwrap();
+    let file = |names: &str| {
+        format!(
+            "edge.listener = [{{ listen = \"{edge}\"{names} }}]\n\
+             edge.backend = [{{ name = \"old\", address = \"{old}\" }}, \
+             {{ name = \"new\", address = \"{new}\", app = \"shop\" }}]\n"
+        )
+    };
+    fs::write(data.path().join("edge.toml"), file("")).unwrap();
+    let service = Tidegate::start_in(data, &["--config", "edge.toml"], &OWN);
+    let asked = |name: &str| {
+        let mut stream = connect_from("127.0.0.1", edge);
+        stream.write_all(&hello(name)).unwrap();
+        said(&mut stream)
+    };
+    assert_eq!(asked("a.shop.example"), "old");
+    let applied = || metric(&service, "tidegate_config_reloads_total{result=\"applied\"}");
+    for (names, expected) in [
+        (Some("*.shop.example"), ["new", "new"]),
+        (Some("b.shop.example"), ["old", "new"]),
+        (None, ["old"; 2]),
+    ] {
+        let names =
+            names.map(|name| format!(", server_names = [{{ names = [\"{name}\"], app = \"shop\" }}]"));
+        let before = applied();
+        reload(&service, &file(&names.unwrap_or_default()), |_| applied() > before);
+        assert_eq!(["a.shop.example", "b.shop.example"].map(asked), expected);
+    }
+    service.signal("TERM");
+    let ended = service.wait();
+    assert!(!ended.output.contains("at the next start"), "{}", ended.output);
+}
+
 #[test]
 fn a_listener_whose_guard_would_change_stays_whole_as_it_was_and_says_so() {
     let (edge, old, new) = (free(), named("old"), named("new"));

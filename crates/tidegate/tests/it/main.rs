@@ -36,6 +36,7 @@ mod import;
 mod intake;
 mod intake_faults;
 mod intake_otlp;
+mod intake_reload;
 mod jwt;
 mod keys;
 mod layers;

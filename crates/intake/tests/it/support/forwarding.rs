@@ -4,11 +4,17 @@ use std::sync::Arc;
 
 use tidegate_intake::EndpointUrl;
 use tidegate_intake::forward::{
-    self, Destination, ForwardConfig, ForwardState, HttpDestination, HttpProtocol,
+    self, Destination, ForwardConfig, ForwardState, Forwards, HttpDestination, HttpProtocol,
 };
 use tidegate_intake::limits::Unlimited;
 
 use super::TestIntake;
+
+/// A forward under the name `test`.
+pub fn forward_to(protocol: HttpProtocol, url: EndpointUrl) -> ForwardConfig {
+    let to = Destination::Http(HttpDestination { protocol, url, token_file: None });
+    ForwardConfig { name: "test".to_owned(), to }
+}
 
 /// Forwards under the name `test` from now on.
 pub fn forward(
@@ -16,11 +22,14 @@ pub fn forward(
     protocol: HttpProtocol,
     url: EndpointUrl,
 ) -> Arc<ForwardState> {
-    let to = Destination::Http(HttpDestination { protocol, url, token_file: None });
-    let config = ForwardConfig { name: "test".to_owned(), to };
-    let state = Arc::new(ForwardState::new(&config, intake.intake.log()));
-    forward::start(&intake.intake, &[(config, Arc::clone(&state))], None, intake.cores());
-    state
+    forwards(intake, forward_to(protocol, url)).states().remove(0)
+}
+
+/// Forwards from now on, until others take its place.
+pub fn forwards(intake: &TestIntake<Unlimited>, config: ForwardConfig) -> Arc<Forwards> {
+    let forwards = Arc::new(Forwards::new(vec![config], intake.intake.log()));
+    forward::start(&intake.intake, &forwards, None, intake.cores());
+    forwards
 }
 
 /// How many of these there were.

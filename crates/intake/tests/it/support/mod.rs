@@ -107,11 +107,9 @@ impl<L: Limits> TestIntake<L> {
         let stats = Arc::new(Stats::new(2, TEMPLATES));
         let permits = Permits::new(setup.connections);
         let gate = Gate { permits, buffers: Buffers::new(256 << 20), drain: drain.clone(), stats };
-        let (alerts, webhook) = alerts(setup.alerts, setup.webhook).unzip();
+        let (alerts, webhook) = alerts(setup.alerts, setup.webhook);
         let clock = ProcessClock::start();
-        if let Some(webhook) = webhook {
-            cores.spawn_on(0, webhook.run(clock, drain.clone(), 0));
-        }
+        cores.spawn_on(0, webhook.run(clock, drain.clone(), 0));
         let intake = Arc::new(Intake::new(Parts {
             log: Arc::new(log),
             settings: setup.settings,
@@ -121,7 +119,7 @@ impl<L: Limits> TestIntake<L> {
             page: Box::new(|_| http::Response::new(Body::from("the page"))),
             drain: drain.clone(),
             clock,
-            alerts,
+            alerts: Some(alerts),
             series: Arc::new(ClientSeries::new(setup.series_per_client, clock)),
         }));
         let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();

@@ -33,6 +33,15 @@ impl Receiver {
 
     /// The same at an address that is free.
     pub fn on(address: SocketAddr, answer: impl Fn(&Received) -> u16 + Send + Sync + 'static) -> Self {
+        Self::telling("", address, answer)
+    }
+
+    /// The same, whose replies have these lines in their heads, too, each with its end.
+    pub fn telling(
+        fields: &'static str,
+        address: SocketAddr,
+        answer: impl Fn(&Received) -> u16 + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = sync_channel(UNSEEN);
@@ -42,7 +51,7 @@ impl Receiver {
                 let (sender, answer) = (sender.clone(), Arc::clone(&answer));
                 std::thread::spawn(move || {
                     // A peer that leaves ends its connection, and no more.
-                    drop(converse(stream.unwrap(), &sender, &*answer));
+                    drop(converse(stream.unwrap(), &sender, fields, &*answer));
                 });
             }
         });
@@ -62,6 +71,7 @@ impl Receiver {
 fn converse(
     stream: TcpStream,
     sender: &SyncSender<Received>,
+    fields: &str,
     answer: &(dyn Fn(&Received) -> u16 + Send + Sync),
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
@@ -84,7 +94,8 @@ fn converse(
         drop(sender.send(received));
         let reason = if status == 200 { "" } else { "because the test says so" };
         // In one piece: of several, the kernel would hold back all but the first until the peer has confirmed it.
-        let reply = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n{reason}", reason.len());
+        let length = reason.len();
+        let reply = format!("HTTP/1.1 {status} x\r\n{fields}content-length: {length}\r\n\r\n{reason}");
         stream.write_all(reply.as_bytes())?;
     }
 }

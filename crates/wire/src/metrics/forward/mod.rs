@@ -1,12 +1,12 @@
 //! Lines on their way out: what other systems take.
 //!
 //! ```text
-//!   line ── read_line ── KeptLine ──┬─ remote write 1.0: a series of one sample; deltas as sums (`sums.rs`)
+//!   line ── read_line ── KeptLine ──┬─ remote write 1.0: a sample of its series; deltas as sums (`sums.rs`)
 //!                                   └─ OTLP: a metric of one point
 //! ```
 //!
-//! Each line but a delta of remote write is a message of its own inside the request. Lines that cannot be read are left out,
-//! and are none that the log has.
+//! By OTLP each line is a message of its own inside the request. Lines that cannot be read are left out, and are none that the log
+//! has.
 
 pub mod otlp;
 pub mod remote_write;

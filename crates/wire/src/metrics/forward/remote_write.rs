@@ -4,69 +4,94 @@
 //! Prometheus cannot have becomes `_`, as in its own translation of OpenTelemetry; of two tags that become one label the
 //! first stays. Labels are sorted by name, as the specification asks for, and empty ones are left out.
 //!
+//! A series has its samples in the order of their times, whatever the order of its lines, and one for a time: the last that came. Of a
+//! request with others Prometheus takes the first of a time and the newest one, drops the rest, and answers that all is well.
+//!
 //! Prometheus' counters are sums, and a delta as it is would be the value of a counter that jumps about, of which all but one in a
 //! millisecond are dropped. So deltas (`temporality="delta"`) are summed up ([`Sums`]), and their series has no such label. The
 //! least and the greatest of a delta histogram are no sums, and go as they are.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use super::super::{KeptLine, Kind, read_line};
 use super::Sums;
 use super::sums::Added;
 use crate::protobuf::Message;
 
+/// A request, and what it has of the lines that it was made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Encoded {
+    /// The request.
+    pub bytes: Vec<u8>,
+    /// Its samples.
+    pub samples: u64,
+    /// Lines that are not in it: a later one of their series has their time and another value.
+    pub superseded: u64,
+}
+
 /// The request for some lines, whose deltas are added to `sums`. [`Sums::keep`] is for when it was taken.
 #[must_use]
-pub fn encode<'a>(lines: impl Iterator<Item = &'a [u8]>, sums: &mut Sums) -> Vec<u8> {
+pub fn encode<'a>(lines: impl Iterator<Item = &'a [u8]>, sums: &mut Sums) -> Encoded {
     sums.begin();
-    let mut request = Message::default();
-    let mut summed = Summed::default();
+    let mut all = AllSeries::default();
+    let mut superseded = 0;
     for line in lines.filter_map(read_line) {
-        let is_delta = is_delta(&line);
-        let mut series = labels(&line, is_delta);
+        let (is_delta, value) = (is_delta(&line), line.value.float());
+        let labels = labels(&line, is_delta);
+        let number = sums.series(&labels.0);
+        let samples = all.samples((number, is_delta), labels);
         if is_delta {
-            let number = sums.series(&series.0);
-            let (added, sum) = sums.add(number, line.millis, line.value.float());
-            summed.add(number, series, added, sum);
+            let (added, sum) = sums.add(number, line.millis, value);
+            add_sum(samples, added, sum);
         } else {
-            add_sample(&mut series, line.millis, line.value.float());
-            request.bytes(1, &series.0);
+            let before = samples.insert(line.millis, value);
+            superseded += u64::from(before.is_some_and(|before| before.to_bits() != value.to_bits()));
         }
     }
-    for (mut series, samples) in summed.series {
-        for (millis, sum) in samples {
-            add_sample(&mut series, millis, sum);
+    let mut request = Message::default();
+    let mut count = 0;
+    for (mut series, samples) in all.list {
+        count += samples.len() as u64;
+        for (millis, value) in samples {
+            add_sample(&mut series, millis, value);
         }
         request.bytes(1, &series.0);
     }
-    request.0
+    Encoded { bytes: request.0, samples: count, superseded }
 }
 
-/// The series of a request that are summed up, each with its samples in the order of their times.
+/// The samples of a series, by their times.
+type Samples = BTreeMap<i64, f64>;
+
+/// The series of a request in the order in which they came, each without its samples and with them.
 #[derive(Default)]
-struct Summed {
-    series: Vec<(Message, Vec<(i64, f64)>)>,
-    places: HashMap<u64, usize>,
+struct AllSeries {
+    list: Vec<(Message, Samples)>,
+    /// Where a series is in the list, by its number and whether it is of deltas.
+    places: HashMap<(u64, bool), usize>,
 }
 
-impl Summed {
-    fn add(&mut self, number: u64, labels: Message, added: Added, sum: f64) {
-        let place = match self.places.entry(number) {
+impl AllSeries {
+    fn samples(&mut self, series: (u64, bool), labels: Message) -> &mut Samples {
+        let place = match self.places.entry(series) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                self.series.push((labels, Vec::new()));
-                *new.insert(self.series.len() - 1)
+                self.list.push((labels, Samples::new()));
+                *new.insert(self.list.len() - 1)
             }
         };
-        let Some((_, samples)) = self.series.get_mut(place) else { return };
-        match added {
-            Added::First([zero, at]) => samples.extend([(zero, 0.0), (at, sum)]),
-            Added::Sample(at) => samples.push((at, sum)),
-            Added::Same => {
-                if let Some((_, last)) = samples.last_mut() {
-                    *last = sum;
-                }
+        &mut self.list[place].1
+    }
+}
+
+fn add_sum(samples: &mut Samples, added: Added, sum: f64) {
+    match added {
+        Added::First([zero, at]) => samples.extend([(zero, 0.0), (at, sum)]),
+        Added::Sample(at) => samples.extend([(at, sum)]),
+        Added::Same => {
+            if let Some(mut last) = samples.last_entry() {
+                *last.get_mut() = sum;
             }
         }
     }
@@ -134,7 +159,7 @@ mod tests {
         writer
             .write(&Metric { name, value: value.into(), kind: Kind::Gauge, millis: Some(millis), tags })
             .unwrap();
-        let request = encode([&*writer.finish().bytes].into_iter(), &mut sums());
+        let request = encode([&*writer.finish().bytes].into_iter(), &mut sums()).bytes;
         let mut writer = LineWriter::new("again", 0, usize::MAX);
         let counts = read_request(Version::V1, &request, &mut writer).unwrap();
         assert_eq!((counts.samples, counts.rejected), (1, 0));
@@ -162,11 +187,39 @@ mod tests {
 
     #[test]
     fn what_is_no_line_is_left_out() {
-        assert_eq!(encode([b"{}".as_slice(), b"", b"torn"].into_iter(), &mut sums()), b"");
+        let none = encode([b"{}".as_slice(), b"", b"torn"].into_iter(), &mut sums());
+        assert_eq!(none, Encoded::default());
     }
 
     fn sums() -> Sums {
         Sums::new(std::hash::RandomState::new())
+    }
+
+    /// The lines that another intake makes of some lines, and how many of these are not in the request.
+    fn sent(lines: &[(&str, f64, i64)]) -> (Vec<(String, f64, i64)>, u64) {
+        let mut writer = LineWriter::new("web", 0, usize::MAX);
+        for &(name, value, millis) in lines {
+            let (value, millis, tags) = (value.into(), Some(millis), std::iter::empty());
+            writer.write(&Metric { name, value, kind: Kind::Gauge, millis, tags }).unwrap();
+        }
+        let lines = writer.finish().bytes;
+        let encoded = encode(lines.split_inclusive(|byte| *byte == b'\n'), &mut sums());
+        let mut writer = LineWriter::new("again", 0, usize::MAX);
+        assert_eq!(read_request(Version::V1, &encoded.bytes, &mut writer).unwrap().samples, encoded.samples);
+        let came = writer.finish().bytes;
+        let read = |line| {
+            let line = read_line(line).unwrap();
+            (line.name.to_string(), line.value.float(), line.millis)
+        };
+        (came.split_inclusive(|byte| *byte == b'\n').map(read).collect(), encoded.superseded)
+    }
+
+    #[test]
+    fn a_series_has_its_samples_in_the_order_of_their_times_and_one_for_a_time() {
+        let lines = [("a", 1.0, 30), ("b", 2.0, 10), ("a", 3.0, 20), ("a", 4.0, 30), ("a", 3.0, 20)];
+        let expected = [("a", 3.0, 20), ("a", 4.0, 30), ("b", 2.0, 10)];
+        let expected = expected.map(|(name, value, millis)| (name.to_owned(), value, millis));
+        assert_eq!(sent(&lines), (expected.to_vec(), 1), "that of 20 came again as it was");
     }
 
     #[test]
@@ -186,7 +239,7 @@ mod tests {
         let sent = writer.finish().bytes;
         let mut sums = sums();
         for (is_taken, hits) in [(false, [0.0, 5.0, 9.0]), (true, [0.0, 5.0, 9.0])] {
-            let request = encode(sent.split_inclusive(|byte| *byte == b'\n'), &mut sums);
+            let request = encode(sent.split_inclusive(|byte| *byte == b'\n'), &mut sums).bytes;
             let mut writer = LineWriter::new("again", 0, usize::MAX);
             assert_eq!(read_request(Version::V1, &request, &mut writer).unwrap().rejected, 0);
             let came = writer.finish().bytes;
@@ -210,7 +263,7 @@ mod tests {
             }
         }
         let line = sent.split_inclusive(|byte| *byte == b'\n').next();
-        let request = encode(line.into_iter(), &mut sums);
+        let request = encode(line.into_iter(), &mut sums).bytes;
         let mut writer = LineWriter::new("again", 0, usize::MAX);
         read_request(Version::V1, &request, &mut writer).unwrap();
         let late: Value = serde_json::from_slice(&writer.finish().bytes).unwrap();
