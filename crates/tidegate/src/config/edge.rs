@@ -194,9 +194,10 @@ fn unreadable(listener: &ListenerConfig, backends: &[Arc<BackendConfig>]) -> Opt
     let served = backends.iter().filter(|backend| listener.serves(&backend.app));
     let found = served.map(|it| it.target.port).find_map(|port| STARTTLS.iter().find(|it| it.0 == port));
     found.map(|(port, protocol)| {
+        let unless = if *protocol == "PostgreSQL" { ", unless they say sslnegotiation=direct" } else { "" };
         format!(
             "edge.listener {} closes clients that do not begin with a TLS hello, and has backends on port {port}: clients of \
-             {protocol} ask for TLS in clear first (STARTTLS), which is not supported where server names are read",
+             {protocol} ask for TLS in clear first (STARTTLS), which is not supported where server names are read{unless}",
             listener.listen
         )
     })
