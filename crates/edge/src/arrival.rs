@@ -11,7 +11,7 @@
 //! further one for half of what is left, so that several silent ones do not take the time of one that would answer.
 //! Nothing was sent to a backend that could not be reached, so trying another one is always safe.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -101,11 +101,11 @@ async fn establish(
         match timeout(HELLO_PATIENCE, hello(&mut stream, &mut first)).await {
             Ok(Ok(found)) => name = found,
             Ok(Err(error)) => {
-                listener.refuse(Refusal::NoServerName, client, None, &error);
+                listener.refuse(Refusal::NoServerName, client, None, &NoHello { first: &first, error });
                 return None;
             }
             Err(_) => {
-                let why = "its TLS hello is not there in time";
+                let why = if first.is_empty() { SAID_NOTHING } else { "its TLS hello is not there in time" };
                 listener.refuse(Refusal::NoServerName, client, None, &why);
                 return None;
             }
@@ -113,6 +113,32 @@ async fn establish(
     }
     let arrived = Arrived { listener, in_force, client, server_name: name.as_deref(), first };
     arrived.session(stream).await.map(Established::Plain)
+}
+
+/// Why a client that waits is closed: it may wait for its server's first word.
+const SAID_NOTHING: &str = "it has said nothing for 3 s, and server names are read on this listener, from a TLS hello: where servers speak \
+    first (MySQL, SMTP, IMAP, POP3, FTP), a listener without server_names is needed";
+
+/// Why a connection that does not begin with a hello is closed.
+struct NoHello<'a> {
+    /// How it begins.
+    first: &'a [u8],
+    error: io::Error,
+}
+
+impl Display for NoHello<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(spoken) = client_hello::begins_in_clear(self.first) else { return self.error.fmt(out) };
+        write!(
+            out,
+            "it speaks {spoken}, and server names are read on this listener, from a TLS hello: it needs a listener without \
+             server_names"
+        )?;
+        if spoken.starts_with("PostgreSQL") {
+            out.write_str(", or a client that begins with TLS (sslnegotiation=direct, of PostgreSQL 17)")?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads the ClientHello into `first`, and the name in it.

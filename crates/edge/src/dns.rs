@@ -65,7 +65,8 @@ const MAX_QUESTION: usize = 1_500;
 #[derive(Debug)]
 pub struct NameServer {
     edge: Arc<Edge>,
-    listeners: Vec<Arc<EdgeListener>>,
+    /// Where clients reach the listeners of this node.
+    own: Vec<IpAddr>,
     pops: Pops,
     allowed: Vec<Network>,
     stats: NameStats,
@@ -83,15 +84,11 @@ pub struct NameStats {
 }
 
 impl NameServer {
-    /// A server of the names of `edge`, for loopback and `allowed`. Other nodes' listeners are in `pops`.
+    /// A server of the names of `edge`, for loopback and `allowed`. Clients reach the listeners of this node at the addresses
+    /// `own`; those of other nodes are in `pops`.
     #[must_use]
-    pub fn new(
-        edge: Arc<Edge>,
-        listeners: Vec<Arc<EdgeListener>>,
-        pops: Pops,
-        allowed: Vec<Network>,
-    ) -> Arc<Self> {
-        Arc::new(Self { edge, listeners, pops, allowed, stats: NameStats::default() })
+    pub fn new(edge: Arc<Edge>, own: Vec<IpAddr>, pops: Pops, allowed: Vec<Network>) -> Arc<Self> {
+        Arc::new(Self { edge, own, pops, allowed, stats: NameStats::default() })
     }
 
     /// What it has counted.
@@ -292,7 +289,7 @@ impl NameServer {
 
     /// Where the nodes in `region` listen, this one first; `None`: none is there.
     fn listeners_in(&self, region: &str) -> Option<Vec<Record>> {
-        let own = self.edge.region().filter(|own| **own == *region).map(|_| addresses(&self.listeners));
+        let own = self.edge.region().filter(|own| **own == *region).map(|_| self.own.clone());
         let others = self.pops.in_region(region);
         if own.is_none() && others.is_none() {
             return None;

@@ -7,6 +7,7 @@
 pub mod certificates;
 pub mod countries;
 pub mod kafka;
+pub mod nginx;
 pub mod pebble;
 mod ports;
 pub mod postgres;

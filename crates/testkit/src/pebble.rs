@@ -2,7 +2,6 @@
 //!
 //! It keeps nothing: started again, it has another root, and knows no account.
 
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,6 +9,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::certificates::{Certificates, Pair};
+use crate::process::wait_for;
 use crate::{Server, free_port};
 
 /// An authority and its DNS.
@@ -137,15 +137,4 @@ fn program(name: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/bin").join(name);
     assert!(built.exists(), "{} is not there: run `make setup`", built.display());
     built
-}
-
-/// Waits until somebody listens.
-fn wait_for(port: u16) {
-    for _ in 0..6_000 {
-        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            return;
-        }
-        std::thread::park_timeout(std::time::Duration::from_millis(10));
-    }
-    panic!("nobody listens on port {port}");
 }

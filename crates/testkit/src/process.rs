@@ -1,7 +1,9 @@
 //! A server process and the ways to break it.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -101,6 +103,17 @@ fn send(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process has an id");
     // It may have ended already.
     kill_process(pid, signal).unwrap_or_default();
+}
+
+/// Waits until somebody listens on a port of 127.0.0.1.
+pub(crate) fn wait_for(port: u16) {
+    for _ in 0..6_000 {
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    panic!("nobody listens on port {port}");
 }
 
 impl Drop for Server {

@@ -9,6 +9,9 @@
 //! The reader takes what has come so far and says whether more is needed, so that its caller keeps the bytes for the
 //! server behind. It is strict about what it passes over: a length that does not fit is malformed, never skipped.
 //!
+//! Some protocols begin in clear, and ask there whether they may go on in TLS. They are told from other bytes that are no hello, so
+//! that whoever looks for a server name can say why there is none.
+//!
 //! Deliberately absent: everything else in a hello. An encrypted hello (ECH) shows its outer name.
 
 use thiserror::Error;
@@ -59,6 +62,28 @@ pub fn is_whole(bytes: &[u8]) -> Result<bool, NotAHello> {
         Some(hello) if hello.is_record_whole => Ok(true),
         Some(_) if bytes.len() >= MAX_HELLO => Err(NotAHello),
         _ => Ok(false),
+    }
+}
+
+/// What the first bytes of a connection are where they are no hello: those of a protocol that asks in clear whether it may begin TLS, or
+/// does without.
+#[must_use]
+pub fn begins_in_clear(bytes: &[u8]) -> Option<&'static str> {
+    // The length of the message and its number (protocol-message-formats of PostgreSQL); the others have a version there.
+    const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+    const GSS_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x30];
+    const STARTUP: [u8; 2] = [0, 3];
+    // A sequence of ASN.1 with the object identifier of the operation (RFC 4511, 4.14.1).
+    const SEQUENCE: u8 = 0x30;
+    const START_TLS: &[u8] = b"1.3.6.1.4.1.1466.20037";
+    match bytes {
+        _ if bytes.starts_with(&SSL_REQUEST) => Some("PostgreSQL's SSLRequest"),
+        _ if bytes.starts_with(&GSS_REQUEST) => Some("PostgreSQL's GSSENCRequest"),
+        [0, 0, _, _, rest @ ..] if rest.starts_with(&STARTUP) => Some("PostgreSQL without TLS"),
+        [SEQUENCE, ..] if bytes.windows(START_TLS.len()).any(|part| part == START_TLS) => {
+            Some("LDAP's StartTLS")
+        }
+        _ => None,
     }
 }
 
@@ -272,6 +297,24 @@ mod tests {
             let hello = hello(Some(name), 16_000);
             assert_eq!((read(&hello), is_whole(&hello)), (Err(NotAHello), Ok(true)), "{name:?}");
         }
+    }
+
+    #[test]
+    fn protocols_that_begin_in_clear_are_told_from_others() {
+        let start_tls = b"\x30\x1d\x02\x01\x01\x77\x18\x80\x161.3.6.1.4.1.1466.20037";
+        for (bytes, said) in [
+            (&b"\0\0\0\x08\x04\xd2\x16\x2f"[..], Some("PostgreSQL's SSLRequest")),
+            (b"\0\0\0\x08\x04\xd2\x16\x30", Some("PostgreSQL's GSSENCRequest")),
+            (b"\0\0\0\x4f\0\x03\0\0user\0a\0\0", Some("PostgreSQL without TLS")),
+            (start_tls, Some("LDAP's StartTLS")),
+            (b"\0\0\0\x08\x04\xd2\x16", None),
+            (b"\x30\x0c\x02\x01\x01\x60\x07\x02\x01\x03\x04\0\x80\0", None),
+            (b"GET / HTTP/1.1\r\n", None),
+            (b"", None),
+        ] {
+            assert_eq!(begins_in_clear(bytes), said, "{bytes:?}");
+        }
+        assert_eq!(begins_in_clear(&hello(Some(b"a.example"), 16_000)), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Ten thousand clients at once, in a process that has descriptors for them.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,8 +9,8 @@ use crate::support::{Peak, backend, start, until};
 use serde_json::json;
 use tidegate_edge::stats::Refusal;
 
-/// Opens so many connections at once, keeps all of them, and says how many were served and how many were closed. It ends
-/// with its input.
+/// Makes so many sockets and says so, connects all of them when it is told to, keeps them, and says how many were served and how
+/// many were closed. It ends with its input.
 const CROWD: &str = r#"
 import resource, select, socket, sys
 port, count = int(sys.argv[1]), int(sys.argv[2])
@@ -19,8 +19,11 @@ held = {}
 for _ in range(count):
     each = socket.socket()
     each.setblocking(False)
-    each.connect_ex(("127.0.0.1", port))
     held[each.fileno()] = each
+print("ready", flush=True)
+sys.stdin.readline()
+for each in held.values():
+    each.connect_ex(("127.0.0.1", port))
 poll, said = select.poll(), {True: 0, False: 0}
 for each in held:
     poll.register(each, select.POLLIN)
@@ -37,6 +40,12 @@ while sum(said.values()) < count:
 print(said[True], said[False], flush=True)
 sys.stdin.read()
 "#;
+
+fn line(output: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    line
+}
 
 #[test]
 fn fault_67_ten_thousand_connections_at_once_never_pass_a_limit() {
@@ -64,11 +73,17 @@ fn fault_67_ten_thousand_connections_at_once_never_pass_a_limit() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     };
     let mut crowds: Vec<Child> = (0..PROCESSES).map(|_| crowd()).collect();
-    let mut said = [0, 0];
+    let output = |crowd: &mut Child| BufReader::new(crowd.stdout.take().unwrap());
+    let mut outputs: Vec<_> = crowds.iter_mut().map(output).collect();
+    for output in &mut outputs {
+        assert_eq!(line(output), "ready\n");
+    }
     for crowd in &mut crowds {
-        let mut line = String::new();
-        BufReader::new(crowd.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        for (sum, count) in said.iter_mut().zip(line.split_whitespace()) {
+        crowd.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    }
+    let mut said = [0, 0];
+    for output in &mut outputs {
+        for (sum, count) in said.iter_mut().zip(line(output).split_whitespace()) {
             *sum += count.parse::<usize>().unwrap();
         }
     }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use crate::support::{
-    Peak, backend, black_hole, connect, connect_from, name_of, named, patient, start, unchecked, until,
+    Peak, backend, backend_on, black_hole, connect, connect_from, name_of, named, patient, start, unchecked,
+    until,
 };
 use serde_json::json;
 use tidegate_edge::stats::Refusal;
@@ -93,6 +94,26 @@ fn a_backend_that_is_gone_loses_its_clients_to_the_next_and_is_taken_out() {
     let of_gone = reports.iter().find(|report| &*report.name == "gone").unwrap();
     assert!(of_gone.is_ejected && of_gone.failures == 1, "{of_gone:?}");
     assert_eq!(running.listener.stats().retries.load(Relaxed), 1, "nobody asks it any more");
+}
+
+/// `regression/outage/run.py` has a minute of it at full load.
+#[test]
+fn fault_63_an_outage_of_all_backends_ends_with_the_first_connection_after_it() {
+    const CLIENTS: u64 = 300;
+    let gone = [nobody(), nobody(), nobody()];
+    let names = ["a", "b", "c"];
+    let backends: Vec<_> = names.iter().zip(gone).map(|(name, at)| unchecked(name, at)).collect();
+    let running = start(json!({"affinity": "off"}), &backends, &[]);
+    for _ in 0..CLIENTS {
+        assert_eq!(name_of(&mut connect(running.address), 4), "");
+    }
+    let stats = running.listener.stats();
+    assert_eq!(stats.refused[Refusal::Unreachable as usize].load(Relaxed), CLIENTS);
+    assert_eq!(stats.retries.load(Relaxed), 3 * CLIENTS, "each client has each backend tried once");
+    backend_on(&gone[1].to_string(), |mut stream| {
+        drop(stream.write_all(b"back"));
+    });
+    assert_eq!(name_of(&mut connect(running.address), 4), "back");
 }
 
 #[test]

@@ -10,73 +10,37 @@ use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
 use crate::support::{Backend, PATIENCE, TestGateway, ask_on, config, head, reply, status, text};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 use tidegate_net::clock::monotonic;
 use tidegate_testkit::certificates::Certificates;
 use tidegate_testkit::free_port;
-
-struct Process {
-    child: Child,
-    _folder: TempDir,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.child.kill().unwrap_or_default();
-        self.child.wait().map(drop).unwrap_or_default();
-    }
-}
+use tidegate_testkit::nginx::Nginx;
 
 /// nginx that says what it was asked: TLS and HTTP/2 on one port, HTTP/2 by prior knowledge on another, where only health.example
 /// has `/health`, TLS with HTTP/1.1 alone on a third, and HTTP/2 as on the second one on a fourth, where it takes leave after every
 /// 20 requests.
-fn nginx(certificates: &Certificates) -> (Process, [u16; 4]) {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let program = folders.find_map(|folder| Some(folder.join("nginx")).filter(|file| file.is_file()));
-    let folder = tempfile::tempdir().unwrap();
-    let at = folder.path().display();
+fn nginx(certificates: &Certificates) -> (Nginx, [u16; 4]) {
     let ports = [free_port(), free_port(), free_port(), free_port()];
     let [both, clear, old, brief] = ports;
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
-        .collect();
     let say = "location / { return 200 \"$server_protocol $ssl_server_name $http_host $request_method $request_uri $connection\"; }";
     let pair = format!(
         "ssl_certificate {}; ssl_certificate_key {};",
         certificates.certificate().display(),
         certificates.key().display()
     );
-    let text = format!(
-        "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\nhttp {{ {temporary} access_log off;\n\
-         server {{ listen 127.0.0.1:{both} ssl http2; {pair} {say} }}\n\
-         server {{ listen 127.0.0.1:{clear} http2; {say} location = /health {{ return 404; }} }}\n\
-         server {{ listen 127.0.0.1:{clear} http2; server_name health.example; location / {{ return 204; }} }}\n\
-         server {{ listen 127.0.0.1:{old} ssl; {pair} {say} }}\n\
-         server {{ listen 127.0.0.1:{brief} http2; keepalive_requests 20; {say} }} }}\n"
-    );
-    let file = folder.path().join("nginx.conf");
-    std::fs::write(&file, text).unwrap();
-    let child = Command::new(program.expect("nginx is installed: `make setup`"))
-        .arg("-c")
-        .arg(&file)
-        .arg("-e")
-        .arg(folder.path().join("error.log"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let process = Process { child, _folder: folder };
-    let started = monotonic();
-    while ports.iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_err()) {
-        assert!(started.elapsed() < PATIENCE, "nginx does not listen");
-        std::thread::yield_now();
-    }
-    (process, ports)
+    let nginx = Nginx::start(&ports, |_| {
+        format!(
+            "access_log off;\n\
+             server {{ listen 127.0.0.1:{both} ssl http2; {pair} {say} }}\n\
+             server {{ listen 127.0.0.1:{clear} http2; {say} location = /health {{ return 404; }} }}\n\
+             server {{ listen 127.0.0.1:{clear} http2; server_name health.example; location / {{ return 204; }} }}\n\
+             server {{ listen 127.0.0.1:{old} ssl; {pair} {say} }}\n\
+             server {{ listen 127.0.0.1:{brief} http2; keepalive_requests 20; {say} }}"
+        )
+    });
+    (nginx, ports)
 }
 
 fn in_front_of(upstream: Value) -> GatewayConfig {

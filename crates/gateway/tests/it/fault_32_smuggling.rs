@@ -2,7 +2,7 @@
 //! says, in one piece and in many, and nginx does what the page says of it.
 
 use crate::smuggling::page::{Page, Row, bytes};
-use crate::smuggling::{Nginx, Recorder, http2, outcome, shown};
+use crate::smuggling::{ComparedNginx, Recorder, http2, outcome, shown};
 use crate::support::{TestGateway, config};
 use serde_json::json;
 use tidegate_gateway::limits::Unlimited;
@@ -18,7 +18,7 @@ fn gateway(backend: &Recorder) -> TestGateway<Unlimited> {
 }
 
 /// What nginx does is compared where it is the version that the page is about.
-fn nginx_says(page: &Page, nginx: &Nginx, now: String, written: &str) -> String {
+fn nginx_says(page: &Page, nginx: &ComparedNginx, now: String, written: &str) -> String {
     if page.text().contains(&format!("nginx {} ", nginx.version)) { now } else { written.to_owned() }
 }
 
@@ -27,7 +27,7 @@ fn fault_32_each_request_is_forwarded_or_refused_as_the_page_says() {
     let mut page = Page::read();
     let (backend, behind_nginx) = (Recorder::start(), Recorder::start());
     let gateway = gateway(&backend);
-    let nginx = Nginx::start(behind_nginx.address);
+    let nginx = ComparedNginx::start(behind_nginx.address);
     let rows = page.rows("HTTP/1.1");
     assert!(rows.len() >= 60, "{} rows", rows.len());
     let mut faults = Vec::new();
@@ -61,7 +61,7 @@ fn fault_32_each_request_of_http2_is_forwarded_or_refused_as_the_page_says() {
     let mut page = Page::read();
     let (backend, behind_nginx) = (Recorder::start(), Recorder::start());
     let gateway = gateway(&backend);
-    let nginx = Nginx::start(behind_nginx.address);
+    let nginx = ComparedNginx::start(behind_nginx.address);
     let outcome = |backend: &Recorder, address, request: &[u8]| {
         let (status, is_open) = http2::exchange(address, request);
         let mut seen = backend.take();

@@ -35,6 +35,7 @@ fn attempts(gateway: &TestGateway<Unlimited>) -> u64 {
     servers(&gateway.gateway).iter().map(|server| server.successes + server.failures).sum()
 }
 
+/// Some thousand requests, which take a second or two; `regression/outage/run.py` has the minute at full load.
 #[test]
 fn fault_63_an_outage_of_all_servers_is_met_with_few_further_attempts_and_ends_with_it() {
     for refuses_connections in [false, true] {

@@ -113,6 +113,9 @@ fn ask(
     }
 }
 
+/// How the answer puts it that a backend is down.
+const CHECKS_FAIL: &str = "its health checks fail";
+
 /// An answer about the edge, a line for the client and one for each backend.
 fn scores(answer: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").escape_debug().to_string();
@@ -157,6 +160,10 @@ fn scores(answer: &Value) -> String {
         if let Some(excluded) = excluded {
             line.push_str(&format!(", not used: {excluded}"));
         }
+        if row["check_failure"].is_string() {
+            let words = if line.ends_with(CHECKS_FAIL) { "" } else { ", its last health check failed" };
+            line.push_str(&format!("{words}: {}", text(&row["check_failure"])));
+        }
         lines.push_str(&line);
         lines.push('\n');
     }
@@ -197,10 +204,16 @@ mod tests {
         assert_eq!(scores(&answer), other);
         // Where priorities decide, that of each is shown; what is said twice is not.
         answer["backends"] = json!([row("rio", 1, 0), row("lima", 1, 1)]);
-        answer["backends"][1]["health"] = json!("its health checks fail");
-        answer["backends"][1]["excluded"] = json!("its health checks fail");
+        answer["backends"][1]["health"] = json!(CHECKS_FAIL);
+        answer["backends"][1]["excluded"] = json!(CHECKS_FAIL);
         let text = scores(&answer);
         assert!(text.contains("150 connections, priority 0\n"), "{text}");
         assert!(text.contains("150 connections, priority 1, not used: its health checks fail\n"), "{text}");
+        // Why a check failed, also where that was not often enough to take the backend down.
+        answer["backends"][0]["check_failure"] = json!("answered 503");
+        answer["backends"][1]["check_failure"] = json!("connection refused");
+        let text = scores(&answer);
+        assert!(text.contains("priority 0, its last health check failed: answered 503\n"), "{text}");
+        assert!(text.contains("not used: its health checks fail: connection refused\n"), "{text}");
     }
 }

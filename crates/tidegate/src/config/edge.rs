@@ -143,7 +143,23 @@ fn warnings(config: &Config) -> Vec<String> {
     }
     warnings.extend(circles(&edge.backends, listeners));
     warnings.extend(listeners.iter().filter_map(|listener| unreadable(listener, &edge.backends)));
+    warnings.extend(unnamed(config));
     warnings
+}
+
+/// What is said of a node with names whose listeners have no address that can be in them.
+fn unnamed(config: &Config) -> Option<String> {
+    let settings = &config.settings.edge;
+    if settings.dns_listen.is_none() || !settings.advertise.is_empty() {
+        return None;
+    }
+    let RegionName(region) = settings.region.as_ref()?;
+    let listener = config.edge_listeners.iter().find(|listener| listener.listen.ip().is_unspecified())?;
+    Some(format!(
+        "edge.listener {} is on every address of its machine, so that {region}.pops.internal has no address of it: say in \
+         edge.advertise at which addresses clients reach this node",
+        listener.listen
+    ))
 }
 
 /// Backends that are the edge itself.
@@ -178,9 +194,10 @@ fn unreadable(listener: &ListenerConfig, backends: &[Arc<BackendConfig>]) -> Opt
     let served = backends.iter().filter(|backend| listener.serves(&backend.app));
     let found = served.map(|it| it.target.port).find_map(|port| STARTTLS.iter().find(|it| it.0 == port));
     found.map(|(port, protocol)| {
+        let unless = if *protocol == "PostgreSQL" { ", unless they say sslnegotiation=direct" } else { "" };
         format!(
             "edge.listener {} closes clients that do not begin with a TLS hello, and has backends on port {port}: clients of \
-             {protocol} ask for TLS in clear first (STARTTLS), which is not supported where server names are read",
+             {protocol} ask for TLS in clear first (STARTTLS), which is not supported where server names are read{unless}",
             listener.listen
         )
     })

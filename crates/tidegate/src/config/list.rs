@@ -2,6 +2,7 @@
 //! them, a region's name that may be left out.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -115,6 +116,16 @@ impl Item for Network {
     }
 }
 
+/// An address at which clients reach a machine.
+impl Item for IpAddr {
+    const ACCEPTED: &'static str = "addresses of one machine, as in \"203.0.113.7\" or \"2001:db8::7\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        let address: Self = text.parse().ok()?;
+        (!address.is_unspecified() && !address.is_multicast()).then_some(address)
+    }
+}
+
 /// A region's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionName(pub String);
@@ -201,6 +212,23 @@ mod tests {
         assert!(<Vec<Host> as Value>::parse("a.example:80,[::1]", &()).is_some());
         assert!(<Vec<Host> as Value>::parse("http://a.example", &()).is_none());
     }
+
+    #[test]
+    fn an_address_is_one_that_a_client_can_connect_to() {
+        for (text, shown) in [
+            ("203.0.113.7, 2001:db8::7", Some("203.0.113.7,2001:db8::7")),
+            ("0.0.0.0", None),
+            ("::", None),
+            ("224.0.0.1", None),
+            ("203.0.113.7:80", None),
+            ("203.0.113.0/24", None),
+            ("a.example", None),
+        ] {
+            let parsed = <Vec<IpAddr> as Value>::parse(text, &());
+            assert_eq!(parsed.map(|list| list.show()).as_deref(), shown, "{text}");
+        }
+    }
+
     #[test]
     fn bounds_of_tiers_are_three_that_rise_or_none() {
         for (text, shown) in [

@@ -5,7 +5,7 @@
 //! From this one table come the checked [`Settings`], the names of environment variables and
 //! flags, the list of unknown keys, the reference page and the JSON schema, so they cannot differ.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -361,6 +361,8 @@ settings! {
         dns_listen: Option<SocketAddr> = "", ();
         /// Networks whose questions about names are answered, beside this machine's own.
         dns_allowed: Vec<Network> = "", ();
+        /// Addresses at which clients reach this node, as `REGION.pops.internal` has them at all nodes. None: those that its listeners are on, but for `0.0.0.0` and `[::]`, which are no address of one machine.
+        advertise: Vec<IpAddr> = "", ();
         /// How long the addresses of a backend's name are used before the system is asked again, where the servers of `/etc/resolv.conf` do not say how long they hold (the TTL; at least 1 s and at most an hour of it counts).
         dns_refresh: Duration = "5s", Duration::from_millis(100)..=seconds(3_600);
         /// What becomes of the connections of a listener that lists a policy which is not in force, since another node or a new file has taken it away: they are refused, or not limited by it.

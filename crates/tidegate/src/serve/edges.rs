@@ -73,10 +73,10 @@ impl ServedEdge {
         debug_assert!(is_first, "listeners are bound once");
     }
 
-    /// Makes its server of names, once in a process's life and after its listeners are known.
-    fn set_names(&self, allowed: &[Network]) {
-        let (listeners, pops) = (self.listeners().to_vec(), self.pops.clone());
-        self.names.get_or_init(|| NameServer::new(Arc::clone(&self.edge), listeners, pops, allowed.to_vec()));
+    /// Makes its server of names, once in a process's life. Clients reach this node at the addresses `own`.
+    fn set_names(&self, own: Vec<IpAddr>, allowed: &[Network]) {
+        let pops = self.pops.clone();
+        self.names.get_or_init(|| NameServer::new(Arc::clone(&self.edge), own, pops, allowed.to_vec()));
     }
 
     /// Its server of names, if it has one.
@@ -110,6 +110,8 @@ pub(super) struct EdgeServers {
     database: Option<(PathBuf, Stamp)>,
     api: Option<Api>,
     names: Option<Names>,
+    /// Where clients reach the listeners.
+    own: Vec<IpAddr>,
     /// What the other nodes are told by, and when no more.
     others: (Control, Drain),
 }
@@ -146,6 +148,7 @@ impl EdgeServers {
             database: None,
             api: None,
             names: None,
+            own: Vec::new(),
             others: (configuration.control().clone(), door.gate.drain.clone()),
         };
         let has_listeners = !config.edge_listeners.is_empty();
@@ -187,9 +190,11 @@ impl EdgeServers {
             ));
             servers.sockets.push(listeners);
         }
+        let advertised = &config.settings.edge.advertise;
+        servers.own = if advertised.is_empty() { addresses(&made) } else { advertised.clone() };
         served.set_listeners(made);
         if servers.names.is_some() {
-            served.set_names(&config.settings.edge.dns_allowed);
+            served.set_names(servers.own.clone(), &config.settings.edge.dns_allowed);
         }
         Ok(servers)
     }
@@ -217,14 +222,13 @@ impl BoundService for EdgeServers {
     }
 
     fn start(self: Box<Self>, cores: &Cores) {
-        let Self { served, sockets, database, api, names, others: (control, drain), .. } = *self;
+        let Self { served, sockets, database, api, names, own, others: (control, drain), .. } = *self;
         for (listener, listeners) in served.listeners().iter().zip(sockets) {
             listener.start(cores, listeners);
         }
-        let (region, addresses) = (served.edge.region(), addresses(served.listeners()));
-        if let Some(region) = region.filter(|_| !served.listeners().is_empty()) {
+        if let Some(region) = served.edge.region().filter(|_| !served.listeners().is_empty()) {
             let by = (&control, &drain, served.edge.clock(), cores);
-            pops::share(by, (&region, addresses), served.pops.clone());
+            pops::share(by, (&region, own), served.pops.clone());
         }
         if let Some(Api { server, sockets, registry, .. }) = api {
             server.start(cores, sockets);

@@ -60,6 +60,27 @@ fn an_address_of_another_machine_is_a_warning() {
 }
 
 #[test]
+fn an_edge_of_which_names_have_no_address_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let [edge, names] = [(); 2].map(|()| tidegate_testkit::free_port());
+    let check = |advertise: &str| {
+        let text = format!(
+            "[edge]\nregion = 'sa'\napi_listen = 'off'\ndns_listen = '127.0.0.1:{names}'\n{advertise}\n\
+             listener = [{{ listen = '0.0.0.0:{edge}' }}]\n"
+        );
+        fs::write(folder.path().join("t.toml"), text).unwrap();
+        run(folder.path(), &["check", "t.toml"])
+    };
+    let (code, said) = check("");
+    let warning = "is on every address of its machine, so that sa.pops.internal has no address of it: say in edge.advertise";
+    assert!(code == Some(0) && said.contains(warning), "{said}");
+    let (code, said) = check("advertise = ['203.0.113.7']");
+    assert!(code == Some(0) && !said.contains("pops.internal"), "{said}");
+    let (code, said) = check("advertise = ['0.0.0.0']");
+    assert!(code == Some(2) && said.contains("edge.advertise"), "{said}");
+}
+
+#[test]
 fn a_misspelt_list_of_a_group_is_answered_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("t.toml"), "[[edge.backends]]\nname = 'a'\naddress = '127.0.0.1:1'\n")

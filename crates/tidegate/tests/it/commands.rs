@@ -181,6 +181,18 @@ fn fault_58_check_knows_what_routes_and_listeners_supply() {
             &[],
         ),
         (policy("'tenant'") + "[attributes.grpc]\ntenant = { header = 'x-tenant' }\n", &[]),
+        // What an application sends with POST /v1/decisions, whether or not there is a gateway that does not list the policy.
+        (policy("'tenant', 'client_id'"), &[]),
+        (policy("'tenant', 'resource'") + &route("q", ""), &[]),
+        (tiered.to_owned() + &route("q", key), &[]),
+        // A route that lists it has no application that sends it, nor a proxy that asks for decisions.
+        (policy("'tenant'") + &route("p", ""), &["tenant"]),
+        (
+            policy("'tenant'") + &route("p", "") + "[attributes.check]\ntenant = { header = 'x-tenant' }\n",
+            &["tenant"],
+        ),
+        (policy("'resource', 'client_id'") + &route("p", ""), &["resource"]),
+        (policy("'tenant', 'app'") + &edge("policies"), &["tenant"]),
         (policy("'app', 'client_id'") + &route("p", "") + &edge("policies"), &[]),
         (
             policy("'listener', 'app', 'server_name', 'country', 'region', 'client_id'") + &edge("policies"),

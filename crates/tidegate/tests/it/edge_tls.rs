@@ -201,6 +201,41 @@ fn a_connection_that_is_refused_before_its_app_is_known_has_a_line_that_says_why
     }
 }
 
+/// At the log's default level: who asks is told to go elsewhere by nobody else.
+#[test]
+fn clients_that_do_not_begin_with_tls_are_said_to_need_a_listener_without_server_names() {
+    let [postgres, mysql] = [free(), free()];
+    let listener = |at: SocketAddr| {
+        format!(
+            "[[edge.listener]]\nlisten = \"{at}\"\nserver_names = [{{ names = [\"a.example\"], app = \"a\" }}]\n"
+        )
+    };
+    let data = tempfile::tempdir().unwrap();
+    std::fs::write(data.path().join("edge.toml"), listener(postgres) + &listener(mysql)).unwrap();
+    let own = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0"), ("TIDEGATE_EDGE_API_LISTEN", "off")];
+    let service = Tidegate::start_in(data, &["--config", "edge.toml"], &own);
+    let place = format!("host=127.0.0.1 port={} user=a dbname=a sslmode=require", postgres.port());
+    let asked = Command::new("psql").args(["-c", "select 1", &place]).output().unwrap();
+    assert!(!asked.status.success(), "{asked:?}");
+    // As clients of MySQL do, it waits for its server.
+    let mut waits = connect_from("127.0.0.1", mysql);
+    assert_eq!(waits.read(&mut [0; 10]).unwrap_or_default(), 0);
+    for at in [postgres, mysql] {
+        let series = format!("tidegate_edge_refused_total{{listener=\"{at}\",reason=\"no_server_name\"}}");
+        until("it is counted", || metric(&service, &series) > 0);
+    }
+    service.signal("TERM");
+    let output = service.wait().output;
+    let hints = [
+        (postgres, "it speaks PostgreSQL's SSLRequest", "sslnegotiation=direct"),
+        (mysql, "it has said nothing for 3 s", "MySQL"),
+    ];
+    for (at, why, hint) in hints {
+        let parts = ["client=127.0.0.1:", &format!("listener=\"{at}\""), why, hint, "without server_names"];
+        assert!(output.lines().any(|line| parts.iter().all(|part| line.contains(part))), "{why}: {output}");
+    }
+}
+
 #[test]
 fn tls_ends_at_the_edge_and_its_server_names_lead_to_apps() {
     let certificates = Certificates::make();

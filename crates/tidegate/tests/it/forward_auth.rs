@@ -1,80 +1,55 @@
 //! Another service says whose a request is: nginx plays it in front of the gateway of the built binary.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use crate::support::heads::listening;
 use crate::support::{Tidegate, agent};
 use tidegate_net::clock::monotonic;
+use tidegate_testkit::nginx::Nginx;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// nginx, which knows two users, and writes a line for each time that it is asked.
 struct Authority {
-    folder: tempfile::TempDir,
-    child: Child,
+    nginx: Nginx,
     port: u16,
 }
 
 impl Authority {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
         let port = tidegate_testkit::free_port();
-        let place = folder.path().display();
-        let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-        let temporary = kinds.map(|kind| format!("{kind}_temp_path {place}/{kind};\n")).concat();
-        let text = format!(
-            "daemon off;\nmaster_process off;\npid {place}/pid;\nerror_log {place}/error.log;\nevents {{}}\nhttp {{\n\
-             log_format asked '$request_uri $http_x_forwarded_method $http_x_forwarded_host $http_x_forwarded_uri \
-             $http_x_forwarded_for $http_x_secret $http_authorization';\n\
-             access_log {place}/asked.log asked;\n{temporary}\
-             map $http_authorization $user {{ default \"\"; \"Bearer alice\" alice; \"Bearer bob\" bob; }}\n\
-             server {{\nlisten 127.0.0.1:{port};\n\
-             location = /verify {{\n\
-             if ($user = \"\") {{ add_header WWW-Authenticate 'Bearer realm=\"here\"' always; return 401 \"who are you?\\n\"; }}\n\
-             add_header X-User $user; add_header X-Plan pro; add_header X-Internal secret; return 204;\n}}\n\
-             location = /login {{ add_header X-Internal secret; return 302 https://login.example/; }}\n\
-             location = /broken {{ return 500; }}\n}}\n}}\n"
-        );
-        let file = folder.path().join("nginx.conf");
-        fs::write(&file, text).unwrap();
-        let program = ["/usr/sbin/nginx", "nginx"].into_iter().find(|path| Path::new(path).exists());
-        let mut command = Command::new(program.unwrap_or("nginx"));
-        let child = command.arg("-c").arg(&file).stderr(Stdio::inherit()).spawn().unwrap();
-        let begun = monotonic();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "nginx does not listen");
-        }
-        Self { folder, child, port }
+        let nginx = Nginx::start(&[port], |folder| {
+            let place = folder.display();
+            format!(
+                "log_format asked '$request_uri $http_x_forwarded_method $http_x_forwarded_host $http_x_forwarded_uri \
+                 $http_x_forwarded_for $http_x_secret $http_authorization';\n\
+                 access_log {place}/asked.log asked;\n\
+                 map $http_authorization $user {{ default \"\"; \"Bearer alice\" alice; \"Bearer bob\" bob; }}\n\
+                 server {{\nlisten 127.0.0.1:{port};\n\
+                 location = /verify {{\n\
+                 if ($user = \"\") {{ add_header WWW-Authenticate 'Bearer realm=\"here\"' always; return 401 \"who are you?\\n\"; }}\n\
+                 add_header X-User $user; add_header X-Plan pro; add_header X-Internal secret; return 204;\n}}\n\
+                 location = /login {{ add_header X-Internal secret; return 302 https://login.example/; }}\n\
+                 location = /broken {{ return 500; }}\n}}"
+            )
+        });
+        Self { nginx, port }
     }
 
     /// What it was asked so far, each a line. They are written after its answers: `count` are waited for.
     fn asked(&self, count: usize) -> Vec<String> {
         let begun = monotonic();
         loop {
-            let text = fs::read_to_string(self.folder.path().join("asked.log")).unwrap_or_default();
+            let text = fs::read_to_string(self.nginx.folder().join("asked.log")).unwrap_or_default();
             let lines: Vec<String> = text.lines().map(str::to_owned).collect();
             if text.ends_with('\n') && lines.len() >= count {
                 return lines;
             }
             assert!(begun.elapsed() < PATIENCE, "{lines:?}");
         }
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
-    }
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 
@@ -232,7 +207,7 @@ fn an_answer_is_known_by_what_the_route_names_and_a_refusal_never_is() {
     let expected = [of("a", "alice"), of("a", "bob"), of("b", "alice")];
     assert_eq!(asked.take(3).collect::<Vec<_>>(), expected, "the route names the path, too");
     assert_eq!((authority.asked(6).len(), served.counted("known")), (6, 4));
-    authority.signal("STOP");
+    authority.nginx.server.freeze();
     assert_eq!(served.get("/cached/a", &[ALICE]).status, 200, "who is known passes also while it hangs");
 }
 
@@ -245,7 +220,7 @@ fn a_service_that_hangs_or_is_gone_admits_nobody_unless_the_route_says_so() {
         401,
         "a refusal is no error"
     );
-    authority.signal("STOP");
+    authority.nginx.server.freeze();
     let refused = served.get("/strict/", &[ALICE]);
     assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")));
     let forged = [ALICE, ("x-user", "root"), ("x-consumer-id", "root")];

@@ -1,65 +1,43 @@
-//! What an operator hears when something behind the gateway breaks: the log at its default level, and `tidegate explain route`.
+//! What an operator hears when something behind the gateway or the edge breaks: the log at its default level, `tidegate explain
+//! route` and `tidegate explain edge`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_net::clock::monotonic;
 use tidegate_testkit::certificates::{Certificates, Pair};
 use tidegate_testkit::free_port;
+use tidegate_testkit::nginx::Nginx;
 
 use crate::support::{Tidegate, agent, binary};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// nginx with a certificate at its first port, and at its second one always 500; ended with the test.
-struct Nginx {
-    child: Child,
+/// nginx with a certificate at its first port, and at its second one always 500.
+struct Failing {
+    _nginx: Nginx,
     secured: u16,
     failing: u16,
-    folder: tempfile::TempDir,
 }
 
-impl Nginx {
+impl Failing {
     fn start(pair: &Pair) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let at = folder.path().display();
         let [secured, failing] = [free_port(), free_port()];
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .iter()
-            .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
-            .collect();
         let (certificate, key) = (pair.certificate.display(), pair.key.display());
-        let text = format!(
-            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\n\
-             http {{ {temporary} access_log off;\n\
-             server {{ listen 127.0.0.1:{secured} ssl; ssl_certificate {certificate}; ssl_certificate_key {key};\n\
-             location / {{ return 200 \"hello\"; }} }}\n\
-             server {{ listen 127.0.0.1:{failing}; location / {{ return 500; }} }} }}\n"
-        );
-        let file = folder.path().join("nginx.conf");
-        fs::write(&file, text).unwrap();
-        let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
-        let mut command = Command::new(program.expect("nginx is installed: `make setup`"));
-        command.arg("-c").arg(&file).arg("-e").arg(folder.path().join("error.log"));
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let nginx = Self { child, secured, failing, folder };
-        until("nginx listens", || {
-            [secured, failing].iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok())
+        let nginx = Nginx::start(&[secured, failing], |_| {
+            format!(
+                "access_log off;\n\
+                 server {{ listen 127.0.0.1:{secured} ssl; ssl_certificate {certificate}; ssl_certificate_key {key};\n\
+                 location / {{ return 200 \"hello\"; }} }}\n\
+                 server {{ listen 127.0.0.1:{failing}; location / {{ return 500; }} }}"
+            )
         });
-        nginx
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-        drop(fs::remove_dir_all(self.folder.path()));
+        Self { _nginx: nginx, secured, failing }
     }
 }
 
@@ -105,7 +83,7 @@ const CHECK: &str = "check = { path = \"/\", interval_seconds = 0.05, timeout_se
 #[test]
 fn why_a_server_is_down_is_in_the_log_once_and_in_explanations() {
     let certificates = Certificates::make();
-    let nginx = Nginx::start(&certificates.issue("server"));
+    let nginx = Failing::start(&certificates.issue("server"));
     // It takes connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
@@ -160,6 +138,33 @@ fn why_a_server_is_down_is_in_the_log_once_and_in_explanations() {
 }
 
 #[test]
+fn why_a_backend_of_the_edge_is_down_is_in_the_text_of_an_explanation() {
+    let nginx = Failing::start(&Certificates::make().issue("server"));
+    let backend = |name: &str, port: u16| {
+        format!(
+            "[[edge.backend]]\nname = \"{name}\"\naddress = \"127.0.0.1:{port}\"\n\
+             check = {{ kind = \"http\", interval_seconds = 0.1, fall = 2 }}\n"
+        )
+    };
+    let listener = "edge.api_listen = \"off\"\n[[edge.listener]]\nlisten = \"127.0.0.1:0\"\n";
+    let file = [listener.to_owned(), backend("ill", nginx.failing), backend("gone", free_port())];
+    let service = serve(&file.concat());
+    let server = service.url("");
+    let explained = || {
+        let arguments = ["explain", "edge", "--client-ip", "127.0.0.1", "--server", &server];
+        String::from_utf8(binary().args(arguments).output().unwrap().stdout).unwrap()
+    };
+    let has = |text: &str, name: &str, reason: &str| {
+        text.lines().any(|line| line.contains(name) && line.ends_with(reason))
+    };
+    until("both are down, each for its reason", || {
+        let text = explained();
+        has(&text, "ill", "its health checks fail: answered 500")
+            && has(&text, "gone", "its health checks fail: connection refused")
+    });
+}
+
+#[test]
 fn a_breaker_that_closes_is_a_line_of_the_log() {
     let port = free_port();
     let breaker =
@@ -189,7 +194,7 @@ fn a_breaker_that_closes_is_a_line_of_the_log() {
 fn a_certificate_that_a_server_signed_itself_works_as_ca_file() {
     let certificates = Certificates::make();
     let pair = certificates.self_signed("own");
-    let nginx = Nginx::start(&pair);
+    let nginx = Failing::start(&pair);
     let to = |host: &str| format!("https://{host}:{}", nginx.secured);
     let tls = |file: &Path| format!("tls = {{ ca_file = {file:?} }}");
     let file = [

@@ -2,46 +2,29 @@
 //! asks, and nginx says what it was asked in, and keeps and returns a file.
 
 use std::fs;
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use crate::support::Tidegate;
-use tidegate_net::clock::monotonic;
 use tidegate_testkit::certificates::Certificates;
 use tidegate_testkit::free_port;
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use tidegate_testkit::nginx::Nginx;
 
 /// Large enough to come in several pieces.
 const FILE_BYTES: usize = 300_000;
 
-/// nginx, with and without TLS; ended with the test.
-struct Nginx {
-    child: Child,
-    /// Of HTTP/1.1, HTTP/2, and the same with TLS.
-    ports: [u16; 4],
-    folder: tempfile::TempDir,
-}
-
-impl Nginx {
-    fn start(certificates: &Certificates) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let at = folder.path().display();
-        let ports = [free_port(), free_port(), free_port(), free_port()];
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .iter()
-            .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
-            .collect();
-        let pair = format!(
-            "ssl_certificate {}; ssl_certificate_key {};",
-            certificates.certificate().display(),
-            certificates.key().display()
-        );
-        let servers: String = [("", ""), ("http2", ""), ("ssl", &pair), ("ssl http2", &pair)]
-            .iter()
-            .zip(ports)
+/// Starts nginx on ports of HTTP/1.1, of HTTP/2, and of the same with TLS.
+fn start_nginx(certificates: &Certificates) -> (Nginx, [u16; 4]) {
+    let ports = [free_port(), free_port(), free_port(), free_port()];
+    let pair = format!(
+        "ssl_certificate {}; ssl_certificate_key {};",
+        certificates.certificate().display(),
+        certificates.key().display()
+    );
+    let nginx = Nginx::start(&ports, |folder| {
+        let at = folder.display();
+        let servers = [("", ""), ("http2", ""), ("ssl", &pair), ("ssl http2", &pair)].into_iter().zip(ports);
+        let servers: String = servers
             .map(|((how, pair), port)| {
                 format!(
                     "server {{ listen 127.0.0.1:{port} {how}; {pair} root {at}; client_max_body_size 1m;\n\
@@ -50,44 +33,20 @@ impl Nginx {
                 )
             })
             .collect();
-        let text = format!(
-            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\n\
-             http {{ {temporary} access_log off;\n{servers} }}\n"
-        );
-        let file = folder.path().join("nginx.conf");
-        fs::write(&file, text).unwrap();
-        let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
-        let mut command = Command::new(program.expect("nginx is installed: `make setup`"));
-        command.arg("-c").arg(&file).arg("-e").arg(folder.path().join("error.log"));
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let nginx = Self { child, ports, folder };
-        let started = monotonic();
-        while ports.iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_err()) {
-            assert!(started.elapsed() < PATIENCE, "nginx does not listen");
-            std::thread::yield_now();
-        }
-        nginx
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+        format!("access_log off;\n{servers}")
+    });
+    (nginx, ports)
 }
 
 /// A route to each of the four, and a listener without TLS and one with it.
-fn file(nginx: &Nginx, certificates: &Certificates) -> String {
+fn file(ports: [u16; 4], certificates: &Certificates) -> String {
     let (pair, authority) = ((certificates.certificate(), certificates.key()), certificates.authority());
     let mut text = format!(
         "gateway.listener = [{{ listen = \"127.0.0.1:0\" }}, {{ listen = \"127.0.0.1:0\", tls_certificate = {:?}, tls_key = {:?} }}]\n",
         pair.0, pair.1
     );
     for ((scheme, protocol), port) in
-        [("http", "http1"), ("http", "http2"), ("https", "http1"), ("https", "http2")]
-            .into_iter()
-            .zip(nginx.ports)
+        [("http", "http1"), ("http", "http2"), ("https", "http1"), ("https", "http2")].into_iter().zip(ports)
     {
         let name = format!("{scheme}-{protocol}");
         let tls =
@@ -113,9 +72,9 @@ fn curl(authority: &Path, arguments: &[&str]) -> String {
 #[test]
 fn every_protocol_of_a_client_goes_on_in_every_protocol_of_a_server() {
     let certificates = Certificates::make();
-    let nginx = Nginx::start(&certificates);
+    let (nginx, ports) = start_nginx(&certificates);
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("tidegate.toml"), file(&nginx, &certificates)).unwrap();
+    fs::write(folder.path().join("tidegate.toml"), file(ports, &certificates)).unwrap();
     let free = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
     let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &free);
     let [clear, secured] = service.gateway[..] else { panic!("{:?}", service.gateway) };
@@ -158,7 +117,7 @@ fn every_protocol_of_a_client_goes_on_in_every_protocol_of_a_server() {
             let got = status(&ask("file", &["--output", &received]));
             assert_eq!(got, format!("{version} 200 {FILE_BYTES}"), "{at} {option} {route}");
             assert!(fs::read(&received).unwrap() == body, "{at} {option} {route}");
-            fs::remove_file(nginx.folder.path().join("file")).unwrap();
+            fs::remove_file(nginx.folder().join("file")).unwrap();
         }
     }
 }

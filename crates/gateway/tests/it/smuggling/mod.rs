@@ -7,13 +7,11 @@ pub mod page;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tempfile::TempDir;
-use tidegate_net::clock::monotonic;
+use tidegate_testkit::free_port;
+use tidegate_testkit::nginx::Nginx;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -243,66 +241,24 @@ pub fn shown(seen: &[String], statuses: &[String], closed: &str) -> String {
 
 /// The real nginx in front of a backend, as is customary: HTTP/1.1 and kept connections towards it, and the
 /// client's host.
-pub struct Nginx {
-    child: Child,
-    _folder: TempDir,
+pub struct ComparedNginx {
+    _nginx: Nginx,
     pub address: SocketAddr,
     pub http2: SocketAddr,
     pub version: String,
 }
 
-impl Nginx {
+impl ComparedNginx {
     pub fn start(backend: SocketAddr) -> Self {
-        let program = program();
-        let folder = tempfile::tempdir().unwrap();
-        let at = folder.path().display();
-        let address = SocketAddr::from(([127, 0, 0, 1], tidegate_testkit::free_port()));
-        let http2 = SocketAddr::from(([127, 0, 0, 1], tidegate_testkit::free_port()));
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .iter()
-            .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
-            .collect();
-        let config = format!(
-            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
-             events {{}}\nhttp {{ {temporary} access_log off;\n\
-             upstream app {{ server {backend}; keepalive 8; }}\n\
-             server {{ listen {address}; listen {http2} http2; location / {{ proxy_pass http://app;\n\
-             proxy_http_version 1.1; proxy_set_header Host $http_host; proxy_set_header Connection \"\"; }} }} }}\n"
-        );
-        let file = folder.path().join("nginx.conf");
-        std::fs::write(&file, config).unwrap();
-        let child = Command::new(&program)
-            .arg("-c")
-            .arg(&file)
-            .arg("-e")
-            .arg(folder.path().join("error.log"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nginx can be started");
-        let version = Command::new(&program).arg("-v").output().unwrap().stderr;
-        let version = String::from_utf8(version).unwrap().trim().replace("nginx version: nginx/", "");
-        let nginx = Self { child, _folder: folder, address, http2, version };
-        let started = monotonic();
-        while TcpStream::connect(http2).is_err() {
-            assert!(started.elapsed() < PATIENCE, "nginx does not listen");
-            std::thread::yield_now();
-        }
-        nginx
+        let [port, port2] = [free_port(), free_port()];
+        let [address, http2] = [port, port2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let nginx = Nginx::start(&[port, port2], |_| {
+            format!(
+                "access_log off;\nupstream app {{ server {backend}; keepalive 8; }}\n\
+                 server {{ listen {address}; listen {http2} http2; location / {{ proxy_pass http://app;\n\
+                 proxy_http_version 1.1; proxy_set_header Host $http_host; proxy_set_header Connection \"\"; }} }}"
+            )
+        });
+        Self { _nginx: nginx, address, http2, version: Nginx::version() }
     }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        self.child.kill().unwrap_or_default();
-        self.child.wait().map(drop).unwrap_or_default();
-    }
-}
-
-fn program() -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let found = folders.map(|folder| folder.join("nginx")).find(|file| file.is_file());
-    found.expect("nginx is installed: `make setup`")
 }

@@ -28,6 +28,12 @@ pub(super) fn share(
     pops: Pops,
 ) {
     let Some(mut heard) = control.heard() else { return };
+    if addresses.is_empty() {
+        tracing::info!(
+            "names of the region {region} have no address of this node, whose listeners are on every address of its machine: say \
+             in edge.advertise at which addresses clients reach it"
+        );
+    }
     let (control, drain) = (control.clone(), drain.clone());
     let mut own = Pop { node: control.node(), region: (&**region).into(), addresses };
     cores.spawn_on(0, async move {

@@ -11,11 +11,21 @@ use crate::support::edge::{answers, echo, free, until, visit};
 
 /// A node in a region whose listener is at an address of its own, and where it answers questions about names.
 fn pop(server: &PostgresServer, region: &str, host: &str) -> (Tidegate, SocketAddr) {
+    pop_that_advertises(server, region, host, "[]")
+}
+
+/// The same, of which names have other addresses than its listener's.
+fn pop_that_advertises(
+    server: &PostgresServer,
+    region: &str,
+    host: &str,
+    addresses: &str,
+) -> (Tidegate, SocketAddr) {
     let (names, port) = (free(), free().port());
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres", server.port);
     let file = format!(
         "[edge]\nregion = \"{region}\"\napi_listen = \"off\"\ndns_listen = \"{names}\"\n\
-         listener = [{{ listen = \"{host}:{port}\" }}]\n"
+         advertise = {addresses}\nlistener = [{{ listen = \"{host}:{port}\" }}]\n"
     );
     (node(&file, &[("TIDEGATE_CONTROL", &url)]), names)
 }
@@ -55,6 +65,23 @@ fn each_node_knows_where_the_listeners_of_all_are_by_region_until_they_go() {
     far.signal("KILL");
     until("one that is gone is forgotten", || addresses(names, "sa.pops.internal").is_empty());
     assert_eq!(addresses(names, "eu.pops.internal"), ["127.0.0.1"]);
+}
+
+/// As in a container, which has one address that its listener does not know.
+#[test]
+fn a_node_on_every_address_of_its_machine_is_in_names_by_the_addresses_that_it_advertises() {
+    let server = PostgresServer::start(&[]);
+    let (_near, names) = pop(&server, "eu", "127.0.0.1");
+    let (_wild, of_wild) = pop_that_advertises(&server, "eu", "0.0.0.0", "[\"127.0.0.9\", \"127.0.0.8\"]");
+    // Another one does not say where it is, and is in no name.
+    let (_mute, of_mute) = pop(&server, "eu", "0.0.0.0");
+    until("the others are told what the second advertises", || {
+        addresses(names, "eu.pops.internal") == ["127.0.0.1", "127.0.0.8", "127.0.0.9"]
+            && addresses(of_mute, "eu.pops.internal") == ["127.0.0.1", "127.0.0.8", "127.0.0.9"]
+    });
+    until("the second comes first where it is asked", || {
+        addresses(of_wild, "eu.pops.internal") == ["127.0.0.9", "127.0.0.8", "127.0.0.1"]
+    });
 }
 
 #[test]
