@@ -18,7 +18,7 @@ use tidegate_net::clock::monotonic;
 use tidegate_testkit::certificates::Certificates;
 use tidegate_testkit::free_port;
 
-struct Process {
+pub(crate) struct Process {
     child: Child,
     _folder: TempDir,
 }
@@ -34,30 +34,38 @@ impl Drop for Process {
 /// has `/health`, TLS with HTTP/1.1 alone on a third, and HTTP/2 as on the second one on a fourth, where it takes leave after every
 /// 20 requests.
 fn nginx(certificates: &Certificates) -> (Process, [u16; 4]) {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let program = folders.find_map(|folder| Some(folder.join("nginx")).filter(|file| file.is_file()));
-    let folder = tempfile::tempdir().unwrap();
-    let at = folder.path().display();
     let ports = [free_port(), free_port(), free_port(), free_port()];
     let [both, clear, old, brief] = ports;
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
-        .collect();
     let say = "location / { return 200 \"$server_protocol $ssl_server_name $http_host $request_method $request_uri $connection\"; }";
     let pair = format!(
         "ssl_certificate {}; ssl_certificate_key {};",
         certificates.certificate().display(),
         certificates.key().display()
     );
-    let text = format!(
-        "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\nhttp {{ {temporary} access_log off;\n\
-         server {{ listen 127.0.0.1:{both} ssl http2; {pair} {say} }}\n\
+    let servers = format!(
+        "server {{ listen 127.0.0.1:{both} ssl http2; {pair} {say} }}\n\
          server {{ listen 127.0.0.1:{clear} http2; {say} location = /health {{ return 404; }} }}\n\
          server {{ listen 127.0.0.1:{clear} http2; server_name health.example; location / {{ return 204; }} }}\n\
          server {{ listen 127.0.0.1:{old} ssl; {pair} {say} }}\n\
-         server {{ listen 127.0.0.1:{brief} http2; keepalive_requests 20; {say} }} }}\n"
+         server {{ listen 127.0.0.1:{brief} http2; keepalive_requests 20; {say} }}\n"
+    );
+    (nginx_with(&servers, &ports), ports)
+}
+
+/// nginx with these servers, once it listens on these ports.
+pub(crate) fn nginx_with(servers: &str, ports: &[u16]) -> Process {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let program = folders.find_map(|folder| Some(folder.join("nginx")).filter(|file| file.is_file()));
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
+        .collect();
+    let text = format!(
+        "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\nevents {{}}\n\
+         http {{ {temporary} access_log off;\n{servers} }}\n"
     );
     let file = folder.path().join("nginx.conf");
     std::fs::write(&file, text).unwrap();
@@ -76,16 +84,16 @@ fn nginx(certificates: &Certificates) -> (Process, [u16; 4]) {
         assert!(started.elapsed() < PATIENCE, "nginx does not listen");
         std::thread::yield_now();
     }
-    (process, ports)
+    process
 }
 
-fn in_front_of(upstream: Value) -> GatewayConfig {
+pub(crate) fn in_front_of(upstream: Value) -> GatewayConfig {
     let mut app = json!({"name": "app", "eject_after": 0, "breaker": {"enabled": false}});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
     config(json!([app]), json!([{"name": "all", "upstream": "app"}]))
 }
 
-fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+pub(crate) fn gateway(upstream: Value) -> TestGateway<Unlimited> {
     TestGateway::start(Unlimited, GatewaySettings::default(), &in_front_of(upstream))
 }
 
@@ -191,9 +199,9 @@ fn what_is_wrong_with_tls_is_a_mistake_of_the_file() {
     }
 }
 
-struct Grpc {
-    child: Child,
-    port: u16,
+pub(crate) struct Grpc {
+    pub(crate) child: Child,
+    pub(crate) port: u16,
 }
 
 impl Drop for Grpc {
@@ -208,7 +216,7 @@ fn script() -> [PathBuf; 2] {
     [root.join("../../.venv/bin/python"), root.join("tests/it/grpc_through.py")]
 }
 
-fn grpc() -> Grpc {
+pub(crate) fn grpc() -> Grpc {
     let [python, script] = script();
     let port = free_port();
     let child = Command::new(python)
@@ -260,7 +268,7 @@ fn beyond_the_streams_that_a_server_allows_there_is_a_further_connection() {
 }
 
 /// Waits until an upstream's only server is up, or is not.
-fn wait_for(gateway: &TestGateway<Unlimited>, wanted: bool) {
+pub(crate) fn wait_for(gateway: &TestGateway<Unlimited>, wanted: bool) {
     let started = monotonic();
     while gateway.gateway.upstreams()[0].servers[0].1.is_up != wanted {
         assert!(started.elapsed() < PATIENCE, "the server stays {}", !wanted);
@@ -374,21 +382,4 @@ fn what_is_wrong_with_a_check_is_a_mistake_of_the_file() {
         let mistakes = GatewayConfig::check(&[upstream], &[], &[]).unwrap_err();
         assert_eq!(mistakes[0].pointer, format!("/upstream/0/check/{pointer}"), "{mistakes:?}");
     }
-}
-
-#[test]
-fn the_health_of_a_grpc_service_decides_whether_its_server_is_used() {
-    let mut server = grpc();
-    let upstream = json!({
-        "servers": [format!("http://127.0.0.1:{}", server.port)], "protocol": "http2",
-        "check": {"grpc": "test.Service", "interval_seconds": 0.02, "rise": 1, "fall": 1}
-    });
-    let gateway = gateway(upstream);
-    let mut say = |word: &str| server.child.stdin.as_mut().unwrap().write_all(format!("{word}\n").as_bytes());
-    say("NOT_SERVING").unwrap();
-    wait_for(&gateway, false);
-    say("SERVING").unwrap();
-    wait_for(&gateway, true);
-    say("SERVICE_UNKNOWN").unwrap();
-    wait_for(&gateway, false);
 }
