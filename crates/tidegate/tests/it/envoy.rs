@@ -57,13 +57,13 @@ mode = "shadow"
 "#;
 
 /// A running Envoy that asks Tidegate.
-struct Limited {
-    address: SocketAddr,
+pub(crate) struct Limited {
+    pub(crate) address: SocketAddr,
     _envoy: Envoy,
 }
 
 impl Limited {
-    fn start(folder: &Path, tidegate: SocketAddr, stub: SocketAddr) -> Self {
+    pub(crate) fn start(folder: &Path, tidegate: SocketAddr, stub: SocketAddr) -> Self {
         Self::start_with(folder, tidegate, stub, false)
     }
 
