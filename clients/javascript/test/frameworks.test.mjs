@@ -222,28 +222,44 @@ describe("who asks", () => {
     test(`the address ${peer}`, () => assert.equal(peerName(peer), name));
   }
 
-  test("a proxy is said once if it is not trusted, and its client's address counts if it is", async () => {
-    for (const trusts of [false, true]) {
-      const asked = [];
-      const said = [];
-      const allow = async ({ client_id }) => {
-        asked.push(client_id);
-        return { allowed: true, policies: [] };
-      };
+  const trusting = {
+    async express(trusts, options) {
       const app = express();
       app.set("trust proxy", trusts);
-      app.use(forExpress.tidegate({ client: { allow }, warn: (message) => said.push(message) }));
+      app.use(forExpress.tidegate(options));
       app.get("/", (_, response) => response.send("ok"));
       const server = app.listen(0, "127.0.0.1");
       await once(server, "listening");
-      const headers = { "x-forwarded-for": "2001:db8::1" };
-      for (let time = 0; time < 2; time += 1) await get(server.address().port, "/", undefined, { headers });
-      server.close();
-      const name = trusts ? "2001:db8::/64" : "127.0.0.1";
-      assert.deepEqual(asked, [name, name]);
-      assert.equal(said.length, trusts ? 0 : 1);
-    }
-  });
+      return { port: server.address().port, close: () => server.close() };
+    },
+    async fastify(trusts, options) {
+      const app = fastify({ trustProxy: trusts });
+      await app.register(forFastify.tidegate, options);
+      app.get("/", async () => "ok");
+      await app.listen({ port: 0, host: "127.0.0.1" });
+      return { port: app.server.address().port, close: () => app.close() };
+    },
+  };
+  for (const [framework, start] of Object.entries(trusting)) {
+    test(`a proxy is said once if it is not trusted, and its client counts if it is: ${framework}`, async () => {
+      for (const trusts of [false, true]) {
+        const asked = [];
+        const said = [];
+        const allow = async ({ client_id }) => {
+          asked.push(client_id);
+          return { allowed: true, policies: [] };
+        };
+        const options = { client: { allow }, warn: (message) => said.push(message) };
+        const { port, close } = await start(trusts, options);
+        const headers = { "x-forwarded-for": "2001:db8::1" };
+        for (let time = 0; time < 2; time += 1) await get(port, "/", undefined, { headers });
+        await close();
+        const name = trusts ? "2001:db8::/64" : "127.0.0.1";
+        assert.deepEqual(asked, [name, name]);
+        assert.equal(said.length, trusts ? 0 : 1);
+      }
+    });
+  }
 });
 
 describe("CORS", () => {

@@ -33,7 +33,7 @@ from tidegate import AsyncClient, Client, asgi, wsgi
 
 TARGETS = json.loads((CLIENTS / "targets.json").read_text())
 REACHED = "the handler"
-METHODS = ["GET", "OPTIONS"]
+METHODS = ["GET", "OPTIONS", "CONNECT"]
 
 Limited = Callable[[Any], Any]
 

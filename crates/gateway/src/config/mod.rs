@@ -121,12 +121,14 @@ impl GatewayConfig {
         })
     }
 
-    /// One route for everything, to these servers: what a gateway without a file serves.
+    /// One route for everything, to these servers: what a gateway without a file serves. They are checked by connections,
+    /// so that the breaker's pause ends a second after a server has come back.
     ///
     /// # Errors
     /// What is wrong with the servers' URLs.
     pub fn reverse_proxy(servers: &[String]) -> Result<Self, Vec<Mistake>> {
-        let upstream = serde_json::json!({"name": "upstream", "servers": servers});
+        let check = serde_json::json!({"interval_seconds": 1, "rise": 1});
+        let upstream = serde_json::json!({"name": "upstream", "servers": servers, "check": check});
         let route = serde_json::json!({"name": "everything", "upstream": "upstream"});
         Self::check(&[upstream], &[route], &[])
     }

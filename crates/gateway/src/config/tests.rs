@@ -85,6 +85,7 @@ fn servers_without_a_file_are_urls() {
     let config = GatewayConfig::reverse_proxy(&["http://127.0.0.1:3000".to_owned(), "b.example".to_owned()]);
     let config = config.expect("good servers");
     assert_eq!(config.upstreams[0].servers[1].backend.target.to_string(), "b.example:80");
+    assert!(config.upstreams[0].check.is_some(), "a breaker would stay open for a minute");
     for bad in [
         "ftp://a",
         "http://a:99999",

@@ -43,13 +43,13 @@ fn nginx(certificates: &Certificates) -> (Nginx, [u16; 4]) {
     (nginx, ports)
 }
 
-fn in_front_of(upstream: Value) -> GatewayConfig {
+pub(crate) fn in_front_of(upstream: Value) -> GatewayConfig {
     let mut app = json!({"name": "app", "eject_after": 0, "breaker": {"enabled": false}});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
     config(json!([app]), json!([{"name": "all", "upstream": "app"}]))
 }
 
-fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+pub(crate) fn gateway(upstream: Value) -> TestGateway<Unlimited> {
     TestGateway::start(Unlimited, GatewaySettings::default(), &in_front_of(upstream))
 }
 
@@ -155,9 +155,9 @@ fn what_is_wrong_with_tls_is_a_mistake_of_the_file() {
     }
 }
 
-struct Grpc {
-    child: Child,
-    port: u16,
+pub(crate) struct Grpc {
+    pub(crate) child: Child,
+    pub(crate) port: u16,
 }
 
 impl Drop for Grpc {
@@ -172,7 +172,7 @@ fn script() -> [PathBuf; 2] {
     [root.join("../../.venv/bin/python"), root.join("tests/it/grpc_through.py")]
 }
 
-fn grpc() -> Grpc {
+pub(crate) fn grpc() -> Grpc {
     let [python, script] = script();
     let port = free_port();
     let child = Command::new(python)
@@ -224,7 +224,7 @@ fn beyond_the_streams_that_a_server_allows_there_is_a_further_connection() {
 }
 
 /// Waits until an upstream's only server is up, or is not.
-fn wait_for(gateway: &TestGateway<Unlimited>, wanted: bool) {
+pub(crate) fn wait_for(gateway: &TestGateway<Unlimited>, wanted: bool) {
     let started = monotonic();
     while gateway.gateway.upstreams()[0].servers[0].1.is_up != wanted {
         assert!(started.elapsed() < PATIENCE, "the server stays {}", !wanted);
@@ -338,21 +338,4 @@ fn what_is_wrong_with_a_check_is_a_mistake_of_the_file() {
         let mistakes = GatewayConfig::check(&[upstream], &[], &[]).unwrap_err();
         assert_eq!(mistakes[0].pointer, format!("/upstream/0/check/{pointer}"), "{mistakes:?}");
     }
-}
-
-#[test]
-fn the_health_of_a_grpc_service_decides_whether_its_server_is_used() {
-    let mut server = grpc();
-    let upstream = json!({
-        "servers": [format!("http://127.0.0.1:{}", server.port)], "protocol": "http2",
-        "check": {"grpc": "test.Service", "interval_seconds": 0.02, "rise": 1, "fall": 1}
-    });
-    let gateway = gateway(upstream);
-    let mut say = |word: &str| server.child.stdin.as_mut().unwrap().write_all(format!("{word}\n").as_bytes());
-    say("NOT_SERVING").unwrap();
-    wait_for(&gateway, false);
-    say("SERVING").unwrap();
-    wait_for(&gateway, true);
-    say("SERVICE_UNKNOWN").unwrap();
-    wait_for(&gateway, false);
 }

@@ -19,6 +19,7 @@ mod fault_62_replies;
 mod forward_auth;
 mod forwarding;
 mod grpc_calls;
+mod grpc_health;
 mod h2spec;
 mod outages;
 mod overload;

@@ -2,7 +2,8 @@
 //!
 //! Envoy asks about several descriptors at once and turns a request away if any is over its limit. The
 //! reference service charges the others all the same; here a denial charges nobody, as for several
-//! policies of one demand, so that a client that is denied by one limit does not use up another.
+//! policies of one demand, so that a client that is denied by one limit does not use up another. Nor does it
+//! get units back: those come back once all are allowed, and never more than were charged.
 
 use std::ops::Range;
 
@@ -26,6 +27,8 @@ pub struct Demand<'a> {
     pub attributes: Attributes<'a>,
     /// Units; 0 reads what remains.
     pub cost: u64,
+    /// Units that come back if the request is allowed; what is told of the limits is from before.
+    pub given_back: u64,
     /// A limit that it brings along, instead of policies; counted by all the attributes.
     pub own: Option<OwnLimit<'a>>,
 }
@@ -60,21 +63,13 @@ impl Engine {
     /// As [`Engine::decide`]; nothing is charged when one of them is out of bounds.
     pub async fn decide_together(&self, demands: &[Demand<'_>]) -> Result<Vec<Decision>, AskError> {
         for demand in demands {
-            check(demand.cost)?;
+            check(demand.cost.max(demand.given_back))?;
         }
         let set = self.set.load();
         let mut keys = Keys::new();
         let shares = shares(&set, demands, &mut keys);
-        let charges: Charges<'_> = shares
-            .iter()
-            .map(|share| Charge {
-                limit: share.limit,
-                key: &keys[share.key.clone()],
-                cost: demands[share.demand].cost,
-                binding: share.mode(&set) == Mode::Enforce,
-                on_failure: share.on_failure(&set),
-            })
-            .collect();
+        let charges: Charges<'_> =
+            shares.iter().map(|share| share.charge(&set, &keys, demands[share.demand].cost)).collect();
         let mut answer = Answer { allowed: true, ..Answer::default() };
         if charges.is_empty() {
             answer.allowed = self.no_match.allows();
@@ -84,6 +79,9 @@ impl Engine {
         } else {
             let intent = Intent::Spend(self.permits.next());
             self.counters.decide(self.clock.now(), &charges, intent, &mut answer).await?;
+        }
+        if answer.allowed {
+            self.give_back(&set, &shares, demands, &keys).await?;
         }
         // A demand that no policy applies to is within its limits where another of the request has some.
         let allowed = answer.allowed || !charges.is_empty();
@@ -124,9 +122,36 @@ impl Engine {
         }
         Ok(decisions)
     }
+
+    /// Gives back what the demands bring, each under all its limits.
+    async fn give_back(
+        &self,
+        set: &PolicySet,
+        shares: &[Share<'_>],
+        demands: &[Demand<'_>],
+        keys: &[u8],
+    ) -> Result<(), AskError> {
+        let units = |share: &Share<'_>| demands[share.demand].given_back;
+        let giving = shares.iter().filter(|share| units(share) > 0);
+        let given_back: Charges<'_> = giving.map(|share| share.charge(set, keys, units(share))).collect();
+        if !given_back.is_empty() {
+            self.counters.refund(self.clock.now(), &given_back).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Share<'_> {
+    fn charge<'c>(&'c self, set: &PolicySet, keys: &'c [u8], cost: u64) -> Charge<'c> {
+        Charge {
+            limit: self.limit,
+            key: &keys[self.key.clone()],
+            cost,
+            binding: self.mode(set) == Mode::Enforce,
+            on_failure: self.on_failure(set),
+        }
+    }
+
     fn mode(&self, set: &PolicySet) -> Mode {
         self.policy.map_or(Mode::Enforce, |index| set.policies()[index].policy.mode)
     }

@@ -262,6 +262,7 @@ fn ratelimit() -> FileDescriptorProto {
                     ),
                 ),
                 ("hits_addend", 3, Kind::Message(".google.protobuf.UInt64Value")),
+                ("is_negative_hits", 4, Kind::Plain(Type::Bool)),
             ],
         )
     };

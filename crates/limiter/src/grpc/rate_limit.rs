@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `hits_addend` 0 or absent | 1 unit of each descriptor |
 //! | a descriptor's `hits_addend` | its own units instead; 0 reads |
+//! | a descriptor's `is_negative_hits` | its units are given back, if the request is allowed |
 //! | a descriptor's `limit` | that instead of every policy, counted by the domain and all entries |
 //!
 //! The override is counted in fixed windows, months in calendar months of UTC: it states a number per
@@ -85,10 +86,12 @@ impl RateLimits {
             .collect();
         let mut demands = Vec::with_capacity(request.descriptors.len());
         for (descriptor, pairs) in request.descriptors.iter().zip(&pairs) {
-            let cost =
+            let units =
                 descriptor.hits_addend.map_or(u64::from(request.hits_addend.max(1)), |hits| hits.value);
+            let units = units.min(MAX_UNITS);
+            let (cost, given_back) = if descriptor.is_negative_hits { (0, units) } else { (units, 0) };
             let own = descriptor.limit.map(|limit| self.own(limit)).transpose()?;
-            demands.push(Demand { attributes: Attributes::new(pairs), cost: cost.min(MAX_UNITS), own });
+            demands.push(Demand { attributes: Attributes::new(pairs), cost, given_back, own });
         }
         let decisions = self.engine.decide_together(&demands).await?;
         Ok(Response {

@@ -23,6 +23,7 @@ use super::activity::{Activity, Phase};
 use super::deadline::DeadlineIo;
 use super::encode::Unwritten;
 use super::framing::judge_http2;
+use super::grpc::GrpcCall;
 use super::in_one_piece::Plain;
 use super::through_hyper::{Front, Outbox, Outgoing, PIECE_BYTES, TunnelIo, charged};
 use super::upgrade::{Continuation, UpgradeOffer};
@@ -184,15 +185,20 @@ impl<H: Handle> Connection<H> {
         let Shared { handler, gate, .. } = &*self.server;
         let is_http1 = request.version() < Version::HTTP_2;
         let must_go_on = UpgradeOffer::is_of_stream(&request);
+        // A call is told how it ended by a success, which would open the stream.
+        let call = GrpcCall::of(request.headers()).filter(|_| !must_go_on);
         let (mut reply, mut charge) = match self.admit(&request, is_http1) {
-            Err(refusal) => (refusal.told_to(request.headers()), None),
+            Err(refusal) => (refusal.told_in(call.as_ref()), None),
             Ok(charge) => (handler.handle(request, &self.peer).await, charge),
         };
         if must_go_on && reply.continuation.is_none() && reply.response.status().is_success() {
             let reason = "nothing here goes on in the protocol that is asked for";
             reply = Reply::refusal(StatusCode::NOT_IMPLEMENTED, reason);
         }
-        self.hold(&mut reply, &mut charge, is_http1);
+        if !self.hold(&mut reply, &mut charge, is_http1) {
+            charge = None;
+            reply = Reply::no_room(reply.route).told_in(call.as_ref());
+        }
         let continuation = reply.continuation.take();
         let goes_on = continuation.is_some();
         if is_http1 && !goes_on && (reply.last || self.peer.is_for_operation || gate.drain.is_draining()) {
@@ -228,14 +234,13 @@ impl<H: Handle> Connection<H> {
         charge.map(Some).ok_or_else(|| Box::new(Reply::no_room(Route::OTHER)))
     }
 
-    /// Charges the bytes of a reply, unless others hold them too. A reply for which there is no room is not
-    /// sent. What is short is not charged on HTTP/1.1, where there is one at a time; on HTTP/2 it is part of
-    /// what the request was charged.
-    fn hold(&self, reply: &mut Reply, charge: &mut Option<Charge>, is_http1: bool) {
-        let Some(bytes) = reply.response.body().bytes() else { return };
+    /// Charges the bytes of a reply, unless others hold them too. False if there is no room for it. What is short is
+    /// not charged on HTTP/1.1, where there is one at a time; on HTTP/2 it is part of what the request was charged.
+    fn hold(&self, reply: &mut Reply, charge: &mut Option<Charge>, is_http1: bool) -> bool {
+        let Some(bytes) = reply.response.body().bytes() else { return true };
         let own = if bytes.is_unique() { bytes.len() } else { 0 };
         if own <= if is_http1 { PIECE_BYTES } else { SHORT_REPLY_BYTES } {
-            return;
+            return true;
         }
         let held = match charge {
             Some(charge) => charge.grow(own),
@@ -244,13 +249,14 @@ impl<H: Handle> Connection<H> {
                 charge.is_some()
             }
         };
-        if !held {
-            *charge = None;
-            *reply = Reply::no_room(reply.route);
-        } else if is_http1 && let Some(charge) = charge.take() {
+        if held
+            && is_http1
+            && let Some(charge) = charge.take()
+        {
             let body = std::mem::take(reply.response.body_mut());
             *reply.response.body_mut() = body.map_bytes(|bytes| charged(bytes, charge));
         }
+        held
     }
 
     /// Has the service answer at once, and counts; false if it does not. While draining, and on

@@ -106,8 +106,13 @@ impl GrpcCall {
 impl Reply {
     /// The same as it is told to a request with these fields: to a call of gRPC in gRPC, and counted under its own status.
     #[must_use]
-    pub fn told_to(mut self, request: &HeaderMap) -> Self {
-        if let Some(call) = GrpcCall::of(request) {
+    pub fn told_to(self, request: &HeaderMap) -> Self {
+        self.told_in(GrpcCall::of(request).as_ref())
+    }
+
+    /// As [`Reply::told_to`], where it is known whether the request is a call.
+    pub(super) fn told_in(mut self, call: Option<&GrpcCall>) -> Self {
+        if let Some(call) = call {
             let status = self.response.status().as_u16();
             self.counted_as = Some(self.counted_as.unwrap_or(status));
             self.response = call.tell(self.response);

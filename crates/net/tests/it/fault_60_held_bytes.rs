@@ -175,6 +175,30 @@ async fn fault_60_a_process_that_holds_all_it_may_still_answers_what_is_small() 
     eventually("all is given back with the connection", || server.buffers.taken() <= 64 << 10).await;
 }
 
+/// Its clients know no status of HTTP: in gRPC they hear that they may ask again.
+#[tokio::test]
+async fn fault_60_a_call_of_grpc_is_told_in_grpc_that_there_is_no_room() {
+    let call = |path: &str, kind: &str| {
+        let call = Request::post(format!("http://t{path}")).header("content-type", kind);
+        call.body(()).unwrap()
+    };
+    // No room for the reply, and none for a request.
+    for (connection_bytes, path) in [(32 << 10, "/fresh"), (1 << 10, "/")] {
+        let http = patient(connection_bytes);
+        let server = TestServer::start(Options { cores: 1, http, ..Options::default() });
+        for kind in ["application/grpc+proto", "application/grpc-web"] {
+            let mut client = client(&server, 65_535).await.ready().await.unwrap();
+            let told = client.send_request(call(path, kind), true).unwrap().0.await.unwrap();
+            let fields = ["content-type", "grpc-status", "retry-after"].map(|name| &told.headers()[name]);
+            assert_eq!(fields, [kind, "14", "1"], "{path}");
+            assert_eq!(told.status(), StatusCode::OK);
+            assert_eq!(body(told).await.unwrap(), 0);
+        }
+        let failed: u64 = server.stats.routes().iter().map(|route| route.by_class[4]).sum();
+        assert_eq!(failed, 2, "counted under the status of plain HTTP");
+    }
+}
+
 #[tokio::test]
 async fn fault_60_unfinished_bodies_hold_no_more_than_a_connections_bytes() {
     const COUNT: usize = 20;

@@ -9,16 +9,21 @@ use tidegate_testkit::Server;
 use tidegate_wire::yaml::{Node, Value, read};
 
 /// A running nginx, stopped when dropped.
-struct Nginx {
+pub(crate) struct Nginx {
     config: PathBuf,
-    front: String,
+    pub(crate) front: String,
 }
 
 impl Nginx {
     /// `deploy/nginx.conf` with our addresses in place of its own, and an application behind it.
     fn start(folder: &Path, tidegate: &str) -> Self {
-        let free = || format!("127.0.0.1:{}", tidegate_testkit::free_port());
-        let (front, application) = (free(), free());
+        let application = format!("127.0.0.1:{}", tidegate_testkit::free_port());
+        Self::start_before(folder, tidegate, &application, "return 200 application;")
+    }
+
+    /// The same before an application at this address, a server with these `directives`.
+    pub(crate) fn start_before(folder: &Path, tidegate: &str, application: &str, directives: &str) -> Self {
+        let front = format!("127.0.0.1:{}", tidegate_testkit::free_port());
         let mut example = include_str!("../../../../deploy/nginx.conf").to_owned();
         // A machine that stands still for a moment is no limiter in trouble.
         for (own, patient) in [
@@ -31,12 +36,12 @@ impl Nginx {
         let example = example
             .replace("127.0.0.1:4000", tidegate)
             .replace("127.0.0.1:8080", &front)
-            .replace("127.0.0.1:3000", &application);
+            .replace("127.0.0.1:3000", application);
         let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let temporary = kinds.map(|kind| format!("{kind}_temp_path {}/{kind};\n", folder.display())).concat();
         let text = format!(
             "pid {0}/pid;\nerror_log {0}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{example}\n\
-             server {{ listen {application}; return 200 application; }}\n}}\n",
+             server {{ listen {application}; {directives} }}\n}}\n",
             folder.display()
         );
         let config = folder.join("nginx.conf");

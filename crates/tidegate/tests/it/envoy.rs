@@ -57,13 +57,13 @@ mode = "shadow"
 "#;
 
 /// A running Envoy that asks Tidegate.
-struct Limited {
-    address: SocketAddr,
+pub(crate) struct Limited {
+    pub(crate) address: SocketAddr,
     _envoy: Envoy,
 }
 
 impl Limited {
-    fn start(folder: &Path, tidegate: SocketAddr, stub: SocketAddr) -> Self {
+    pub(crate) fn start(folder: &Path, tidegate: SocketAddr, stub: SocketAddr) -> Self {
         Self::start_with(folder, tidegate, stub, false)
     }
 
@@ -156,6 +156,11 @@ fn envoy_is_limited_and_goes_on_when_tidegate_is_stopped() {
 
     // Each request weighs 3, and one of them is all there is.
     assert_eq!(envoy.statuses("/expensive", "c"), [200, 429]);
+    // What Envoy gives back is there again, and is never charged.
+    assert_eq!(envoy.statuses("/returned", "c"), [200]);
+    assert_eq!(envoy.statuses("/limited", "c"), [200, 200, 429]);
+    assert_eq!(envoy.statuses("/returned", "d"), [200; 5]);
+    assert_eq!(envoy.statuses("/limited", "d"), [200, 200, 200, 429]);
     // 2 a day, as the request says, though no policy does.
     assert_eq!(envoy.statuses("/own", "a"), [200, 200, 429]);
     // 1 an hour, counted and not enforced.

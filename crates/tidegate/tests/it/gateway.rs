@@ -91,6 +91,31 @@ fn a_gateway_without_a_file_proxies_and_drains() {
     assert!(gateway.child.wait().unwrap().success());
 }
 
+/// Without its checks the breaker would let nothing through for a minute.
+#[test]
+fn a_server_that_comes_back_is_asked_again_within_seconds() {
+    let place = format!("127.0.0.1:{}", free_port());
+    let start = || {
+        let mut stub = Running::start(&["stub", &place]);
+        stub.address("listening on ");
+        stub
+    };
+    let stub = start();
+    let url = format!("http://{place}");
+    let mut gateway =
+        Running::start(&["gateway", &url, "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
+    let proxy = gateway.address("gateway   http://");
+    assert!(get(proxy, "/").starts_with("HTTP/1.1 200 "));
+    drop(stub);
+    // Each is 502 until the breaker is open.
+    while !get(proxy, "/").starts_with("HTTP/1.1 503 ") {}
+    let (_stub, back) = (start(), monotonic());
+    while !get(proxy, "/").starts_with("HTTP/1.1 200 ") {
+        assert!(back.elapsed() < Duration::from_secs(40), "clients are still answered 503");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_taken_port_is_named_with_the_flag_that_changes_it() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -58,6 +58,7 @@ mod routes_api;
 mod serve;
 mod support;
 mod takeover;
+mod targets;
 mod telemetry;
 mod tls;
 mod tls_both_sides;

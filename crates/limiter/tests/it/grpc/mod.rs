@@ -295,6 +295,40 @@ async fn a_descriptor_has_its_own_hits_and_its_own_limit() {
     assert_eq!(service.limit(&own(Unit::Year)).await, Err("3".into()));
 }
 
+/// Envoy gives units back by it, from 1.38 on.
+#[tokio::test]
+async fn negative_hits_give_back_what_was_charged_and_never_charge() {
+    let mut service = start().await;
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let hits = |value| Descriptor { hits_addend: Some(Hits { value }), ..descriptor("client", "a") };
+    let left = [(Code::Ok, 3, 0)];
+    assert_eq!(told(&service.limit(&request(vec![hits(3)])).await.unwrap()), left);
+    // As Envoy writes it: the domain, and a descriptor with its entry, 2 units, and field 4.
+    let entry = b"\x0a\x0b\x0a\x06client\x12\x01a";
+    let descriptor = [&entry[..], b"\x1a\x02\x08\x02", b"\x20\x01"].concat();
+    let message = [&b"\x0a\x04shop\x12\x13"[..], &descriptor].concat();
+    let (body, status) = service.call(path, [&b"\0\0\0\0\x1b"[..], &message].concat()).await;
+    assert_eq!((told(&rls::decode(&body).unwrap()), status.as_str()), (left.to_vec(), "0"));
+    assert_eq!(told(&service.limit(&request(vec![hits(1)])).await.unwrap()), [(Code::Ok, 3, 1)]);
+
+    // Never above the limit, and a denial gives nothing back.
+    let returned = |value| Descriptor { is_negative_hits: true, ..hits(value) };
+    let denied = service.limit(&request(vec![returned(1), hits(2)])).await.unwrap();
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    assert_eq!(told(&service.limit(&request(vec![hits(0)])).await.unwrap()), [(Code::Ok, 3, 1)]);
+    let all = service.limit(&request(vec![returned(u64::MAX)])).await.unwrap();
+    assert_eq!(all.overall_code(), Code::Ok);
+    assert_eq!(told(&service.limit(&request(vec![hits(3)])).await.unwrap()), left);
+    assert_eq!(service.limit(&request(vec![hits(1)])).await.unwrap().overall_code(), Code::OverLimit);
+
+    // A limit in the request is counted by itself, and is given back to like any.
+    let limit = Some(Override { requests_per_unit: 2, unit: Unit::Day.into() });
+    for (descriptor, remaining) in [(hits(2), 0), (returned(1), 0), (hits(1), 0)] {
+        let answer = service.limit(&request(vec![Descriptor { limit, ..descriptor }])).await.unwrap();
+        assert_eq!(told(&answer), [(Code::Ok, 2, remaining)]);
+    }
+}
+
 #[tokio::test]
 async fn shadow_mode_never_denies() {
     let mut service = start().await;

@@ -4,7 +4,7 @@
 //!   suite.rs          one case per promise of the contract
 //!   differential.rs   random operations, compared with the pure functions over a map
 //!   memory.rs         both, on the memory store
-//!   redis.rs, postgres.rs   the cases, on real servers
+//!   redis.rs, valkey.rs, postgres.rs   the cases, on real servers
 //! ```
 //!
 //! A store joins by giving [`every_case`] a macro that makes tests of the names. Cases use keys of
@@ -38,6 +38,7 @@ mod memory;
 mod postgres;
 mod redis;
 mod suite;
+mod valkey;
 
 /// Runs a case to its end.
 pub(crate) fn block_on<F: Future>(case: F) -> F::Output {

@@ -10,7 +10,8 @@ use tidegate_testkit::redis::RedisServer;
 
 use crate::conformance::suite;
 
-fn store(server: &RedisServer) -> Counters {
+/// The store on this server.
+pub(super) fn store(server: &RedisServer) -> Counters {
     let mut config = RedisConfig::single("127.0.0.1", server.port);
     config.clock = DecidingClock::Caller;
     config.response_timeout = Duration::from_secs(60);

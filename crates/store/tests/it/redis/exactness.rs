@@ -9,6 +9,7 @@ use tidegate_algorithms::limit::{
 use tidegate_algorithms::time::SECOND;
 use tidegate_store::redis::config::RedisConfig;
 use tidegate_store::{Answer, Counters, Intent};
+use tidegate_testkit::not_tested;
 use tidegate_testkit::redis::RedisServer;
 
 use crate::redis::node::{Clock, bare, charge, patient};
@@ -50,7 +51,22 @@ pub(crate) fn every_limit() -> Vec<Limit> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_18_three_nodes_one_key() {
-    let server = RedisServer::start(&[]);
+    admit_the_limit(&RedisServer::start(&[])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_18_three_nodes_one_key_on_valkey() {
+    let Some(server) = RedisServer::start_valkey() else {
+        return not_tested(
+            "fault_18_three_nodes_one_key_on_valkey",
+            "no valkey-server in .venv: `make setup`",
+        );
+    };
+    admit_the_limit(&server).await;
+}
+
+/// Three nodes, and every limit in turn.
+async fn admit_the_limit(server: &RedisServer) {
     let config = || patient(RedisConfig::single("127.0.0.1", server.port));
     let nodes: Vec<_> = (0..3).map(|_| Arc::new(bare(config()))).collect();
     for limit in every_limit() {

@@ -104,7 +104,7 @@ fn doors_that_take_nothing_back_hold_no_permit() {
     let pairs: [(&str, &[u8]); 1] = [("client_id", b"a")];
     let attributes = Attributes::new(&pairs);
     for _ in 0..3 {
-        let demand = Demand { attributes, cost: 1, own: None };
+        let demand = Demand { attributes, cost: 1, given_back: 0, own: None };
         let decisions = runtime.block_on(service.engine.decide_together(&[demand])).unwrap();
         assert!(decisions[0].allowed && decisions[0].parts.is_empty());
     }

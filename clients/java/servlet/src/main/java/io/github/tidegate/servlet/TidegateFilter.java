@@ -19,6 +19,7 @@ import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -193,8 +194,8 @@ public final class TidegateFilter implements Filter {
 
   private String peer(HttpServletRequest request) {
     String address = request.getRemoteAddr();
-    String stated = request.getHeader("X-Forwarded-For");
-    if (stated != null && !Peer.isIn(stated, address) && !forwarded.getAndSet(true)) {
+    String stated = String.join(",", Collections.list(request.getHeaders("X-Forwarded-For")));
+    if (!stated.isEmpty() && !Peer.isIn(stated, address) && !forwarded.getAndSet(true)) {
       System.getLogger("io.github.tidegate")
           .log(
               System.Logger.Level.WARNING,
