@@ -45,6 +45,7 @@ fn names_are_answered_by_udp_and_tcp_the_nearest_first() {
         backend("tokyo", "[2001:db8::3]", "ap", ""),
         backend("drained", "10.0.0.4", "sa", ", drain = true"),
         backend("other", "10.0.0.5", "us", ", app = \"other\", drain = true"),
+        backend("db.rack", "10.0.0.6", "west.af", ", app = \"shop.de\""),
     ];
     let service = start(names, &backends);
     let short = |question: &[&str]| dig(names, &[&["+short"], question].concat());
@@ -67,6 +68,12 @@ fn names_are_answered_by_udp_and_tcp_the_nearest_first() {
         ("other.internal", "A", "NOERROR", 0),
         ("sa.backends.internal", "AAAA", "NOERROR", 0),
         ("backends.internal", "A", "NOERROR", 0),
+        // A resolver that is told that these are not there asks for nothing below them.
+        ("shop.de.internal", "A", "NOERROR", 1),
+        ("de.internal", "A", "NOERROR", 0),
+        ("af.backends.internal", "A", "NOERROR", 0),
+        ("rack.nodes.internal", "A", "NOERROR", 0),
+        ("e.internal", "A", "NXDOMAIN", 0),
         ("none.internal", "A", "NXDOMAIN", 0),
         ("eu.pops.internal", "A", "NXDOMAIN", 0),
         ("default.example", "A", "REFUSED", 0),
