@@ -89,7 +89,7 @@ pub fn rest_length(fixed: [u8; FIXED]) -> Result<usize, Malformed> {
 /// [`MAX_ADDRESSES`] of them. `None`: the proxy's own.
 ///
 /// # Errors
-/// When it is for something other than TCP, or its addresses are not whole.
+/// When it is of no known form, or its addresses are not whole.
 pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
     let [command, family, ..] = fixed;
     if rest.len() != rest_length(fixed)?.min(MAX_ADDRESSES) {
