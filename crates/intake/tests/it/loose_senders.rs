@@ -37,9 +37,9 @@ fn a_series_that_is_not_utf8_does_not_lose_the_others_of_its_request() {
 #[test]
 fn a_remote_write_that_does_not_say_what_it_is_is_read() {
     let quoted = ("content-type", "application/x-protobuf;proto=\"prometheus.WriteRequest\"");
-    let snappy_said = ("content-encoding", "snappy");
+    let (snappy_said, nothing): (_, [(&str, &str); 0]) = (("content-encoding", "snappy"), []);
     for (job, fields, is_snappy) in [
-        ("1", &[][..], true),
+        ("1", &nothing[..], true),
         ("2", &[snappy_said][..], true),
         ("3", &[REMOTE_WRITE][..], true),
         ("4", &[REMOTE_WRITE][..], false),
