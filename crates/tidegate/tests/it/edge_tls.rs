@@ -269,6 +269,30 @@ fn a_server_name_with_its_last_dot_leads_where_it_does_without() {
 }
 
 #[test]
+fn clients_that_insist_on_a_protocol_reach_backends_that_speak_it() {
+    let certificates = Certificates::make();
+    let (edge, behind) = (free(), Tidegate::start(&[], &[]));
+    let file = format!(
+        "edge.listener = [{{ listen = \"{edge}\", tls_certificate = {:?}, tls_key = {:?}, \
+         tls_alpn = [\"h2\", \"postgresql\"] }}]\n\
+         edge.backend = [{{ name = \"behind\", address = \"{}\" }}]\n",
+        certificates.certificate(),
+        certificates.key(),
+        behind.http
+    );
+    let _service = start(&file);
+    let said_of_it = ["--http2", "--output", "/dev/null", "--write-out", "%{http_version}"];
+    let output = curl(edge, &certificates.authority(), &said_of_it);
+    assert_eq!(said(&output), "2", "{output:?}");
+    let agreed = |protocol: &str| {
+        let client = format!("openssl s_client -connect {edge} -alpn {protocol} </dev/null 2>&1");
+        said(&Command::new("sh").args(["-c", &client]).output().unwrap())
+    };
+    assert!(agreed("postgresql").contains("ALPN protocol: postgresql"), "{}", agreed("postgresql"));
+    assert!(agreed("imap").contains("no application protocol"), "{}", agreed("imap"));
+}
+
+#[test]
 fn tls_is_passed_on_to_a_backend_that_a_handshake_has_found_up() {
     let certificates = Certificates::make();
     let (edge, backend) = (free(), free());
