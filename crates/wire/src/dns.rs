@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   header 12 bytes │ question: name, type, class │ OPT, if it came
-//!   reply:  the same question │ answers │ SOA, if there are none or it was asked for │ addresses of SRV targets │ OPT, if it came
+//!   reply:  the same question │ answers │ SOA, if none, or asked for │ addresses of SRV targets │ OPT, if it came
 //! ```
 //!
 //! A message has one question, of class IN, and its name has no pointers, as every resolver writes it. A reply that is
