@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use tidegate_algorithms::balance::region::{Location, Unplaced};
 use tidegate_net::accept::Held;
 use tidegate_net::clock::{monotonic, wall};
-use tidegate_net::tls::TlsStream;
+use tidegate_net::tls::{TlsStream, looked_up};
 use tidegate_wire::client_hello::{self, Hello, MAX_HELLO};
 use tidegate_wire::proxy_protocol;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -91,7 +91,7 @@ async fn establish(
             listener.refuse(Refusal::Handshake, client, None, &Refusal::Handshake.why());
             return None;
         };
-        let name = stream.get_ref().1.server_name().map(str::to_ascii_lowercase);
+        let name = stream.get_ref().1.server_name().map(looked_up);
         let in_force = InForce::now(listener);
         let arrived = Arrived { listener, in_force, client, server_name: name.as_deref(), first: Vec::new() };
         return arrived.session(stream).await.map(|session| Established::Tls(Box::new(session)));

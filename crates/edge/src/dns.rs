@@ -8,8 +8,8 @@
 //! | `BACKEND.nodes.internal` | one backend: what SRV records point at |
 //!
 //! Answers have the backends that connections would go to, the nearest to the asker first, at most [`MAX_RECORDS`], and
-//! may be kept for [`TTL`] seconds. An app without a usable backend is a name without records; one that nothing is
-//! configured for is no name at all. Upper and lower case are the same.
+//! may be kept for [`TTL`] seconds. An app without a usable backend is a name without records, and so is one that only has
+//! others below it; one that nothing is configured for is no name at all. Upper and lower case are the same.
 //!
 //! Only loopback and listed networks are answered. Others get nothing, so that nobody is sent replies to questions that
 //! somebody else asked in its name.
@@ -231,7 +231,10 @@ impl NameServer {
         } else {
             self.backends(asker, |_| true, |pool| *pool.app == *rest)
         };
-        let Some(mut records) = found else { return (Outcome::NoName, Vec::new()) };
+        let Some(mut records) = found else {
+            let outcome = if self.is_above_another(rest) { Outcome::Found } else { Outcome::NoName };
+            return (outcome, Vec::new());
+        };
         records.retain(|record| match record {
             Record::Address(IpAddr::V4(_)) => kind == A || kind == ANY,
             Record::Address(IpAddr::V6(_)) => kind == AAAA || kind == ANY,
@@ -285,6 +288,29 @@ impl NameServer {
         }
         ranked.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
         is_known.then(|| ranked.into_iter().map(|(.., record)| record).collect())
+    }
+
+    /// Whether there are names below this one of the zone, as `shop.eu` is below `eu`. Such a name is there, without records: a
+    /// resolver asks for nothing below one that is not (RFC 8020).
+    fn is_above_another(&self, rest: &str) -> bool {
+        let below = |suffix| rest.strip_suffix(suffix);
+        let is_above =
+            |name: &str, top: &str| name.strip_suffix(top).is_some_and(|front| front.ends_with('.'));
+        if let Some(top) = below(".pops") {
+            return self.edge.region().is_some_and(|own| is_above(&own, top)) || self.pops.has_below(top);
+        }
+        let site = self.edge.site();
+        let mut pools = site.pools().into_iter();
+        if let Some(top) = below(".backends") {
+            let in_region = |backend: &Arc<EdgeBackend>| {
+                backend.config.region.as_deref().is_some_and(|region| is_above(region, top))
+            };
+            pools.any(|pool| pool.backends().iter().any(in_region))
+        } else if let Some(top) = below(".nodes") {
+            pools.any(|pool| pool.backends().iter().any(|backend| is_above(&backend.config.name, top)))
+        } else {
+            pools.any(|pool| is_above(&pool.app, rest))
+        }
     }
 
     /// Where the nodes in `region` listen, this one first; `None`: none is there.

@@ -108,6 +108,12 @@ impl Pops {
         (!addresses.is_empty()).then_some(addresses)
     }
 
+    /// Whether a node is in a region whose name ends with a dot and `top`.
+    pub(crate) fn has_below(&self, top: &str) -> bool {
+        let is_below = |region: &str| region.strip_suffix(top).is_some_and(|front| front.ends_with('.'));
+        self.heard().values().any(|heard| is_below(&heard.pop.region))
+    }
+
     fn heard(&self) -> MutexGuard<'_, HashMap<u32, Heard>> {
         // Each change of the map is whole.
         self.0.lock()

@@ -70,6 +70,15 @@ impl Encoding {
     }
 }
 
+/// A body of remote write whose request does not say how it is compressed: snappy, for which Prometheus takes it, or else
+/// nothing. Bytes of one are not good as the other, but by chance in a message of a few bytes.
+pub(crate) fn decode_unstated(body: Bytes, limit: usize) -> Result<Bytes, EncodingError> {
+    match decode_snappy(&body, limit) {
+        Err(EncodingError::Malformed(_)) => Ok(body),
+        decoded => decoded,
+    }
+}
+
 fn decode_zstd(body: &[u8], limit: usize) -> io::Result<Vec<u8>> {
     if body.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());

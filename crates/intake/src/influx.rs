@@ -121,7 +121,9 @@ fn creates_a_database(statement: &str) -> bool {
 fn precision(head: &Head) -> Result<Precision, Refusal> {
     let query = head.uri.query().unwrap_or_default();
     let stated = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "precision");
-    let word = stated.map_or(Cow::Borrowed("ns"), |(_, word)| word);
+    // An empty one is none, to InfluxDB of either version.
+    let word = stated.map(|(_, word)| word).filter(|word| !word.is_empty());
+    let word = word.unwrap_or(Cow::Borrowed("ns"));
     Precision::of_word(&word)
         .ok_or_else(|| Refusal::Malformed("precision must be ns, us, ms, s, m or h".to_owned()))
 }
@@ -138,7 +140,9 @@ fn told(status: StatusCode, reason: &str) -> Response<Body> {
         400 => "invalid",
         401 => "unauthorized",
         403 => "forbidden",
+        405 => "method not allowed",
         413 => "request too large",
+        415 => "unsupported media type",
         429 => "too many requests",
         503 => "unavailable",
         _ => "internal error",

@@ -97,7 +97,7 @@ impl<L: Limits> Intake<L> {
         let counters = &self.parts.counters;
         counters.count_rejected(counts.rejected);
         counters.count_leftover(Leftover::Stale, counts.no_value);
-        counters.count_leftover(Leftover::NotFinite, counts.not_finite);
+        counters.count_leftover(Leftover::NotFinite, counts.not_finite + counts.empty_quantiles);
         counters.count_leftover(Leftover::Histogram, counts.histograms);
         counters.count_leftover(Leftover::Exemplar, counts.exemplars);
         Ok((counts, kept))

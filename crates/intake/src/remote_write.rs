@@ -19,6 +19,7 @@ use tidegate_net::http::{Body, Peer, RequestBody};
 use tidegate_wire::metrics::remote_write::{Counts, Version, read_request};
 
 use crate::access::Right;
+use crate::body::decode_unstated;
 use crate::counters::{Leftover, Protocol};
 use crate::intake::{ACK, Intake, Repeated};
 use crate::limits::Limits;
@@ -40,6 +41,8 @@ impl<L: Limits> Intake<L> {
         let wanted = self.wanted(head)?;
         let version = version(head)?;
         let (body, batch) = self.body(head, &client, body, Repeated::ByItsBytes).await?;
+        let is_stated = head.headers.contains_key(header::CONTENT_ENCODING);
+        let body = if is_stated { body } else { decode_unstated(body, self.parts.settings.body_bytes)? };
         let mut writer = self.writer(&client);
         let counts = read_request(version, &body, &mut writer)?;
         drop(body);
@@ -73,14 +76,16 @@ impl<L: Limits> Intake<L> {
     }
 }
 
-/// Which message the body is, by its media type. Without parameters it is 1.0, as the specification has it.
+/// Which message the body is, by its media type. Without parameters it is 1.0, as the specification has it, and without a media
+/// type, as Prometheus has it. A parameter may stand between quotes (RFC 9110, 5.6.6).
 fn version(head: &Head) -> Result<Version, Refusal> {
     let media_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(media_type).to_ascii_lowercase();
     let mut parts = text.split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
-    match (kind, parts.find_map(|part| part.strip_prefix("proto="))) {
-        ("application/x-protobuf", None | Some("prometheus.writerequest")) => Ok(Version::V1),
+    let message = parts.find_map(|part| part.strip_prefix("proto=")).map(|message| message.trim_matches('"'));
+    match (kind, message) {
+        ("" | "application/x-protobuf", None | Some("prometheus.writerequest")) => Ok(Version::V1),
         ("application/x-protobuf", Some("io.prometheus.write.v2.request")) => Ok(Version::V2),
         _ => Err(Refusal::MediaType(
             "the content-type must be application/x-protobuf, of prometheus.WriteRequest or \

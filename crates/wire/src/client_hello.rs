@@ -182,7 +182,8 @@ fn host(extension: &[u8]) -> Result<Box<str>, NotAHello> {
     }
     let name = std::str::from_utf8(name).map_err(|_| NotAHello)?;
     let name = name.strip_suffix('.').unwrap_or(name);
-    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    // With a colon it is an address, which some clients ask for, against the RFC; it leads where other unknown names do.
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_good) {
         return Err(NotAHello);
     }
@@ -292,6 +293,9 @@ mod tests {
             &[22, 3, 1, 0xff, 0xff],
         ] {
             assert_eq!(read(bytes), Err(NotAHello), "{bytes:?}");
+        }
+        for (name, read_as) in [(&b"192.0.2.1"[..], "192.0.2.1"), (b"2001:DB8::1", "2001:db8::1")] {
+            assert_eq!(read(&hello(Some(name), 16_000)), Ok(Hello::Whole(Some(read_as.into()))));
         }
         for name in [&b""[..], b"a b", b"a\0b", "\u{e9}".as_bytes(), &[b'a'; 254]] {
             let hello = hello(Some(name), 16_000);

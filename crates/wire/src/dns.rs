@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   header 12 bytes │ question: name, type, class │ OPT, if it came
-//!   reply:  the same question │ answers │ SOA, if there are none │ addresses of SRV targets │ OPT, if it came
+//!   reply:  the same question │ answers │ SOA, if none, or asked for │ addresses of SRV targets │ OPT, if it came
 //! ```
 //!
 //! A message has one question, of class IN, and its name has no pointers, as every resolver writes it. A reply that is
@@ -245,6 +245,8 @@ fn written(question: &Question, answer: &Answer, extent: Extent) -> Vec<u8> {
     });
     let is_authoritative = matches!(answer.outcome, Outcome::Found | Outcome::NoName);
     let has_soa = is_authoritative && answer.records.is_empty();
+    // Whoever asks for it is answered by it; to others it says how long there is nothing.
+    let is_answer = has_soa && question.kind == SOA && question.name == answer.zone;
     let additional = targets.clone().count() + usize::from(question.edns.is_some());
     let flags = [
         0x80 | (u8::from(is_authoritative) << 2)
@@ -255,7 +257,8 @@ fn written(question: &Question, answer: &Answer, extent: Extent) -> Vec<u8> {
     let mut out = [question.id, flags].concat();
     // Invariant: whoever answers bounds the records far below 65,536.
     let count = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
-    for number in [1, records.len(), usize::from(has_soa), additional] {
+    let (answers, authority) = (records.len() + usize::from(is_answer), usize::from(has_soa && !is_answer));
+    for number in [1, answers, authority, additional] {
         out.extend(count(number));
     }
     out.extend(&question.raw);

@@ -25,8 +25,9 @@ impl<'a> FieldValue<'a> {
         if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(Malformed) }
     }
 
-    pub(super) fn text(self) -> Result<&'a str, Malformed> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
+    /// The text; `None`: its bytes are not UTF-8. Not every sender looks at what it is given.
+    pub(super) fn text(self) -> Result<Option<&'a str>, Malformed> {
+        Ok(std::str::from_utf8(self.bytes()?).ok())
     }
 
     pub(super) fn double(self) -> Result<f64, Malformed> {
@@ -205,7 +206,7 @@ mod tests {
                 match field.unwrap() {
                     (1, value) => read.value = value.double().unwrap(),
                     (2, value) => read.timestamp = value.int64().unwrap(),
-                    (3, value) => read.text = value.text().unwrap().to_owned(),
+                    (3, value) => read.text = value.text().unwrap().unwrap().to_owned(),
                     (4, value) => {
                         let numbers = Packed(value.bytes().unwrap());
                         read.packed = numbers.map(|it| u32::try_from(it.unwrap()).unwrap()).collect();

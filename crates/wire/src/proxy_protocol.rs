@@ -6,7 +6,8 @@
 //! | `PROXY ` | a line of text to CR LF | 107 |
 //! | 12 bytes that no other protocol has | 4 bytes, and as many as the last two of these say | 16 + 65,535 |
 //!
-//! A header without an address, which proxies write for checks of their own, stands for the proxy itself. What
+//! A header without an address of TCP, which proxies write for checks of their own and for clients that reached them otherwise,
+//! as by a Unix socket, stands for the proxy itself. What
 //! follows the addresses in version 2 is passed over, and need not be kept. Anything else is malformed: a header is never guessed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -88,7 +89,7 @@ pub fn rest_length(fixed: [u8; FIXED]) -> Result<usize, Malformed> {
 /// [`MAX_ADDRESSES`] of them. `None`: the proxy's own.
 ///
 /// # Errors
-/// When it is for something other than TCP, or its addresses are not whole.
+/// When it is of no known form, or its addresses are not whole.
 pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
     let [command, family, ..] = fixed;
     if rest.len() != rest_length(fixed)?.min(MAX_ADDRESSES) {
@@ -105,7 +106,8 @@ pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Mal
             let (ip, rest) = rest.split_first_chunk::<16>().ok_or(Malformed)?;
             Ok(Some(SocketAddr::new(Ipv6Addr::from(*ip).into(), source_port::<16>(rest)?)))
         }
-        (1, 0x00) => Ok(None),
+        // No address, or one that is none of TCP, which is to be taken for none (2.2).
+        (1, 0x00 | 0x12 | 0x22 | 0x31 | 0x32) => Ok(None),
         _ => Err(Malformed),
     }
 }
@@ -251,6 +253,10 @@ mod tests {
         assert!(matches!(binary([0x21, 0x11, 0xff, 0xff], &start), Ok(Some(_))));
         assert_eq!(binary([0x20, 0, 0, 0], &[]), Ok(None));
         assert_eq!(binary([0x21, 0, 0, 0], &[]), Ok(None));
+        // Of a client that reached the proxy by UDP or by a Unix socket.
+        for family in [0x12, 0x22, 0x31, 0x32] {
+            assert_eq!(binary([0x21, family, 0, 216], &[b'/'; MAX_ADDRESSES]), Ok(None), "{family}");
+        }
     }
 
     #[test]
@@ -260,8 +266,10 @@ mod tests {
             ([0x11, 0x11, 0, 12], &v4[..]),
             ([0x31, 0x11, 0, 12], &v4),
             ([0x22, 0x11, 0, 12], &v4),
-            ([0x21, 0x12, 0, 12], &v4),
-            ([0x21, 0x31, 0, 12], &v4),
+            ([0x21, 0x10, 0, 12], &v4),
+            ([0x21, 0x01, 0, 12], &v4),
+            ([0x21, 0x33, 0, 12], &v4),
+            ([0x21, 0x41, 0, 12], &v4),
             ([0x21, 0x21, 0, 12], &v4),
             ([0x21, 0x11, 0, 11], &v4[..11]),
             ([0x21, 0x11, 0, 13], &v4),

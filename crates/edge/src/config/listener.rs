@@ -14,7 +14,7 @@ use tidegate_wire::proxy_protocol::Version;
 use super::{DEFAULT_APP, optional_name};
 
 /// The keys of a listener.
-pub const LISTENER_KEYS: [&str; 20] = [
+pub const LISTENER_KEYS: [&str; 21] = [
     "listen",
     "app",
     "server_names",
@@ -35,6 +35,7 @@ pub const LISTENER_KEYS: [&str; 20] = [
     "tls_pairs",
     "tls_acme",
     "tls_client_ca",
+    "tls_alpn",
 ];
 
 const NAME_KEYS: [&str; 2] = ["names", "app"];
@@ -45,6 +46,9 @@ const MAX_POLICIES: usize = 32;
 const MAX_BYTE_UNIT: u64 = 64 << 10;
 /// Most networks of proxies in front of a listener.
 const MAX_NETWORKS: usize = 100;
+/// Most application protocols of a listener, and the longest name of one (RFC 7301).
+const MAX_PROTOCOLS: usize = 16;
+const MAX_PROTOCOL: usize = 255;
 /// Most entries of `server_names`, and most names of one.
 const MAX_NAMES: usize = 1_000;
 const DAY: f64 = 86_400.0;
@@ -85,6 +89,8 @@ pub struct ListenerConfig {
     pub proxy_protocol_to: Option<Version>,
     /// Its TLS; where it is on, backends are spoken to without.
     pub tls: TlsSettings,
+    /// The application protocols that are agreed on where its TLS is on, the preferred one first: those that backends speak.
+    pub tls_alpn: Vec<Box<str>>,
 }
 
 /// Names that lead to an app.
@@ -148,6 +154,7 @@ impl ListenerConfig {
             proxy_protocol_from: Vec::new(),
             proxy_protocol_to: None,
             tls: TlsSettings::default(),
+            tls_alpn: Vec::new(),
         }
     }
 
@@ -162,7 +169,7 @@ impl ListenerConfig {
         let seconds = |reader: &mut DocumentReader<'_>, field, least| {
             reader.seconds(field, least, DAY).map(Duration::from_nanos)
         };
-        let read = Self {
+        let mut read = Self {
             app: optional_name(&mut reader, "app").unwrap_or(base.app),
             server_names: server_names(&mut reader, pointer).into(),
             policies: policies(&mut reader, "policies"),
@@ -183,8 +190,10 @@ impl ListenerConfig {
                 },
             ),
             tls: TlsSettings::read(&mut reader, pointer),
+            tls_alpn: Vec::new(),
             listen: base.listen,
         };
+        read.tls_alpn = protocols(&mut reader, &read.tls);
         if reader.mistakes.is_empty() && listen.is_some() { Ok(read) } else { Err(reader.mistakes) }
     }
 
@@ -228,6 +237,7 @@ impl ListenerConfig {
         self.listen == other.listen
             && self.proxy_protocol_from == other.proxy_protocol_from
             && self.tls == other.tls
+            && self.tls_alpn == other.tls_alpn
     }
 }
 
@@ -245,6 +255,18 @@ fn listen(reader: &mut DocumentReader<'_>) -> Option<SocketAddr> {
 
 fn policies(reader: &mut DocumentReader<'_>, field: &str) -> Vec<Arc<str>> {
     reader.texts(field, MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect()
+}
+
+fn protocols(reader: &mut DocumentReader<'_>, tls: &TlsSettings) -> Vec<Box<str>> {
+    let protocols = reader.texts("tls_alpn", MAX_PROTOCOLS, 1, MAX_PROTOCOL);
+    if !protocols.is_empty() && !tls.is_on() {
+        reader.mistake(
+            "tls_alpn",
+            "has no effect without TLS",
+            "tls_certificate, tls_pairs or tls_acme beside it",
+        );
+    }
+    protocols.into_iter().map(Box::from).collect()
 }
 
 fn networks(reader: &mut DocumentReader<'_>, field: &str) -> Vec<Network> {

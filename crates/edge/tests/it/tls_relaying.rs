@@ -32,6 +32,7 @@ fn secured(backend: SocketAddr) -> (Running, Certificates) {
         files,
         named: None,
         protocols: &[],
+        passed: Vec::new(),
         handshake_timeout: PATIENCE,
         max_handshakes: MAX_HANDSHAKES,
     };

@@ -6,6 +6,7 @@ mod alerts;
 mod batches;
 mod forward;
 mod forward_real;
+mod loose_senders;
 mod partitions;
 mod reading;
 mod senders;

@@ -155,7 +155,8 @@ pub(super) fn load(listener: &TlsConfig, now: u64) -> Result<(ServerConfig, Vec<
         }
     };
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.alpn_protocols = listener.protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let own = listener.protocols.iter().map(|protocol| protocol.to_vec());
+    config.alpn_protocols = own.chain(listener.passed.iter().cloned()).collect();
     Ok((config, ends))
 }
 

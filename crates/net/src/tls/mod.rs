@@ -50,6 +50,13 @@ pub const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 /// Application protocols of a listener for gRPC.
 pub const GRPC: &[&[u8]] = &[b"h2"];
 
+/// The server name that a client asks for as it is looked up: in lower case, without the last dot. No client should send that
+/// dot (RFC 6066, 3), and browsers do for `https://a.example./`.
+#[must_use]
+pub fn looked_up(server_name: &str) -> String {
+    server_name.strip_suffix('.').unwrap_or(server_name).to_ascii_lowercase()
+}
+
 /// A good bound for [`TlsConfig::max_handshakes`]: each takes up to 40 KiB, and a core can do a
 /// thousand a second or more.
 pub const MAX_HANDSHAKES: usize = 1_000;
@@ -86,6 +93,8 @@ pub struct TlsConfig {
     pub named: Option<NamedCertificates>,
     /// The application protocols it speaks: [`HTTP`], [`GRPC`], or nothing, if ALPN is not used.
     pub protocols: &'static [&'static [u8]],
+    /// Those of what is behind it, to which it passes bytes on as they are: they are agreed on, too.
+    pub passed: Vec<Vec<u8>>,
     /// From connecting to the turn of the handshake, and from there to its end.
     pub handshake_timeout: Duration,
     /// Handshakes at once, over all cores; others wait.

@@ -13,6 +13,8 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, InconsistentKeys, ServerConfig};
 use tidegate_wire::x509::Validity;
 
+use super::looked_up;
+
 /// The application protocol by which an authority asks.
 const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
 
@@ -105,7 +107,7 @@ impl NamedCertificates {
         if offered.next() != Some(CHALLENGE_PROTOCOL) || offered.next().is_some() {
             return None;
         }
-        let name = hello.server_name()?.to_ascii_lowercase();
+        let name = looked_up(hello.server_name()?);
         let pair = Arc::clone(&self.shared.challenges.load().get(&*name)?.key);
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions().ok()?.with_no_client_auth();

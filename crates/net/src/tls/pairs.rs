@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::NamedCertificates;
+use super::{NamedCertificates, looked_up};
 
 /// What a listener has to show.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ fn names(pair: &CertifiedKey) -> Vec<Box<str>> {
 
 impl ResolvesServerCert for Pairs {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let named = hello.server_name().and_then(|name| self.of(&name.to_ascii_lowercase()));
+        let named = hello.server_name().and_then(|name| self.of(&looked_up(name)));
         named.or_else(|| self.otherwise.clone())
     }
 }

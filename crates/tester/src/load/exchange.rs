@@ -192,7 +192,8 @@ impl<P: Protocol> Worker<P> {
                 if ready.writable && !slot.unsent.is_empty() {
                     self.flush(id, now);
                 }
-                if ready.readable {
+                // What is written may have ended the connection, and begun the next one.
+                if ready.readable && self.slots[id as usize].token(id) == ready.token {
                     self.read(id, now, ready.hung_up);
                 }
             }
@@ -209,7 +210,21 @@ impl<P: Protocol> Worker<P> {
                 slot.unsent.drain(..taken);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => self.broke(id, now, classify(error)),
+            Err(error) if P::CONVERSES => self.broke(id, now, classify(error)),
+            Err(error) => self.cut_off(id, now, classify(error)),
+        }
+    }
+
+    /// The server takes no more of a request. If it has answered before it closed, as one does that finds a body too large,
+    /// that is what became of the request.
+    fn cut_off(&mut self, id: u32, now: u64, class: ErrorClass) {
+        let slot = &mut self.slots[id as usize];
+        slot.unsent.clear();
+        let token = slot.token(id);
+        self.read(id, now, true);
+        // Otherwise the reading goes on, or has ended the request.
+        if self.slots[id as usize].token(id) == token && !self.hot.contains(&(id, true)) {
+            self.broke(id, now, class);
         }
     }
 
@@ -320,6 +335,8 @@ impl<P: Protocol> Worker<P> {
         let moments =
             Moments { planned: slot.planned, sent: slot.since, first_byte: slot.first_byte, ended: now };
         slot.phase = Phase::Idle;
+        // The next request would stand in the middle of what is left of one that was answered early.
+        let reusable = reusable && (P::CONVERSES || slot.unsent.is_empty());
         let tally = &mut self.task.tally;
         tally.landed(now);
         if self.counts(id, now) {

@@ -108,6 +108,7 @@ pub(super) const SERVICE: ServiceConfig = ServiceConfig {
                 source: TlsSource::List {
                     files: it.tls.files(it.is_client_auth_optional),
                     has_acme: it.tls.acme,
+                    passed: Vec::new(),
                 },
                 protocols: HTTP,
             }),

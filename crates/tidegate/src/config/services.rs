@@ -162,6 +162,8 @@ pub enum TlsSource<'a> {
         files: TlsFiles,
         /// Whether certificates that are ordered by ACME are shown.
         has_acme: bool,
+        /// The application protocols of what is behind it, which are agreed on for it.
+        passed: Vec<Box<str>>,
     },
 }
 

@@ -56,9 +56,9 @@ pub fn load_tls(config: &Config, named: &NamedCertificates) -> Result<Vec<Secure
     let (mut loaded, mut mistakes) = (Vec::new(), Vec::new());
     for ServiceListener { listener, tls, .. } in listeners(config) {
         let Some(ListenerTls { source, protocols }) = tls else { continue };
-        let (files, has_acme) = match source {
-            TlsSource::Settings(tls) => (files(tls), false),
-            TlsSource::List { files, has_acme } => (files, has_acme),
+        let (files, has_acme, passed) = match source {
+            TlsSource::Settings(tls) => (files(tls), false, Vec::new()),
+            TlsSource::List { files, has_acme, passed } => (files, has_acme, passed),
         };
         let named = has_acme.then(|| named.clone());
         if files.pair.is_none() && files.named.is_empty() && named.is_none() {
@@ -68,6 +68,7 @@ pub fn load_tls(config: &Config, named: &NamedCertificates) -> Result<Vec<Secure
             files,
             named,
             protocols,
+            passed: passed.iter().map(|protocol| protocol.as_bytes().to_vec()).collect(),
             handshake_timeout: config.settings.limits.header_deadline,
             max_handshakes: tls::MAX_HANDSHAKES,
         };

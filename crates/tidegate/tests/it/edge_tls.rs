@@ -156,6 +156,7 @@ fn fault_42_each_server_name_has_its_own_certificate_and_one_pair_is_replaced_al
     let (of_shop, of_pay) = (serial_of(&shop), serial_of(&pay));
     let shown = || ["shop", "pay", "other"].map(|name| serial_for(edge, &format!("{name}.example")));
     assert_eq!(shown(), [of_shop.clone(), of_pay.clone(), String::new()]);
+    assert_eq!(serial_for(edge, "Shop.Example."), of_shop, "as browsers ask for https://shop.example./");
 
     issue("next", "pay").replace(&pay);
     let reloads = |result| format!("tidegate_tls_reloads_total{{server=\"edge[0]\",result=\"{result}\"}}");
@@ -276,6 +277,54 @@ fn tls_ends_at_the_edge_and_its_server_names_lead_to_apps() {
         metric(&service, &format!("tidegate_edge_placed_total{{listener=\"{edge}\",by=\"score\"}}")),
         2
     );
+}
+
+#[test]
+fn a_server_name_with_its_last_dot_leads_where_it_does_without() {
+    let certificates = Certificates::make();
+    let (edge, web, shop) = (free(), free(), free());
+    let (_web, _shop) = (stub(web, "web"), stub(shop, "shop"));
+    let named = certificates.issue_named("named", "DNS:a.shop.example");
+    let file = format!(
+        "edge.listener = [{{ listen = \"{edge}\", tls_certificate = {:?}, tls_key = {:?}, \
+         server_names = [{{ names = [\"a.shop.example\"], app = \"shop\" }}] }}]\n\
+         edge.backend = [{{ name = \"web\", address = \"{web}\" }}, \
+         {{ name = \"shop\", address = \"{shop}\", app = \"shop\" }}]\n",
+        named.certificate, named.key
+    );
+    let _service = start(&file);
+    // curl leaves the dot out, and browsers do not.
+    for (name, app) in [("a.shop.example", "shop"), ("A.Shop.Example.", "shop"), ("b.shop.example.", "web")] {
+        let client = format!("openssl s_client -quiet -connect {edge} -servername {name} 2>/dev/null");
+        let request = r"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let asked = format!("printf '{request}' | {client}");
+        let answer = said(&Command::new("sh").args(["-c", &asked]).output().unwrap());
+        assert!(answer.ends_with(app), "{name}: {answer}");
+    }
+}
+
+#[test]
+fn clients_that_insist_on_a_protocol_reach_backends_that_speak_it() {
+    let certificates = Certificates::make();
+    let (edge, behind) = (free(), Tidegate::start(&[], &[]));
+    let file = format!(
+        "edge.listener = [{{ listen = \"{edge}\", tls_certificate = {:?}, tls_key = {:?}, \
+         tls_alpn = [\"h2\", \"postgresql\"] }}]\n\
+         edge.backend = [{{ name = \"behind\", address = \"{}\" }}]\n",
+        certificates.certificate(),
+        certificates.key(),
+        behind.http
+    );
+    let _service = start(&file);
+    let said_of_it = ["--http2", "--output", "/dev/null", "--write-out", "%{http_version}"];
+    let output = curl(edge, &certificates.authority(), &said_of_it);
+    assert_eq!(said(&output), "2", "{output:?}");
+    let agreed = |protocol: &str| {
+        let client = format!("openssl s_client -connect {edge} -alpn {protocol} </dev/null 2>&1");
+        said(&Command::new("sh").args(["-c", &client]).output().unwrap())
+    };
+    assert!(agreed("postgresql").contains("ALPN protocol: postgresql"), "{}", agreed("postgresql"));
+    assert!(agreed("imap").contains("no application protocol"), "{}", agreed("imap"));
 }
 
 #[test]

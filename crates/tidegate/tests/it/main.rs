@@ -14,6 +14,7 @@ mod config;
 mod config_totality;
 mod console;
 mod deploy;
+mod early_answers;
 mod edge;
 mod edge_command;
 mod edge_documents;

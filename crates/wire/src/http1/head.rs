@@ -12,7 +12,7 @@ pub enum HeadError {
     /// The first line is no status or request line.
     #[error("not an HTTP/1 start line")]
     StartLine,
-    /// A field line has no colon, or begins with white space.
+    /// A field line has no colon, or white space before its name or behind it.
     #[error("malformed field line")]
     Field,
     /// Content-Length is no number, or there are two that differ.
@@ -73,7 +73,8 @@ impl Framing {
     pub(super) fn note(&mut self, line: &[u8]) -> Result<(), HeadError> {
         let colon = memchr(b':', line).filter(|&at| at > 0).ok_or(HeadError::Field)?;
         let name = &line[..colon];
-        if matches!(name[0], b' ' | b'\t') {
+        // One with a blank at its end is read as that field by some and as another by others (RFC 9112, 5.1).
+        if matches!(name, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {
             return Err(HeadError::Field);
         }
         let value = || line[colon + 1..].trim_ascii();
@@ -160,6 +161,8 @@ mod tests {
             ("no colon", HeadError::Field),
             (": value", HeadError::Field),
             (" folded: x", HeadError::Field),
+            ("Content-Length : 2", HeadError::Field),
+            ("X\t: y", HeadError::Field),
             ("Content-Length: -1", HeadError::Length),
             ("Content-Length: 1, 2", HeadError::Length),
             ("Content-Length:", HeadError::Length),

@@ -19,7 +19,9 @@
 //! OpenTelemetry says for formats without scopes: two libraries may count under one name. Lists and maps are JSON in a
 //! tag's text, bytes are base64. An attribute called as a tag of ours (`temporality`, `le`, `quantile`) is
 //! `exported_temporality`, as Prometheus renames such labels. Points without a value and exemplars are left out and
-//! counted. A point is kept with all its lines or not at all.
+//! counted, and so are quantiles of a summary that are NaN, which is how a summary says that nothing was observed lately. All
+//! other points are kept with all their lines or not at all. One of whose name and attributes something is not UTF-8 is rejected
+//! by name, and the others of its request are kept: not every sender looks at what it is given.
 //!
 //! Follows <https://github.com/open-telemetry/opentelemetry-proto>, version 1, and its mapping of JSON.
 
@@ -46,6 +48,8 @@ pub struct Counts {
     pub no_value: usize,
     /// Points with a value that is not finite.
     pub not_finite: usize,
+    /// Quantiles of summaries that are NaN.
+    pub empty_quantiles: usize,
     /// Exponential histograms, whose buckets are left out.
     pub histograms: usize,
     /// Exemplars.
@@ -117,6 +121,8 @@ struct Reading<'w> {
 /// What is said of a metric beside its points.
 struct About<'a> {
     name: &'a str,
+    /// Whether the name is UTF-8; otherwise it is empty here.
+    is_text: bool,
     data: Data,
     kind: Kind,
     is_delta: bool,
@@ -158,7 +164,7 @@ impl Reading<'_> {
     }
 
     fn read_metric(&mut self, metric: &[u8], around: &Attributes<'_>) -> Result<(), ExportError> {
-        let mut name = "";
+        let mut name = Some("");
         for field in Fields::of(metric) {
             if let (1, text) = field? {
                 name = text.text()?;
@@ -195,12 +201,15 @@ impl Reading<'_> {
     ) -> Result<(), ExportError> {
         let point = Point::read(point, about.data, around)?;
         self.counts.exemplars += point.exemplars;
+        self.counts.empty_quantiles += point.empty_quantiles;
         if point.has_no_value {
             self.counts.no_value += 1;
             return Ok(());
         }
         let mark = self.writer.mark();
-        match read(&point, about, self.writer) {
+        let is_text = about.is_text && point.is_whole();
+        let kept = if is_text { read(&point, about, self.writer) } else { Err(MetricError::NotText) };
+        match kept {
             Ok(()) => {
                 self.counts.points += 1;
                 self.counts.histograms += usize::from(about.data == Data::ExponentialHistogram);
@@ -274,7 +283,7 @@ impl Reading<'_> {
 }
 
 /// What the message of its data says of a metric.
-fn about<'a>(name: &'a str, number: u64, data: &[u8]) -> Result<About<'a>, Malformed> {
+fn about<'a>(name: Option<&'a str>, number: u64, data: &[u8]) -> Result<About<'a>, Malformed> {
     let (mut is_delta, mut is_monotonic) = (false, false);
     for field in Fields::of(data) {
         match field? {
@@ -290,7 +299,7 @@ fn about<'a>(name: &'a str, number: u64, data: &[u8]) -> Result<About<'a>, Malfo
         11 => (Data::Summary, Kind::Summary),
         _ => (Data::Number, Kind::Gauge),
     };
-    Ok(About { name, data, kind, is_delta })
+    Ok(About { name: name.unwrap_or_default(), is_text: name.is_some(), data, kind, is_delta })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! without observations has such), the marker that a series has ended, the buckets of native histograms, exemplars. Of a
 //! native histogram `_count` and `_sum` are lines, as a classic one has them. A sample that is
 //! not acceptable is left out, and the others are kept: the sender does not send a request again that was answered
-//! 400, so to refuse it whole would lose the good ones.
+//! 400, so to refuse it whole would lose the good ones. So are those of a series with a label that is not UTF-8.
 
 use super::{Kind, LineWriter, MAX_TAGS, Metric, MetricError, Number};
 use crate::protobuf::{Fields, Malformed, Packed};
@@ -86,7 +86,8 @@ pub fn read_request(version: Version, body: &[u8], writer: &mut LineWriter) -> R
 /// How far the reading of a request has come.
 struct Reading<'w, 'a> {
     version: Version,
-    symbols: Vec<&'a str>,
+    /// `None`: one that is not UTF-8.
+    symbols: Vec<Option<&'a str>>,
     writer: &'w mut LineWriter,
     counts: Counts,
 }
@@ -111,11 +112,14 @@ impl<'a> Reading<'_, 'a> {
         labels: &mut Vec<(&'a str, &'a str)>,
     ) -> Result<(), RequestError> {
         labels.clear();
-        let mut kind = Kind::Gauge;
+        let (mut kind, mut is_text) = (Kind::Gauge, true);
         for field in Fields::of(series) {
             match (self.version, field?) {
-                (Version::V1, (1, label)) => labels.push(label_of(label.bytes()?)?),
-                (Version::V2, (1, references)) => self.resolve(references.bytes()?, labels)?,
+                (Version::V1, (1, label)) => match label_of(label.bytes()?)? {
+                    Some(label) => labels.push(label),
+                    None => is_text = false,
+                },
+                (Version::V2, (1, references)) => is_text &= self.resolve(references.bytes()?, labels)?,
                 (Version::V1, (3, _)) | (Version::V2, (4, _)) => self.counts.exemplars += 1,
                 (Version::V1, (4, _)) | (Version::V2, (3, _)) => self.counts.histograms += 1,
                 (Version::V2, (5, metadata)) => kind = kind_of(metadata.bytes()?)?,
@@ -126,6 +130,9 @@ impl<'a> Reading<'_, 'a> {
         let name = name.map(|place| labels.remove(place).1).unwrap_or_default();
         for field in Fields::of(series) {
             match (self.version, field?) {
+                (_, (2, _)) | (Version::V1, (4, _)) | (Version::V2, (3, _)) if !is_text => {
+                    self.left_out(MetricError::NotText)?;
+                }
                 (_, (2, sample)) => self.read_sample(sample.bytes()?, name, kind, labels)?,
                 (Version::V1, (4, histogram)) | (Version::V2, (3, histogram)) => {
                     self.read_histogram(histogram.bytes()?, name, labels)?;
@@ -183,16 +190,20 @@ impl<'a> Reading<'_, 'a> {
         Ok(())
     }
 
-    /// The labels that pairs of references to symbols stand for.
-    fn resolve(&self, references: &[u8], labels: &mut Vec<(&'a str, &'a str)>) -> Result<(), Malformed> {
+    /// Adds the labels that pairs of references to symbols stand for; `false`: some of these are not UTF-8.
+    fn resolve(&self, references: &[u8], labels: &mut Vec<(&'a str, &'a str)>) -> Result<bool, Malformed> {
         let mut symbols = Packed(references).map(|reference| {
             let place = usize::try_from(reference?).map_err(|_| Malformed)?;
             self.symbols.get(place).copied().ok_or(Malformed)
         });
+        let mut is_text = true;
         while let Some(name) = symbols.next() {
-            labels.push((name?, symbols.next().ok_or(Malformed)??));
+            match (name?, symbols.next().ok_or(Malformed)??) {
+                (Some(name), Some(value)) => labels.push((name, value)),
+                _ => is_text = false,
+            }
         }
-        Ok(())
+        Ok(is_text)
     }
 
     fn read_sample(
@@ -225,8 +236,9 @@ impl<'a> Reading<'_, 'a> {
     }
 }
 
-fn label_of(label: &[u8]) -> Result<(&str, &str), Malformed> {
-    let (mut name, mut value) = ("", "");
+/// Name and value of a label; `None`: one of them is not UTF-8.
+fn label_of(label: &[u8]) -> Result<Option<(&str, &str)>, Malformed> {
+    let (mut name, mut value) = (Some(""), Some(""));
     for field in Fields::of(label) {
         match field? {
             (1, field) => name = field.text()?,
@@ -234,7 +246,7 @@ fn label_of(label: &[u8]) -> Result<(&str, &str), Malformed> {
             _ => {}
         }
     }
-    Ok((name, value))
+    Ok(name.zip(value))
 }
 
 fn kind_of(metadata: &[u8]) -> Result<Kind, Malformed> {

@@ -252,6 +252,7 @@ impl<L: Limits> TestGateway<L> {
             files,
             named: None,
             protocols: tls::HTTP,
+            passed: Vec::new(),
             handshake_timeout: PATIENCE,
             max_handshakes: tls::MAX_HANDSHAKES,
         });

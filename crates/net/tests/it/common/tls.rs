@@ -27,6 +27,7 @@ pub fn server(pair: &Pair, client_ca: Option<&Path>) -> TlsConfig {
         },
         named: None,
         protocols: tls::HTTP,
+        passed: Vec::new(),
         handshake_timeout: Duration::from_secs(10),
         max_handshakes: tls::MAX_HANDSHAKES,
     }

@@ -15,7 +15,28 @@ const SCOPE_VERSION: &str = "otel.scope.version";
 
 /// Names and texts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Attributes<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+pub(super) struct Attributes<'a> {
+    list: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// Whether one was left out because it is not UTF-8: what has these attributes is not what it says.
+    is_cut: bool,
+}
+
+/// Why an attribute cannot be read.
+enum Unreadable {
+    Malformed,
+    /// One of its texts is not UTF-8, which says nothing against the rest of the request.
+    NotText,
+}
+
+impl From<Malformed> for Unreadable {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+fn utf8(field: FieldValue<'_>) -> Result<&str, Unreadable> {
+    field.text()?.ok_or(Unreadable::NotText)
+}
 
 impl<'a> Attributes<'a> {
     /// Adds a `KeyValue`. Of a name that comes twice the last value is taken.
@@ -35,8 +56,10 @@ impl<'a> Attributes<'a> {
                 }
                 _ => continue,
             };
-            if !text.is_empty() {
-                self.set(name.into(), text.into());
+            match text {
+                None => self.is_cut = true,
+                Some("") => {}
+                Some(text) => self.set(name.into(), text.into()),
             }
         }
         Ok(())
@@ -44,43 +67,58 @@ impl<'a> Attributes<'a> {
 
     /// Adds a `KeyValue` under its key behind `prefix`.
     fn add_below(&mut self, prefix: &str, attribute: &'a [u8]) -> Result<(), Malformed> {
-        let (mut key, mut value) = ("", None);
-        for field in Fields::of(attribute) {
-            match field? {
-                (1, field) => key = field.text()?,
-                (2, field) => value = text(field.bytes()?)?,
-                _ => {}
+        match key_value(attribute) {
+            Ok((key, Some(value))) => {
+                let key = if prefix.is_empty() { key.into() } else { format!("{prefix}{key}").into() };
+                self.set(key, value);
             }
-        }
-        if let Some(value) = value {
-            let key = if prefix.is_empty() { key.into() } else { format!("{prefix}{key}").into() };
-            self.set(key, value);
+            Ok((_, None)) => {}
+            Err(Unreadable::NotText) => self.is_cut = true,
+            Err(Unreadable::Malformed) => return Err(Malformed),
         }
         Ok(())
     }
 
     fn set(&mut self, key: Cow<'a, str>, value: Cow<'a, str>) {
-        match self.0.iter_mut().find(|(known, _)| *known == key) {
+        match self.list.iter_mut().find(|(known, _)| *known == key) {
             Some((_, known)) => *known = value,
-            None => self.0.push((key, value)),
+            None => self.list.push((key, value)),
         }
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|(known, _)| *known == name)
+        self.list.iter().any(|(known, _)| *known == name)
+    }
+
+    /// Whether one was left out because it is not UTF-8.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
-        self.0.iter().map(|(name, value)| (&**name, &**value))
+        self.list.iter().map(|(name, value)| (&**name, &**value))
     }
 }
 
+/// Key and text of a `KeyValue`; `None` for no value.
+fn key_value(attribute: &[u8]) -> Result<(&str, Option<Cow<'_, str>>), Unreadable> {
+    let (mut key, mut value) = ("", None);
+    for field in Fields::of(attribute) {
+        match field? {
+            (1, field) => key = utf8(field)?,
+            (2, field) => value = text(field.bytes()?)?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
+
 /// The text of an `AnyValue`; `None` for no value.
-fn text(value: &[u8]) -> Result<Option<Cow<'_, str>>, Malformed> {
+fn text(value: &[u8]) -> Result<Option<Cow<'_, str>>, Unreadable> {
     let mut text = None;
     for field in Fields::of(value) {
         text = match field? {
-            (1, field) => Some(Cow::Borrowed(field.text()?)),
+            (1, field) => Some(Cow::Borrowed(utf8(field)?)),
             (2, field) => Some(Cow::Borrowed(if field.unsigned()? == 0 { "false" } else { "true" })),
             (3, field) => Some(Cow::Owned(field.int64()?.to_string())),
             (4, field) => Some(Cow::Owned(field.double()?.to_string())),
@@ -136,16 +174,16 @@ pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-fn write_json(value: &[u8], depth: usize, out: &mut String) -> Result<(), Malformed> {
+fn write_json(value: &[u8], depth: usize, out: &mut String) -> Result<(), Unreadable> {
     if depth == MAX_DEPTH {
-        return Err(Malformed);
+        return Err(Unreadable::Malformed);
     }
     let mut last = None;
     for field in Fields::of(value) {
         last = Some(field?);
     }
     match last {
-        Some((1, text)) => write_string(text.text()?, out),
+        Some((1, text)) => write_string(utf8(text)?, out),
         Some((2, flag)) => out.push_str(if flag.unsigned()? == 0 { "false" } else { "true" }),
         Some((3, number)) => write_number(number.int64()?, out),
         Some((4, number)) if number.double()?.is_finite() => write_number(number.double()?, out),
@@ -162,8 +200,8 @@ fn write_all(
     message: FieldValue<'_>,
     close: char,
     out: &mut String,
-    mut write: impl FnMut(&[u8], &mut String) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
+    mut write: impl FnMut(&[u8], &mut String) -> Result<(), Unreadable>,
+) -> Result<(), Unreadable> {
     out.push(open);
     let mut is_first = true;
     for field in Fields::of(message.bytes()?) {
@@ -179,11 +217,11 @@ fn write_all(
     Ok(())
 }
 
-fn write_pair(pair: &[u8], depth: usize, out: &mut String) -> Result<(), Malformed> {
+fn write_pair(pair: &[u8], depth: usize, out: &mut String) -> Result<(), Unreadable> {
     let (mut key, mut value) = ("", &[][..]);
     for field in Fields::of(pair) {
         match field? {
-            (1, field) => key = field.text()?,
+            (1, field) => key = utf8(field)?,
             (2, field) => value = field.bytes()?,
             _ => {}
         }

@@ -36,6 +36,8 @@ pub(super) struct Point<'a> {
     pub(super) buckets: Vec<u64>,
     pub(super) bounds: Vec<f64>,
     pub(super) quantiles: Vec<(f64, f64)>,
+    /// Quantiles that are NaN: nothing was observed lately.
+    pub(super) empty_quantiles: usize,
     pub(super) exemplars: usize,
     pub(super) has_no_value: bool,
 }
@@ -115,7 +117,11 @@ impl<'a> Point<'a> {
                         _ => {}
                     }
                 }
-                push(&mut self.quantiles, (quantile, at))?;
+                if at.is_nan() {
+                    self.empty_quantiles += 1;
+                } else {
+                    push(&mut self.quantiles, (quantile, at))?;
+                }
             }
             7 => self.attributes.add(value.bytes()?)?,
             8 => self.read_flags(value)?,
@@ -127,6 +133,11 @@ impl<'a> Point<'a> {
     fn read_flags(&mut self, value: FieldValue<'_>) -> Result<(), Malformed> {
         self.has_no_value = value.unsigned()? & NO_RECORDED_VALUE != 0;
         Ok(())
+    }
+
+    /// Whether all of its attributes are there, those around it included.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.attributes.is_cut() && self.around.is_none_or(|around| !around.is_cut())
     }
 
     /// Writes a line with the point's tags, and `more`.

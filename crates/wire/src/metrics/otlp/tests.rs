@@ -116,6 +116,56 @@ fn what_no_line_holds_is_counted_and_named() {
     assert_eq!(told, json!({"partialSuccess": {"rejectedDataPoints": "4", "errorMessage": reason}}));
 }
 
+/// As a summary of Prometheus is that saw nothing in its window, scraped by a collector.
+#[test]
+fn a_summary_without_recent_observations_keeps_its_count_and_its_sum() {
+    let quantiles = json!([{"quantile": 0.5, "value": "NaN"}, {"quantile": 0.99, "value": "NaN"}]);
+    let point = json!({"count": "16", "sum": 10.5, "quantileValues": quantiles});
+    let (lines, counts) =
+        read(&request(json!([{"name": "wait", "summary": {"dataPoints": [point]}}]))).unwrap();
+    let found: Vec<_> =
+        lines.iter().map(|line| (line["name"].as_str().unwrap(), line["value"].as_f64().unwrap())).collect();
+    assert_eq!(found, [("wait_count", 16.0), ("wait_sum", 10.5)]);
+    assert_eq!(counts, Counts { points: 1, empty_quantiles: 2, ..Counts::default() });
+    assert!(!counts.is_partial(), "it is no error of the sender's");
+}
+
+/// Collectors pass on what bytes they are given.
+#[test]
+fn a_text_that_is_not_utf8_does_not_lose_the_other_points() {
+    let attribute = |value: Value| json!([{"key": "k", "value": value}]);
+    let point =
+        |value: Value| json!({"gauge": {"dataPoints": [{"asInt": 1, "attributes": attribute(value)}]}});
+    let named = |name: &str, mut metric: Value| {
+        metric["name"] = json!(name);
+        metric
+    };
+    let good = json!({"stringValue": "good"});
+    for (name, value, kept) in [
+        ("a", json!({"stringValue": "BAD"}), 1),
+        ("a", json!({"arrayValue": {"values": [{"stringValue": "BAD"}]}}), 1),
+        ("BAD", good.clone(), 1),
+        ("a", good.clone(), 2),
+    ] {
+        let metrics = json!([named(name, point(value.clone())), named("b", point(good.clone()))]);
+        let mut body = from_json(request(metrics).to_string().as_bytes()).unwrap();
+        if let Some(at) = body.windows(3).position(|bytes| bytes == b"BAD") {
+            body[at] = 0xff;
+        }
+        let (lines, counts) = read_protobuf(&body).unwrap();
+        assert_eq!((lines.len(), counts.points, counts.rejected), (kept, kept, 2 - kept), "{name} {value}");
+        assert_eq!(lines[kept - 1]["name"], "b");
+        assert_eq!(counts.error, (kept == 1).then_some(MetricError::NotText), "{name} {value}");
+    }
+    let mut around = request(json!([named("a", point(good))]));
+    around["resourceMetrics"][0]["scopeMetrics"][0]["scope"]["name"] = json!("BAD");
+    let mut body = from_json(around.to_string().as_bytes()).unwrap();
+    let at = body.windows(3).position(|bytes| bytes == b"BAD").unwrap();
+    body[at] = 0xff;
+    let (lines, counts) = read_protobuf(&body).unwrap();
+    assert_eq!((lines.len(), counts.rejected), (0, 1), "its series is not known");
+}
+
 #[test]
 fn fault_76_small_requests_that_would_be_large_are_refused() {
     assert!(matches!(from_json("{}".repeat(200_001).as_bytes()), Err(JsonError::TooMany)));

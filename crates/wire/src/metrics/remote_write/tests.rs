@@ -192,6 +192,38 @@ fn a_bad_sample_does_not_lose_the_good_ones() {
     assert_eq!(counts.error, Some(MetricError::NameLength(0)));
 }
 
+/// Go's library of Prometheus writes what bytes it is given, and so do collectors.
+#[test]
+fn a_label_that_is_not_utf8_does_not_lose_the_other_series() {
+    let replaced = |mut body: Vec<u8>| {
+        let at = body.windows(3).position(|bytes| bytes == b"BAD").unwrap();
+        body[at] = 0xff;
+        body
+    };
+    let sample = vec![Sample { value: 1.0, timestamp: 1 }; 2];
+    let series = |value: &str| SeriesV1 {
+        labels: vec![label(NAME, "up"), label("job", value)],
+        samples: sample.clone(),
+        histograms: vec![vec![]],
+        ..SeriesV1::default()
+    };
+    let first = RequestV1 { series: vec![series("BAD"), series("good")] }.encode_to_vec();
+    let symbols = ["", NAME, "up", "job", "BAD", "good"].map(str::to_owned).to_vec();
+    let series = |value| SeriesV2 {
+        labels: vec![1, 2, 3, value],
+        samples: sample.clone(),
+        histograms: vec![vec![]],
+        ..SeriesV2::default()
+    };
+    let second = RequestV2 { symbols, series: vec![series(4), series(5)] }.encode_to_vec();
+    for (version, body) in [(Version::V1, first), (Version::V2, second)] {
+        let (lines, counts) = read(version, &replaced(body)).unwrap();
+        assert_eq!((lines.len(), counts.samples, counts.rejected), (4, 2, 3), "{version:?}");
+        assert_eq!(counts.error, Some(MetricError::NotText), "{version:?}");
+        assert!(lines.iter().all(|line| line["tags"]["job"] == "good"), "{version:?}");
+    }
+}
+
 #[test]
 fn fault_76_many_samples_of_one_long_series_are_bounded() {
     let long = "x".repeat(16_000);
