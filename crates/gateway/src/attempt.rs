@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue, TE, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, HeaderValue, TE, UPGRADE};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tidegate_net::clock::monotonic;
@@ -106,6 +106,11 @@ impl Message {
         self.parts.method == Method::HEAD
     }
 
+    /// Whether a server may take its connection for the client's own from now on.
+    fn binds_connection(&self) -> bool {
+        self.parts.headers.get_all(AUTHORIZATION).iter().any(fields::is_proof_of_connection)
+    }
+
     /// Whether all of it can be sent now, again where it was sent before.
     fn is_at_hand(&self) -> bool {
         !matches!(self.payload, Payload::Once(None))
@@ -174,6 +179,15 @@ pub(crate) struct Exchange {
     pub(crate) sender: Sender,
     /// Whether the connection was there before.
     pub(crate) was_kept: bool,
+    /// Whether the server may take the connection for the client's own, so that nobody else's request is sent on it.
+    is_bound: bool,
+}
+
+impl Exchange {
+    /// How long the connection may wait for another request, if that is known.
+    pub(crate) fn idle_time(&self) -> Option<Duration> {
+        if self.is_bound { Some(Duration::ZERO) } else { fields::idle_time(self.reply.headers()) }
+    }
 }
 
 /// Why an attempt gave no reply.
@@ -261,7 +275,7 @@ impl Attempt<'_> {
             };
             let error = match sent {
                 Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
-                    return Ok(Exchange { reply, sender, was_kept });
+                    return Ok(Exchange { reply, sender, was_kept, is_bound: message.binds_connection() });
                 }
                 Some(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
                 Some(Err(error)) => error,

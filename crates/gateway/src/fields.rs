@@ -124,6 +124,13 @@ pub(crate) fn idle_time(reply: &HeaderMap) -> Option<Duration> {
     stated?.map(Duration::from_secs)
 }
 
+/// Whether an `Authorization` proves to a server of HTTP/1.1 whose its connection is, and not whose the request is: by NTLM, which
+/// goes by the name of Negotiate, too (RFC 4559, 6). All that follows on the connection is then that client's.
+pub(crate) fn is_proof_of_connection(authorization: &HeaderValue) -> bool {
+    let scheme = authorization.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+    [&b"ntlm"[..], b"negotiate"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+}
+
 /// Takes off what speaks of the connection that the message came on.
 pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
     if let header::Entry::Occupied(entry) = fields.entry(header::CONNECTION) {

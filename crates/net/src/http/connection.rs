@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-use http::{Request, Response, StatusCode, Version};
+use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -141,12 +142,15 @@ impl<H: Handle> Connection<H> {
     ) -> Result<Response<Outgoing>, Infallible> {
         UpgradeOffer::note(&mut request, self.server.handler.may_upgrade());
         let pace = self.server.config.body;
+        let is_to_head = request.method() == Method::HEAD;
         let body = |incoming| RequestBody::new(incoming, pace, Arc::clone(self.account()));
         let (reply, charge) = self.answer(request.map(body)).await;
-        Ok(reply.map(|body| match self.outbox.get() {
-            None => Outgoing::new(body, &self.activity),
-            Some(outbox) => Outgoing::watched(body, charge, outbox),
-        }))
+        Ok(match self.outbox.get() {
+            None => reply.map(|body| Outgoing::new(body, &self.activity)),
+            Some(outbox) => {
+                without_content(reply, is_to_head).map(|body| Outgoing::watched(body, charge, outbox))
+            }
+        })
     }
 
     /// Has the service answer, and counts; with the reply comes what a request of HTTP/2 is charged. The
@@ -257,6 +261,23 @@ impl<H: Handle> Connection<H> {
     pub(super) fn config(&self) -> &HttpConfig {
         &self.server.config
     }
+}
+
+/// A reply of HTTP/2 without the bytes that it must not have: to HEAD, and with 204 or 304 (RFC 9110, 6.4.1). hyper leaves them
+/// out over HTTP/1.1 alone, and clients take them for a mistake of the protocol.
+fn without_content(mut reply: Response<Body>, is_to_head: bool) -> Response<Body> {
+    let has_none = matches!(reply.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !is_to_head && !has_none {
+        return reply;
+    }
+    if let Body::Full(bytes) = reply.body()
+        && !has_none
+    {
+        // What GET would be answered with.
+        let length = HeaderValue::from(bytes.len());
+        reply.headers_mut().entry(CONTENT_LENGTH).or_insert(length);
+    }
+    reply.map(|_| Body::Empty)
 }
 
 /// A request that a service is answering. Dropped without [`InFlight::end`], it was abandoned.
