@@ -169,6 +169,21 @@ fn own_replies_over_http2_have_no_bytes_to_head_and_where_a_status_has_none() {
     assert!(told.contains("content-length: 5\r\n") && told.ends_with("\r\n\r\n"), "{told}");
 }
 
+#[test]
+fn a_client_of_http2_is_told_what_came_of_a_reply_that_breaks_off() {
+    let head = "HTTP/1.1 500 Broken\r\ncontent-type: text/plain\r\ncontent-length: 500\r\n\r\n";
+    let backend = Backend::start(move |got| {
+        let part = if got.line.contains("/part") { "partial" } else { "" };
+        Reaction::Last(format!("{head}{part}").into_bytes())
+    });
+    let gateway = gateway(&backend, json!([{"name": "all", "upstream": "app"}]));
+    for (path, part) in [("/part", "partial"), ("/head", "")] {
+        let (code, told) = over_http2(&gateway, path, &[]);
+        let is_cut = code == Some(92) && told.starts_with("http/2 500") && told.ends_with(part);
+        assert!(is_cut && told.contains("content-type: text/plain"), "{path}: {code:?} {told}");
+    }
+}
+
 /// As a server does that knows its clients by NTLM: who has proved it once is known by the connection from then on.
 fn knows_connections(mut stream: BufReader<TcpStream>) {
     let mut user = String::new();
