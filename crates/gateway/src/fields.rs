@@ -14,7 +14,7 @@
 //! | `traceparent` | a child of what came, or a new trace; what came twice is none |
 //! | `tracestate` | stays with the trace that it came with, removed with a new one |
 //! | `Via` | added, with the protocol in which the request came |
-//! | the same names with underscores, which some servers take for them | removed |
+//! | the same names with underscores, dots or other marks, which some servers take for them | removed |
 //! | `Cookie` in several lines, as HTTP/2 has it | joined (RFC 9113, 8.2.3) |
 
 use std::net::SocketAddr;
@@ -67,19 +67,20 @@ fn is_of_the_proxy(name: &str) -> bool {
         || [header::FORWARDED, REAL_IP, REQUEST_ID].iter().any(|known| known == name)
 }
 
-/// Takes off fields that a server which writes underscores for dashes, as CGI does, would take for those that
-/// address or frame the message, that a proxy states, or that `edits` are about.
+/// Takes off fields that a server which writes underscores for dashes, as CGI does, or for all but letters and digits, as PHP
+/// does for dots, would take for those that address or frame the message, that a proxy states, or that `edits` are about.
 fn strip_lookalikes(fields: &mut HeaderMap, edits: &FieldEdits) {
+    let is_mark = |character: char| !character.is_ascii_alphanumeric();
     let is_alike = |name: &&HeaderName| {
-        let Ok(dashed) = HeaderName::try_from(name.as_str().replace('_', "-")) else { return true };
+        let Ok(dashed) = HeaderName::try_from(name.as_str().replace(is_mark, "-")) else { return true };
         dashed == header::HOST
             || is_of_the_connection(&dashed)
             || is_of_the_proxy(dashed.as_str())
             || edits.remove.contains(&dashed)
             || edits.set.iter().chain(&edits.add).any(|(name, _)| *name == dashed)
     };
-    let underscored = fields.keys().filter(|name| name.as_str().contains('_'));
-    let alike: Vec<HeaderName> = underscored.filter(is_alike).cloned().collect();
+    let marked = fields.keys().filter(|name| name.as_str().contains(|it: char| it != '-' && is_mark(it)));
+    let alike: Vec<HeaderName> = marked.filter(is_alike).cloned().collect();
     for name in alike {
         fields.remove(name);
     }
