@@ -179,14 +179,15 @@ pub(crate) struct Exchange {
     pub(crate) sender: Sender,
     /// Whether the connection was there before.
     pub(crate) was_kept: bool,
-    /// Whether the server may take the connection for the client's own, so that nobody else's request is sent on it.
-    is_bound: bool,
+    /// Whether nobody else's request may be sent on the connection: the server may take it for the client's own, or is about to
+    /// close it.
+    is_spent: bool,
 }
 
 impl Exchange {
     /// How long the connection may wait for another request, if that is known.
     pub(crate) fn idle_time(&self) -> Option<Duration> {
-        if self.is_bound { Some(Duration::ZERO) } else { fields::idle_time(self.reply.headers()) }
+        if self.is_spent { Some(Duration::ZERO) } else { fields::idle_time(self.reply.headers()) }
     }
 }
 
@@ -275,7 +276,9 @@ impl Attempt<'_> {
             };
             let error = match sent {
                 Some(Ok(reply)) if fields::is_sound(&reply) && message.is_agreed(&reply) => {
-                    return Ok(Exchange { reply, sender, was_kept, is_bound: message.binds_connection() });
+                    let is_spent = message.binds_connection()
+                        || (message.is_to_head() && fields::says_no_length(&reply));
+                    return Ok(Exchange { reply, sender, was_kept, is_spent });
                 }
                 Some(Ok(_)) => return Err(Failure::of_server(Refusal::BadReply, false)),
                 Some(Err(error)) => error,

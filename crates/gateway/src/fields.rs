@@ -20,7 +20,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header};
 use tidegate_wire::trace_context::TraceContext;
 
 use crate::config::FieldEdits;
@@ -114,6 +114,14 @@ pub(crate) fn is_sound<B>(reply: &Response<B>) -> bool {
     let bytes: usize =
         reply.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     is_whole && bytes <= MAX_HEAD_BYTES
+}
+
+/// Whether a reply leaves open where its body ends. After one to GET its server closes the connection; some do so after one to HEAD,
+/// too, without a word, and a request that is on its way there then meets the close.
+pub(crate) fn says_no_length<B>(reply: &Response<B>) -> bool {
+    let has_none = matches!(reply.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let stated = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
+    !has_none && !stated.iter().any(|name| reply.headers().contains_key(name))
 }
 
 /// How long a server keeps its connection, as it says in whole seconds: `Keep-Alive: timeout=5, max=100` (RFC 2068, 19.7.1.1).
