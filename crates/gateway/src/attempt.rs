@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue, TE};
+use http::header::{AUTHORIZATION, CONNECTION, HeaderValue, TE};
 use http::request::Parts;
 use http::{Method, Request, Response};
 use tidegate_net::clock::{Clock, monotonic};
@@ -113,6 +113,11 @@ impl Message {
         self.parts.method == Method::HEAD
     }
 
+    /// Whether a server may take its connection for the client's own from now on.
+    fn binds_connection(&self) -> bool {
+        self.parts.headers.get_all(AUTHORIZATION).iter().any(fields::is_proof_of_connection)
+    }
+
     /// Whether all of it can be sent now, again where it was sent before.
     fn is_at_hand(&self) -> bool {
         !matches!(self.payload, Payload::Once(None))
@@ -176,6 +181,16 @@ pub(crate) struct Exchange {
     pub(crate) sender: Sender,
     /// Whether the connection was there before.
     pub(crate) was_kept: bool,
+    /// Whether nobody else's request may be sent on the connection: the server may take it for the client's own, or is about to
+    /// close it.
+    is_spent: bool,
+}
+
+impl Exchange {
+    /// How long the connection may wait for another request, if that is known.
+    pub(crate) fn idle_time(&self) -> Option<Duration> {
+        if self.is_spent { Some(Duration::ZERO) } else { fields::idle_time(self.reply.headers()) }
+    }
 }
 
 /// Why an attempt gave no reply.
@@ -270,7 +285,11 @@ impl Attempt<'_> {
             };
             let error = match sent {
                 Some(Ok(reply)) => match Doubt::of(&reply).or_else(|| message.doubt(&reply)) {
-                    None => return Ok(Exchange { reply, sender, was_kept }),
+                    None => {
+                        let is_spent = message.binds_connection()
+                            || (message.is_to_head() && fields::says_no_length(&reply));
+                        return Ok(Exchange { reply, sender, was_kept, is_spent });
+                    }
                     Some(doubt) => return Err(self.bad_reply(&doubt, false)),
                 },
                 Some(Err(error)) => error,

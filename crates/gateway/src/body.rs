@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -26,7 +25,7 @@ use tokio::time::{Sleep, sleep};
 use crate::config::RouteConfig;
 use crate::connection::Sender;
 use crate::expectation::Asking;
-use crate::fields::{idle_time, strip_trailers};
+use crate::fields::strip_trailers;
 use crate::pool::Pool;
 use crate::record::End;
 use crate::refusal::Refusal;
@@ -235,14 +234,14 @@ pub(crate) struct Return {
     pub(crate) sender: Sender,
     pool: Arc<Pool>,
     core: usize,
-    /// How long the server keeps it, if its reply has said so.
+    /// How long it may be kept, if that is known.
     promised: Option<Duration>,
 }
 
 impl Return {
-    /// Where the connection of a reply with these fields goes.
-    pub(crate) fn new(sender: Sender, reply: &HeaderMap, pool: Arc<Pool>, core: usize) -> Self {
-        Self { sender, pool, core, promised: idle_time(reply) }
+    /// Where a connection goes that may be kept for so long, if that is known.
+    pub(crate) fn new(sender: Sender, promised: Option<Duration>, pool: Arc<Pool>, core: usize) -> Self {
+        Self { sender, pool, core, promised }
     }
 
     /// Keeps the connection for the next request.

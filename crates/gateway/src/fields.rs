@@ -14,13 +14,13 @@
 //! | `traceparent` | a child of what came, or a new trace; what came twice is none |
 //! | `tracestate` | stays with the trace that it came with, removed with a new one |
 //! | `Via` | added, with the protocol in which the request came |
-//! | the same names with underscores, which some servers take for them | removed |
+//! | the same names with underscores, dots or other marks, which some servers take for them | removed |
 //! | `Cookie` in several lines, as HTTP/2 has it | joined (RFC 9113, 8.2.3) |
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header};
 use tidegate_wire::trace_context::TraceContext;
 
 use crate::config::FieldEdits;
@@ -67,19 +67,20 @@ fn is_of_the_proxy(name: &str) -> bool {
         || [header::FORWARDED, REAL_IP, REQUEST_ID].iter().any(|known| known == name)
 }
 
-/// Takes off fields that a server which writes underscores for dashes, as CGI does, would take for those that
-/// address or frame the message, that a proxy states, or that `edits` are about.
+/// Takes off fields that a server which writes underscores for dashes, as CGI does, or for all but letters and digits, as PHP
+/// does for dots, would take for those that address or frame the message, that a proxy states, or that `edits` are about.
 fn strip_lookalikes(fields: &mut HeaderMap, edits: &FieldEdits) {
+    let is_mark = |character: char| !character.is_ascii_alphanumeric();
     let is_alike = |name: &&HeaderName| {
-        let Ok(dashed) = HeaderName::try_from(name.as_str().replace('_', "-")) else { return true };
+        let Ok(dashed) = HeaderName::try_from(name.as_str().replace(is_mark, "-")) else { return true };
         dashed == header::HOST
             || is_of_the_connection(&dashed)
             || is_of_the_proxy(dashed.as_str())
             || edits.remove.contains(&dashed)
             || edits.set.iter().chain(&edits.add).any(|(name, _)| *name == dashed)
     };
-    let underscored = fields.keys().filter(|name| name.as_str().contains('_'));
-    let alike: Vec<HeaderName> = underscored.filter(is_alike).cloned().collect();
+    let marked = fields.keys().filter(|name| name.as_str().contains(|it: char| it != '-' && is_mark(it)));
+    let alike: Vec<HeaderName> = marked.filter(is_alike).cloned().collect();
     for name in alike {
         fields.remove(name);
     }
@@ -95,6 +96,14 @@ fn join_cookies(fields: &mut HeaderMap) {
     }
 }
 
+/// Whether a reply leaves open where its body ends. After one to GET its server closes the connection; some do so after one to HEAD,
+/// too, without a word, and a request that is on its way there then meets the close.
+pub(crate) fn says_no_length<B>(reply: &Response<B>) -> bool {
+    let has_none = matches!(reply.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let stated = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
+    !has_none && !stated.iter().any(|name| reply.headers().contains_key(name))
+}
+
 /// How long a server keeps its connection, as it says in whole seconds: `Keep-Alive: timeout=5, max=100` (RFC 2068, 19.7.1.1).
 pub(crate) fn idle_time(reply: &HeaderMap) -> Option<Duration> {
     let stated = reply.get(KEEP_ALIVE)?.to_str().ok()?.split(',').find_map(|parameter| {
@@ -102,6 +111,13 @@ pub(crate) fn idle_time(reply: &HeaderMap) -> Option<Duration> {
         name.trim().eq_ignore_ascii_case("timeout").then(|| value.trim().parse().ok())
     });
     stated?.map(Duration::from_secs)
+}
+
+/// Whether an `Authorization` proves to a server of HTTP/1.1 whose its connection is, and not whose the request is: by NTLM, which
+/// goes by the name of Negotiate, too (RFC 4559, 6). All that follows on the connection is then that client's.
+pub(crate) fn is_proof_of_connection(authorization: &HeaderValue) -> bool {
+    let scheme = authorization.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+    [&b"ntlm"[..], b"negotiate"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
 /// Takes off what speaks of the connection that the message came on.

@@ -130,8 +130,8 @@ impl<L: Limits> Gateway<L> {
             let tunnel = Tunnel { server, sender: exchange.sender, place, idle_timeout, record, held };
             return Ok((switching(exchange.reply, route), Some(tunnel)));
         }
-        let pool = Arc::clone(&answered_by.pools[server]);
-        let back = Return::new(exchange.sender, exchange.reply.headers(), pool, core);
+        let (pool, promised) = (Arc::clone(&answered_by.pools[server]), exchange.idle_time());
+        let back = Return::new(exchange.sender, promised, pool, core);
         let last = route.config.reply_timeout.map(|allowed| started + allowed);
         Ok((respond(exchange.reply, route, back, place, is_head, last).await, None))
     }
@@ -151,8 +151,8 @@ impl<L: Limits> Gateway<L> {
         let sending = Sending { route, upstream, budget: upstream, hedge: None, key, core, deadline };
         upstream.budget().request(self.tick());
         let (exchange, server, place) = self.try_servers(&sending, message, &mut Recorder::default()).await?;
-        let pool = Arc::clone(&upstream.pools[server]);
-        let back = Return::new(exchange.sender, exchange.reply.headers(), pool, core);
+        let (pool, promised) = (Arc::clone(&upstream.pools[server]), exchange.idle_time());
+        let back = Return::new(exchange.sender, promised, pool, core);
         Ok((exchange.reply, back, place))
     }
 

@@ -214,6 +214,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
         }
     }
     let Ok(exchange) = sent else { return Answer::None };
+    let promised = exchange.idle_time();
     let Exchange { reply, mut sender, .. } = exchange;
     let (head, mut body) = reply.into_parts();
     // The rest is for nobody; read to its end, it leaves a connection that can be used again.
@@ -221,7 +222,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
         async { while poll_fn(|cx| body.poll_frame(&mut sender, cx)).await.is_some_and(|it| it.is_ok()) {} };
     if *is_head || (timeout_at(deadline.into(), rest).await.is_ok() && body.is_at_end(&sender)) {
         let pool = Arc::clone(&upstream.pools[server]);
-        Return::new(sender, &head.headers, pool, way.core).now();
+        Return::new(sender, promised, pool, way.core).now();
     }
     Answer::Head(head.status, took)
 }

@@ -4,7 +4,7 @@
 //! The form:
 //!
 //! 1. the query and fragment are not part of it;
-//! 2. escapes of unreserved characters are decoded, other escapes have upper-case digits (RFC 3986,
+//! 2. each character has one spelling, however it was sent ([`one_spelling`]), and escapes have upper-case digits (RFC 3986,
 //!    section 6.2.2);
 //! 3. parameters (`;...`) of a segment are dropped;
 //! 4. empty and `.` segments vanish, `..` takes the segment before it along (section 5.2.4);
@@ -67,7 +67,7 @@ pub fn readings(target: &[u8]) -> Readings<'_> {
     if path.first() != Some(&b'/') || is_normal(path) {
         return Readings { first: Cow::Borrowed(path), other: None, literal: Vec::new() };
     }
-    let (decoded, doubts) = decode(path);
+    let (decoded, doubts) = compared(path);
     let first = without_dots(&decoded).0;
     let separated = doubts.first().map(|_| separated(&decoded));
     let other = separated.as_deref().map(|path| without_dots(path).0).filter(|other| *other != first);
@@ -93,7 +93,7 @@ pub fn normal_form(path: &[u8]) -> Result<Cow<'_, [u8]>, PathError> {
     if is_normal(path) {
         return Ok(Cow::Borrowed(path));
     }
-    let (decoded, doubts) = decode(path);
+    let (decoded, doubts) = compared(path);
     let (normal, climbs) = without_dots(&decoded);
     match doubts.first().or(climbs.then_some(PathError::AboveRoot)) {
         Some(doubt) => Err(doubt),
@@ -158,6 +158,33 @@ pub fn without_dot_segments(path: &[u8]) -> Result<Cow<'_, [u8]>, PathError> {
 #[must_use]
 pub fn plain_escapes(path: &[u8]) -> Cow<'_, [u8]> {
     if path.contains(&b'%') { Cow::Owned(decode(path).0) } else { Cow::Borrowed(path) }
+}
+
+/// `path` with one spelling of what servers take for the same whether it is escaped or not: plain what a segment may have (RFC
+/// 3986, section 3.3), as in `/things:cancel` and `/@me`, and escaped what no URI has, as in `/caf%C3%A9`. Separators, `;`, `*`
+/// and `%` stay as they came: to some they mean something else when they are plain.
+#[must_use]
+pub fn one_spelling(path: &[u8]) -> Vec<u8> {
+    let mut spelt = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match escaped(byte, after) {
+            Some(plain) if is_unreserved(plain) || is_plain_in_segments(plain) => {
+                spelt.push(plain);
+                rest = &after[2..];
+            }
+            Some(_) => {
+                spelt.extend([b'%', after[0].to_ascii_uppercase(), after[1].to_ascii_uppercase()]);
+                rest = &after[2..];
+            }
+            None if is_in_no_uri(byte) => {
+                spelt.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+            }
+            None => spelt.push(byte),
+        }
+    }
+    spelt
 }
 
 /// What follows scheme and authority in `http://host/path`, and `/` if nothing does (RFC 9112, section 3.2.2).
@@ -303,6 +330,12 @@ fn decode(path: &[u8]) -> (Vec<u8>, Doubts) {
     (decoded, doubts)
 }
 
+/// The same in the one spelling in which paths are compared.
+fn compared(path: &[u8]) -> (Vec<u8>, Doubts) {
+    let (decoded, doubts) = decode(path);
+    (one_spelling(&decoded), doubts)
+}
+
 /// The byte that `%` and two hexadecimal digits stand for.
 fn escaped(byte: u8, after: &[u8]) -> Option<u8> {
     let [high, low, ..] = *after else { return None };
@@ -312,6 +345,18 @@ fn escaped(byte: u8, after: &[u8]) -> Option<u8> {
 
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Beside unreserved characters and what stays as it came.
+fn is_plain_in_segments(byte: u8) -> bool {
+    matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'+' | b',' | b':' | b'=' | b'@')
+}
+
+/// Control characters aside, on which servers disagree.
+fn is_in_no_uri(byte: u8) -> bool {
+    matches!(byte, b' ' | b'"' | b'<' | b'>' | b'[' | b']' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..)
 }
 
 fn hex(digit: u8) -> Option<u8> {

@@ -5,7 +5,7 @@ use std::fmt;
 use http::Method;
 use serde_json::Value;
 use tidegate_algorithms::document::{DocumentReader, escape, shown};
-use tidegate_wire::path::normal_form;
+use tidegate_wire::path::{normal_form, one_spelling};
 
 use crate::target::bare_host;
 
@@ -94,14 +94,26 @@ pub(super) fn hosts(reader: &mut DocumentReader<'_>) -> Vec<HostPattern> {
     hosts
 }
 
+/// A pattern in the spelling in which paths are compared. Braces are the pattern's own.
+fn spelt(text: &str) -> String {
+    let mut spelt = String::with_capacity(text.len());
+    for piece in text.split_inclusive(['{', '}']) {
+        let (literal, brace) = piece.split_at(piece.trim_end_matches(['{', '}']).len());
+        spelt.push_str(&String::from_utf8_lossy(&one_spelling(literal.as_bytes())));
+        spelt.push_str(brace);
+    }
+    spelt
+}
+
 pub(super) fn path(reader: &mut DocumentReader<'_>) -> PathPattern {
     let everything = PathPattern::Prefix("".into());
     let accepted =
         "a path in normal form: \"/a\", \"/a/*\" for all below it, \"/a/{id}\" for any one segment";
     let Some(text) = reader.text("path", 1, MAX_TEXT) else { return everything };
-    let (body, is_prefix) = match text.strip_suffix("/*") {
+    let spelt = spelt(text);
+    let (body, is_prefix) = match spelt.strip_suffix("/*") {
         Some(body) => (body, true),
-        None => (text, false),
+        None => (&*spelt, false),
     };
     let probe = body.replace(['{', '}'], "_");
     let is_normal = body.is_empty() && is_prefix

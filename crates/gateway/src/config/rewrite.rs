@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use tidegate_algorithms::document::DocumentReader;
-use tidegate_wire::path::normal_form;
+use tidegate_wire::path::{normal_form, one_spelling};
 
 use super::auth::Auth;
 use super::matches::{MAX_TEXT, PathPattern, covers};
@@ -43,6 +43,8 @@ pub(super) fn rewrite(
     path: &PathPattern,
 ) -> ([Box<str>; 2], Option<Box<str>>) {
     let [strip_prefix, add_prefix] = ["strip_prefix", "add_prefix"].map(|key| prefix(reader, key));
+    // As the route's path is spelt.
+    let strip_prefix: Box<str> = String::from_utf8_lossy(&one_spelling(strip_prefix.as_bytes())).into();
     if !strip_prefix.is_empty() && !covers(path, &strip_prefix) {
         let problem = format!("is {strip_prefix:?}, which not every path of the route begins with");
         reader.mistake("strip_prefix", problem, "the literal beginning of path");
@@ -56,7 +58,7 @@ pub(super) fn rewrite(
 
 fn prefix(reader: &mut DocumentReader<'_>, field: &str) -> Box<str> {
     let Some(text) = reader.text(field, 1, MAX_TEXT) else { return "".into() };
-    if text == "/" || !normal_form(text.as_bytes()).is_ok_and(|form| *form == *text.as_bytes()) {
+    if text == "/" || !is_normal(text) {
         reader.mistake(
             field,
             format!("is {text:?}"),
@@ -66,9 +68,14 @@ fn prefix(reader: &mut DocumentReader<'_>, field: &str) -> Box<str> {
     text.into()
 }
 
+/// Whether it is in normal form, but for its spelling, which servers get as it was written.
+fn is_normal(text: &str) -> bool {
+    normal_form(text.as_bytes()).is_ok_and(|form| *form == *one_spelling(text.as_bytes()))
+}
+
 fn replace_path(reader: &mut DocumentReader<'_>) -> Option<Box<str>> {
     let text = reader.text("replace_path", 1, MAX_TEXT)?;
-    if !normal_form(text.as_bytes()).is_ok_and(|form| *form == *text.as_bytes()) {
+    if !is_normal(text) {
         reader.mistake("replace_path", format!("is {text:?}"), "a path in normal form");
     }
     Some(text.into())

@@ -1,13 +1,13 @@
 //! How often and how long a request is tried: within its time and the one budget, wherever its attempts go; and whom they
 //! are blamed on.
 
-use std::io::BufReader;
+use std::io::{BufReader, Write};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Barrier};
 
 use crate::support::{
-    Backend, PATIENCE, Reaction, TestGateway, ask_on, black_hole, config, load, reply, status,
+    Backend, PATIENCE, Reaction, TestGateway, ask_on, black_hole, config, head, load, reply, status,
 };
 use serde_json::{Value, json};
 use tidegate_algorithms::breaker::Phase;
@@ -161,4 +161,25 @@ fn fault_63_attempts_at_a_routes_two_upstreams_come_out_of_one_budget() {
     let allowed = requests / 10.0 + 10.0 * (seconds + 2.0);
     assert!(first >= requests && second >= requests, "each of them once at each: {first}, {second}");
     assert!(further > 0.0 && further <= allowed, "{further} further ones of {requests} in {seconds} s");
+}
+
+/// Servers that close after such a reply do so without a word, and a POST that is on its way there could not be repeated.
+#[test]
+fn a_connection_gets_no_further_request_whose_reply_to_head_leaves_its_end_open() {
+    for (fields, connections) in
+        [("", 2), ("content-length: 5\r\n", 1), ("transfer-encoding: chunked\r\n", 1)]
+    {
+        let backend = Backend::start(move |got| {
+            if got.line.starts_with("HEAD ") {
+                return Reaction::Bytes(format!("HTTP/1.1 200 OK\r\n{fields}\r\n").into_bytes());
+            }
+            reply(200, &[], "")
+        });
+        let gateway = gateway(json!({"servers": [backend.url()]}), json!({}));
+        let mut client = BufReader::new(gateway.connect());
+        client.get_ref().write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+        assert_eq!(ask_on(&mut client, "/"), 200);
+        assert_eq!(backend.connections(), connections, "{fields:?}");
+    }
 }

@@ -105,6 +105,15 @@ const ROWS: &[Row] = &[
     row(PLAIN, "/a;v=1/%41//x;p=2/", "rest", "/a/A/x"),
     row(PLAIN, "/a%20b%25", "rest", "/a%20b%25"),
     row(PLAIN, "/caf%c3%a9", "rest", "/caf%C3%A9"),
+    // A route is found however its characters are spelt, in the request and in the route.
+    row(PLAIN, "/v1/things:cancel", "verb", "/v1/things:cancel"),
+    row(PLAIN, "/v1/things%3acancel", "verb", "/v1/things:cancel"),
+    row(PLAIN, "/v1/things%3Acancel/", "verb", "/v1/things:cancel"),
+    row(PLAIN, "/%40me/x", "me", "/@me/x"),
+    row(PLAIN, "/@me/x", "me", "/@me/x"),
+    row(PLAIN, "/th%c3%a9/x", "the", "/th%C3%A9/x"),
+    row(PLAIN, "/[a]|{b}", "rest", "/%5Ba%5D%7C%7Bb%7D"),
+    row(PLAIN, "/v1/things%253Acancel", "rest", "/v1/things%253Acancel"),
     row(PLAIN, "/50%25%32%65", "rest", "/50%252e"),
     row(PLAIN, "/%252e%252e/admin", "rest", "/%252e%252e/admin"),
     // Encoded separators go on as they came where the route is the same by both readings.
@@ -181,6 +190,9 @@ fn routes() -> Value {
         "merge_slashes": false});
     json!([
         route("admin", PLAIN, "/admin/*", json!({})),
+        route("verb", PLAIN, "/v1/things:cancel", json!({})),
+        route("me", PLAIN, "/%40me/*", json!({})),
+        route("the", PLAIN, "/th\u{e9}/*", json!({})),
         route("rest", PLAIN, "/*", json!({})),
         route("kept-admin", KEPT, "/admin/*", json!({})),
         route("kept", KEPT, "/*", json!({"encoded_slash": "keep"})),

@@ -1,10 +1,11 @@
 //! What HTTP asks of whoever passes messages on (RFC 9110): `Via`, `TE`, `Expect`, and one form of a host.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 
-use crate::support::{Backend, PATIENCE, TestGateway, config, head, reply, server, status, text};
+use crate::support::{Backend, PATIENCE, Reaction, TestGateway, config, head, reply, server, status, text};
 use serde_json::{Value, json};
 use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
@@ -166,7 +167,7 @@ fn a_client_that_waits_is_refused_before_it_sends_its_body() {
     let upstreams = json!([{"name": "app", "servers": [backend.url()]}]);
     let routes = json!([{"name": "all", "upstream": "app", "policies": ["per-client"]}]);
     let limited = TestGateway::start(None_, GatewaySettings::default(), &config(upstreams, routes));
-    let first_line = |mut client: BufReader<std::net::TcpStream>| {
+    let first_line = |mut client: BufReader<TcpStream>| {
         client.get_ref().write_all(EXPECTS.as_bytes()).unwrap();
         head(&mut client)[..12].to_owned()
     };
@@ -221,4 +222,96 @@ fn a_host_has_one_form_in_routes_and_in_requests() {
         let got = gateway.send(&format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
         assert_eq!(status(&got), expected, "{host}");
     }
+}
+
+/// What curl says of a reply over HTTP/2: its exit code, and what it printed.
+fn over_http2(gateway: &TestGateway<impl Limits>, path: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let url = format!("http://{}{path}", gateway.address);
+    let curl = ["-sS", "--max-time", "60", "--http2-prior-knowledge", "-i"];
+    let asked = Command::new("curl").args(curl).args(arguments).arg(&url).output().unwrap();
+    (asked.status.code(), String::from_utf8_lossy(&asked.stdout).to_ascii_lowercase())
+}
+
+/// A client of HTTP/2 takes bytes that may not be there for a mistake of the protocol, and has no reply at all.
+#[test]
+fn own_replies_over_http2_have_no_bytes_to_head_and_where_a_status_has_none() {
+    let backend = Backend::start(|_| Reaction::Bytes(b"no HTTP\r\n\r\n".to_vec()));
+    let routes = json!([
+        {"name": "own", "path": "/own", "respond": {"status": 200, "body": "hello"}},
+        {"name": "none", "path": "/204", "respond": {"status": 204, "body": "hello"}},
+        {"name": "same", "path": "/304", "respond": {"status": 304, "body": "hello"}},
+        {"name": "out", "path": "/out", "upstream": "app", "maintenance": {"status": 204, "body": "hello"}},
+        {"name": "app", "path": "/app", "upstream": "app"},
+        {"name": "limited", "path": "/limited", "upstream": "app", "policies": ["per-client"]}
+    ]);
+    let upstreams = json!([{"name": "app", "servers": [backend.url()]}]);
+    let gateway = TestGateway::start(None_, GatewaySettings::default(), &config(upstreams, routes));
+    for (path, status) in [
+        ("/own", 200),
+        ("/204", 204),
+        ("/304", 304),
+        ("/out", 204),
+        ("/app", 502),
+        ("/limited", 429),
+        ("/other", 404),
+    ] {
+        for method in [&["-I"][..], &[]] {
+            let (code, told) = over_http2(&gateway, path, method);
+            let is_whole = code == Some(0) && told.starts_with(&format!("http/2 {status}"));
+            assert!(is_whole, "{method:?} {path}: {code:?} {told}");
+        }
+    }
+    let (_, told) = over_http2(&gateway, "/own", &["-I"]);
+    assert!(told.contains("content-length: 5\r\n") && told.ends_with("\r\n\r\n"), "{told}");
+}
+
+#[test]
+fn a_client_of_http2_is_told_what_came_of_a_reply_that_breaks_off() {
+    let head = "HTTP/1.1 500 Broken\r\ncontent-type: text/plain\r\ncontent-length: 500\r\n\r\n";
+    let backend = Backend::start(move |got| {
+        let part = if got.line.contains("/part") { "partial" } else { "" };
+        Reaction::Last(format!("{head}{part}").into_bytes())
+    });
+    let gateway = gateway(&backend, json!([{"name": "all", "upstream": "app"}]));
+    for (path, part) in [("/part", "partial"), ("/head", "")] {
+        let (code, told) = over_http2(&gateway, path, &[]);
+        let is_cut = code == Some(92) && told.starts_with("http/2 500") && told.ends_with(part);
+        assert!(is_cut && told.contains("content-type: text/plain"), "{path}: {code:?} {told}");
+    }
+}
+
+/// As a server does that knows its clients by NTLM: who has proved it once is known by the connection from then on.
+fn knows_connections(mut stream: BufReader<TcpStream>) {
+    let mut user = String::new();
+    let mut line = String::new();
+    while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        if let Some((_, name)) = line.trim_end().split_once(" proof of ") {
+            name.clone_into(&mut user);
+        } else if line == "\r\n" {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", user.len());
+            if stream.get_ref().write_all(format!("{head}{user}").as_bytes()).is_err() {
+                return;
+            }
+        }
+        line.clear();
+    }
+}
+
+#[test]
+fn nobody_is_sent_on_a_connection_that_a_server_may_know_as_anothers() {
+    let address = server(knows_connections);
+    let upstreams = json!([{"name": "app", "servers": [format!("http://{address}")]}]);
+    let routes = json!([{"name": "all", "upstream": "app"}]);
+    let config = config(upstreams, routes);
+    // One core, so that one pool would keep what anybody has used.
+    let gateway = TestGateway::start_on(1, Unlimited, GatewaySettings::default(), &config, |gateway| gateway);
+    let ask = |fields: &str| {
+        text(&gateway.send(&format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}connection: close\r\n\r\n")))
+    };
+    for scheme in ["NTLM", "ntlm", "Negotiate"] {
+        assert_eq!(ask(&format!("authorization: {scheme} proof of alice\r\n")), "alice");
+        assert_eq!(ask(""), "", "{scheme}: whoever comes next is nobody to the server");
+    }
+    assert_eq!(ask("authorization: Basic proof of alice\r\n"), "alice");
+    assert_eq!(ask(""), "alice", "this server tells who is sent on a connection that was used before");
 }

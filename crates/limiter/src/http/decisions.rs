@@ -321,8 +321,9 @@ pub(super) fn millis(nanos: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tidegate_algorithms::policy::parse;
+    use tidegate_algorithms::policy::{Pattern, parse};
     use tidegate_control::Snapshot;
+    use tidegate_wire::path::one_spelling;
 
     use super::*;
     use crate::policy_set::FileLayer;
@@ -352,6 +353,38 @@ mod tests {
             assert_eq!(sent(&set, "/a%2fb"), ["/a%2Fb", "/a/b"]);
             assert_eq!(sent(&set, "/100%"), ["/100%25"]);
             assert_eq!(sent(&set, "*"), ["*"]);
+        }
+    }
+
+    /// Two crates that do not know each other spell them.
+    #[test]
+    fn patterns_of_paths_are_spelt_as_paths_are() {
+        let escapes = (0..=u8::MAX).map(|byte| format!("/a%{byte:02x}b"));
+        let plain = (' '..='~').chain(['\u{e9}', '\u{2603}']).map(|character| format!("/a{character}b"));
+        let broken = ["/a%", "/a%2", "/%zz", "/%+4", "/%\u{e9}1"].map(str::to_owned);
+        for text in escapes.chain(plain).chain(broken) {
+            let document =
+                json!({"name": "a", "key": [], "match": {"path": text}, "limit": 1, "window_seconds": 1});
+            let policy = parse(&document, "").unwrap();
+            let expected = String::from_utf8(one_spelling(text.as_bytes())).unwrap();
+            assert_eq!(policy.matches, [("path".to_owned(), Pattern::Exact(expected))], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_counted_however_its_characters_are_spelt() {
+        for (pattern, path) in [
+            ("/things:cancel", "/things%3Acancel"),
+            ("/things%3acancel", "/things:cancel"),
+            ("/@me*", "/%40me/x"),
+            ("/caf\u{e9}", "/caf%c3%a9"),
+            ("/caf%C3%A9", "/caf\u{e9}"),
+        ] {
+            let document =
+                json!({"name": "a", "key": [], "match": {"path": pattern}, "limit": 1, "window_seconds": 1});
+            let sent = sent(&set(&document), path);
+            let policy = parse(&document, "").unwrap();
+            assert!(policy.matches[0].1.matches(sent[0].as_bytes()), "{pattern} {sent:?}");
         }
     }
 

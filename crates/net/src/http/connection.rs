@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Version};
+use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -144,6 +145,7 @@ impl<H: Handle> Connection<H> {
     ) -> Result<Response<Outgoing>, Infallible> {
         let stream = UpgradeOffer::note(&mut request, self.may_upgrade());
         let HttpConfig { body: pace, linger, .. } = *self.server.config;
+        let is_to_head = request.method() == Method::HEAD;
         let linger = if request.version() == Version::HTTP_2 { linger } else { Duration::ZERO };
         let body = |incoming| RequestBody::new(incoming, pace, Arc::clone(self.account()), linger);
         let (reply, mut charge) = self.answer(request.map(body)).await;
@@ -154,10 +156,12 @@ impl<H: Handle> Connection<H> {
                 self.go_on(stream, continuation, charge.take());
             }
         }
-        Ok(reply.map(|body| match self.outbox.get() {
-            None => Outgoing::new(body, &self.activity),
-            Some(outbox) => Outgoing::watched(body, charge, outbox),
-        }))
+        Ok(match self.outbox.get() {
+            None => reply.map(|body| Outgoing::new(body, &self.activity)),
+            Some(outbox) => {
+                without_content(reply, is_to_head).map(|body| Outgoing::watched(body, charge, outbox))
+            }
+        })
     }
 
     /// Has the service go on with a stream of HTTP/2, once the reply that is made now has left. That has a task of its
@@ -300,6 +304,23 @@ impl<H: Handle> Connection<H> {
     pub(super) fn config(&self) -> &HttpConfig {
         &self.server.config
     }
+}
+
+/// A reply of HTTP/2 without the bytes that it must not have: to HEAD, and with 204 or 304 (RFC 9110, 6.4.1). hyper leaves them
+/// out over HTTP/1.1 alone, and clients take them for a mistake of the protocol.
+fn without_content(mut reply: Response<Body>, is_to_head: bool) -> Response<Body> {
+    let has_none = matches!(reply.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !is_to_head && !has_none {
+        return reply;
+    }
+    if let Body::Full(bytes) = reply.body()
+        && !has_none
+    {
+        // What GET would be answered with.
+        let length = HeaderValue::from(bytes.len());
+        reply.headers_mut().entry(CONTENT_LENGTH).or_insert(length);
+    }
+    reply.map(|_| Body::Empty)
 }
 
 /// A request that a service is answering. Dropped without [`InFlight::end`], it was abandoned.

@@ -30,6 +30,31 @@ fn fault_54_variants_of_a_path_have_one_form() {
     }
 }
 
+/// Frameworks decode a path before they look for its handler, so that a client may escape what it likes.
+#[test]
+fn fault_54_a_character_has_one_spelling_whether_it_is_escaped_or_not() {
+    for (spellings, form) in [
+        (&["/things:cancel", "/things%3Acancel", "/things%3acancel"][..], "/things:cancel"),
+        (&["/@me", "/%40me", "/%40%6De"], "/@me"),
+        (&["/c++/(x),y='z'!&$", "/c%2B%2b/%28x%29%2Cy%3D%27z%27%21%26%24"], "/c++/(x),y='z'!&$"),
+        (&["/caf\u{e9}", "/caf%c3%a9", "/caf%C3%A9"], "/caf%C3%A9"),
+        (&["/[id]|{x}^`", "/%5Bid%5d%7C%7bx}^%60"], "/%5Bid%5D%7C%7Bx%7D%5E%60"),
+        (&["/a b", "/a%20b"], "/a%20b"),
+        (&["/a%3Bb"], "/a%3Bb"),
+        (&["/a%2ab"], "/a%2Ab"),
+        (&["/a*b"], "/a*b"),
+        (&["/a%3fb"], "/a%3Fb"),
+        (&["/a%253Ab"], "/a%253Ab"),
+    ] {
+        for path in spellings {
+            assert_eq!(String::from_utf8_lossy(&readings(path.as_bytes()).first), form, "{path}");
+            assert_eq!(String::from_utf8_lossy(&normal_form(path.as_bytes()).unwrap()), form, "{path}");
+        }
+    }
+    assert_eq!(&*readings(b"/caf\xe9").first, b"/caf%E9", "bytes that are no text");
+    assert_eq!(one_spelling(b"/a%zz%"), b"/a%zz%", "what is no escape stays");
+}
+
 #[test]
 fn fault_54_ambiguous_paths_are_refused() {
     for (path, error) in [
@@ -214,6 +239,12 @@ proptest! {
         if let Ok(form) = normal_form(path.as_bytes()) {
             prop_assert_eq!(normal_form(&form).unwrap(), &*form);
         }
+    }
+
+    #[test]
+    fn one_spelling_is_its_own(path in prop::collection::vec(any::<u8>(), 0..64)) {
+        let spelt = compared(&path).0;
+        prop_assert_eq!(one_spelling(&spelt), spelt);
     }
 
     #[test]

@@ -7,7 +7,11 @@
 //!   { not = ["GET", { like = "*.js" }] }   anything else; with `like` as well, of what it matches
 //! ```
 //!
-//! A `*` inside a text is literal, because it was so before there was `like`.
+//! A `*` inside a text is literal, because it was so before there was `like`. Patterns for `path` are spelt as paths are when they
+//! are compared, so that it does not matter how they were written.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -63,7 +67,7 @@ impl DocumentReader<'_> {
                     Some(not) => Some(Pattern::Except(Box::new(like), not?)),
                 }
             }
-            text => self.pattern_text(&field, text).map(Pattern::from_text),
+            text => self.pattern_text(&field, text).map(|text| Pattern::from_text(&text)),
         }
     }
 
@@ -91,7 +95,7 @@ impl DocumentReader<'_> {
                     Value::Object(map) if map.len() == 1 && map.contains_key("like") => {
                         self.like(&format!("{field}/like"), &map["like"])
                     }
-                    text => self.pattern_text(&field, text).map(Pattern::from_text),
+                    text => self.pattern_text(&field, text).map(|text| Pattern::from_text(&text)),
                 }
             })
             .collect();
@@ -99,16 +103,61 @@ impl DocumentReader<'_> {
     }
 
     fn like(&mut self, field: &str, value: &Value) -> Option<Pattern> {
-        self.pattern_text(field, value).map(Pattern::like)
+        self.pattern_text(field, value).map(|text| Pattern::like(&text))
     }
 
     /// One pattern as text; a mistake if it is none.
-    fn pattern_text<'v>(&mut self, field: &str, value: &'v Value) -> Option<&'v str> {
-        let text = value.as_str().filter(|text| text.len() <= MAX_VALUE_BYTES);
+    fn pattern_text<'v>(&mut self, field: &str, value: &'v Value) -> Option<Cow<'v, str>> {
+        let is_of_path = field == "match/path" || field.starts_with("match/path/");
+        let text = value.as_str().map(|text| if is_of_path { spelt(text) } else { Cow::Borrowed(text) });
+        let text = text.filter(|text| text.len() <= MAX_VALUE_BYTES);
         if text.is_none() {
             let accepted = format!("a string of up to {MAX_VALUE_BYTES} bytes, or a list of them");
             self.mistake(field, format!("is {}", shown(value)), accepted);
         }
         text
     }
+}
+
+/// A pattern for `path` in the one spelling of `tidegate_wire::path::one_spelling`, which this crate does not know; a test of the
+/// limiter compares the two. What is no path stays as it is.
+fn spelt(text: &str) -> Cow<'_, str> {
+    let is_other = |byte| byte == b'%' || is_in_no_uri(byte);
+    if !text.starts_with(['/', '*']) || !text.bytes().any(is_other) {
+        return Cow::Borrowed(text);
+    }
+    let mut spelt = String::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let escaped = escaped(byte, after);
+        if escaped.is_some() {
+            rest = &after[2..];
+        }
+        match escaped {
+            Some(plain) if is_plain(plain) => spelt.push(char::from(plain)),
+            Some(byte) => push_escape(&mut spelt, byte),
+            None if is_in_no_uri(byte) => push_escape(&mut spelt, byte),
+            None => spelt.push(char::from(byte)),
+        }
+    }
+    Cow::Owned(spelt)
+}
+
+/// The byte that `%` and two hexadecimal digits stand for.
+fn escaped(byte: u8, after: &[u8]) -> Option<u8> {
+    let digits = after.get(..2).filter(|digits| byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit))?;
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+fn push_escape(spelt: &mut String, byte: u8) {
+    let _infallible = write!(spelt, "%{byte:02X}");
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()+,:=@".contains(&byte)
+}
+
+fn is_in_no_uri(byte: u8) -> bool {
+    byte >= 0x80 || b" \"<>[]^`{|}".contains(&byte)
 }

@@ -3,6 +3,9 @@
 //! hyper takes whatever it is given, however little of it the client reads; so a large body is given in
 //! pieces of [`PIECE_BYTES`]. Bytes that are this reply's own are charged to the connection until the last
 //! of them was sent; those that others hold too, such as a document that never changes, cost nothing more.
+//!
+//! A reply that breaks off is reset, and what the protocol has queued of it would be lost with that: its head, and what came before
+//! the end. So the connection's task has its turn first, and writes what there is, as far as its client takes it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,12 +28,18 @@ pub(in crate::http) struct Outgoing {
     _streaming: Option<Streaming>,
 }
 
+/// How often a reply that breaks off waits for the connection's task: where it is first polled by that task itself, its own task is
+/// the next one.
+const LAST_TURNS: u8 = 2;
+
 /// What HTTP/2 keeps of a reply.
 struct Watch {
     outbox: Arc<Outbox>,
     delivery: Arc<Delivery>,
     /// The next piece is marked already.
     is_marked: bool,
+    /// Why it breaks off, and how often that has waited.
+    cut: Option<(BoxError, u8)>,
     _charge: Option<Charge>,
 }
 
@@ -52,9 +61,27 @@ impl Outgoing {
             outbox: Arc::clone(outbox),
             delivery: outbox.begin(),
             is_marked,
+            cut: None,
             _charge: charge,
         });
         Self { body, watch, _streaming: None }
+    }
+
+    /// Breaks off with `error`, when what came before it has left.
+    fn cut(
+        &mut self,
+        error: BoxError,
+        waited: u8,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.watch {
+            Some(watch) if waited < LAST_TURNS => {
+                watch.cut = Some((error, waited + 1));
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            _ => Poll::Ready(Some(Err(error))),
+        }
     }
 
     /// Offers the next piece.
@@ -97,8 +124,11 @@ impl HttpBody for Outgoing {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(watch) = &self.watch {
+        if let Some(watch) = &mut self.watch {
             watch.delivery.taken();
+            if let Some((error, waited)) = watch.cut.take() {
+                return self.cut(error, waited, cx);
+            }
         }
         match &mut self.body {
             Body::Empty => Poll::Ready(None),
@@ -123,7 +153,8 @@ impl HttpBody for Outgoing {
                     }
                     Poll::Pending
                 }
-                end => end,
+                Poll::Ready(Some(Err(error))) => self.cut(error, 0, cx),
+                Poll::Ready(None) => Poll::Ready(None),
             },
         }
     }
