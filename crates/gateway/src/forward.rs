@@ -36,7 +36,7 @@ use tidegate_upstream::group::hash;
 use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
-use crate::attempt::{Exchange, Failure, FaultOf, Message};
+use crate::attempt::{Exchange, Failure, FaultOf};
 use crate::body::{ReplySource, RequestPayload, Return, Streaming};
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
@@ -45,6 +45,7 @@ use crate::fields::{self, Onward};
 use crate::forwarded;
 use crate::hedge::Placed;
 use crate::limits::Limits;
+use crate::message::Message;
 use crate::mirror::Way;
 use crate::offer::Offer;
 use crate::proxy::Normal;

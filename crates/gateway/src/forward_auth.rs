@@ -29,7 +29,6 @@ use tidegate_access::jwt::MAX_CLAIM_BYTES;
 use tidegate_net::clock::monotonic;
 use tokio::time::timeout_at;
 
-use crate::attempt::Message;
 use crate::body::{ReplySource, RequestPayload};
 use crate::config::{CachedBy, ForwardAuth};
 use crate::connection::Sender;
@@ -37,6 +36,7 @@ use crate::fields::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO};
 use crate::forward::onward;
 use crate::identity::{Attested, Identity};
 use crate::limits::Limits;
+use crate::message::Message;
 use crate::proxy::Normal;
 use crate::random::random;
 use crate::refusal::Refusal;

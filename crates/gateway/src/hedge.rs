@@ -27,8 +27,9 @@ use tidegate_upstream::backend::Place;
 use tokio::time::timeout_at;
 
 use crate::adaptive::Permit;
-use crate::attempt::{Exchange, Failure, FaultOf, Message};
+use crate::attempt::{Exchange, Failure, FaultOf};
 use crate::limits::Limits;
+use crate::message::Message;
 use crate::record::Recorder;
 use crate::sending::Sending;
 use crate::service::Gateway;

@@ -51,6 +51,7 @@ mod hedge;
 mod identity;
 mod jwt;
 mod known;
+mod message;
 mod mirror;
 mod offer;
 mod pool;

@@ -25,9 +25,10 @@ use tidegate_net::clock::{Clock, monotonic};
 use tidegate_upstream::connect::Resolver;
 use tokio::time::timeout_at;
 
-use crate::attempt::{Attempt, Exchange, FaultOf, Message};
+use crate::attempt::{Attempt, Exchange, FaultOf};
 use crate::body::{RequestPayload, Return};
 use crate::config::MirrorConfig;
+use crate::message::Message;
 use crate::random::fraction;
 use crate::upstream::Upstream;
 
