@@ -62,6 +62,28 @@ pub(crate) fn setup(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What programs of a folder are built of, but for the modules that they use: its files but `go.sum`, with their names.
+///
+/// # Errors
+/// When one cannot be read.
+pub(crate) fn sources(folder: &Path) -> anyhow::Result<String> {
+    let (mut folders, mut files) = (vec![folder.to_path_buf()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    let mut sources = String::new();
+    for file in files.iter().filter(|file| !file.ends_with("go.sum")) {
+        let text = fs::read(file).with_context(|| file.display().to_string())?;
+        let name = file.strip_prefix(folder).unwrap_or(file).display().to_string();
+        sources.extend(["==== ", &name, "\n", &String::from_utf8_lossy(&text), "\n"]);
+    }
+    Ok(sources)
+}
+
 /// A module in Go's cache.
 pub(crate) struct Module {
     /// Where its files are, read-only.
