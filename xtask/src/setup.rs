@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::chore::{capture, cargo, find, run};
+use crate::chore::{cargo, find, run};
 use crate::{go, installed, kafka, node, traefik};
 
 /// Version of cargo-deny that the checks are written for.
@@ -144,7 +144,7 @@ fn side_by_side(lists: &[&(dyn Fn() -> anyhow::Result<()> + Sync)]) -> anyhow::R
 fn go_toolchain_and_programs(root: &Path) -> anyhow::Result<()> {
     twice("Go", || go::setup(root))?;
     for (name, packages, _) in GO {
-        twice(name, || go_programs(root, name, packages))?;
+        twice(name, || go::programs(root, name, packages))?;
     }
     twice("Traefik", || traefik::traefik(root))
 }
@@ -153,7 +153,7 @@ fn go_toolchain_and_programs(root: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The second error, which has the command line that failed.
-fn twice(what: &str, step: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub(crate) fn twice(what: &str, step: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
     step().or_else(|error| {
         println!("setup: {what} could not be installed, trying once more: {error:#}");
         step().with_context(|| {
@@ -251,35 +251,6 @@ fn removal(place: &Path) -> String {
     format!("rm -r {}", place.display())
 }
 
-/// Builds programs of Go into `.tools`, anew when the sources of the folder `name` beside this crate's have changed, or one is of other
-/// modules than its `go.sum` has.
-///
-/// # Errors
-/// When one does not build.
-pub(crate) fn go_programs(root: &Path, name: &str, packages: &[&str]) -> anyhow::Result<()> {
-    let (folder, programs) = (root.join("xtask").join(name), root.join(".tools/bin"));
-    let sums = folder.join("go.sum");
-    let sums = std::fs::read_to_string(&sums).with_context(|| sums.display().to_string())?;
-    let (sources, stamp) = (go::sources(&folder)?, root.join(format!(".tools/{name}.built")));
-    let are_right = || {
-        packages.iter().try_for_each(|package| {
-            let program = programs.join(package.rsplit('/').next().unwrap_or_default());
-            installed::go(&sums, &capture(go::program(root, "go").args(["version", "-m"]).arg(program))?)
-        })
-    };
-    if std::fs::read_to_string(&stamp).is_ok_and(|built| built == sources) && are_right().is_ok() {
-        return Ok(());
-    }
-    std::fs::create_dir_all(&programs).with_context(|| programs.display().to_string())?;
-    let mut to = programs.clone().into_os_string();
-    // A folder, in which each program has its own name.
-    to.push("/");
-    let build = ["build", "-trimpath", "-buildvcs=false", "-o"];
-    run(go::program(root, "go").args(build).arg(to).args(packages).current_dir(&folder))?;
-    are_right()?;
-    std::fs::write(&stamp, sources).with_context(|| stamp.display().to_string())
-}
-
 /// Installs a program from crates.io into `.tools`, when it is not there at this version.
 fn cargo_tool(root: &Path, name: &str, version: &str, flags: &[&str]) -> anyhow::Result<()> {
     let tools = root.join(".tools");
@@ -352,76 +323,5 @@ mod tests {
         let without = asked_for.lines().find(|line| line.contains("==") && !line.contains("  # "));
         assert_eq!(without, None);
         assert!(needed_by_those.lines().count() > 50);
-    }
-
-    /// A repository with a program of Go in `xtask/program`, which uses a module of a proxy that is a folder.
-    fn repository_with_go(root: &Path) {
-        let write = |file: &str, text: &str| {
-            let file = root.join(file);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, text).unwrap();
-        };
-        let module = "module example.com/used\n\ngo 1.19\n";
-        write("zip/example.com/used@v1.0.0/go.mod", module);
-        write("zip/example.com/used@v1.0.0/used.go", "package used\n\nconst Word = \"used\"\n");
-        write("proxy/example.com/used/@v/v1.0.0.mod", module);
-        write("proxy/example.com/used/@v/v1.0.0.info", "{\"Version\": \"v1.0.0\"}");
-        let zip = root.join("proxy/example.com/used/@v/v1.0.0.zip");
-        let pack = "import sys, zipfile\nwith zipfile.ZipFile(sys.argv[1], 'w') as packed:\n    for file in sys.argv[2:]: packed.write(file)";
-        run(Command::new("python3")
-            .args(["-c", pack])
-            .arg(zip)
-            .args(["example.com/used@v1.0.0/go.mod", "example.com/used@v1.0.0/used.go"])
-            .current_dir(root.join("zip")))
-        .unwrap();
-        write(
-            "xtask/program/go.mod",
-            "module example.com/program\n\ngo 1.19\n\nrequire example.com/used v1.0.0\n",
-        );
-        write(
-            "xtask/program/main.go",
-            "package main\n\nimport \"example.com/used\"\n\nfunc main() { println(used.Word) }\n",
-        );
-        let set = format!(
-            "GOPROXY=file://{0}/proxy GOSUMDB=off GOMODCACHE={0}/modules GOFLAGS=-modcacherw",
-            root.display()
-        );
-        let go = capture(Command::new("sh").args(["-c", "command -v go"])).unwrap();
-        write(".tools/go/bin/go", &format!("#!/bin/sh\n{set} exec {} \"$@\"\n", go.trim()));
-        run(Command::new("chmod").arg("+x").arg(root.join(".tools/go/bin/go"))).unwrap();
-        let tidy = ["mod", "tidy"];
-        run(go::program(root, "go").args(tidy).current_dir(root.join("xtask/program"))).unwrap();
-    }
-
-    #[test]
-    fn go_takes_a_longer_list_of_checksums_and_refuses_a_wrong_one() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        repository_with_go(root);
-        let sums = root.join("xtask/program/go.sum");
-        let right = std::fs::read_to_string(&sums).unwrap();
-        let build = || twice("program", || go_programs(root, "program", &["example.com/program"]));
-        let program = root.join(".tools/bin/program");
-        let built = || std::fs::metadata(&program).unwrap().modified().unwrap();
-        build().unwrap();
-        let first = built();
-
-        let more = "example.com/more v1.0.0 h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
-        std::fs::write(&sums, format!("{more}{right}")).unwrap();
-        build().unwrap();
-        assert_eq!(built(), first, "a superset has nothing built anew");
-
-        std::fs::write(&sums, right.replace("h1:", "h1:AAAA")).unwrap();
-        let refused = format!("{:#}", build().unwrap_err());
-        let by_hand =
-            format!("run this by hand, then `make setup` again: cd {}/xtask/program && ", root.display());
-        assert!(refused.contains(&by_hand) && refused.contains("go build"), "{refused}");
-
-        std::fs::write(&sums, &right).unwrap();
-        let main = root.join("xtask/program/main.go");
-        let changed = std::fs::read_to_string(&main).unwrap().replace("used.Word", "used.Word, 2");
-        std::fs::write(main, changed).unwrap();
-        build().unwrap();
-        assert!(built() > first, "what has changed is built");
     }
 }
