@@ -294,12 +294,15 @@ export async function scenario(run) {
   const servers = [];
   const browser = await puppeteer.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    // It ends with this process, however that ends.
+    pipe: true,
     args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
     timeout: 2 * PATIENCE,
     protocolTimeout: 2 * PATIENCE,
   });
   const tabs = [];
   const tools = {
+    pid: browser.process().pid,
     server: () => {
       const server = new Server();
       servers.push(server);

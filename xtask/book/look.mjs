@@ -13,6 +13,8 @@ const PATIENCE = 60_000;
 
 const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  // It ends with this process, however that ends.
+  pipe: true,
   args: ["--no-sandbox", "--disable-gpu"],
 });
 

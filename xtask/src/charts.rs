@@ -23,7 +23,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::chore::{capture, run};
-use crate::{go, setup};
+use crate::go;
 
 /// The examples, by the name in their files.
 const EXAMPLES: [&str; 3] = ["one", "cluster", "postgres"];
@@ -67,7 +67,7 @@ const MISTAKES: [(&str, &str, &str); 5] = [
 /// When Helm cannot be built, the chart is not in order, or what must be refused is not.
 pub(crate) fn charts(root: &Path) -> anyhow::Result<()> {
     go::setup(root)?;
-    setup::go_programs(root, "charts", &PROGRAMS)?;
+    go::programs(root, "charts", &PROGRAMS)?;
     let manifests = render(root)?;
     let folder = root.join("xtask/charts");
     run(go::program(root, "go").args(["run", "./manifests"]).args(&manifests).current_dir(folder))?;

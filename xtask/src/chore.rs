@@ -1,5 +1,6 @@
 //! Starting other programs, and saying which one failed.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -54,9 +55,24 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
+/// A command as it is typed in a shell: where it runs, what it sets, its words.
 fn line(command: &Command) -> String {
+    let folder = command.get_current_dir().map(|folder| format!("cd {} && ", quoted(folder.as_os_str())));
+    let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let set = set.map(|(name, value)| format!("{}={} ", name.to_string_lossy(), quoted(value)));
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    let words = words.map(quoted).collect::<Vec<_>>().join(" ");
+    folder.into_iter().chain(set).chain(std::iter::once(words)).collect()
+}
+
+/// A word as a shell reads it whole.
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
@@ -66,9 +82,18 @@ mod tests {
     #[test]
     fn a_failure_names_its_command() {
         let failure = run(Command::new("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
-        assert!(failure.contains("sh -c exit 3") && failure.contains('3'), "{failure}");
+        assert!(failure.contains("sh -c 'exit 3'") && failure.contains("status: 3"), "{failure}");
         let absent = run(&mut Command::new("no-such-program-here")).unwrap_err().to_string();
         assert!(absent.contains("no-such-program-here does not start"), "{absent}");
+    }
+
+    #[test]
+    fn a_command_can_be_run_by_hand_as_it_is_said() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo \"$WORD's\" in $(pwd)"]).current_dir("/usr").env("WORD", "two words");
+        let said = line(&command);
+        assert_eq!(said, "cd /usr && WORD='two words' sh -c 'echo \"$WORD'\\''s\" in $(pwd)'");
+        assert_eq!(capture(Command::new("sh").args(["-c", &said])).unwrap(), "two words's in /usr\n");
     }
 
     #[test]

@@ -9,9 +9,9 @@
 //! Packages are what registries would take, since none of them is on one yet: wheel and source distribution, npm's tarball,
 //! a folder that is a module proxy of Go, and one that is a Maven repository with sources and javadoc.
 //!
-//! Several languages run at once, each in a process of its own, since they mostly wait. What one prints is shown when it
-//! has ended, with its seconds; all are run to their end, whichever fails. Tests of one that failed run once more, alone,
-//! as `cargo xtask test` does. What passes then is said.
+//! Several languages run at once, each in a process of its own, since they mostly wait; one that does not end is killed with all
+//! that it started, as a test is (`tests_run.rs`). What one prints is shown when it has ended, with its seconds; all are run to
+//! their end, whichever fails. Tests of one that failed run once more, alone, as `cargo xtask test` does. What passes then is said.
 //!
 //! The tests start `TIDEGATE_BIN`, or `target/debug/tidegate`, which `cargo test --workspace` has built.
 
@@ -23,12 +23,10 @@ use anyhow::{Context, bail};
 
 use crate::chore::{find, run};
 use crate::go;
+use crate::tests_run::{LONGEST, bounded};
 
 /// The linter of the Go clients; Go takes it through its module proxy.
 const STATICCHECK: &str = "honnef.co/go/tools/cmd/staticcheck@v0.8.2";
-
-/// This program, also where a build has put another one in its place since it began.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// A client library.
 struct Language {
@@ -115,6 +113,8 @@ pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
 #[expect(clippy::disallowed_methods, reason = "xtask is not the service: what it measures is no simulation")]
 fn at_once(root: &Path, languages: &[&Language], task: Task) -> anyhow::Result<()> {
     let began = Instant::now();
+    // Also where a build has put another program in the place of this one since it began.
+    let this = format!("/proc/{}/exe", std::process::id());
     let flag = match task {
         Task::Lint => Some("--lint"),
         Task::Pack => Some("--pack"),
@@ -122,8 +122,8 @@ fn at_once(root: &Path, languages: &[&Language], task: Task) -> anyhow::Result<(
     };
     let one = |language: &Language| {
         let arguments = ["clients", language.name].into_iter().chain(flag);
-        let ended =
-            Command::new(THIS_PROGRAM).args(arguments).current_dir(root).stdin(Stdio::null()).output();
+        let mut bounded = bounded(LONGEST);
+        let ended = bounded.arg(&this).args(arguments).current_dir(root).stdin(Stdio::null()).output();
         let seconds = began.elapsed().as_secs();
         let good = ended.as_ref().is_ok_and(|output| output.status.success());
         match ended {

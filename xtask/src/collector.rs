@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::chore::{cargo, run};
-use crate::{go, setup};
+use crate::go;
 
 /// Builds the collector into `.tools`, and runs the tests with it.
 ///
@@ -14,7 +14,7 @@ use crate::{go, setup};
 /// When it does not build, or a test fails.
 pub(crate) fn collector(root: &Path) -> anyhow::Result<()> {
     go::setup(root)?;
-    setup::go_programs(root, "collector", &["tidegate/xtask/collector"])?;
+    go::programs(root, "collector", &["tidegate/xtask/collector"])?;
     let program = root.join(".tools/bin/collector");
     let tests = ["test", "--package", "tidegate", "--locked", "--no-fail-fast", "--test", "it", "--"];
     let modules = ["telemetry::", "intake_otlp::"];

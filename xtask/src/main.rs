@@ -13,8 +13,10 @@ mod console;
 mod dist;
 mod fuzz;
 mod go;
+mod installed;
 mod kafka;
 mod markdown;
+mod node;
 mod pauses;
 mod second_try;
 mod setup;
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
 
 fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
     let root = root()?;
+    node::put_first(&root)?;
     let Some((chore, rest)) = arguments.split_first() else {
         for (name, what) in CHORES {
             println!("cargo xtask {name:8} {what}");

@@ -162,6 +162,14 @@ fn run_all(parts: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Vec<R
     Ok(ended.into_inner())
 }
 
+/// Runs what it is given as arguments for at most `longest` seconds, in a group of its own that it kills then, and also when this process
+/// ends, by Ctrl-C for one: what was started ends with it.
+pub(crate) fn bounded(longest: u32) -> Command {
+    let mut bounded = Command::new("setpriv");
+    bounded.args(["--pdeathsig", "TERM", "timeout", "--signal=KILL", &longest.to_string()]);
+    bounded
+}
+
 /// Runs one for at most `longest` seconds; what it prints goes through the file `log`.
 ///
 /// # Errors
@@ -170,10 +178,7 @@ fn run_all(parts: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Vec<R
 pub(crate) fn run(binary: &Binary, log: &Path, longest: u32) -> anyhow::Result<Ran> {
     let began = Instant::now();
     let output = File::create(log).with_context(|| log.display().to_string())?;
-    // It kills its group: what the binary started ends with it, in time or when this process ends, by Ctrl-C for one.
-    let mut bounded = Command::new("setpriv");
-    bounded.args(["--pdeathsig", "TERM", "timeout", "--signal=KILL", &longest.to_string()]);
-    let mut command = binary.command_under(bounded);
+    let mut command = binary.command_under(bounded(longest));
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let status = command.status().with_context(|| binary.name.clone())?;
     let printed = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();

@@ -1,4 +1,6 @@
-//! What the program is built of is in the repository: `make run` needs no folder that `make setup` makes.
+//! `make run` needs Rust, make and a C compiler, and nothing that `make setup` installs: it is one call of cargo, what the program is built
+//! of is in the repository, and no build script of a dependency calls for another tool. (That a clone without `.venv`, `.npm` and `.tools`
+//! builds follows, without building it once more.)
 
 use std::collections::BTreeSet;
 use std::io;
@@ -48,4 +50,44 @@ fn everything_that_is_compiled_is_tracked_by_git() {
     };
     let strange: Vec<&PathBuf> = read.iter().filter(is_strange).collect();
     assert!(strange.is_empty(), "read by the compiler, and not in git: {strange:?}");
+}
+
+/// What a command prints that succeeds.
+fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn make_run_is_one_call_of_cargo_where_nothing_is_installed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(root.join("Makefile"), folder.path().join("Makefile")).unwrap();
+    let mut make = Command::new("make");
+    make.args(["--dry-run", "run"]).current_dir(folder.path());
+    // Of a make that this is run by.
+    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
+        make.env_remove(name);
+    }
+    assert_eq!(printed(&mut make), "cargo run --release --locked --package tidegate -- serve\n");
+}
+
+#[test]
+fn the_program_is_built_with_a_c_compiler_alone() {
+    let mut tree = Command::new("cargo");
+    tree.args(["tree", "--locked", "--package", "tidegate", "--edges", "normal,build"])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let tree = printed(&mut tree);
+    let crates: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(crates.contains("cc"), "{crates:?}");
+    // They call cmake, clang, protoc, a C++ compiler, autotools and nasm.
+    for caller in ["cmake", "bindgen", "prost-build", "libfuzzer-sys", "rdkafka-sys", "autotools", "nasm-rs"]
+    {
+        assert!(
+            !crates.contains(caller),
+            "{caller}: cargo tree --package tidegate --edges build -i {caller}"
+        );
+    }
 }

@@ -355,7 +355,9 @@ test("a page in a browser asks too", async () => {
         await fetch("/said", { method: "POST", body: JSON.stringify(found) });
       </script>`;
       const options = ["--headless", "--no-sandbox", "--disable-gpu", `--user-data-dir=${profile}`, origin];
-      const browser = spawn("chromium", options, { stdio: "ignore", detached: true });
+      // It ends with this process, however that ends.
+      const command = ["--pdeathsig", "KILL", "chromium", ...options];
+      const browser = spawn("setpriv", command, { stdio: "ignore", detached: true });
       const exit = once(browser, "exit");
       try {
         const { source, remaining } = JSON.parse(await answer);

@@ -53,7 +53,7 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     };
     let cases = case::load(&root.join("regression"), only)?;
     raise_descriptor_limit()?;
-    setup::throttlecrab(root)?;
+    setup::bench(root)?;
     build(root)?;
 
     let mut text = format!("{INTRODUCTION}\n{}", machine::describe());

@@ -190,3 +190,8 @@ fn ten_thousand_policies_are_found_and_read() {
 fn no_more_is_said_of_a_quantile_than_its_histogram_knows() {
     scenario("quantiles");
 }
+
+#[test]
+fn a_browser_ends_with_the_scenario_that_is_killed() {
+    scenario("killed");
+}
