@@ -28,6 +28,7 @@ use tidegate_upstream::connect::Resolver;
 use tokio::time::timeout_at;
 
 use crate::body::{Progress, ReplySource};
+use crate::config::ServerConfig;
 use crate::connection::{self, HyperSender, Sender};
 use crate::doubt::Doubt;
 use crate::fields;

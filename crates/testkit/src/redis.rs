@@ -146,7 +146,7 @@ pub(crate) const RIGHTS: [&str; 10] = [
 
 /// Settings for mutual TLS towards clients, replicas and the servers of a Cluster.
 fn tls_settings(certificates: &Certificates, port: u16) -> [(&'static str, String); 5] {
-    let shown = |path: std::path::PathBuf| path.display().to_string();
+    let shown = |path: PathBuf| path.display().to_string();
     [
         ("tls-port", port.to_string()),
         ("tls-ca-cert-file", shown(certificates.authority())),

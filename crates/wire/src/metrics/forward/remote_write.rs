@@ -205,7 +205,8 @@ mod tests {
         let lines = writer.finish().bytes;
         let encoded = encode(lines.split_inclusive(|byte| *byte == b'\n'), &mut sums());
         let mut writer = LineWriter::new("again", 0, usize::MAX);
-        assert_eq!(read_request(Version::V1, &encoded.bytes, &mut writer).unwrap().samples, encoded.samples);
+        let read = read_request(Version::V1, &encoded.bytes, &mut writer).unwrap();
+        assert_eq!(read.samples as u64, encoded.samples);
         let came = writer.finish().bytes;
         let read = |line| {
             let line = read_line(line).unwrap();
