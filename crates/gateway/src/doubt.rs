@@ -76,9 +76,12 @@ mod tests {
         reply
     }
 
+    /// Fields of a reply, and what is in doubt of it.
+    type Case<'a> = (&'a [(&'a str, &'a str)], Option<Doubt>);
+
     #[test]
     fn fault_62_what_is_in_doubt_of_a_reply_is_said_by_its_name() {
-        let cases: [(&[(&str, &str)], Option<Doubt>); 9] = [
+        let cases: [Case<'_>; 9] = [
             (&[], None),
             (&[("content-length", "3")], None),
             (&[("transfer-encoding", "Chunked")], None),

@@ -80,7 +80,7 @@ fn what_the_gateway_itself_refuses_does_not_open_a_routes_breaker() {
     let silent = Backend::start(|_| Reaction::Silence);
     let full = gateway(json!({"servers": [silent.url()], "max_requests": 1}), json!({"breaker": opens(10)}));
     let mut first = full.connect();
-    std::io::Write::write_all(&mut first, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    first.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     while silent.got().is_empty() {
         std::thread::yield_now();
     }
