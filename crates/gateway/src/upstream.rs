@@ -3,8 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -119,7 +118,6 @@ impl Upstream {
         let route_breakers = ArcSwap::default();
         let lately = pools.iter().map(|_| AtomicU8::new(WORKS)).collect();
         let certificates = pools.iter().map(|_| ServerCertificate::default()).collect();
-        let bad_replies = SeldomLine::default();
         Self {
             config,
             group,
@@ -130,7 +128,7 @@ impl Upstream {
             budget,
             lately,
             certificates,
-            bad_replies,
+            bad_replies: SeldomLine::default(),
             is_http2_alone: AtomicBool::new(false),
         }
     }

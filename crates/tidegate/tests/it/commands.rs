@@ -120,6 +120,25 @@ fn fault_58_check_warns_of_an_attribute_that_nothing_supplies() {
     }
 }
 
+/// A policy p with this key, and another one.
+fn policy(key: &str) -> String {
+    let limit = "limit = 1\nwindow_seconds = 60\n";
+    format!("[[policy]]\nname = 'p'\nkey = [{key}]\n{limit}[[policy]]\nname = 'q'\n{limit}")
+}
+
+/// A route that lists a policy and has these lines, too.
+fn route(listed: &str, more: &str) -> String {
+    format!(
+        "[[gateway.listener]]\nlisten = '127.0.0.1:0'\n[[upstream]]\nname = 'u'\nservers = ['127.0.0.1:9']\n\
+         [[route]]\nname = 'r'\nupstream = 'u'\npolicies = ['{listed}']\n{more}"
+    )
+}
+
+/// A listener of the edge that lists the policy p.
+fn edge(lists: &str) -> String {
+    format!("[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n{lists} = ['p']\n")
+}
+
 /// What a route or a listener of the edge knows of its requests is known to the policies that it lists, and to no others.
 #[test]
 fn fault_58_check_knows_what_routes_and_listeners_supply() {
@@ -134,24 +153,10 @@ fn fault_58_check_knows_what_routes_and_listeners_supply() {
             text(&checked.stdout).lines().filter_map(|line| line.split_once("looks at the attribute "));
         warnings.map(|(_, rest)| rest.split('"').nth(1).unwrap().to_owned()).collect()
     };
-    let policy = |key: &str| {
-        format!(
-            "[[policy]]\nname = 'p'\nkey = [{key}]\nlimit = 1\nwindow_seconds = 60\n\
-                 [[policy]]\nname = 'q'\nlimit = 1\nwindow_seconds = 60\n"
-        )
-    };
-    let route = |listed: &str, more: &str| {
-        format!(
-            "[[gateway.listener]]\nlisten = '127.0.0.1:0'\n[[upstream]]\nname = 'u'\nservers = ['127.0.0.1:9']\n\
-                 [[route]]\nname = 'r'\nupstream = 'u'\npolicies = ['{listed}']\n{more}"
-        )
-    };
     let key = "auth = 'key'\n";
     let jwt = "auth = 'jwt'\njwt.keys_url = 'https://id.example/keys'\njwt.issuer = 'i'\njwt.attributes = { plan = 'plan' }\n";
     let forward = "auth = 'forward'\nforward_auth.upstream = 'u'\n\
                    forward_auth.attributes = { plan = 'x-plan' }\n";
-    let edge =
-        |lists: &str| format!("[[edge.listener]]\nlisten = '127.0.0.1:0'\napp = 'a'\n{lists} = ['p']\n");
     let tiered = "[[policy]]\nname = 'p'\nkey = ['client_id']\nlimit = 1\nwindow_seconds = 60\ntiers = { pro = { limit = 9 } }\n\
                   [[policy]]\nname = 'q'\nlimit = 1\nwindow_seconds = 60\n";
     let own = "'route', 'method', 'host', 'path', 'ip', 'client_id'";
