@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use tidegate_tester::{
     load::Stop,
     preflight::raise_descriptors,
-    stub::{Admission, Beyond, Fault, FaultKind, Freeze, Options, Stall, Stub, Upstream},
+    stub::{Admission, Beyond, Fault, FaultKind, Freeze, Options, Stall, Stub, Upstream, expect_free},
 };
 
 /// Serves with planted behaviour: what a tester is tested with.
@@ -99,6 +99,9 @@ pub struct StubCommand {
     /// Stop at the end of standard input.
     #[arg(long, hide = true, overrides_with = "until_eof")]
     until_eof: bool,
+    /// One of several processes: the port is shared.
+    #[arg(long, hide = true)]
+    share_port: bool,
 }
 
 impl StubCommand {
@@ -134,13 +137,14 @@ fn several(args: &StubCommand, stop: &Stop) -> anyhow::Result<ExitCode> {
     if args.listen.port() == 0 {
         bail!("several processes need a port that they can share");
     }
+    expect_free(args.listen)?;
     let own: Vec<OsString> = std::env::args_os().skip(1).collect();
     let executable = own_program()?;
     let mut children = Vec::new();
     for _ in 0..args.processes {
         let mut command = Command::new(&executable);
         // The last of two equal flags wins.
-        command.args(&own).args(["--processes", "1", "--until-eof"]).stdin(Stdio::piped());
+        command.args(&own).args(["--processes", "1", "--until-eof", "--share-port"]).stdin(Stdio::piped());
         children.push(command.spawn().context("a process could not be started")?);
     }
     while !stop.is_stopped() && children.iter_mut().all(runs) {
@@ -178,6 +182,7 @@ fn options(args: &StubCommand) -> Options {
     };
     Options {
         threads: args.threads,
+        share_port: args.share_port,
         echo: args.echo,
         backlog: args.backlog,
         accept_gap: millis(args.accept_gap_ms),
