@@ -28,7 +28,7 @@ use tidegate_tester::{
 };
 
 use super::{
-    EXIT_FINDING, EXIT_MISTAKES, files,
+    EXIT_FINDING, EXIT_MISTAKES, duration, files,
     request::RequestFlags,
     terminal::{self, Canvas},
 };
@@ -56,11 +56,13 @@ pub struct Load {
     /// Exponential gaps between requests in place of equal ones.
     #[arg(long, requires = "rate")]
     poisson: bool,
-    /// Measured seconds.
-    #[arg(short = 'd', long, alias = "duration-s", default_value_t = 10.0)]
+    /// Measured time: seconds, or as 500ms, 30s or 2m.
+    #[arg(short = 'd', long, alias = "duration-s", value_name = "TIME", default_value = "10")]
+    #[arg(value_parser = duration::seconds)]
     step_seconds: f64,
-    /// Seconds before that are not measured.
-    #[arg(short = 'w', long, alias = "warmup-s", default_value_t = 1.0)]
+    /// Time before that is not measured: seconds, or as 500ms.
+    #[arg(short = 'w', long, alias = "warmup-s", value_name = "TIME", default_value = "1")]
+    #[arg(value_parser = duration::seconds)]
     warmup_seconds: f64,
     /// Stop after so many requests.
     #[arg(short = 'n', long)]
@@ -68,8 +70,8 @@ pub struct Load {
     /// A connection for each request.
     #[arg(long)]
     connection_per_request: bool,
-    /// Longest wait for a reply, in seconds.
-    #[arg(long)]
+    /// Longest wait for a reply: seconds, or as 500ms.
+    #[arg(long, value_name = "TIME", value_parser = duration::seconds)]
     timeout_seconds: Option<f64>,
     /// Generator threads of each process (default: one per core).
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=256))]

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::load::own_program;
+use super::{duration, load::own_program};
 use anyhow::{Context as _, bail};
 use tidegate_tester::{
     load::Stop,
@@ -35,26 +35,26 @@ pub struct StubCommand {
     /// Length of the accept queue.
     #[arg(long, default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
     backlog: u32,
-    /// Pause after each accepted connection.
-    #[arg(long, default_value_t = 0.0)]
+    /// Pause after each accepted connection: milliseconds, or as 2s.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     accept_gap_ms: f64,
     /// Descriptor limit of each process.
     #[arg(long)]
     max_descriptors: Option<u64>,
-    /// Time that each request takes.
-    #[arg(long, default_value_t = 0.0)]
+    /// Time that each request takes: milliseconds, or as 2s.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     delay_ms: f64,
     /// Workers with one queue, each busy for the delay with one request (0: as many as needed).
     #[arg(long, default_value_t = 0)]
     workers: u32,
-    /// Stand still again and again: EVERY:LENGTH in milliseconds.
+    /// Stand still again and again: EVERY:LENGTH, in milliseconds or as 10s:500ms.
     #[arg(long, value_parser = pair)]
     stall_ms: Option<(f64, f64)>,
-    /// Stand still once: AFTER:LENGTH in milliseconds from the first request.
+    /// Stand still once: AFTER:LENGTH from the first request, in milliseconds or as 10s:2s.
     #[arg(long, value_parser = pair)]
     freeze_ms: Option<(f64, f64)>,
-    /// Added to the delay for each second since the first request.
-    #[arg(long, default_value_t = 0.0)]
+    /// Added to the delay for each second since the first request: milliseconds, or as 2s.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     drift_ms_per_s: f64,
     /// Memory kept for ever at each request.
     #[arg(long, default_value_t = 0)]
@@ -80,11 +80,11 @@ pub struct StubCommand {
     /// Send the body in so many pieces.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     body_pieces: u32,
-    /// Pause between two pieces.
-    #[arg(long, default_value_t = 0.0)]
+    /// Pause between two pieces: milliseconds, or as 2s.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     body_gap_ms: f64,
-    /// CPU time that each request uses.
-    #[arg(long, default_value_t = 0.0)]
+    /// CPU time that each request uses: milliseconds, or as 2s.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     burn_ms: f64,
     /// A service that each request waits for.
     #[arg(long)]
@@ -211,10 +211,9 @@ fn millis(ms: f64) -> Duration {
 }
 
 fn pair(text: &str) -> Result<(f64, f64), String> {
-    let number = |part: &str| part.parse::<f64>().ok().filter(|value| *value >= 0.0 && value.is_finite());
-    text.split_once(':')
-        .and_then(|(first, second)| Some((number(first)?, number(second)?)))
-        .ok_or_else(|| format!("{text:?} is not two numbers of milliseconds with a colon between"))
+    let (first, second) =
+        text.split_once(':').ok_or_else(|| format!("{text:?} is not two durations with a colon between"))?;
+    Ok((duration::millis(first)?, duration::millis(second)?))
 }
 
 fn fault(text: &str) -> Result<Fault, String> {

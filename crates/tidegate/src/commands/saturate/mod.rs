@@ -35,7 +35,7 @@ use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run
 
 use super::files::Output;
 use super::request::RequestFlags;
-use super::{EXIT_FINDING, EXIT_MISTAKES, load, terminal};
+use super::{EXIT_FINDING, EXIT_MISTAKES, duration, load, server, terminal};
 
 /// Longest wait for the server's metrics page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -77,23 +77,23 @@ pub struct Saturate {
     /// With --open: highest rate that is tried, per second.
     #[arg(long, default_value_t = 1_000_000.0)]
     max_rate: f64,
-    /// Pause of each connection before its next request (closed loop).
-    #[arg(long, default_value_t = 0.0)]
+    /// Pause of each connection before its next request (closed loop): milliseconds, or as 2s.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     think_ms: f64,
-    /// Measured seconds of each step; under 5 its report says that it was short.
-    #[arg(long, default_value_t = 5.0)]
+    /// Measured time of each step: seconds, or as 30s or 2m. Under 5 s its report says that it was short.
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "5", value_parser = duration::seconds)]
     step_seconds: f64,
-    /// Seconds before that are not measured.
-    #[arg(long, default_value_t = 1.0)]
+    /// Time before that is not measured: seconds, or as 500ms.
+    #[arg(short = 'w', long, value_name = "TIME", default_value = "1", value_parser = duration::seconds)]
     warmup_seconds: f64,
     /// Repeats of each level near the knee; under 3 the report says so.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
     repeats: u8,
-    /// Most minutes over all steps.
-    #[arg(long, default_value_t = 15.0)]
+    /// Most time over all steps: minutes, or as 90s or 1h.
+    #[arg(long, value_name = "TIME", default_value = "15", value_parser = duration::minutes)]
     max_minutes: f64,
-    /// Longest wait for a reply, in seconds.
-    #[arg(long)]
+    /// Longest wait for a reply: seconds, or as 500ms.
+    #[arg(long, value_name = "TIME", value_parser = duration::seconds)]
     timeout_seconds: Option<f64>,
     /// A connection for each request.
     #[arg(long)]
@@ -108,8 +108,8 @@ pub struct Saturate {
     /// Leave both on all cores.
     #[arg(long)]
     no_pin: bool,
-    /// The server's Prometheus page.
-    #[arg(long, value_name = "URL")]
+    /// The server's Prometheus page: http:// or https://.
+    #[arg(long, value_name = "URL", value_parser = server::page)]
     metrics: Option<String>,
     /// Cores of the server, for --metrics of another machine.
     #[arg(long, requires = "metrics")]
@@ -273,11 +273,11 @@ impl Saturate {
                 "--metrics of a server on another machine needs --server-cores: a page does not say how many it has"
             );
         };
-        let config = ureq::Agent::config_builder().timeout_global(Some(PAGE_TIMEOUT));
-        let agent: ureq::Agent = config.build().into();
+        let agent = server::agent(&url, self.request.ca(), PAGE_TIMEOUT);
+        let agent = agent.map_err(|reason| anyhow::anyhow!("--metrics: {}", reason.trim_end()))?;
         // A page that fails is evidence that is missing, not a failed run.
         let page: MetricsPage = Box::new(move || {
-            let mut reply = agent.get(&url).call().ok()?;
+            let mut reply = agent.get(&url).call().ok().filter(|reply| reply.status().is_success())?;
             reply.body_mut().with_config().limit(PAGE_BYTES).read_to_string().ok()
         });
         Ok(seen.with_page(page, cores))
