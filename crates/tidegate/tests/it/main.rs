@@ -9,6 +9,7 @@ mod api;
 mod candidate;
 mod check_files;
 mod clients;
+mod command_line;
 mod commands;
 mod config;
 mod config_totality;
