@@ -66,3 +66,4 @@ mod tls;
 mod tls_both_sides;
 mod tokens;
 mod traffic;
+mod untrusted_proxy;
