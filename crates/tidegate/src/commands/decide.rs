@@ -22,9 +22,16 @@ const DECISIONS: &str = "/v1/decisions";
 /// How long the service may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks a running service for one decision. Exit code 0: allowed, 3: denied, 1: no decision. A token, where
-/// one is demanded, is taken from the environment: `TIDEGATE_TOKEN`.
+/// Asks a running service for one decision.
+///
+/// Exit code 0: allowed, 3: denied, 1: no decision. A token, where one is demanded, is taken from the environment,
+/// `TIDEGATE_TOKEN`, or from the file of --token-file.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate decide client_id=user123 path=/pay
+  tidegate decide client_id=user123 --cost 0
+  tidegate decide client_id=user123 --server https://limits.example --ca ca.pem --token-file token")]
 pub struct Decide {
     /// What is known of the request: `client_id=user123 path=/pay`.
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = attribute)]

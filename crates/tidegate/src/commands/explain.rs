@@ -16,14 +16,25 @@ const EXIT_NO_ANSWER: u8 = 1;
 /// How long it may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks a running service why it would do what it would do. A token, where one is demanded, is taken from the
-/// environment: `TIDEGATE_TOKEN`.
+/// Asks a running service why it would do what it would do.
+///
+/// A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file.
 #[derive(Debug, clap::Subcommand)]
 pub enum Explain {
-    /// Says which route a request would take and why not the others, what its limits would say, and which server
-    /// would get it. Charges and sends nothing.
+    /// Says which route a request would take, and why not the others.
+    ///
+    /// It also says what its limits would say, and which server would get it. Charges and sends nothing.
+    #[command(after_long_help = "\
+Examples:
+  tidegate explain route host=shop.example path=/api method=GET client_ip=203.0.113.7")]
     Route(ExplainRoute),
-    /// Says which backend of the edge a connection would get, every backend's score, and why that one wins.
+    /// Says which backend of the edge a connection would get.
+    ///
+    /// Every backend has its score, with why the one that wins does.
+    #[command(after_long_help = "\
+Examples:
+  tidegate explain edge --client-ip 203.0.113.7
+  tidegate explain edge --client-ip 203.0.113.7 --server-name shop.example --json")]
     Edge(ExplainEdge),
 }
 

@@ -14,9 +14,16 @@ use crate::config::{Config, Environment};
 /// How long the server may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks the server that this configuration belongs to whether it is ready. Exit code 0: it is, 1: it is not, or does not
-/// answer. It takes the same flags as `serve`, so that it finds where that one listens.
+/// Asks the server of this machine or container whether it is ready.
+///
+/// That is the server that this configuration belongs to: it takes the same flags as `serve`, so that it finds where that
+/// one listens. Exit code 0: it is ready, 1: it is not, or does not answer.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate health
+  tidegate health --live --config /etc/tidegate/tidegate.toml
+  tidegate health --server https://limits.example --ca ca.pem")]
 pub struct Health {
     #[command(flatten)]
     sources: Sources,

@@ -26,14 +26,34 @@ const WAIT: u64 = 30;
 /// Most bytes of an answer; the server's own bound is less.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What a running intake has kept. A token, where one is demanded, is taken from the environment: `TIDEGATE_TOKEN`.
+/// Looks at what a running intake has kept.
+///
+/// A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file.
 #[derive(Debug, clap::Subcommand)]
 pub enum IntakeCommand {
-    /// Prints the newest lines.
+    /// Prints the newest lines, and with --follow those that come.
+    ///
+    /// Exit code 0: printed, 1: no answer.
+    #[command(after_long_help = "\
+Examples:
+  tidegate intake tail
+  tidegate intake tail --lines 100 --follow")]
     Tail(Tail),
     /// Prints the points of one metric.
+    ///
+    /// Exit code 0: printed, 1: no answer.
+    #[command(after_long_help = "\
+Examples:
+  tidegate intake query cpu.usage --last 5m
+  tidegate intake query cpu.usage --last 1h --step 10s --agg p99 --tag host=a --format csv")]
     Query(query::Query),
     /// Says what is wrong with an intake's folder.
+    ///
+    /// Every line is read, and nothing is changed. Of a folder in use, the newest line may seem torn. Exit code 0: all is
+    /// well, 1: something is not, 2: the folder cannot be read.
+    #[command(after_long_help = "\
+Examples:
+  tidegate intake verify tidegate-data/intake")]
     Verify(verify::Verify),
 }
 

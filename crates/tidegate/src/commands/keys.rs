@@ -16,8 +16,10 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Keys that are asked for at once.
 const PAGE: usize = 1_000;
 
-/// Issues, lists, rotates, moves and revokes API keys. A token, where one is demanded, is taken from the environment:
-/// `TIDEGATE_TOKEN`. Exit code 0: done, 1: not.
+/// Issues, lists, rotates, moves and revokes API keys.
+///
+/// A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file.
+/// Exit code 0: done, 1: not.
 #[derive(Debug, clap::Args)]
 pub struct Keys {
     #[command(subcommand)]
@@ -30,6 +32,9 @@ pub struct Keys {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Issues a key, and prints it: nobody can learn it later.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys issue --consumer acme --tier pro --days 90")]
     Issue {
         /// Who uses it.
         #[arg(long)]
@@ -42,8 +47,14 @@ enum Action {
         days: Option<Duration>,
     },
     /// Lists the keys, without their secrets.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys list")]
     List,
     /// Gives a key another secret, and prints that.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys rotate 5f2c9a --overlap 24")]
     Rotate {
         /// The key's id.
         #[arg(value_parser = id)]
@@ -53,12 +64,18 @@ enum Action {
         overlap: Duration,
     },
     /// Ends a key, at all nodes within a second.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys revoke 5f2c9a")]
     Revoke {
         /// The key's id.
         #[arg(value_parser = id)]
         id: String,
     },
     /// Moves a key to another tier; what it has used stays used.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys set-tier 5f2c9a pro")]
     SetTier {
         /// The key's id.
         #[arg(value_parser = id)]

@@ -11,6 +11,7 @@ pub mod edge;
 pub mod explain;
 mod files;
 pub mod gateway;
+pub mod groups;
 pub mod health;
 pub mod import;
 pub mod intake;

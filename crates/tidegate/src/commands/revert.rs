@@ -12,10 +12,16 @@ use super::{EXIT_REFUSED, terminal};
 /// How long the service may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Puts what was stored at an earlier revision in force again, all of it or nothing: policies, clients' limits, routes,
-/// upstreams, the candidate, backends and places of the edge. API keys and registrations stay as they are. A token, where one
-/// is demanded, is taken from the environment: `TIDEGATE_TOKEN`. Exit code 0: done, 1: not.
+/// Puts what was stored at an earlier revision in force again.
+///
+/// All of it or nothing: policies, clients' limits, routes, upstreams, the candidate, backends and places of the edge.
+/// API keys and registrations stay as they are. A token, where one is demanded, is taken from the environment,
+/// `TIDEGATE_TOKEN`, or from the file of --token-file. Exit code 0: done, 1: not.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate revert 41
+  tidegate revert 41 --if-newest 44")]
 pub struct Revert {
     /// The revision, of `GET /v1/audit`.
     revision: u64,

@@ -50,10 +50,17 @@ const COLUMNS: [(&str, &str, usize); 9] = [
 /// Statuses by which a gateway turns a request away before a server has it: no identity, not this one's, too many.
 const DENIALS: [&str; 3] = ["401", "403", "429"];
 
-/// Shows the requests of a gateway as they come, the busiest first: those of the minute under way, by route, by API key,
-/// by denial and by server. It needs `gateway.analytics` there, and the scope `read`: a token is taken from the
-/// environment, `TIDEGATE_TOKEN`.
+/// Shows the requests of a gateway as they come, the busiest first.
+///
+/// They are those of the minute under way: by route, by API key, by denial and by server. It needs `gateway.analytics`
+/// there, and the scope `read`. A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from
+/// the file of --token-file.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate top
+  tidegate top --by route,status --every 5s
+  tidegate top --times 1 --server https://limits.example --ca ca.pem")]
 pub struct Top {
     /// One table instead, told apart by some of route,key,upstream,server,status.
     #[arg(long, value_name = "LABELS", value_parser = labels)]

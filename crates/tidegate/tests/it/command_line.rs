@@ -175,3 +175,57 @@ fn a_file_that_is_here_and_not_read_is_named() {
     let output = service.wait().output;
     assert_eq!(output.matches(line).count(), 1, "{output}");
 }
+
+fn help(arguments: &[&str]) -> String {
+    String::from_utf8(run(arguments, &[]).stdout).unwrap()
+}
+
+#[test]
+fn help_has_the_commands_in_groups_and_is_short_where_that_is_asked() {
+    let (short, long) = (help(&["-h"]), help(&["--help"]));
+    for group in ["Serve:", "Configure:", "Ask a running server:", "Measure:", "Other:", "Options:"] {
+        for help in [&short, &long] {
+            assert_eq!(help.lines().filter(|line| *line == group).count(), 1, "{group} {help}");
+        }
+    }
+    // Whoever adds a command puts it into a group.
+    let other = short.split_once("Other:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let other: Vec<_> = other.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(other, ["completions", "version"]);
+    assert!(long.contains("Examples:\n") && !short.contains("Examples:"), "{short}");
+    assert!(short.lines().count() < 45 && short.lines().all(|line| line.chars().count() <= 90), "{short}");
+    for command in ["serve", "doctor", "decide", "load", "saturate", "stub"] {
+        let (short, long) = (help(&[command, "-h"]), help(&[command, "--help"]));
+        assert!(short.lines().count() <= 80, "{short}");
+        assert!(long.lines().count() > short.lines().count(), "{long}");
+        assert!(long.contains("Examples:\n") && !short.contains("Examples:"), "{short}");
+    }
+    let serve = help(&["serve", "-h"]);
+    assert!(serve.contains("Every setting is a flag") && !serve.contains("--http-listen"), "{serve}");
+    assert!(help(&["serve", "--help"]).contains("--http-listen"));
+}
+
+/// What stands before `--help` is read as it would be without it.
+#[test]
+fn each_command_has_examples_that_it_takes() {
+    let page = help(&["command-reference"]);
+    let mut examples = 0;
+    for section in page.split("\n## ").skip(1) {
+        let name = section.split('`').nth(1).unwrap();
+        let is_leaf = section.contains(&format!("```text\n{name}"));
+        let shown =
+            section.split_once("Examples:\n\n```text\n").map(|(_, rest)| rest.split_once("\n```").unwrap().0);
+        assert_eq!(is_leaf, shown.is_some(), "{name} has no example");
+        for example in shown.into_iter().flat_map(str::lines) {
+            assert!(example.starts_with(name), "{name}: {example}");
+            let rest = example.strip_prefix("tidegate ").unwrap();
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &format!("exec \"$0\" {rest} --help")]).arg(binary().get_program());
+            let output = shell.output().unwrap();
+            assert!(output.status.success(), "{example}: {}", said(&output));
+            assert!(said(&output).contains("Usage:"), "{example}: {}", said(&output));
+            examples += 1;
+        }
+    }
+    assert!(examples > 40, "{examples}");
+}
