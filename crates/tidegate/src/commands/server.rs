@@ -113,6 +113,11 @@ pub(super) fn no_answer(url: &str, error: &dyn Display) -> String {
 }
 
 impl IntakeServer {
+    /// Its URL, for messages.
+    pub(super) fn url(&self) -> &str {
+        &self.server.server
+    }
+
     /// As [`Server::client`].
     pub(super) fn client(&self, deadline: Duration) -> Result<Client, String> {
         self.server.client(deadline)

@@ -84,7 +84,10 @@ impl Query {
         match serde_json::from_str(&text) {
             Ok(answer) if self.format == Format::Plot => self.draw(&answer, out)?,
             _ if self.format == Format::Plot => {
-                terminal::say("this is not the answer of an intake: is the address right?\n");
+                terminal::say(&format!(
+                    "{}: this is not the answer of an intake: is the address right?\n",
+                    self.server.url()
+                ));
                 return Ok(ExitCode::from(EXIT_NO_ANSWER));
             }
             _ => writeln!(out, "{}", text.trim_end())?,
