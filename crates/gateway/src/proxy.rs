@@ -236,6 +236,14 @@ impl<L: Limits> Gateway<L> {
                 stated.unwrap_or(peer_ip.to_canonical())
             }
         };
+        if trusted_hops == 0 {
+            let field = match client_from {
+                ClientField::XForwardedFor => "x-forwarded-for",
+                ClientField::Forwarded => "forwarded",
+            };
+            let has_field = || parts.headers.contains_key(field);
+            self.untrusted().see(peer_ip, "gateway.trusted_proxy_hops", has_field);
+        }
         Ok(Normal {
             peer,
             host: bare_host(&String::from_utf8_lossy(host)),

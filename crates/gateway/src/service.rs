@@ -19,6 +19,7 @@ use tidegate_access::keys::ApiKeys;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::{Clock, monotonic};
 use tidegate_net::runtime::Cores;
+use tidegate_net::untrusted_proxy::UntrustedProxy;
 use tidegate_upstream::backend::Host;
 use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::verdicts::Verdicts;
@@ -120,6 +121,7 @@ pub struct Gateway<L> {
     spans: Option<Arc<Spans>>,
     /// The runtime of each core, where servers are checked.
     cores: Vec<runtime::Handle>,
+    untrusted: UntrustedProxy,
 }
 
 impl<L: Limits> Gateway<L> {
@@ -148,6 +150,7 @@ impl<L: Limits> Gateway<L> {
             shedder: None,
             spans: None,
             cores,
+            untrusted: UntrustedProxy::default(),
         }
     }
 
@@ -302,6 +305,11 @@ impl<L: Limits> Gateway<L> {
 
     pub(crate) fn settings(&self) -> GatewaySettings {
         self.settings
+    }
+
+    /// What is known of a proxy in front that nothing trusts.
+    pub(crate) fn untrusted(&self) -> &UntrustedProxy {
+        &self.untrusted
     }
 
     pub(crate) fn resolver(&self) -> &Resolver {

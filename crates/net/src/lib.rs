@@ -18,3 +18,4 @@ pub mod proxied;
 pub mod runtime;
 pub mod stats;
 pub mod tls;
+pub mod untrusted_proxy;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
 use tidegate::commands::{
     audit::Audit,
@@ -17,6 +17,7 @@ use tidegate::commands::{
     edge::EdgeCommand,
     explain::Explain,
     gateway::GatewayCommand,
+    groups,
     health::Health,
     import::Import,
     intake::IntakeCommand,
@@ -41,6 +42,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Limits traffic and proves its own capacity.
 #[derive(Parser)]
 #[command(version, disable_help_subcommand = true)]
+#[command(after_long_help = "\
+Examples:
+  tidegate serve
+  tidegate decide client_id=user123
+  tidegate gateway http://127.0.0.1:3000
+  tidegate saturate http://127.0.0.1:3000/
+
+Exit codes: 0, it is as it should be; 1, it failed or was refused; 2, flags or a file have mistakes; 3, a finding.
+Each command has examples: tidegate COMMAND --help.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -77,6 +87,9 @@ enum Command {
     Plan(Plan),
     Audit(Audit),
     /// Prints a completion script for a shell.
+    #[command(after_long_help = "\
+Examples:
+  tidegate completions bash")]
     Completions {
         /// Which shell.
         shell: Shell,
@@ -91,6 +104,9 @@ enum Command {
     #[command(name = "command-reference", hide = true)]
     ReferencePage,
     /// Prints the version.
+    #[command(after_long_help = "\
+Examples:
+  tidegate version")]
     Version,
 }
 
@@ -106,7 +122,9 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<ExitCode> {
     let environment = Environment::of_process();
     let mut out = std::io::stdout().lock();
-    let code = match Cli::parse().command {
+    let matches = groups::grouped(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let code = match cli.command {
         Command::Serve(serve) => serve.run(environment, &mut out),
         Command::Check(check) => check.run(environment, &mut out),
         Command::Config(config) => config.run(environment, &mut out),

@@ -84,6 +84,12 @@ impl EndpointUrl {
         Some(Self { target: Target { host, port }, is_tls, authority, path })
     }
 
+    /// The host and port.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
     /// Whether it has a query, even an empty one.
     #[must_use]
     pub fn has_query(&self) -> bool {

@@ -10,7 +10,7 @@
 //!
 //! Deliberately absent: a way to trust anyone, for that would protect nobody.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -20,6 +20,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
 };
 use thiserror::Error;
 use tidegate_wire::x509::Validity;
@@ -53,6 +54,9 @@ pub enum TlsError {
     #[error("cannot be used for TLS: {0}")]
     Library(#[from] rustls::Error),
 }
+
+/// A connection over TLS, for a caller that blocks.
+pub type BlockingTls<S> = StreamOwned<ClientConnection, S>;
 
 /// The client's side of TLS, shared by all connections to an upstream.
 #[derive(Clone, Debug)]
@@ -118,6 +122,24 @@ impl TlsClient {
     pub async fn handshake(&self, target: &Target, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let name = self.name_of(target)?;
         TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await
+    }
+
+    /// As [`TlsClient::handshake`], on a stream that blocks.
+    ///
+    /// # Errors
+    /// As [`TlsClient::handshake`].
+    pub fn handshake_blocking<S: Read + Write>(
+        &self,
+        target: &Target,
+        mut stream: S,
+    ) -> io::Result<BlockingTls<S>> {
+        let config = Arc::clone(&self.config);
+        let mut connection =
+            ClientConnection::new(config, self.name_of(target)?).map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream)?;
+        }
+        Ok(StreamOwned::new(connection, stream))
     }
 
     /// As [`TlsClient::handshake`], with `protocol` as the only one that is offered by ALPN.

@@ -86,9 +86,11 @@ pub(super) fn servers(
     servers
 }
 
-/// `http://host:port`, `https://host:port`, or `host:port`, without a path; and whether TLS is spoken there.
+/// `http://host:port`, `https://host:port`, or `host:port`, without a path; and whether TLS is spoken there. A word alone may
+/// be anything, so without a scheme there must be a port.
 fn target(url: &str) -> Option<(Target, bool)> {
-    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let has_scheme = url.contains("://");
+    let url = if has_scheme { url.to_owned() } else { format!("http://{url}") };
     let uri: Uri = url.parse().ok()?;
     let authority = uri.authority()?;
     let path_is_empty = matches!(uri.path_and_query().map(http::uri::PathAndQuery::as_str), None | Some("/"));
@@ -104,7 +106,7 @@ fn target(url: &str) -> Option<(Target, bool)> {
     // What is no number of a port, or too large for one, is no port at all to `authority`.
     let port: u16 = match authority.as_str().strip_prefix(host)? {
         "" if is_tls => 443,
-        "" => 80,
+        "" if has_scheme => 80,
         port => {
             let digits = port.strip_prefix(':').filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
             digits?.parse().ok()?

@@ -82,11 +82,16 @@ fn names_are_unique_and_references_lead_somewhere() {
 
 #[test]
 fn servers_without_a_file_are_urls() {
-    let config = GatewayConfig::reverse_proxy(&["http://127.0.0.1:3000".to_owned(), "b.example".to_owned()]);
+    let config =
+        GatewayConfig::reverse_proxy(&["http://127.0.0.1:3000".to_owned(), "b.example:80".to_owned()]);
     let config = config.expect("good servers");
     assert_eq!(config.upstreams[0].servers[1].backend.target.to_string(), "b.example:80");
     assert!(config.upstreams[0].check.is_some(), "a breaker would stay open for a minute");
     for bad in [
+        "foo",
+        "b.example",
+        "[::1]",
+        "foo:",
         "ftp://a",
         "http://a:99999",
         "http://a:0",
@@ -104,6 +109,7 @@ fn servers_without_a_file_are_urls() {
     for (good, expected) in [
         ("https://a", "a:443"),
         ("http://A:080/", "a:80"),
+        ("http://b.example", "b.example:80"),
         ("[::1]:65535", "[::1]:65535"),
         ("https://[::1]", "[::1]:443"),
     ] {

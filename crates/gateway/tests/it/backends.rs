@@ -334,7 +334,7 @@ fn what_is_wrong_with_a_check_is_a_mistake_of_the_file() {
         (json!({"path": "/", "fields": {"x-a": "1\r\nx: y"}}), "fields/x-a"),
         (json!({"path": "/", "fields": many}), "fields"),
     ] {
-        let upstream = json!({"name": "app", "servers": ["a"], "check": check});
+        let upstream = json!({"name": "app", "servers": ["a:80"], "check": check});
         let mistakes = GatewayConfig::check(&[upstream], &[], &[]).unwrap_err();
         assert_eq!(mistakes[0].pointer, format!("/upstream/0/check/{pointer}"), "{mistakes:?}");
     }

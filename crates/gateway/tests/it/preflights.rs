@@ -112,7 +112,7 @@ fn preflights_pass_only_where_there_is_something_to_pass_and_a_server_to_answer_
     ] {
         let mut route = route;
         (route["name"], route["skip_auth_preflight"]) = (json!("r"), json!(true));
-        let upstream = json!({"name": "app", "servers": ["a"]});
+        let upstream = json!({"name": "app", "servers": ["a:80"]});
         let mistakes =
             GatewayConfig::check(std::slice::from_ref(&upstream), std::slice::from_ref(&route), &[])
                 .unwrap_err();

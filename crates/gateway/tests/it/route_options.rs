@@ -228,7 +228,7 @@ fn anybodys_scripts_may_read_but_not_for_the_user() {
     ] {
         let mut route = json!({"name": "r", "upstream": "app"});
         route.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
-        let upstream = json!({"name": "app", "servers": ["a"]});
+        let upstream = json!({"name": "app", "servers": ["a:80"]});
         let mistakes = GatewayConfig::check(&[upstream], &[route], &[]).unwrap_err();
         assert_eq!(mistakes[0].pointer, format!("/route/0/{pointer}"), "{options}");
     }

@@ -134,7 +134,7 @@ fn only_protocols_that_the_route_names_are_offered_on() {
     assert!(ask(&gateway, "mine").starts_with("HTTP/1.1 101 "));
     for refused in ["h2c", "HTTP/2.0", "tls/1.3", "a b"] {
         let route = json!({"name": "all", "upstream": "app", "upgrades": [refused]});
-        let upstream = json!({"name": "app", "servers": ["a"]});
+        let upstream = json!({"name": "app", "servers": ["a:80"]});
         let mistakes = GatewayConfig::check(&[upstream], &[route], &[]).unwrap_err();
         assert_eq!(mistakes[0].pointer, "/route/0/upgrades/0", "{refused}");
     }

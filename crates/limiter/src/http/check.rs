@@ -142,6 +142,10 @@ impl<'a, F: Fields> Request<'a, F> {
         peer: &'a Peer,
     ) -> Result<Self, Refusal> {
         let address = client_address(fields, peer.address.ip(), shared.settings.trusted_hops)?;
+        if shared.settings.trusted_hops == 0 {
+            let has_field = || fields.values("x-forwarded-for").next().is_some();
+            shared.untrusted.see(peer.address.ip(), "http.trusted_proxy_hops", has_field);
+        }
         let proxied = Proxied::read(fields, shared.settings.proxy_headers)?;
         let query = parameters(query, &set.sources().check)?;
         let path = proxied.target.filter(|_| looks_at_path(set)).map(readings);

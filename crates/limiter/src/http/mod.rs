@@ -31,6 +31,7 @@ use tidegate_access::routes::{ApiRoutes, Arrived};
 use tidegate_access::tokens::Scope;
 use tidegate_net::http::{Answered, Peer, Plain, Unwritten};
 use tidegate_net::stats::Route;
+use tidegate_net::untrusted_proxy::UntrustedProxy;
 use utoipa::OpenApi;
 
 use crate::engine::Engine;
@@ -64,13 +65,15 @@ struct Shared {
     engine: Arc<Engine>,
     guard: Arc<Guard>,
     settings: ApiSettings,
+    untrusted: UntrustedProxy,
 }
 
 impl Decisions {
     /// The API over a configured engine.
     #[must_use]
     pub fn new(engine: Arc<Engine>, guard: Arc<Guard>, settings: ApiSettings) -> Self {
-        Self { shared: Arc::new(Shared { engine, guard, settings }) }
+        let untrusted = UntrustedProxy::default();
+        Self { shared: Arc::new(Shared { engine, guard, settings, untrusted }) }
     }
 
     /// All its routes, those among them that [`Service`] answers without the router.

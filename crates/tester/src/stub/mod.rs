@@ -36,6 +36,9 @@ pub use stats::Stats;
 /// Why a stub could not start, or ended.
 #[derive(Debug, Error)]
 pub enum StubError {
+    /// Another process listens there.
+    #[error("cannot listen on {0}: another process does already (stop it, or take another port)")]
+    Taken(SocketAddr),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -75,6 +78,9 @@ impl Stub {
         }
         let mut address = options.listen;
         let failed = |source| StubError::Listen { address: options.listen, source };
+        if !options.share_port {
+            expect_free(address)?;
+        }
         let threads = options.threads.clamp(1, 64);
         let mut listeners = Vec::new();
         for _ in 0..threads {
@@ -147,16 +153,34 @@ pub fn run(options: Options, stop: Stop) -> Result<Stats, StubError> {
     Stub::start(options, stop)?.join()
 }
 
+/// Says whether another process listens on a port, which listeners that share it would not notice.
+///
+/// # Errors
+/// When one does, or the address cannot be had at all.
+pub fn expect_free(address: SocketAddr) -> Result<(), StubError> {
+    let bound = socket(address).and_then(|fd| Ok(bind(&fd, &address)?));
+    bound.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => StubError::Taken(address),
+        _ => StubError::Listen { address, source },
+    })
+}
+
 /// A listener that shares its port with others, and where it is bound.
 fn bind_listener(address: SocketAddr, backlog: u32) -> io::Result<(OwnedFd, SocketAddr)> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    sockopt::set_socket_reuseaddr(&fd, true)?;
+    let fd = socket(address)?;
     sockopt::set_socket_reuseport(&fd, true)?;
     bind(&fd, &address)?;
     listen(&fd, i32::try_from(backlog).unwrap_or(i32::MAX))?;
     let listener = TcpListener::from(fd);
     let bound = listener.local_addr()?;
     Ok((listener.into(), bound))
+}
+
+/// A socket that can be bound although connections of an earlier process are still ending.
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    Ok(fd)
 }

@@ -9,6 +9,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Event-loop threads, 1 to 64, each with a listener of its own (`SO_REUSEPORT`).
     pub threads: u32,
+    /// Other processes may listen on the port, too. Without it a port that is taken is refused.
+    pub share_port: bool,
     /// Bytes are sent back as they come, in place of HTTP.
     pub echo: bool,
     /// Length of the accept queue, at least 1.
@@ -130,6 +132,7 @@ impl Options {
         Self {
             listen,
             threads: 1,
+            share_port: false,
             echo: false,
             backlog: 4_096,
             accept_gap: Duration::ZERO,
@@ -154,6 +157,7 @@ impl Options {
     /// Nothing is planted: requests can be answered without looking at any shared state.
     pub(super) fn is_plain(&self) -> bool {
         let plain = Self { threads: self.threads, backlog: self.backlog, ..Self::new(self.listen) };
+        let plain = Self { share_port: self.share_port, ..plain };
         *self == Self { body_bytes: self.body_bytes, body: self.body.clone(), ..plain }
     }
 }

@@ -10,7 +10,13 @@ use super::compare::refuse;
 use super::{EXIT_FINDING, files, terminal};
 
 /// Audits the claims of a published load test, typed into a TOML file.
+///
+/// Exit code 0; 1: a file is no list of claims; 3: a claim meets an objection and --strict was given.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate audit scenarios/audit/*.toml
+  tidegate audit claims.toml --strict --json")]
 pub struct Audit {
     /// The claims (TOML); examples are in `scenarios/audit`.
     #[arg(required = true)]

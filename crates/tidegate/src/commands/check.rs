@@ -15,9 +15,15 @@ use super::sample::Samples;
 use crate::config::{Config, Environment, Flags, Source};
 use crate::serve::{lease_config, memory_warning};
 
-/// Checks a configuration file the way the server would, environment and the files that it names included, and says
-/// what of the stored configuration does not go with it.
+/// Says everything that is wrong with a configuration file.
+///
+/// It is checked the way the server would, environment and the files that it names included. What of the stored
+/// configuration does not go with it is said, too. Exit code 0: it is good, 2: it has mistakes.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate check tidegate.toml
+  tidegate check tidegate.toml --request client_id=user123 path=/pay")]
 pub struct Check {
     /// The file.
     file: PathBuf,

@@ -14,8 +14,15 @@ use tidegate_judge::report::Report;
 use super::interleave::Interleaved;
 use super::{EXIT_FINDING, EXIT_REFUSED, files, terminal};
 
-/// Compares two reports of the same work, or two targets, with an interval on every difference.
+/// Compares two reports of the same work, or two targets.
+///
+/// Every difference has an interval: what lies within noise is called so. Exit code 0; 1: they cannot be compared; 2: the
+/// machine does not allow to measure them; 3: B is worse and --fail-if-worse was given.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate compare before.json after.json --fail-if-worse
+  tidegate compare --interleave http://127.0.0.1:3000/ http://127.0.0.1:3001/ -d 5s")]
 pub struct Compare {
     /// What to compare with: a report (JSON), or a URL with --interleave.
     a: String,

@@ -11,12 +11,22 @@ use crate::config::{self, Environment, FILE_VARIABLE, Flags, Source};
 /// Shows the configuration and its reference.
 #[derive(Debug, clap::Subcommand)]
 pub enum Config {
-    /// Shows each setting, its value and where it came from, and the policies in force with the layer
-    /// that each is from; secrets are redacted.
+    /// Shows each setting, its value and where it came from.
+    ///
+    /// The policies in force follow, with the layer that each is from. Secrets are redacted.
+    #[command(after_long_help = "\
+Examples:
+  tidegate config explain --config tidegate.toml")]
     Explain(Sources),
     /// Prints the reference of all settings, as Markdown.
+    #[command(after_long_help = "\
+Examples:
+  tidegate config reference")]
     Reference,
     /// Prints the JSON schema of the file.
+    #[command(after_long_help = "\
+Examples:
+  tidegate config schema")]
     Schema,
 }
 

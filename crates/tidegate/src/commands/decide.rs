@@ -10,19 +10,28 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::sample::attribute;
+use super::server::{Server, no_answer};
 use super::terminal;
-use crate::config::TOKEN_VARIABLE;
 
 /// Exit code of a denial.
 const EXIT_DENIED: u8 = 3;
 /// Exit code when the service gave no decision.
 const EXIT_NO_DECISION: u8 = 1;
+/// Where decisions are asked for.
+const DECISIONS: &str = "/v1/decisions";
 /// How long the service may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks a running service for one decision. Exit code 0: allowed, 3: denied, 1: no decision. A token, where
-/// one is demanded, is taken from the environment: `TIDEGATE_TOKEN`.
+/// Asks a running service for one decision.
+///
+/// Exit code 0: allowed, 3: denied, 1: no decision. A token, where one is demanded, is taken from the environment,
+/// `TIDEGATE_TOKEN`, or from the file of --token-file.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate decide client_id=user123 path=/pay
+  tidegate decide client_id=user123 --cost 0
+  tidegate decide client_id=user123 --server https://limits.example --ca ca.pem --token-file token")]
 pub struct Decide {
     /// What is known of the request: `client_id=user123 path=/pay`.
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = attribute)]
@@ -33,9 +42,8 @@ pub struct Decide {
     /// Answer as if it were spent, and spend nothing.
     #[arg(long)]
     peek: bool,
-    /// The service.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4000")]
-    server: String,
+    #[command(flatten)]
+    server: Server,
 }
 
 impl Decide {
@@ -46,16 +54,12 @@ impl Decide {
     pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
         let attributes: BTreeMap<String, String> = self.attributes.into_iter().collect();
         let body = json!({"attributes": attributes, "cost": self.cost, "peek": self.peek});
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
-        let agent = ureq::Agent::new_with_config(config.build());
-        let url = format!("{}/v1/decisions", self.server.trim_end_matches('/'));
-        let mut request = agent.post(&url);
-        // There is no flag for it, because flags show in `ps`.
-        if let Ok(token) = std::env::var(TOKEN_VARIABLE) {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let asked = request.send_json(&body).and_then(|mut reply| reply.body_mut().read_json::<Value>());
-        match asked {
+        let answer = self.server.client(DEADLINE).and_then(|client| {
+            let reply = client.post(DECISIONS).send_json(&body);
+            let answer = reply.and_then(|mut reply| reply.body_mut().read_json::<Value>());
+            answer.map_err(|error| no_answer(&client.at(DECISIONS), &error))
+        });
+        match answer {
             Ok(reply) => {
                 if io::stdout().is_terminal() {
                     out.write_all(terminal::for_output(&for_people(&reply)).as_bytes())?;
@@ -68,10 +72,8 @@ impl Decide {
                     None => ExitCode::from(EXIT_NO_DECISION),
                 })
             }
-            Err(error) => {
-                terminal::say(&format!(
-                    "{url}: {error} (is `tidegate serve` running there? --server names another)\n"
-                ));
+            Err(reason) => {
+                terminal::say(&reason);
                 Ok(ExitCode::from(EXIT_NO_DECISION))
             }
         }

@@ -11,9 +11,16 @@ use crate::doctor::Report;
 /// Exit code of an installation with problems.
 const EXIT_PROBLEMS: u8 = 1;
 
-/// Looks at what the server needs here: ports, descriptors, data directory, memory, certificates, store, other nodes,
-/// clock. It takes the same flags as `serve`. Exit code 0: nothing hinders it, 1: something does.
+/// Says what hinders a server here, and how to repair it.
+///
+/// It looks at what the server needs: data directory, ports, descriptors, network, memory, processor time, certificates,
+/// names, store, other nodes, clock. It takes the same flags as `serve`. Exit code 0: nothing hinders it, 1: something
+/// does.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate doctor
+  tidegate doctor --config /etc/tidegate/tidegate.toml --json")]
 pub struct Doctor {
     #[command(flatten)]
     sources: Sources,

@@ -24,6 +24,10 @@ const MIN_TOKEN_BYTES: usize = 16;
 
 /// Passes TCP connections on to the nearest of the backends that register.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate edge
+  tidegate edge --listen 0.0.0.0:443 --app shop --region eu-central")]
 pub struct EdgeCommand {
     /// Where to listen for clients.
     #[arg(long, default_value = "127.0.0.1:8080")]

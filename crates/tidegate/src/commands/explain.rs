@@ -8,22 +8,33 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::sample::attribute;
+use super::server::{Server, no_answer};
 use super::terminal;
-use crate::config::TOKEN_VARIABLE;
 
 /// Exit code when the gateway gave no answer.
 const EXIT_NO_ANSWER: u8 = 1;
 /// How long it may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks a running service why it would do what it would do. A token, where one is demanded, is taken from the
-/// environment: `TIDEGATE_TOKEN`.
+/// Asks a running service why it would do what it would do.
+///
+/// A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file.
 #[derive(Debug, clap::Subcommand)]
 pub enum Explain {
-    /// Says which route a request would take and why not the others, what its limits would say, and which server
-    /// would get it. Charges and sends nothing.
+    /// Says which route a request would take, and why not the others.
+    ///
+    /// It also says what its limits would say, and which server would get it. Charges and sends nothing.
+    #[command(after_long_help = "\
+Examples:
+  tidegate explain route host=shop.example path=/api method=GET client_ip=203.0.113.7")]
     Route(ExplainRoute),
-    /// Says which backend of the edge a connection would get, every backend's score, and why that one wins.
+    /// Says which backend of the edge a connection would get.
+    ///
+    /// Every backend has its score, with why the one that wins does.
+    #[command(after_long_help = "\
+Examples:
+  tidegate explain edge --client-ip 203.0.113.7
+  tidegate explain edge --client-ip 203.0.113.7 --server-name shop.example --json")]
     Edge(ExplainEdge),
 }
 
@@ -42,9 +53,8 @@ pub struct ExplainEdge {
     /// Print the whole answer, as JSON.
     #[arg(long)]
     json: bool,
-    /// The service.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4000")]
-    server: String,
+    #[command(flatten)]
+    server: Server,
 }
 
 /// A request that is asked about.
@@ -53,9 +63,8 @@ pub struct ExplainRoute {
     /// What is known of it: `host=shop.example path=/api method=GET client_ip=203.0.113.7 header.x-key=1`.
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = attribute)]
     request: Vec<(String, String)>,
-    /// The service.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4000")]
-    server: String,
+    #[command(flatten)]
+    server: Server,
 }
 
 impl Explain {
@@ -81,22 +90,19 @@ impl Explain {
 
 /// Asks, and prints a good reply as `show` has it, any other as JSON.
 fn ask(
-    server: &str,
+    server: &Server,
     path: &str,
     question: Vec<(String, String)>,
     out: &mut dyn Write,
     show: impl Fn(&Value) -> String,
 ) -> io::Result<ExitCode> {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
-    let agent = ureq::Agent::new_with_config(config.build());
-    let url = format!("{}{path}", server.trim_end_matches('/'));
-    let mut request = agent.get(&url).query_pairs(question);
-    if let Ok(token) = std::env::var(TOKEN_VARIABLE) {
-        request = request.header("authorization", format!("Bearer {token}"));
-    }
-    let answered = request.call().and_then(|mut reply| {
-        let status = reply.status();
-        Ok((status, reply.body_mut().read_json::<Value>()?))
+    let answered = server.client(DEADLINE).and_then(|client| {
+        let reply = client.get(path).query_pairs(question).call();
+        let read = reply.and_then(|mut reply| {
+            let status = reply.status();
+            Ok((status, reply.body_mut().read_json::<Value>()?))
+        });
+        read.map_err(|error| no_answer(&client.at(path), &error))
     });
     match answered {
         Ok((status, answer)) => {
@@ -104,10 +110,8 @@ fn ask(
             out.write_all(terminal::for_output(&text).as_bytes())?;
             Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO_ANSWER) })
         }
-        Err(error) => {
-            terminal::say(&format!(
-                "{url}: {error} (is `tidegate serve` running there? --server names another)\n"
-            ));
+        Err(reason) => {
+            terminal::say(&reason);
             Ok(ExitCode::from(EXIT_NO_ANSWER))
         }
     }

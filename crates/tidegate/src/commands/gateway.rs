@@ -14,8 +14,15 @@ use crate::serve::GatewayApp;
 /// Exit code of a process that could not start.
 const EXIT_CANNOT_START: u8 = 1;
 
-/// Passes HTTP requests on to servers: balanced, retried where that is safe, behind a circuit breaker.
+/// Passes HTTP requests on to the servers that are named.
+///
+/// They are balanced, tried again where that is safe, and behind a circuit breaker. A gateway with routes, limits and TLS
+/// is `tidegate serve` with a file.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate gateway http://127.0.0.1:3000
+  tidegate gateway http://10.0.0.5:3000 http://10.0.0.6:3000 --listen 0.0.0.0:8080")]
 pub struct GatewayCommand {
     /// The servers: http://host:port, one or several that do the same work.
     #[arg(required = true, value_name = "URL")]

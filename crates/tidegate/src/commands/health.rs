@@ -3,25 +3,36 @@
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use super::config::Sources;
-use super::{EXIT_MISTAKES, EXIT_REFUSED};
+use super::{EXIT_MISTAKES, EXIT_REFUSED, server};
 use crate::config::{Config, Environment};
 
 /// How long the server may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks the server that this configuration belongs to whether it is ready. Exit code 0: it is, 1: it is not, or does not
-/// answer. It takes the same flags as `serve`, so that it finds where that one listens.
+/// Asks the server of this machine or container whether it is ready.
+///
+/// That is the server that this configuration belongs to: it takes the same flags as `serve`, so that it finds where that
+/// one listens. Exit code 0: it is ready, 1: it is not, or does not answer.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate health
+  tidegate health --live --config /etc/tidegate/tidegate.toml
+  tidegate health --server https://limits.example --ca ca.pem")]
 pub struct Health {
     #[command(flatten)]
     sources: Sources,
-    /// The server, if it is not where the configuration says.
-    #[arg(long = "server", value_name = "URL")]
+    /// The server, if it is not where the configuration says: http:// or https://.
+    #[arg(long = "server", value_name = "URL", value_parser = server::server_url)]
     url: Option<String>,
+    /// Certificates (PEM) to trust for https://, in place of the system's authorities.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    ca: Option<PathBuf>,
     /// Ask only whether it is alive.
     #[arg(long)]
     live: bool,
@@ -54,7 +65,8 @@ impl Health {
         };
         let (is_good, said) = match &target {
             Target::Pages(url) => {
-                page(&format!("{}/{}", url.trim_end_matches('/'), if self.live { "livez" } else { "readyz" }))
+                let path = if self.live { "livez" } else { "readyz" };
+                page(&format!("{}/{path}", url.trim_end_matches('/')), self.ca.as_deref())
             }
             Target::Port(address) => port(*address),
         };
@@ -84,9 +96,11 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn page(url: &str) -> (bool, String) {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
-    let agent = ureq::Agent::new_with_config(config.build());
+fn page(url: &str, ca: Option<&Path>) -> (bool, String) {
+    let agent = match server::agent(url, ca, DEADLINE) {
+        Ok(agent) => agent,
+        Err(reason) => return (false, reason),
+    };
     let asked = agent.get(url).call().and_then(|mut reply| {
         let is_good = reply.status().is_success();
         Ok((is_good, reply.body_mut().read_to_string()?))

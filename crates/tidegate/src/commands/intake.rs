@@ -5,6 +5,7 @@ mod query;
 mod verify;
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -13,8 +14,8 @@ use std::time::Duration;
 
 use tidegate_wire::metrics::describe;
 
+use super::server::{Client, IntakeServer, no_answer};
 use super::terminal;
-use crate::config::TOKEN_VARIABLE;
 
 /// Exit code when the intake gave no answer.
 const EXIT_NO_ANSWER: u8 = 1;
@@ -25,14 +26,34 @@ const WAIT: u64 = 30;
 /// Most bytes of an answer; the server's own bound is less.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What a running intake has kept. A token, where one is demanded, is taken from the environment: `TIDEGATE_TOKEN`.
+/// Looks at what a running intake has kept.
+///
+/// A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file.
 #[derive(Debug, clap::Subcommand)]
 pub enum IntakeCommand {
-    /// Prints the newest lines.
+    /// Prints the newest lines, and with --follow those that come.
+    ///
+    /// Exit code 0: printed, 1: no answer.
+    #[command(after_long_help = "\
+Examples:
+  tidegate intake tail
+  tidegate intake tail --lines 100 --follow")]
     Tail(Tail),
     /// Prints the points of one metric.
+    ///
+    /// Exit code 0: printed, 1: no answer.
+    #[command(after_long_help = "\
+Examples:
+  tidegate intake query cpu.usage --last 5m
+  tidegate intake query cpu.usage --last 1h --step 10s --agg p99 --tag host=a --format csv")]
     Query(query::Query),
     /// Says what is wrong with an intake's folder.
+    ///
+    /// Every line is read, and nothing is changed. Of a folder in use, the newest line may seem torn. Exit code 0: all is
+    /// well, 1: something is not, 2: the folder cannot be read.
+    #[command(after_long_help = "\
+Examples:
+  tidegate intake verify tidegate-data/intake")]
     Verify(verify::Verify),
 }
 
@@ -50,9 +71,8 @@ pub struct Tail {
     /// One partition of the log; all of them unless it is given.
     #[arg(long)]
     partition: Option<u16>,
-    /// The intake.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4002")]
-    server: String,
+    #[command(flatten)]
+    server: IntakeServer,
 }
 
 impl IntakeCommand {
@@ -85,25 +105,21 @@ impl Tail {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(TailError::Output(error)) => Err(error),
             Err(TailError::Server(reason)) => {
-                terminal::say(&format!(
-                    "{}: {reason} (is `tidegate serve` running there? --server names another)\n",
-                    self.server
-                ));
+                terminal::say(&reason);
                 Ok(ExitCode::from(EXIT_NO_ANSWER))
             }
         }
     }
 
     fn print(&self, out: &mut dyn Write) -> Result<(), TailError> {
-        let agent = ureq::Agent::config_builder().http_status_as_error(false);
-        let agent = agent.timeout_global(Some(DEADLINE + Duration::from_secs(WAIT))).build().into();
+        let client = self.server.client(DEADLINE + Duration::from_secs(WAIT)).map_err(TailError::Server)?;
         let partitions = match self.partition {
             Some(one) => one..one.saturating_add(1),
-            None => 0..self.ask(&agent, 0, "newest", 0)?.partitions,
+            None => 0..ask(&client, 0, "newest", 0)?.partitions,
         };
         let (mut places, mut lines) = (Vec::new(), Vec::new());
         for partition in partitions {
-            let (of_it, next) = self.newest(&agent, partition)?;
+            let (of_it, next) = self.newest(&client, partition)?;
             places.push((partition, next));
             lines.extend(of_it);
         }
@@ -118,7 +134,7 @@ impl Tail {
         if !self.follow {
             return Ok(());
         }
-        for lines in self.following(&agent, places) {
+        for lines in following(&client, places) {
             out.write_all(shown(&lines?).as_bytes())?;
             out.flush()?;
         }
@@ -126,12 +142,12 @@ impl Tail {
     }
 
     /// The newest lines of a partition, and where they end.
-    fn newest(&self, agent: &ureq::Agent, partition: u16) -> Result<(Vec<Vec<u8>>, u64), TailError> {
-        let end = self.ask(agent, partition, "newest", 0)?.next;
+    fn newest(&self, client: &Client, partition: u16) -> Result<(Vec<Vec<u8>>, u64), TailError> {
+        let end = ask(client, partition, "newest", 0)?.next;
         let mut at = end.saturating_sub(self.lines);
         let mut lines = Vec::new();
         while at < end {
-            let page = self.ask(agent, partition, &at.to_string(), 0)?;
+            let page = ask(client, partition, &at.to_string(), 0)?;
             lines.extend(page.lines.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec));
             if page.next <= at {
                 break;
@@ -140,58 +156,50 @@ impl Tail {
         }
         Ok((lines, at.max(end)))
     }
+}
 
-    /// The lines of all these partitions as they come, each from its place on; ends with what went wrong. A thread for each,
-    /// which ends with the process.
-    fn following(&self, agent: &ureq::Agent, places: Vec<Place>) -> Receiver<Result<Vec<u8>, TailError>> {
-        let (sender, pages) = sync_channel(places.len());
-        for (partition, mut at) in places {
-            let (tail, agent, sender) = (self.clone(), agent.clone(), sender.clone());
-            thread::spawn(move || {
-                loop {
-                    let page = tail.ask(&agent, partition, &at.to_string(), WAIT);
-                    at = page.as_ref().map_or(at, |page| page.next);
-                    let is_last = page.is_err();
-                    // Nobody listens any more once one of them has failed.
-                    if sender.send(page.map(|page| page.lines)).is_err() || is_last {
-                        break;
-                    }
+/// The lines of all these partitions as they come, each from its place on; ends with what went wrong. A thread for each,
+/// which ends with the process.
+fn following(client: &Client, places: Vec<Place>) -> Receiver<Result<Vec<u8>, TailError>> {
+    let (sender, pages) = sync_channel(places.len());
+    for (partition, mut at) in places {
+        let (client, sender) = (client.clone(), sender.clone());
+        thread::spawn(move || {
+            loop {
+                let page = ask(&client, partition, &at.to_string(), WAIT);
+                at = page.as_ref().map_or(at, |page| page.next);
+                let is_last = page.is_err();
+                // Nobody listens any more once one of them has failed.
+                if sender.send(page.map(|page| page.lines)).is_err() || is_last {
+                    break;
                 }
-            });
-        }
-        pages
+            }
+        });
     }
+    pages
+}
 
-    /// Lines of a partition from an offset on; from the oldest one, if that one is gone.
-    fn ask(&self, agent: &ureq::Agent, partition: u16, from: &str, wait: u64) -> Result<Page, TailError> {
-        let server = self.server.trim_end_matches('/');
-        let get = |from: &str| {
-            let url =
-                format!("{server}/v1/intake/read?partition={partition}&from={from}&wait={wait}&max=10000");
-            let mut request = agent.get(&url);
-            // There is no flag for it, because flags show in `ps`.
-            if let Ok(token) = std::env::var(TOKEN_VARIABLE) {
-                request = request.header("authorization", format!("Bearer {token}"));
-            }
-            request.call().map_err(|error| TailError::Server(error.to_string()))
-        };
-        let mut reply = get(from)?;
-        if reply.status() == http::StatusCode::GONE {
-            reply = get("oldest")?;
-        }
-        let number = |name| reply.headers().get(name).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
-        let next = number("tidegate-next-offset");
-        // A server of an older version says nothing of it, and shows its first one.
-        let partitions = number("tidegate-partitions").and_then(|it| u16::try_from(it).ok()).unwrap_or(1);
-        let mut lines = Vec::new();
-        reply.body_mut().as_reader().take(MAX_BYTES).read_to_end(&mut lines).map_err(TailError::unread)?;
-        match next {
-            Some(next) if reply.status().is_success() => Ok(Page { lines, next, partitions }),
-            _ => {
-                let said = String::from_utf8_lossy(&lines);
-                Err(TailError::Server(format!("{}: {}", reply.status(), said.escape_debug())))
-            }
-        }
+/// Lines of a partition from an offset on; from the oldest one, if that one is gone.
+fn ask(client: &Client, partition: u16, from: &str, wait: u64) -> Result<Page, TailError> {
+    let failed = |error: &dyn Display| TailError::Server(no_answer(client.url(), error));
+    let get = |from: &str| {
+        let query = format!("partition={partition}&from={from}&wait={wait}&max=10000");
+        client.get(&format!("/v1/intake/read?{query}")).call().map_err(|error| failed(&error))
+    };
+    let mut reply = get(from)?;
+    if reply.status() == http::StatusCode::GONE {
+        reply = get("oldest")?;
+    }
+    let number = |name| reply.headers().get(name).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+    let next = number("tidegate-next-offset");
+    // A server of an older version says nothing of it, and shows its first one.
+    let partitions = number("tidegate-partitions").and_then(|it| u16::try_from(it).ok()).unwrap_or(1);
+    let mut lines = Vec::new();
+    let read = reply.body_mut().as_reader().take(MAX_BYTES).read_to_end(&mut lines);
+    read.map_err(|error| failed(&error))?;
+    match next {
+        Some(next) if reply.status().is_success() => Ok(Page { lines, next, partitions }),
+        _ => Err(failed(&format!("{}: {}", reply.status(), String::from_utf8_lossy(&lines)))),
     }
 }
 
@@ -217,12 +225,6 @@ fn shown(lines: &[u8]) -> Cow<'_, str> {
 enum TailError {
     Output(io::Error),
     Server(String),
-}
-
-impl TailError {
-    fn unread(error: io::Error) -> Self {
-        Self::Server(error.to_string())
-    }
 }
 
 impl From<io::Error> for TailError {

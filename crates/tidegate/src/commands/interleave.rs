@@ -13,7 +13,7 @@ use tidegate_tester::interleave::{Side, interleave};
 use tidegate_tester::preflight::{self, Machine, Need, Severity};
 
 use super::request::RequestFlags;
-use super::{EXIT_MISTAKES, load, terminal};
+use super::{EXIT_MISTAKES, duration, load, terminal};
 
 /// How two targets are measured.
 #[derive(Debug, clap::Args)]
@@ -35,11 +35,13 @@ pub(super) struct Interleaved {
     /// Turns of each side.
     #[arg(long, default_value_t = 5, requires = "interleave", value_parser = clap::value_parser!(u8).range(1..=20))]
     repeats: u8,
-    /// Measured seconds of a turn.
-    #[arg(long, default_value_t = 5.0, requires = "interleave")]
+    /// Measured time of a turn: seconds, or as 500ms, 30s or 2m.
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "5", value_parser = duration::seconds)]
+    #[arg(requires = "interleave")]
     step_seconds: f64,
-    /// Seconds before that are not measured.
-    #[arg(long, default_value_t = 1.0, requires = "interleave")]
+    /// Time before that is not measured: seconds, or as 500ms.
+    #[arg(short = 'w', long, value_name = "TIME", default_value = "1", value_parser = duration::seconds)]
+    #[arg(requires = "interleave")]
     warmup_seconds: f64,
 }
 

@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::decide::refused;
-use super::{EXIT_REFUSED, terminal};
-use crate::config::TOKEN_VARIABLE;
+use super::server::{Client, Server};
+use super::{EXIT_REFUSED, duration, terminal};
 
 /// How long the service may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Keys that are asked for at once.
 const PAGE: usize = 1_000;
 
-/// Issues, lists, rotates, moves and revokes API keys. A token, where one is demanded, is taken from the environment:
-/// `TIDEGATE_TOKEN`. Exit code 0: done, 1: not.
+/// Issues, lists, rotates, moves and revokes API keys.
+///
+/// A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file.
+/// Exit code 0: done, 1: not.
 #[derive(Debug, clap::Args)]
 pub struct Keys {
     #[command(subcommand)]
@@ -31,6 +32,9 @@ pub struct Keys {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Issues a key, and prints it: nobody can learn it later.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys issue --consumer acme --tier pro --days 90")]
     Issue {
         /// Who uses it.
         #[arg(long)]
@@ -38,28 +42,40 @@ enum Action {
         /// Its tier, which some policy has numbers for.
         #[arg(long)]
         tier: Option<String>,
-        /// How many days it lasts; for ever without it.
-        #[arg(long, value_name = "DAYS")]
-        days: Option<u64>,
+        /// How long it lasts: days, or as 12h or 90d; for ever without it.
+        #[arg(long, value_name = "TIME", value_parser = duration::of_days)]
+        days: Option<Duration>,
     },
     /// Lists the keys, without their secrets.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys list")]
     List,
     /// Gives a key another secret, and prints that.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys rotate 5f2c9a --overlap 24")]
     Rotate {
         /// The key's id.
         #[arg(value_parser = id)]
         id: String,
-        /// How many hours the secret before is good; 0: it ends at once.
-        #[arg(long, value_name = "HOURS", default_value_t = 24)]
-        overlap: u64,
+        /// How long the secret before is good: hours, or as 30m or 2d; 0: it ends at once.
+        #[arg(long, value_name = "TIME", default_value = "24", value_parser = duration::of_hours)]
+        overlap: Duration,
     },
     /// Ends a key, at all nodes within a second.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys revoke 5f2c9a")]
     Revoke {
         /// The key's id.
         #[arg(value_parser = id)]
         id: String,
     },
     /// Moves a key to another tier; what it has used stays used.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys set-tier 5f2c9a pro")]
     SetTier {
         /// The key's id.
         #[arg(value_parser = id)]
@@ -67,14 +83,6 @@ enum Action {
         /// The tier; none without it.
         tier: Option<String>,
     },
-}
-
-/// Which service is asked.
-#[derive(Debug, clap::Args)]
-pub(super) struct Server {
-    /// The service, or its admin API where that has a listener of its own.
-    #[arg(long = "server", global = true, value_name = "URL", default_value = "http://127.0.0.1:4000")]
-    url: String,
 }
 
 impl Keys {
@@ -85,30 +93,7 @@ impl Keys {
     pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
         let for_people = io::stdout().is_terminal();
         let Self { action, server } = self;
-        let done = match action {
-            Action::Issue { consumer, tier, days } => {
-                let mut body = json!({ "consumer": consumer });
-                if let Some(tier) = tier {
-                    body["tier"] = tier.into();
-                }
-                if let Some(days) = days {
-                    body["lifetime_seconds"] = days.saturating_mul(86_400).into();
-                }
-                server.ask("POST", "/v1/keys", Some(&body)).map(|reply| vec![reply])
-            }
-            Action::List => server.list(),
-            Action::Rotate { id, overlap } => {
-                let body = json!({ "overlap_seconds": overlap.saturating_mul(3_600) });
-                server.ask("POST", &format!("/v1/keys/{id}/rotation"), Some(&body)).map(|it| vec![it])
-            }
-            Action::Revoke { id } => {
-                server.ask("DELETE", &format!("/v1/keys/{id}"), None).map(|_| Vec::new())
-            }
-            Action::SetTier { id, tier } => {
-                let body = json!({ "tier": tier });
-                server.ask("PATCH", &format!("/v1/keys/{id}"), Some(&body)).map(|it| vec![it])
-            }
-        };
+        let done = server.client(DEADLINE).and_then(|client| action.ask(&client));
         match done {
             Ok(replies) => {
                 for reply in replies {
@@ -128,42 +113,46 @@ impl Keys {
     }
 }
 
-impl Server {
-    /// Every key, page by page.
-    fn list(&self) -> Result<Vec<Value>, String> {
-        let mut keys: Vec<Value> = Vec::new();
-        loop {
-            let last = keys.last().and_then(|key| id(key["id"].as_str()?).ok()).unwrap_or_default();
-            let page = self.ask("GET", &format!("/v1/keys?limit={PAGE}&after={last}"), None)?;
-            let Value::Array(page) = page else { return Err("the reply is no list of keys\n".to_owned()) };
-            let is_last = page.len() < PAGE;
-            keys.extend(page);
-            if is_last {
-                return Ok(keys);
+impl Action {
+    /// The keys that are shown of what the service answers.
+    fn ask(self, client: &Client) -> Result<Vec<Value>, String> {
+        let one = |method: &str, path: &str, body: Value| {
+            client.ask(method, path, Some(&body)).map(|reply| vec![reply])
+        };
+        match self {
+            Self::Issue { consumer, tier, days } => {
+                let mut body = json!({ "consumer": consumer });
+                if let Some(tier) = tier {
+                    body["tier"] = tier.into();
+                }
+                if let Some(lifetime) = days {
+                    body["lifetime_seconds"] = lifetime.as_secs().into();
+                }
+                one("POST", "/v1/keys", body)
             }
+            Self::List => list(client),
+            Self::Rotate { id, overlap } => {
+                let body = json!({ "overlap_seconds": overlap.as_secs() });
+                one("POST", &format!("/v1/keys/{id}/rotation"), body)
+            }
+            Self::Revoke { id } => client.ask("DELETE", &format!("/v1/keys/{id}"), None).map(|_| Vec::new()),
+            Self::SetTier { id, tier } => one("PATCH", &format!("/v1/keys/{id}"), json!({ "tier": tier })),
         }
     }
+}
 
-    /// The reply's JSON, or in words why there is none.
-    pub(super) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
-        let agent = ureq::Agent::new_with_config(config.build());
-        let url = format!("{}{path}", self.url.trim_end_matches('/'));
-        let mut request =
-            http::Request::builder().method(method).uri(&url).header("content-type", "application/json");
-        // There is no flag for it, because flags show in `ps`.
-        if let Ok(token) = std::env::var(TOKEN_VARIABLE) {
-            request = request.header("authorization", format!("Bearer {token}"));
+/// Every key, page by page.
+fn list(client: &Client) -> Result<Vec<Value>, String> {
+    let mut keys: Vec<Value> = Vec::new();
+    loop {
+        let last = keys.last().and_then(|key| id(key["id"].as_str()?).ok()).unwrap_or_default();
+        let page = client.ask("GET", &format!("/v1/keys?limit={PAGE}&after={last}"), None)?;
+        let Value::Array(page) = page else { return Err("the reply is no list of keys\n".to_owned()) };
+        let is_last = page.len() < PAGE;
+        keys.extend(page);
+        if is_last {
+            return Ok(keys);
         }
-        let unreachable = |error: &dyn std::fmt::Display| {
-            format!("{url}: {error} (is `tidegate serve` running there? --server names another)\n")
-        };
-        let body = body.map(ToString::to_string).unwrap_or_default();
-        let request = request.body(body).map_err(|error| unreachable(&error))?;
-        let mut reply = agent.run(request).map_err(|error| unreachable(&error))?;
-        let text = reply.body_mut().read_to_string().map_err(|error| unreachable(&error))?;
-        let value = serde_json::from_str(&text).unwrap_or_default();
-        if reply.status().is_success() { Ok(value) } else { Err(refused(&value)) }
     }
 }
 

@@ -28,7 +28,7 @@ use tidegate_tester::{
 };
 
 use super::{
-    EXIT_FINDING, EXIT_MISTAKES, files,
+    EXIT_FINDING, EXIT_MISTAKES, duration, files,
     request::RequestFlags,
     terminal::{self, Canvas},
 };
@@ -37,7 +37,15 @@ use super::{
 pub const WORKER: &str = "saturate-worker";
 
 /// Puts load on a target: a scenario, or one step given by flags.
+///
+/// It prints what it measured, without judging it: that is `tidegate saturate`. Exit code 0; 1: nothing or not all was
+/// measured; 2: the machine does not allow the run; 3: a threshold was missed.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate load http://127.0.0.1:3000/ -c 64 -d 30s
+  tidegate load http://127.0.0.1:3000/ --rate 1000 -d 1m --json
+  tidegate load redis://127.0.0.1:6380 --command \"CL.THROTTLE user{{counter}} 15 30 60\" -d 10s")]
 pub struct Load {
     /// Where to: http://, https://, h2c://, h2://, grpc://, grpcs://HOST:PORT/PATH; tcp://, tls://HOST:PORT
     /// (connect), tcp://HOST:PORT/echo; redis://, rediss://HOST:PORT.
@@ -54,43 +62,45 @@ pub struct Load {
     #[arg(short, long)]
     rate: Option<f64>,
     /// Exponential gaps between requests in place of equal ones.
-    #[arg(long, requires = "rate")]
+    #[arg(hide_short_help = true, long, requires = "rate")]
     poisson: bool,
-    /// Measured seconds.
-    #[arg(short = 'd', long, alias = "duration-s", default_value_t = 10.0)]
+    /// Measured time: seconds, or as 500ms, 30s or 2m.
+    #[arg(short = 'd', long, alias = "duration-s", value_name = "TIME", default_value = "10")]
+    #[arg(value_parser = duration::seconds)]
     step_seconds: f64,
-    /// Seconds before that are not measured.
-    #[arg(short = 'w', long, alias = "warmup-s", default_value_t = 1.0)]
+    /// Time before that is not measured: seconds, or as 500ms.
+    #[arg(short = 'w', long, alias = "warmup-s", value_name = "TIME", default_value = "1")]
+    #[arg(value_parser = duration::seconds)]
     warmup_seconds: f64,
     /// Stop after so many requests.
     #[arg(short = 'n', long)]
     requests: Option<u64>,
     /// A connection for each request.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     connection_per_request: bool,
-    /// Longest wait for a reply, in seconds.
-    #[arg(long)]
+    /// Longest wait for a reply: seconds, or as 500ms.
+    #[arg(long, value_name = "TIME", value_parser = duration::seconds)]
     timeout_seconds: Option<f64>,
     /// Generator threads of each process (default: one per core).
-    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(hide_short_help = true, short, long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// Generator processes (default: as many as the descriptor limit demands).
-    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(hide_short_help = true, short, long, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: Option<u32>,
     /// Local addresses to connect from, taken in turn.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(hide_short_help = true, long, value_delimiter = ',')]
     sources: Vec<IpAddr>,
     /// Connections in the making at a time, per thread.
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(hide_short_help = true, long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     max_connecting: u32,
     /// Seed of arrivals, weights and variables.
-    #[arg(long, default_value_t = 1)]
+    #[arg(hide_short_help = true, long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON record per step.
     #[arg(long)]
     json: bool,
     /// Run even if the preflight says that the machine does not allow it.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     force: bool,
 }
 

@@ -12,6 +12,9 @@ use super::terminal;
 
 /// Plans instances for a rate from a report's measured figures.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate plan report.json --target 50000/s --p99 50ms")]
 pub struct Plan {
     /// The report to plan from (JSON).
     report: PathBuf,

@@ -13,7 +13,7 @@ const INTRODUCTION: &str = "# Command line
 
 What `tidegate COMMAND --help` says, for all commands. Exit codes: 0, it is as it should be; 1, it failed or was refused, with the reason
 on standard error; 2, flags or a file have mistakes; 3, a finding that was asked for: a denial, a threshold that was missed.
-Commands that ask a server take a token from `TIDEGATE_TOKEN`.
+Commands that ask a server take a token from `TIDEGATE_TOKEN` or from the file of `--token-file`.
 ";
 
 /// The page.
@@ -42,6 +42,9 @@ fn section(command: &Command, above: &str, page: &mut String) {
         let usage = usage.trim_start_matches("Usage: ");
         page.push_str(&format!("\n```text\n{usage}\n```\n"));
     }
+    if let Some(examples) = command.get_after_long_help() {
+        page.push_str(&format!("\nExamples:\n\n```text\n{}\n```\n", commands_of(&examples.to_string())));
+    }
     if !own.is_empty() {
         page.push_str("\n| argument | default | what it is |\n|---|---|---|\n");
         for argument in own {
@@ -54,6 +57,12 @@ fn section(command: &Command, above: &str, page: &mut String) {
     for command in subcommands {
         section(command, &name, page);
     }
+}
+
+/// The command lines of a text of examples.
+fn commands_of(examples: &str) -> String {
+    let lines = examples.lines().map(str::trim).filter(|line| line.starts_with("tidegate "));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn is_help(argument: &Arg) -> bool {

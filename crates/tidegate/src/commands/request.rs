@@ -3,7 +3,7 @@
 //! They become the text of a scenario, so that there is one way to run; a generator process is handed
 //! that text. What a connection is made of (HTTP/2, whom to trust) holds for scenario files too.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use tidegate_tester::load::{Target, Trust};
@@ -40,6 +40,11 @@ impl RequestFlags {
     /// Whether HTTP/2 was asked for.
     pub(super) fn http2(&self) -> bool {
         self.http2
+    }
+
+    /// The file of authorities to trust.
+    pub(super) fn ca(&self) -> Option<&Path> {
+        self.ca.as_deref()
     }
 
     /// Whom to trust; the path is made absolute, for other processes.

@@ -2,16 +2,26 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::keys::Server;
+use super::server::Server;
 use super::{EXIT_REFUSED, terminal};
 
-/// Puts what was stored at an earlier revision in force again, all of it or nothing: policies, clients' limits, routes,
-/// upstreams, the candidate, backends and places of the edge. API keys and registrations stay as they are. A token, where one
-/// is demanded, is taken from the environment: `TIDEGATE_TOKEN`. Exit code 0: done, 1: not.
+/// How long the service may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Puts what was stored at an earlier revision in force again.
+///
+/// All of it or nothing: policies, clients' limits, routes, upstreams, the candidate, backends and places of the edge.
+/// API keys and registrations stay as they are. A token, where one is demanded, is taken from the environment,
+/// `TIDEGATE_TOKEN`, or from the file of --token-file. Exit code 0: done, 1: not.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate revert 41
+  tidegate revert 41 --if-newest 44")]
 pub struct Revert {
     /// The revision, of `GET /v1/audit`.
     revision: u64,
@@ -32,7 +42,8 @@ impl Revert {
         if let Some(newest) = self.if_newest {
             body["if_newest"] = newest.into();
         }
-        match self.server.ask("POST", "/v1/revert", Some(&body)) {
+        let client = self.server.client(DEADLINE);
+        match client.and_then(|client| client.ask("POST", "/v1/revert", Some(&body))) {
             Ok(reply) if io::stdout().is_terminal() => {
                 out.write_all(terminal::for_output(&sentences(&reply)).as_bytes())?;
             }

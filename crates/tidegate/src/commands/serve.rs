@@ -20,8 +20,19 @@ use crate::serve::{
 };
 use crate::service_manager;
 
-/// Serves decisions until SIGTERM or Ctrl-C.
+/// Serves what the configuration asks for, until SIGTERM or Ctrl-C.
+///
+/// The configuration is the file of --config, the environment and the flags; without any of them decisions are served on
+/// loopback.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Every setting is a flag: --help lists them, `tidegate config reference` explains them."
+)]
+#[command(after_long_help = "\
+Examples:
+  tidegate serve
+  tidegate serve --config /etc/tidegate/tidegate.toml
+  tidegate serve --http-listen 127.0.0.1:8080 --log-format json")]
 pub struct Serve {
     #[command(flatten)]
     sources: Sources,

@@ -9,16 +9,21 @@ use std::{
     time::Duration,
 };
 
-use super::load::own_program;
+use super::{duration, load::own_program};
 use anyhow::{Context as _, bail};
 use tidegate_tester::{
     load::Stop,
     preflight::raise_descriptors,
-    stub::{Admission, Beyond, Fault, FaultKind, Freeze, Options, Stall, Stub, Upstream},
+    stub::{Admission, Beyond, Fault, FaultKind, Freeze, Options, Stall, Stub, Upstream, expect_free},
 };
 
 /// Serves with planted behaviour: what a tester is tested with.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate stub
+  tidegate stub 127.0.0.1:3000 --body hello
+  tidegate stub --workers 4 --delay-ms 20 --fault 100:503")]
 pub struct StubCommand {
     /// Where to listen.
     #[arg(default_value = "127.0.0.1:4100")]
@@ -33,43 +38,43 @@ pub struct StubCommand {
     #[arg(long)]
     echo: bool,
     /// Length of the accept queue.
-    #[arg(long, default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(hide_short_help = true, long, default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
     backlog: u32,
-    /// Pause after each accepted connection.
-    #[arg(long, default_value_t = 0.0)]
+    /// Pause after each accepted connection: milliseconds, or as 2s.
+    #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     accept_gap_ms: f64,
     /// Descriptor limit of each process.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     max_descriptors: Option<u64>,
-    /// Time that each request takes.
-    #[arg(long, default_value_t = 0.0)]
+    /// Time that each request takes: milliseconds, or as 2s.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     delay_ms: f64,
     /// Workers with one queue, each busy for the delay with one request (0: as many as needed).
     #[arg(long, default_value_t = 0)]
     workers: u32,
-    /// Stand still again and again: EVERY:LENGTH in milliseconds.
-    #[arg(long, value_parser = pair)]
+    /// Stand still again and again: EVERY:LENGTH, in milliseconds or as 10s:500ms.
+    #[arg(hide_short_help = true, long, value_parser = pair)]
     stall_ms: Option<(f64, f64)>,
-    /// Stand still once: AFTER:LENGTH in milliseconds from the first request.
-    #[arg(long, value_parser = pair)]
+    /// Stand still once: AFTER:LENGTH from the first request, in milliseconds or as 10s:2s.
+    #[arg(hide_short_help = true, long, value_parser = pair)]
     freeze_ms: Option<(f64, f64)>,
-    /// Added to the delay for each second since the first request.
-    #[arg(long, default_value_t = 0.0)]
+    /// Added to the delay for each second since the first request: milliseconds, or as 2s.
+    #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     drift_ms_per_s: f64,
     /// Memory kept for ever at each request.
-    #[arg(long, default_value_t = 0)]
+    #[arg(hide_short_help = true, long, default_value_t = 0)]
     leak_bytes: u32,
     /// Turn requests away with this status, beyond one of the three bounds.
-    #[arg(long, default_value_t = 503, value_parser = clap::value_parser!(u16).range(400..=599))]
+    #[arg(hide_short_help = true, long, default_value_t = 503, value_parser = clap::value_parser!(u16).range(400..=599))]
     refuse_status: u16,
     /// Serve the first so many requests only.
-    #[arg(long, group = "bound")]
+    #[arg(hide_short_help = true, long, group = "bound")]
     refuse_after: Option<u64>,
     /// Serve so many requests per second only.
-    #[arg(long, group = "bound")]
+    #[arg(hide_short_help = true, long, group = "bound")]
     refuse_above_rate: Option<f64>,
     /// Serve so many requests at a time only.
-    #[arg(long, group = "bound")]
+    #[arg(hide_short_help = true, long, group = "bound")]
     refuse_above_in_flight: Option<u64>,
     /// Length of the body.
     #[arg(long, default_value_t = 2)]
@@ -78,19 +83,19 @@ pub struct StubCommand {
     #[arg(long, value_name = "TEXT", conflicts_with = "body_bytes")]
     body: Option<String>,
     /// Send the body in so many pieces.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(hide_short_help = true, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     body_pieces: u32,
-    /// Pause between two pieces.
-    #[arg(long, default_value_t = 0.0)]
+    /// Pause between two pieces: milliseconds, or as 2s.
+    #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     body_gap_ms: f64,
-    /// CPU time that each request uses.
-    #[arg(long, default_value_t = 0.0)]
+    /// CPU time that each request uses: milliseconds, or as 2s.
+    #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     burn_ms: f64,
     /// A service that each request waits for.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     upstream: Option<SocketAddr>,
     /// Connections to it.
-    #[arg(long, default_value_t = 64, requires = "upstream")]
+    #[arg(hide_short_help = true, long, default_value_t = 64, requires = "upstream")]
     upstream_connections: u32,
     /// Something goes wrong with every so many-th request: EVERY:KIND, KIND one of reset, truncate,
     /// garbage, hang, close or a status.
@@ -99,6 +104,9 @@ pub struct StubCommand {
     /// Stop at the end of standard input.
     #[arg(long, hide = true, overrides_with = "until_eof")]
     until_eof: bool,
+    /// One of several processes: the port is shared.
+    #[arg(long, hide = true)]
+    share_port: bool,
 }
 
 impl StubCommand {
@@ -134,13 +142,14 @@ fn several(args: &StubCommand, stop: &Stop) -> anyhow::Result<ExitCode> {
     if args.listen.port() == 0 {
         bail!("several processes need a port that they can share");
     }
+    expect_free(args.listen)?;
     let own: Vec<OsString> = std::env::args_os().skip(1).collect();
     let executable = own_program()?;
     let mut children = Vec::new();
     for _ in 0..args.processes {
         let mut command = Command::new(&executable);
         // The last of two equal flags wins.
-        command.args(&own).args(["--processes", "1", "--until-eof"]).stdin(Stdio::piped());
+        command.args(&own).args(["--processes", "1", "--until-eof", "--share-port"]).stdin(Stdio::piped());
         children.push(command.spawn().context("a process could not be started")?);
     }
     while !stop.is_stopped() && children.iter_mut().all(runs) {
@@ -178,6 +187,7 @@ fn options(args: &StubCommand) -> Options {
     };
     Options {
         threads: args.threads,
+        share_port: args.share_port,
         echo: args.echo,
         backlog: args.backlog,
         accept_gap: millis(args.accept_gap_ms),
@@ -206,10 +216,9 @@ fn millis(ms: f64) -> Duration {
 }
 
 fn pair(text: &str) -> Result<(f64, f64), String> {
-    let number = |part: &str| part.parse::<f64>().ok().filter(|value| *value >= 0.0 && value.is_finite());
-    text.split_once(':')
-        .and_then(|(first, second)| Some((number(first)?, number(second)?)))
-        .ok_or_else(|| format!("{text:?} is not two numbers of milliseconds with a colon between"))
+    let (first, second) =
+        text.split_once(':').ok_or_else(|| format!("{text:?} is not two durations with a colon between"))?;
+    Ok((duration::millis(first)?, duration::millis(second)?))
 }
 
 fn fault(text: &str) -> Result<Fault, String> {

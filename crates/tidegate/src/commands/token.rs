@@ -7,9 +7,14 @@ use super::config::Sources;
 use super::{EXIT_REFUSED, terminal};
 use crate::config::Environment;
 
-/// Prints the operator's token from the file that `TIDEGATE_ADMIN_TOKEN_FILE` names, which the first start makes where
-/// nothing else has one. Exit code 1: there is none.
+/// Prints the operator's token, where the first start made one.
+///
+/// It is in the file that `TIDEGATE_ADMIN_TOKEN_FILE` names, which the first start makes where nothing else has a token.
+/// Exit code 1: there is none.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate token")]
 pub struct Token {
     #[command(flatten)]
     sources: Sources,

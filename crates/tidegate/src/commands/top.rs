@@ -19,8 +19,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_net::clock::monotonic;
 
-use super::keys::Server;
-use super::{EXIT_REFUSED, terminal};
+use super::server::{Client, Server};
+use super::{EXIT_REFUSED, duration, terminal};
+
+/// How long the service may take.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Rows that are shown of a panel where nobody looks at a terminal.
 const ROWS: usize = 100;
@@ -47,17 +50,24 @@ const COLUMNS: [(&str, &str, usize); 9] = [
 /// Statuses by which a gateway turns a request away before a server has it: no identity, not this one's, too many.
 const DENIALS: [&str; 3] = ["401", "403", "429"];
 
-/// Shows the requests of a gateway as they come, the busiest first: those of the minute under way, by route, by API key,
-/// by denial and by server. It needs `gateway.analytics` there, and the scope `read`: a token is taken from the
-/// environment, `TIDEGATE_TOKEN`.
+/// Shows the requests of a gateway as they come, the busiest first.
+///
+/// They are those of the minute under way: by route, by API key, by denial and by server. It needs `gateway.analytics`
+/// there, and the scope `read`. A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from
+/// the file of --token-file.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate top
+  tidegate top --by route,status --every 5s
+  tidegate top --times 1 --server https://limits.example --ca ca.pem")]
 pub struct Top {
     /// One table instead, told apart by some of route,key,upstream,server,status.
     #[arg(long, value_name = "LABELS", value_parser = labels)]
     by: Option<String>,
-    /// Seconds between two looks.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600), default_value_t = 2)]
-    every: u64,
+    /// Time between two looks, 1 s to 1 h: seconds, or as 2s or 1m.
+    #[arg(long, value_name = "TIME", value_parser = pause_of, default_value = "2")]
+    every: Duration,
     /// How many looks; without it there is no end.
     #[arg(long, value_name = "TIMES")]
     times: Option<u64>,
@@ -99,16 +109,17 @@ impl Top {
     /// If `out` cannot be written to.
     pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
         let is_terminal = io::stdout().is_terminal();
+        let client = match self.server.client(DEADLINE) {
+            Ok(client) => client,
+            Err(reason) => return refused(&reason),
+        };
         let panels = Panel::all(self.by.as_deref());
         let mut looks = 0;
         loop {
             let size = if is_terminal { terminal::output_size() } else { (usize::MAX, usize::MAX) };
-            let picture = match look(&self.server, &panels, size) {
+            let picture = match look(&client, &panels, size) {
                 Ok(picture) => terminal::plain(&picture),
-                Err(reason) => {
-                    terminal::say(&reason);
-                    return Ok(ExitCode::from(EXIT_REFUSED));
-                }
+                Err(reason) => return refused(&reason),
             };
             write!(out, "{}{picture}", if is_terminal { REDRAW } else { "" })?;
             out.flush()?;
@@ -116,21 +127,33 @@ impl Top {
             if self.times.is_some_and(|times| looks >= times) {
                 return Ok(ExitCode::SUCCESS);
             }
-            pause(Duration::from_secs(self.every));
+            pause(self.every);
         }
     }
 }
 
+fn refused(reason: &str) -> io::Result<ExitCode> {
+    terminal::say(reason);
+    Ok(ExitCode::from(EXIT_REFUSED))
+}
+
+/// A pause that neither asks all the time nor hardly ever.
+fn pause_of(text: &str) -> Result<Duration, String> {
+    let accepted = Duration::from_secs(1)..=Duration::from_secs(3_600);
+    let pause = duration::of_seconds(text)?;
+    if accepted.contains(&pause) { Ok(pause) } else { Err("expected 1s to 1h".to_owned()) }
+}
+
 /// What is shown, on so many columns and rows.
-fn look(server: &Server, panels: &[Panel], (columns, rows): (usize, usize)) -> Result<String, String> {
-    let minutes = server.ask("GET", "/v1/analytics?step=minute", None)?;
+fn look(client: &Client, panels: &[Panel], (columns, rows): (usize, usize)) -> Result<String, String> {
+    let minutes = client.ask("GET", "/v1/analytics?step=minute", None)?;
     let Some(newest) = newest(&minutes) else { return Ok("no requests in the last hour\n".to_owned()) };
     let mut heading = format!("since {newest}");
     let mut shown = Vec::with_capacity(panels.len());
     let (mut is_whole, mut is_shared) = (true, true);
     for panel in panels {
         let path = format!("/v1/analytics?step=minute&from={newest}&by={}", panel.by);
-        let answer = server.ask("GET", &path, None)?;
+        let answer = client.ask("GET", &path, None)?;
         is_whole &= answer["series_left_out"].as_u64().unwrap_or_default() == 0;
         is_shared &= answer["complete"] != false;
         shown.push(answer);

@@ -16,7 +16,8 @@ impl Args for Flags {
                 help.push_str(&format!(" [default: {}]", setting.default));
             }
             let arg = Arg::new(setting.path).long(setting.flag_name()?).value_name("VALUE").help(help);
-            Some(arg.help_heading("Settings"))
+            // There are more than a hundred, which `-h` leaves to `--help`.
+            Some(arg.help_heading("Settings").hide_short_help(true))
         };
         command.args(TABLE.iter().filter_map(flag))
     }

@@ -70,7 +70,9 @@ pub use list::{Host, RegionName, WebOrigin};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
-pub use resolve::{Environment, FILE_VARIABLE, Flags, TOKEN_VARIABLE};
+pub use resolve::{
+    Environment, FILE_VARIABLE, Flags, INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE,
+};
 pub use secret::{Place, Secret, Store};
 pub(crate) use services::listen_addresses;
 pub use services::{
@@ -84,6 +86,7 @@ pub use source::{OperatorToken, Source};
 pub use telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
 pub(crate) use tls::stamps;
 pub use tls::{Secured, TlsMistake, load_tls};
+pub(crate) use token_file::read as read_token;
 pub(crate) use tokens::{Access, unguarded};
 pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 

@@ -22,14 +22,26 @@ const PREFIX: &str = "TIDEGATE_";
 pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
 /// What clients of the service send, so it is no setting of the service.
 pub const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
+/// Which server commands ask, and which intake: so no settings of either.
+pub const SERVER_VARIABLE: &str = "TIDEGATE_SERVER";
+/// See [`SERVER_VARIABLE`].
+pub const INTAKE_SERVER_VARIABLE: &str = "TIDEGATE_INTAKE_SERVER";
 /// Names the file with the operator's token, which [`super::Source`] reads.
 pub(super) const TOKEN_FILE_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN_FILE";
 /// The operator's token itself.
 pub(super) const ADMIN_TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
 /// What is no setting and no typing mistake either. The last three are read by the client libraries, for where the
 /// service is, and by their tests, for the binary and for their folder.
-const NO_SETTINGS: [&str; 6] =
-    [FILE_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, "TIDEGATE_URL", "TIDEGATE_BIN", "TIDEGATE_CLIENTS"];
+const NO_SETTINGS: [&str; 8] = [
+    FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    SERVER_VARIABLE,
+    INTAKE_SERVER_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    "TIDEGATE_URL",
+    "TIDEGATE_BIN",
+    "TIDEGATE_CLIENTS",
+];
 
 /// The variables of the environment that start with `TIDEGATE_`, and those of OpenTelemetry that are known. An empty one counts
 /// as unset.

@@ -8,6 +8,9 @@ use super::document::MAX_FILE_BYTES;
 use super::resolve::TOKEN_FILE_VARIABLE;
 use super::{Environment, File, Flags, Loaded, Mistakes, load, token_file};
 
+/// What people call the file. It is never read unasked: what a folder happens to have must not change what is in force.
+const USUAL_FILE: &str = "tidegate.toml";
+
 /// Everything that a configuration is made of, so that it can be made again.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
@@ -37,6 +40,12 @@ impl Source {
     /// # Errors
     /// Everything that is wrong; a file that cannot be read is one mistake.
     pub fn load(&self) -> Result<Loaded, Mistakes> {
+        let mut loaded = self.load_with_token()?;
+        loaded.warnings.extend(self.unread_file());
+        Ok(loaded)
+    }
+
+    fn load_with_token(&self) -> Result<Loaded, Mistakes> {
         let loaded = self.load_with(&self.environment);
         let Some(path) = self.token_file(&loaded) else { return loaded };
         match token_file::read(&path) {
@@ -68,6 +77,12 @@ impl Source {
     /// When that cannot be read.
     pub fn token(&self) -> io::Result<Option<String>> {
         self.token_file(&self.load_with(&self.environment)).map_or(Ok(None), |path| token_file::read(&path))
+    }
+
+    /// That a file which somebody may have meant is in the working directory and not read.
+    fn unread_file(&self) -> Option<String> {
+        let is_unread = self.path.is_none() && Path::new(USUAL_FILE).is_file();
+        is_unread.then(|| format!("{USUAL_FILE} is here and not read: --config {USUAL_FILE} reads it"))
     }
 
     /// The file with the token, unless the configuration has a token without it.

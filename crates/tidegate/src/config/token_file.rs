@@ -21,7 +21,7 @@ const MOST: u64 = 8 << 10;
 ///
 /// # Errors
 /// When it cannot be read, is no text, or is empty.
-pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file?,

@@ -14,10 +14,13 @@
 //! Deliberately absent: repairing, and any wait that is longer than a store's own.
 
 mod clock;
+mod cpu;
 mod data_dir;
 mod descriptors;
 mod listeners;
 mod memory;
+mod names;
+mod network;
 mod nodes;
 mod processes;
 mod store;
@@ -103,8 +106,11 @@ impl Report {
         found.extend(data_dir::judge(&folder));
         found.extend(listeners::judge(&listeners::look(config, server.as_ref(), &processes)));
         found.extend(descriptors::judge(&descriptors::look(config, server.as_ref())));
+        found.extend(network::judge(&network::look(config)));
         found.extend(memory::judge(&config.settings, server.as_ref()));
+        found.extend(cpu::judge(&cpu::look(&config.settings, server.as_ref())));
         found.extend(tls::judge(&tls::look(config)));
+        found.extend(names::judge(&names::look(config)));
         let store = store::look(&config.settings);
         found.extend(store::judge(&store));
         found.extend(nodes::judge(&nodes::look(&config.settings, server.as_ref(), &store)));

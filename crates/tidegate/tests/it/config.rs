@@ -45,7 +45,14 @@ fn every_default_is_accepted_and_shown_as_written() {
 
 #[test]
 fn variables_that_only_clients_and_their_tests_read_are_no_typing_mistakes() {
-    let names = ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_BIN", "TIDEGATE_CLIENTS"];
+    let names = [
+        "TIDEGATE_URL",
+        "TIDEGATE_TOKEN",
+        "TIDEGATE_SERVER",
+        "TIDEGATE_INTAKE_SERVER",
+        "TIDEGATE_BIN",
+        "TIDEGATE_CLIENTS",
+    ];
     let environment = environment(&names.map(|name| (name, "x")));
     let loaded = load(None, &environment, &flags(&[])).expect("no setting is given");
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);

@@ -129,12 +129,30 @@ fn a_taken_port_is_named_with_the_flag_that_changes_it() {
     }
 }
 
+/// Two that share a port each get some of the connections, which nobody expects who starts one again.
+#[test]
+fn a_second_stub_on_a_port_says_that_it_is_taken() {
+    let mut first = Running::start(&["stub", "127.0.0.1:0"]);
+    let address = first.address("listening on ").to_string();
+    let any = format!("0.0.0.0:{}", address.rsplit(':').next().unwrap());
+    for arguments in [&["stub", &address][..], &["stub", &address, "--processes", "2"], &["stub", &any]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(arguments[1]) && said.contains("another process does already"), "{said}");
+    }
+    assert!(get(address.parse().unwrap(), "/").starts_with("HTTP/1.1 200 "));
+}
+
 #[test]
 fn a_server_that_is_no_url_is_named() {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["gateway", "ftp://a"]).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert_eq!(said, "a server is \"ftp://a\" (accepted: http://host:port)\n");
+    // A word that is no URL was taken for a name, at port 80: a gateway to nowhere, which said that it had started.
+    for bad in ["ftp://a", "foo", "localhost"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["gateway", bad]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said, format!("a server is {bad:?} (accepted: http://host:port)\n"));
+    }
 }
 
 /// `TIDEGATE_DRAIN_REQUESTS` makes it longer (`regression/drain-under-load` has a million).

@@ -30,8 +30,14 @@ use super::{EXIT_MISTAKES, EXIT_REFUSED};
 #[derive(Debug, clap::Subcommand)]
 pub enum Import {
     /// Reads a static bootstrap of Envoy, or a file of its reference rate-limit service.
+    #[command(after_long_help = "\
+Examples:
+  tidegate import envoy envoy.yaml --output tidegate.toml")]
     Envoy(ImportedFile),
     /// Reads an nginx configuration, with the files that it includes.
+    #[command(after_long_help = "\
+Examples:
+  tidegate import nginx /etc/nginx/nginx.conf --output tidegate.toml")]
     Nginx(ImportedFile),
 }
 

@@ -1,5 +1,6 @@
 //! `tidegate intake query`: points of one name, drawn in the terminal or printed.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,10 +8,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Deserialize;
 
+use super::super::server::{IntakeServer, no_answer};
 use super::super::terminal;
 use super::plot::plot;
 use super::{EXIT_NO_ANSWER, MAX_BYTES};
-use crate::config::TOKEN_VARIABLE;
 
 /// How long an answer may take; the server's own bound is less.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -54,9 +55,8 @@ pub struct Query {
     /// How points are printed.
     #[arg(long, value_enum, default_value_t = Format::Plot)]
     format: Format,
-    /// The intake.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4002")]
-    server: String,
+    #[command(flatten)]
+    server: IntakeServer,
 }
 
 /// The part of the answer that is drawn.
@@ -77,11 +77,7 @@ impl Query {
         let text = match self.ask() {
             Ok(text) => text,
             Err(reason) => {
-                terminal::say(&format!(
-                    "{}: {} (is `tidegate serve` running there? --server names another)\n",
-                    self.server,
-                    reason.escape_debug()
-                ));
+                terminal::say(&reason);
                 return Ok(ExitCode::from(EXIT_NO_ANSWER));
             }
         };
@@ -90,7 +86,7 @@ impl Query {
             _ if self.format == Format::Plot => {
                 terminal::say(&format!(
                     "{}: this is not the answer of an intake: is the address right?\n",
-                    self.server
+                    self.server.url()
                 ));
                 return Ok(ExitCode::from(EXIT_NO_ANSWER));
             }
@@ -101,11 +97,9 @@ impl Query {
     }
 
     fn ask(&self) -> Result<String, String> {
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE));
-        let agent: ureq::Agent = agent.build().into();
+        let client = self.server.client(DEADLINE)?;
         let accepted = if self.format == Format::Csv { "text/csv" } else { "application/json" };
-        let url = format!("{}/v1/intake/query", self.server.trim_end_matches('/'));
-        let mut request = agent.get(&url).query("name", &self.name).header("accept", accepted);
+        let mut request = client.get("/v1/intake/query").query("name", &self.name).header("accept", accepted);
         let given = [("last", &self.last), ("start", &self.start), ("end", &self.end)];
         for (name, value) in given.into_iter().chain([("step", &self.step), ("agg", &self.agg)]) {
             if let Some(value) = value {
@@ -115,15 +109,16 @@ impl Query {
         for tag in &self.tags {
             request = request.query("tags", tag);
         }
-        // There is no flag for it, because flags show in `ps`.
-        if let Ok(token) = std::env::var(TOKEN_VARIABLE) {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let mut reply = request.call().map_err(|error| error.to_string())?;
+        let failed = |error: &dyn Display| no_answer(client.url(), error);
+        let mut reply = request.call().map_err(|error| failed(&error))?;
         let mut text = String::new();
         let read = reply.body_mut().as_reader().take(MAX_BYTES).read_to_string(&mut text);
-        read.map_err(|error| error.to_string())?;
-        if reply.status().is_success() { Ok(text) } else { Err(format!("{}: {text}", reply.status())) }
+        read.map_err(|error| failed(&error))?;
+        if reply.status().is_success() {
+            Ok(text)
+        } else {
+            Err(failed(&format!("{}: {text}", reply.status())))
+        }
     }
 
     fn draw(&self, answer: &Answer, out: &mut dyn Write) -> io::Result<()> {

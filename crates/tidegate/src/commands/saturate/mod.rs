@@ -35,7 +35,7 @@ use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run
 
 use super::files::Output;
 use super::request::RequestFlags;
-use super::{EXIT_FINDING, EXIT_MISTAKES, load, terminal};
+use super::{EXIT_FINDING, EXIT_MISTAKES, duration, load, server, terminal};
 
 /// Longest wait for the server's metrics page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,7 +45,13 @@ const PINNED_FROM: usize = 4;
 const PAGE_BYTES: u64 = 4 << 20;
 
 /// Finds where a service stops scaling, and says why.
+///
+/// Exit code 0; 1: nothing or not all was measured; 2: the machine does not allow the run; 3: a threshold was missed.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tidegate saturate http://127.0.0.1:3000/ -d 5s --html report.html
+  tidegate saturate http://127.0.0.1:3000/ --open --slo \"p99<50ms\" --json report.json")]
 pub struct Saturate {
     /// Where to: http://, https://, h2c://, h2://, grpc://, grpcs://HOST:PORT/PATH; tcp://, tls://HOST:PORT
     /// (connect), tcp://HOST:PORT/echo; redis://, rediss://HOST:PORT.
@@ -69,50 +75,50 @@ pub struct Saturate {
     #[arg(long, value_delimiter = ',', value_name = "LOAD,...")]
     levels: Vec<f64>,
     /// Most connections that a search may open.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(hide_short_help = true, long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
     /// With --open: connections that carry the rate.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
     /// With --open: highest rate that is tried, per second.
-    #[arg(long, default_value_t = 1_000_000.0)]
+    #[arg(hide_short_help = true, long, default_value_t = 1_000_000.0)]
     max_rate: f64,
-    /// Pause of each connection before its next request (closed loop).
-    #[arg(long, default_value_t = 0.0)]
+    /// Pause of each connection before its next request (closed loop): milliseconds, or as 2s.
+    #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "0", value_parser = duration::millis)]
     think_ms: f64,
-    /// Measured seconds of each step; under 5 its report says that it was short.
-    #[arg(long, default_value_t = 5.0)]
+    /// Measured time of each step: seconds, or as 30s or 2m. Under 5 s its report says that it was short.
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "5", value_parser = duration::seconds)]
     step_seconds: f64,
-    /// Seconds before that are not measured.
-    #[arg(long, default_value_t = 1.0)]
+    /// Time before that is not measured: seconds, or as 500ms.
+    #[arg(short = 'w', long, value_name = "TIME", default_value = "1", value_parser = duration::seconds)]
     warmup_seconds: f64,
     /// Repeats of each level near the knee; under 3 the report says so.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
+    #[arg(hide_short_help = true, long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
     repeats: u8,
-    /// Most minutes over all steps.
-    #[arg(long, default_value_t = 15.0)]
+    /// Most time over all steps: minutes, or as 90s or 1h.
+    #[arg(long, value_name = "TIME", default_value = "15", value_parser = duration::minutes)]
     max_minutes: f64,
-    /// Longest wait for a reply, in seconds.
-    #[arg(long)]
+    /// Longest wait for a reply: seconds, or as 500ms.
+    #[arg(long, value_name = "TIME", value_parser = duration::seconds)]
     timeout_seconds: Option<f64>,
     /// A connection for each request.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     connection_per_request: bool,
     /// The server's process, when it runs on this machine (default: whoever listens on the port).
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pid: Option<u32>,
     /// Give the server and the generator cores of their own, for the time of the run. The default where both
     /// are on a machine of four cores or more.
-    #[arg(long, conflicts_with = "no_pin")]
+    #[arg(hide_short_help = true, long, conflicts_with = "no_pin")]
     pin: bool,
     /// Leave both on all cores.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     no_pin: bool,
-    /// The server's Prometheus page.
-    #[arg(long, value_name = "URL")]
+    /// The server's Prometheus page: http:// or https://.
+    #[arg(long, value_name = "URL", value_parser = server::page)]
     metrics: Option<String>,
     /// Cores of the server, for --metrics of another machine.
-    #[arg(long, requires = "metrics")]
+    #[arg(hide_short_help = true, long, requires = "metrics")]
     server_cores: Option<f64>,
     /// Exit with 3 when this does not hold, as in "p99 < 100ms".
     #[arg(long, value_name = "CONDITION")]
@@ -127,22 +133,22 @@ pub struct Saturate {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Local addresses to connect from, taken in turn.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(hide_short_help = true, long, value_delimiter = ',')]
     sources: Vec<IpAddr>,
     /// Generator processes (default: as many as the descriptor limit demands).
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(hide_short_help = true, long, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: Option<u32>,
     /// Generator threads of each process (default: one per core).
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(hide_short_help = true, long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// Seed of arrivals, weights and variables.
-    #[arg(long, default_value_t = 1)]
+    #[arg(hide_short_help = true, long, default_value_t = 1)]
     seed: u64,
     /// One line per step, even on a terminal.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     plain: bool,
     /// Run even if the preflight says that the machine does not allow it.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     force: bool,
     /// End with standard input, and test this machine alone: for a server that has been asked for the run.
     #[arg(long, hide = true)]
@@ -273,11 +279,11 @@ impl Saturate {
                 "--metrics of a server on another machine needs --server-cores: a page does not say how many it has"
             );
         };
-        let config = ureq::Agent::config_builder().timeout_global(Some(PAGE_TIMEOUT));
-        let agent: ureq::Agent = config.build().into();
+        let agent = server::agent(&url, self.request.ca(), PAGE_TIMEOUT);
+        let agent = agent.map_err(|reason| anyhow::anyhow!("--metrics: {}", reason.trim_end()))?;
         // A page that fails is evidence that is missing, not a failed run.
         let page: MetricsPage = Box::new(move || {
-            let mut reply = agent.get(&url).call().ok()?;
+            let mut reply = agent.get(&url).call().ok().filter(|reply| reply.status().is_success())?;
             reply.body_mut().with_config().limit(PAGE_BYTES).read_to_string().ok()
         });
         Ok(seen.with_page(page, cores))

@@ -159,6 +159,35 @@ fn what_hinders_a_start_is_named_with_its_repair() {
     wrong.says("configuration", "problem", "log.level");
 }
 
+/// In a network of its own, whose kernel settings are the test's.
+#[test]
+fn what_the_kernel_and_the_resolver_do_not_give_is_named_with_its_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = "gateway.listener = [{ listen = \"127.0.0.1:0\" }]\n\
+                upstream = [{ name = \"app\", servers = [\"http://absent.invalid:80\", \"http://localhost:81\"] }]\n\
+                route = [{ name = \"app\", upstream = \"app\" }]\n";
+    std::fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+    let program = binary();
+    let script = "ip link set lo up; cd /proc/sys/net && echo 128 > core/somaxconn && \
+                  echo 1024 2047 > ipv4/ip_local_port_range && cd \"$1\" && exec \"$0\" doctor --json --config tidegate.toml";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--net", "sh", "-c", script]).arg(program.get_program());
+    command.arg(folder.path());
+    let said = said(&mut command, &[]);
+    assert!(!said.is_well, "{:#}", said.report);
+    said.says("network", "warning", "sysctl -w net.core.somaxconn=4096");
+    said.says("network", "warning", "ip_local_port_range has 1024 ports, and limits.connections is 15000");
+    said.says("names", "problem", "absent.invalid of upstream \"app\" has no address");
+    said.says("names", "problem", "getent hosts absent.invalid");
+    said.says("names", "ok", "have addresses: localhost");
+    assert_eq!(
+        [said.found("cpu", "ok"), said.found("cpu", "warning")].concat().len(),
+        1,
+        "{:#}",
+        said.report
+    );
+}
+
 #[test]
 fn a_redis_that_is_away_drops_counters_or_refuses_is_found_out() {
     let folder = tempfile::tempdir().unwrap();
