@@ -1,9 +1,9 @@
 //! Commands that documents show: every loop ends by itself, and no package is asked of a registry where anybody could have taken
 //! its name.
 //!
-//! A reader who pastes `until curl ...; do` waits for ever when the port is another program's. So a loop has a list to go through,
-//! or `curl --retry`; `while read` is allowed, since it ends with what it reads. Comments of Markdown are looked at, too: a test runs
-//! their commands.
+//! A reader who pastes `until curl ...; do` waits for ever when the port is another program's. So a loop has a list to go through:
+//! mostly in a function, `soon`, that says what did not come. `while read` is allowed, since it ends with what it reads. Comments of
+//! Markdown are looked at, too: a test runs their commands.
 
 use super::{Finding, TextFile};
 
@@ -39,8 +39,8 @@ pub(super) fn check(file: &TextFile) -> Vec<Finding> {
         }
         let is_code = fence.is_none_or(|language| ["sh", "bash", "console"].contains(&language));
         if is_code && is_endless(trimmed) {
-            let message = "a loop that need not end, in a page that is pasted: `for n in $(seq 100)` with `&& break`, \
-                           or `curl --retry 60 --retry-delay 1 --retry-connrefused`";
+            let message = "a loop that need not end, in a page that is pasted: `for n in $(seq 100)` with `&& break`, or \
+                           the function `soon` of docs/tutorials/first-limit.md";
             findings.push(Finding::at(&file.path, number, message));
         }
         if let Some(name) = asked_of_a_registry(line) {
@@ -110,7 +110,7 @@ mod tests {
         for line in [
             "for n in $(seq 100); do ask && break; sleep 0.2; done",
             "cat names | while read name; do ask $name; done",
-            "curl -sSf --retry 60 --retry-delay 1 --retry-connrefused http://127.0.0.1:4000/readyz",
+            "soon 'curl -sf http://127.0.0.1:4000/readyz > ready'",
             "until_it_speaks tidegate",
         ] {
             assert_eq!(found(&shell(line)), [], "{line}");
