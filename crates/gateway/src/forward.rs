@@ -104,7 +104,7 @@ impl<L: Limits> Gateway<L> {
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
         let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
         let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
-        let (hedge, core) = (route.hedge.as_ref(), normal.peer.core);
+        let (hedge, core) = (route.hedge.as_deref(), normal.peer.core);
         let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline };
         upstream.budget().request(self.tick());
         let mut answered_by = upstream;

@@ -13,6 +13,7 @@ use crate::support::{Backend, PATIENCE, Reaction, TestGateway, config, reply, st
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use tidegate_algorithms::recent::LEAST;
+use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 use tidegate_net::clock::monotonic;
@@ -48,14 +49,19 @@ fn held(name: &'static str, holds: &Arc<(Mutex<bool>, Condvar)>) -> Backend {
     })
 }
 
+/// A route that hedges, before servers of an upstream with these settings.
+fn hedged(retries: Value, servers: &[&Backend], settings: &Value) -> GatewayConfig {
+    let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
+    let mut app = json!({"name": "app", "breaker": {"enabled": false}, "servers": urls, "balance": "round_robin",
+        "retries": retries, "eject_after": 0});
+    app.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    config(json!([app]), json!([{"name": "all", "upstream": "app", "hedge": true}]))
+}
+
 /// A gateway that asks a second server where the first is late, and knows what late is.
 fn hedging(retries: Value, servers: &[&Backend]) -> TestGateway<Unlimited> {
-    let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
-    let app = json!({"name": "app", "breaker": {"enabled": false}, "servers": urls, "balance": "round_robin",
-        "retries": retries, "eject_after": 0});
-    let route = json!({"name": "all", "upstream": "app", "hedge": true});
-    let gateway =
-        TestGateway::start(Unlimited, GatewaySettings::default(), &config(json!([app]), json!([route])));
+    let config = hedged(retries, servers, &json!({}));
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
     for _ in 0..LEAST + 2 {
         assert_eq!(status(&gateway.get("/")), 200);
     }
@@ -112,6 +118,18 @@ fn second_attempts_come_out_of_the_budget_and_of_the_attempts() {
         assert!(answered.iter().any(|it| it == "slow"), "{retries}: {answered:?}");
         assert_eq!((sent() - sent_before, gateway.gateway.hedges()[0].won), (2, 0), "{retries}");
     }
+}
+
+#[test]
+fn what_is_late_stays_known_when_the_upstream_changes() {
+    let (one, two) = (Backend::named("one"), Backend::named("two"));
+    let retries = json!({"percent": 100});
+    let gateway = hedging(retries.clone(), &[&one]);
+    let after = || gateway.gateway.hedges()[0].after;
+    let known = after();
+    assert!(known > 0);
+    gateway.apply(&hedged(retries, &[&one, &two], &json!({"idle_timeout_seconds": 7})));
+    assert_eq!(after(), known);
 }
 
 fn posted(server: &Backend) -> usize {
