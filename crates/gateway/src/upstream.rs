@@ -41,7 +41,7 @@ pub(crate) struct Upstream {
     route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
     /// How many attempts may wait for its servers.
     pub(crate) adaptive: Option<Arc<AdaptiveLimit>>,
-    budget: Mutex<Budget>,
+    budget: Arc<Mutex<Budget>>,
     /// How the last request at each server ended, by its position.
     lately: Vec<AtomicU8>,
     /// What is known of each server's certificate, by its position.
@@ -65,7 +65,7 @@ impl Upstream {
     }
 
     /// An upstream for `cores`. What `before` knew of servers at the same addresses is kept, whatever their weights and bounds; so are
-    /// its breaker, if that has the same rule, and connections that would be made in the same way.
+    /// its breaker and its budget, if they have the same rules, and connections that would be made in the same way.
     pub(crate) fn new(
         config: Arc<UpstreamConfig>,
         cores: usize,
@@ -74,7 +74,7 @@ impl Upstream {
         before: Option<&Self>,
     ) -> Self {
         let mut backends = Vec::new();
-        let mut pools = Vec::new();
+        let (mut pools, mut lately) = (Vec::new(), Vec::new());
         let others = before.map(|before| before.group.backends()).unwrap_or_default();
         let same_connections = before.filter(|before| {
             let Self { config: before, .. } = before;
@@ -102,6 +102,8 @@ impl Upstream {
             backend.set_checked(config.check.is_some(), now);
             backends.push(backend);
             pools.push(pool);
+            let ended = position.zip(before).map(|(position, before)| before.lately[position].load(Relaxed));
+            lately.push(AtomicU8::new(ended.unwrap_or(WORKS)));
         }
         let group = Group::new(backends, config.group, seed);
         let breaker = config.breaker.map(|settings| {
@@ -109,29 +111,27 @@ impl Upstream {
             let known = known.and_then(|before| before.breaker.clone());
             known.unwrap_or_else(|| Arc::new(SharedBreaker::new(settings, "upstream", &config.name)))
         });
-        let budget = Mutex::new(Budget::new(config.retries.budget));
+        let rule = config.retries.budget;
+        let budget = before.filter(|before| before.config.retries.budget == rule);
+        let budget = budget.map(|before| Arc::clone(&before.budget));
         let adaptive = config.adaptive.map(|settings| {
             let known = before.and_then(|before| before.adaptive.clone());
             known
                 .filter(|known| known.settings() == settings)
                 .unwrap_or_else(|| Arc::new(AdaptiveLimit::new(settings)))
         });
-        let route_breakers = ArcSwap::default();
-        let lately = pools.iter().map(|_| AtomicU8::new(WORKS)).collect();
-        let certificates = pools.iter().map(|_| ServerCertificate::default()).collect();
-        let bad_replies = SeldomLine::default();
         Self {
-            config,
             group,
-            pools,
             breaker,
-            route_breakers,
+            route_breakers: ArcSwap::default(),
             adaptive,
-            budget,
+            budget: budget.unwrap_or_else(|| Arc::new(Mutex::new(Budget::new(rule)))),
             lately,
-            certificates,
-            bad_replies,
+            certificates: pools.iter().map(|_| ServerCertificate::default()).collect(),
+            bad_replies: SeldomLine::default(),
             is_http2_alone: AtomicBool::new(false),
+            config,
+            pools,
         }
     }
 

@@ -53,6 +53,27 @@ fn what_is_known_of_a_server_and_its_upstream_outlives_a_change_of_anything_else
 }
 
 #[test]
+fn the_budget_and_which_server_failed_last_outlive_a_change_of_anything_else() {
+    let with = |servers: Value, least: u64| {
+        let retries = json!({"percent": 0, "least_per_second": least});
+        json!({"name": "a", "servers": servers, "retries": retries})
+    };
+    let [one, two] = ["http://127.0.0.1:1", "http://127.0.0.1:2"];
+    let first = upstream(&with(json!([one, two]), 1), Tick(0), None);
+    let granted = |upstream: &Upstream, now: Tick| upstream.budget().try_attempt(now);
+    assert!(granted(&first, Tick(1)));
+    assert!(!granted(&first, Tick(1)), "it is spent");
+    first.ended(1, true, 0, Tick(1));
+    // A server that registers comes first, and the one that failed has another place.
+    let joined = json!(["http://127.0.0.1:3", one, {"url": two, "weight": 2}]);
+    let next = upstream(&with(joined.clone(), 1), Tick(2), Some(&first));
+    assert!(!granted(&next, Tick(2)), "no edit gives a second budget");
+    assert_eq!([0, 1, 2].map(|server| next.worked_lately(server)), [true, true, false]);
+    let other_rule = upstream(&with(joined, 2), Tick(3), Some(&next));
+    assert!(granted(&other_rule, Tick(3)));
+}
+
+#[test]
 fn connections_are_kept_where_they_would_be_made_in_the_same_way() {
     let first = upstream(&json!({"name": "a", "servers": ["http://127.0.0.1:1"]}), Tick(0), None);
     for (changed, is_kept) in [
