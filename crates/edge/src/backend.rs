@@ -162,9 +162,13 @@ impl Known {
         self.check_passed(now)
     }
 
-    /// Takes note that a check reached it. True if it is back by that.
+    /// Takes note that a check reached it. True if it is back by that; it starts slowly then.
     pub(crate) fn check_passed(&self, now: Tick) -> bool {
-        self.is_in_doubt() && self.judge(|reach| reach.succeeded(now))
+        let is_back = self.is_in_doubt() && self.judge(|reach| reach.succeeded(now));
+        if is_back {
+            self.backend.starts_slowly(now);
+        }
+        is_back
     }
 
     /// Takes note that a check failed; the next one is over in `next`.

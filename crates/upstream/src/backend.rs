@@ -74,7 +74,7 @@ pub struct Backend {
 struct Known {
     in_flight: AtomicU32,
     is_up: AtomicBool,
-    /// When it last came up: slow start counts from here. [`ALWAYS`]: it was there when the process began.
+    /// When it last came up, or will be back from an ejection: slow start counts from here. [`ALWAYS`]: it was there when the process began.
     up_since: AtomicU64,
     ejected_until: AtomicU64,
     counts: Counts,
@@ -186,7 +186,7 @@ impl Backend {
         now.0 < self.known.ejected_until.load(Relaxed)
     }
 
-    /// When it last came up; `None`: it did not come up while others served.
+    /// When it last came up, or is back from an ejection; `None`: it was neither down nor out, and did not come while others served.
     #[must_use]
     pub fn up_since(&self) -> Option<Tick> {
         let since = self.known.up_since.load(Relaxed);
@@ -229,6 +229,11 @@ impl Backend {
     /// Takes it out until `until`, or in again if that has passed: for who has other rules than [`Backend::failed`] has.
     pub fn set_out_until(&self, until: Tick) {
         self.known.ejected_until.store(until.0, Relaxed);
+    }
+
+    /// Takes note that it is back, as [`Backend::failed`] does for those that it takes out: slow start counts from `now`.
+    pub fn starts_slowly(&self, now: Tick) {
+        self.known.up_since.store(now.0, Relaxed);
     }
 
     /// Takes note that it is there again after it was away: it is up until a check says otherwise, and slow start counts
@@ -326,7 +331,10 @@ impl Backend {
         let ejected = seen.ejection.failed(now, ejection, may_eject);
         if ejected {
             self.known.counts.ejections.fetch_add(1, Relaxed);
-            self.known.ejected_until.store(seen.ejection.until().0, Relaxed);
+            let until = seen.ejection.until().0;
+            self.known.ejected_until.store(until, Relaxed);
+            // What could not keep up is not given its whole share at once.
+            self.known.up_since.store(until, Relaxed);
         }
         ejected
     }
@@ -400,6 +408,19 @@ mod tests {
         assert!(backend.checked(false, thresholds, Tick(5)) && !backend.is_usable(Tick(5)));
         assert!(backend.checked(true, thresholds, Tick(9)) && backend.is_usable(Tick(9)));
         assert_eq!(backend.up_since(), Some(Tick(9)));
+    }
+
+    #[test]
+    fn a_backend_that_is_back_from_an_ejection_starts_slowly_from_then() {
+        let backend = backend(1);
+        let at_once = EjectionSettings { failures: 1, base: 10, longest: 100 };
+        assert!(backend.failed(Tick(5), at_once, true) && !backend.is_usable(Tick(14)));
+        assert!(backend.is_usable(Tick(15)));
+        assert_eq!((backend.up_since(), backend.share(100, Tick(65))), (Some(Tick(15)), 0.5));
+        assert_eq!(backend.share(0, Tick(15)), 1.0, "where nothing starts slowly, it has its share at once");
+        backend.set_out_until(Tick(90));
+        backend.starts_slowly(Tick(80));
+        assert_eq!(backend.up_since(), Some(Tick(80)));
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "slow_start_seconds",
         Shape::Seconds(0.0, DAY),
         "0",
-        "How long a server that came up, or came when others served, gets less than its share.",
+        "How long a server that came up, is back from an ejection, or came when others served, gets less than its share.",
     ),
     key(
         "eject_after",
