@@ -23,7 +23,7 @@ use crate::adaptive::{AdaptiveLimit, Permit};
 use crate::breaker::SharedBreaker;
 use crate::certificate::ServerCertificate;
 use crate::client_address::as_attribute;
-use crate::config::{BalanceKey, UpstreamConfig};
+use crate::config::{BalanceKey, ServerConfig, UpstreamConfig};
 use crate::connection::{self, Sender};
 use crate::pool::Pool;
 use crate::random::random;
@@ -89,9 +89,9 @@ impl Upstream {
             let backend = match position.map(|position| &others[position]) {
                 Some(same) if *same.settings() == server.backend => Arc::clone(same),
                 Some(known) => Arc::new(known.with(server.backend.clone())),
-                // Beside servers that serve, a new one starts slowly. At a process's start none is warmer than others.
+                // At a process's start none is warmer than others, nor better known.
                 None if others.is_empty() => Arc::new(Backend::new(server.backend.clone(), now)),
-                None => Arc::new(Backend::new(server.backend.clone(), now).coming_up(now)),
+                None => Arc::new(coming(server, config.check.is_some(), now)),
             };
             let pool = position.zip(same_connections).and_then(|(position, before)| {
                 let is_same = before.config.servers[position].is_tls == server.is_tls;
@@ -266,6 +266,15 @@ impl Upstream {
     pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
         self.budget.lock()
     }
+}
+
+/// A server that comes when others serve: it starts slowly, after its first check if it has any.
+fn coming(server: &ServerConfig, is_checked: bool, now: Tick) -> Backend {
+    let coming = Backend::new(server.backend.clone(), now).coming_up(now);
+    if is_checked {
+        coming.awaits_its_first_check();
+    }
+    coming
 }
 
 #[cfg(test)]

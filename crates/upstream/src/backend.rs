@@ -248,6 +248,13 @@ impl Backend {
         self.known.is_up.store(true, Relaxed);
     }
 
+    /// Takes it down until its first check has passed: for one that comes when others serve.
+    pub fn awaits_its_first_check(&self) {
+        let mut seen = self.seen();
+        seen.health = Health::before_its_first_check();
+        self.known.is_up.store(false, Relaxed);
+    }
+
     /// Takes note of whether it is checked from now on. One that is not is up, whatever its checks said last: nobody
     /// would find out that it is back.
     pub fn set_checked(&self, is_checked: bool, now: Tick) {
@@ -285,7 +292,7 @@ impl Backend {
         self.known.is_up.load(Relaxed)
     }
 
-    /// Why its last health check failed, in words; `None`: it passed, or there was none.
+    /// Why its last health check failed, in words; `None`: it passed, or there was none yet.
     #[must_use]
     pub fn check_failure(&self) -> Option<Box<str>> {
         self.seen().check_failure.clone()
@@ -408,6 +415,27 @@ mod tests {
         assert!(backend.checked(false, thresholds, Tick(5)) && !backend.is_usable(Tick(5)));
         assert!(backend.checked(true, thresholds, Tick(9)) && backend.is_usable(Tick(9)));
         assert_eq!(backend.up_since(), Some(Tick(9)));
+    }
+
+    #[test]
+    fn a_backend_before_its_first_check_is_down_until_that_passes_or_none_is_asked_for() {
+        let made = || {
+            let new = backend(1);
+            new.awaits_its_first_check();
+            new
+        };
+        let thresholds = Thresholds { rise: 2, fall: 3 };
+        let new = made();
+        new.set_checked(true, Tick(2));
+        assert!(!new.is_usable(Tick(2)) && new.check_failure().is_none());
+        assert!(new.checked(true, thresholds, Tick(3)) && new.is_usable(Tick(3)), "one is enough");
+        assert_eq!(new.up_since(), Some(Tick(3)));
+        let failing = made();
+        assert!(!failing.checked(false, thresholds, Tick(4)) && !failing.checked(true, thresholds, Tick(5)));
+        assert!(failing.checked(true, thresholds, Tick(6)), "from then on as any other");
+        let unchecked = made();
+        unchecked.set_checked(false, Tick(7));
+        assert!(unchecked.is_usable(Tick(7)));
     }
 
     #[test]

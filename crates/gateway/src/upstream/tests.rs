@@ -31,6 +31,34 @@ fn a_server_that_comes_when_others_serve_starts_slowly_and_no_other_does() {
 }
 
 #[test]
+fn a_server_that_comes_when_others_serve_gets_nothing_before_its_first_check() {
+    let servers = |list: Value| json!({"name": "a", "servers": list, "check": {"path": "/healthz"}});
+    let [one, two, three] = [1, 2, 3].map(|port| format!("http://127.0.0.1:{port}"));
+    let usable = |upstream: &Upstream| -> Vec<bool> {
+        upstream.group.backends().iter().map(|backend| backend.is_usable(Tick(9))).collect()
+    };
+    let first = upstream(&servers(json!([one])), Tick(0), None);
+    assert_eq!(usable(&first), [true], "a process serves from its first second");
+    let next = upstream(&servers(json!([one, two])), Tick(1), Some(&first));
+    assert_eq!(usable(&next), [true, false]);
+    for _ in 0..10 {
+        assert_eq!(next.group.pick(0, &[], Tick(2)).map(|(server, _)| server), Ok(0));
+    }
+    // An edit before that check forgets nothing; one without any check has it serve.
+    let edited = json!([one, {"url": two, "weight": 2}]);
+    let again = upstream(&servers(edited), Tick(3), Some(&next));
+    assert_eq!(usable(&again), [true, false]);
+    let thresholds = Thresholds { rise: 2, fall: 3 };
+    assert!(again.group.backends()[1].checked(true, thresholds, Tick(4)));
+    assert_eq!(usable(&again), [true, true], "one check is enough");
+    let unchecked = json!({"name": "a", "servers": [one, two, three]});
+    assert_eq!(usable(&upstream(&unchecked, Tick(5), Some(&again))), [true, true, true]);
+    // Where all are new, all are asked until one is known.
+    let replaced = upstream(&servers(json!([three])), Tick(6), Some(&first));
+    assert_eq!(replaced.group.pick(0, &[], Tick(6)).map(|(server, _)| server), Ok(0));
+}
+
+#[test]
 fn what_is_known_of_a_server_and_its_upstream_outlives_a_change_of_anything_else() {
     let server = |weight: u32| json!([{"url": "http://127.0.0.1:1", "weight": weight}]);
     let check = json!({"path": "/healthz"});

@@ -330,6 +330,24 @@ fn a_server_that_comes_up_gets_little_at_first() {
     assert_eq!(counts.get("back"), Some(&4), "{counts:?}");
 }
 
+#[test]
+fn a_server_that_joins_gets_nothing_before_its_first_check_has_passed() {
+    let holds = Arc::new((Mutex::new(true), Condvar::new()));
+    let (old, new) = (Backend::named("old"), held("new", &holds));
+    let with = |servers: Value| {
+        let check = json!({"path": "/health", "interval_seconds": 0.01, "timeout_seconds": 60});
+        let app = json!({"name": "app", "servers": servers, "balance": "round_robin", "check": check});
+        config(json!([app]), json!([{"name": "all", "upstream": "app"}]))
+    };
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &with(json!([old.url()])));
+    gateway.apply(&with(json!([old.url(), new.url()])));
+    until("it is checked", || !new.got().is_empty());
+    assert_eq!(counted(&gateway, 20), BTreeMap::from([("old".to_owned(), 20)]));
+    *holds.0.lock().unwrap() = false;
+    holds.1.notify_all();
+    until("it has its share", || text(&gateway.get("/")) == "new");
+}
+
 /// Sends a request and does not wait for its reply.
 fn send_and_leave(gateway: &TestGateway<Unlimited>, path: &str) -> std::net::TcpStream {
     let mut client = gateway.connect();
