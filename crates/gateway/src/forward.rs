@@ -93,6 +93,7 @@ impl<L: Limits> Gateway<L> {
         }
         record.note(|record| {
             record.request_id = fields::request_id(&parts.headers);
+            record.trace_id = fields::caller(&parts.headers).map(TraceContext::trace_id).or(record.trace_id);
             record.sent = record.span.map(|_| parts.uri.clone());
         });
         let mirror = route.mirror.as_ref().filter(|_| offered.is_none());
