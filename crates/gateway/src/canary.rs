@@ -1,8 +1,8 @@
 //! Which requests of a route go to its canary: those with certain fields, and a share of the others.
 //!
 //! The share is of what is told apart (clients, values of a field), by a hash that all nodes agree on. So each stays on its
-//! side, with no cookie and no table, at every node and over a restart; a larger percentage only adds to those that
-//! were there. The canary's name is part of the hash: routes to the same canary send it the same clients, and another
+//! side, with no cookie and no table, at every node and over a restart; a larger percentage, of which tenths count, only adds
+//! to those that were there. The canary's name is part of the hash: routes to the same canary send it the same clients, and another
 //! canary has others.
 
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub(crate) struct Side {
 pub(crate) enum Why {
     /// It has the fields that send it there.
     Fields,
-    /// Its place among a hundred is below the percentage, or not.
+    /// Its place among a thousand is below the share, or not.
     Share { place: u64 },
 }
 
@@ -54,8 +54,10 @@ impl CanaryConfig {
             StickyBy::Cookie(name) => cookie(&request.headers, name),
         };
         let told_apart = stated.unwrap_or(client.as_bytes());
-        let place = hash(&[self.upstream.as_bytes(), &[0], told_apart].concat()) % 100;
-        Side { is_canary: place < self.percent, why: Why::Share { place } }
+        let hash = hash(&[self.upstream.as_bytes(), &[0], told_apart].concat());
+        // By hundreds first: who is told apart stays where whole percents have put it.
+        let place = (hash % 100) * 10 + (hash / 100) % 10;
+        Side { is_canary: place < self.per_thousand, why: Why::Share { place } }
     }
 }
 
@@ -71,7 +73,11 @@ mod tests {
     use super::*;
 
     fn canary(upstream: &str, percent: u64, sticky_by: StickyBy) -> CanaryConfig {
-        CanaryConfig { upstream: upstream.into(), percent, fields: Vec::new(), sticky_by }
+        of_a_thousand(upstream, percent * 10, sticky_by)
+    }
+
+    fn of_a_thousand(upstream: &str, per_thousand: u64, sticky_by: StickyBy) -> CanaryConfig {
+        CanaryConfig { upstream: upstream.into(), per_thousand, fields: Vec::new(), sticky_by }
     }
 
     fn request(fields: &[(&str, &str)]) -> Parts {
@@ -100,6 +106,24 @@ mod tests {
         let other = taken(&canary("v3", 5, StickyBy::Client));
         let both = few.iter().filter(|client| other.contains(client)).count();
         assert!(both < 100, "{both} clients are in both canaries of 5 %");
+    }
+
+    #[test]
+    fn tenths_of_a_percent_count_and_whole_ones_are_shares_of_a_hundred() {
+        let [few, more, one] = [2, 5, 10].map(|share| taken(&of_a_thousand("v2", share, StickyBy::Client)));
+        // Four standard deviations of 10,000 draws.
+        assert!(
+            (2..=38).contains(&few.len()) && (22..=78).contains(&more.len()),
+            "{} {}",
+            few.len(),
+            more.len()
+        );
+        assert!(few.iter().all(|client| more.contains(client)));
+        assert!(more.iter().all(|client| one.contains(client)));
+        // As every node of an earlier version has it.
+        let place = |client: u32| hash(["v2\u{0}", "10.0.0.", &client.to_string()].concat().as_bytes()) % 100;
+        let of_a_hundred: Vec<u32> = (0..10_000).filter(|client| place(*client) < 1).collect();
+        assert_eq!(one, of_a_hundred);
     }
 
     #[test]

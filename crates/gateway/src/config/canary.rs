@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
-use tidegate_algorithms::document::DocumentReader;
+use tidegate_algorithms::document::{DocumentReader, shown};
 
 use super::pairs::field_pairs;
 use super::route::Action;
@@ -12,6 +12,9 @@ use super::upstream::part;
 const MIRROR_KEYS: [&str; 2] = ["upstream", "percent"];
 const CANARY_KEYS: [&str; 4] = ["upstream", "percent", "header", "sticky_by"];
 
+/// What `canary.percent` may be.
+const PERCENT: &str = "a number from 0 to 100, with one decimal at most";
+
 const STICKY_BY: &str = "\"client\", \"header:NAME\", \"cookie:NAME\"";
 
 /// Another upstream for a part of a route's requests.
@@ -19,8 +22,8 @@ const STICKY_BY: &str = "\"client\", \"header:NAME\", \"cookie:NAME\"";
 pub struct CanaryConfig {
     /// Where that part goes.
     pub upstream: Arc<str>,
-    /// Of a hundred clients, as `sticky_by` tells them apart, how many go there.
-    pub percent: u64,
+    /// Of a thousand clients, as `sticky_by` tells them apart, how many go there.
+    pub per_thousand: u64,
     /// Requests with all of these go there, too; empty: none do for that.
     pub fields: Vec<(HeaderName, HeaderValue)>,
     /// What stays on its side.
@@ -53,15 +56,28 @@ fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<Ca
     let upstream = other_upstream(reader, action);
     let fields = field_pairs(reader, "header");
     if reader.field("percent").is_none() && fields.is_empty() {
-        reader.mistake("percent", "is missing", "a whole number from 0 to 100, or header");
+        reader.mistake("percent", "is missing", format!("{PERCENT}, or header"));
     }
-    let percent = reader.number("percent", 0, 100).unwrap_or(0);
+    let per_thousand = percent(reader).unwrap_or(0);
     let sticky_by = reader.text("sticky_by", 1, 256).map_or(Some(StickyBy::Client), sticky_by);
     let Some(sticky_by) = sticky_by else {
         reader.mistake("sticky_by", "is none of these", STICKY_BY);
         return None;
     };
-    upstream.map(|upstream| CanaryConfig { upstream, percent, fields, sticky_by })
+    upstream.map(|upstream| CanaryConfig { upstream, per_thousand, fields, sticky_by })
+}
+
+/// `percent`, in tenths.
+fn percent(reader: &mut DocumentReader<'_>) -> Option<u64> {
+    let value = reader.field("percent")?;
+    let tenths =
+        value.as_f64().filter(|percent| (0.0..=100.0).contains(percent)).map(|percent| percent * 10.0);
+    // 0.3 is no binary fraction.
+    let tenths = tenths.filter(|tenths| (tenths - tenths.round()).abs() < 1e-6);
+    if tenths.is_none() {
+        reader.mistake("percent", format!("is {}", shown(value)), PERCENT);
+    }
+    tenths.map(|tenths| tenths.round() as u64)
 }
 
 /// Copies of a route's requests.

@@ -72,6 +72,7 @@ fn what_is_wrong_with_a_canary_is_said_with_its_place() {
         (json!({"percent": 1}), "/route/0/canary/upstream"),
         (json!({"upstream": "v2"}), "/route/0/canary/percent"),
         (json!({"upstream": "v2", "percent": 101}), "/route/0/canary/percent"),
+        (json!({"upstream": "v2", "percent": 0.25}), "/route/0/canary/percent"),
         (json!({"upstream": "v2", "percent": 1, "sticky_by": "cookie:a b"}), "/route/0/canary/sticky_by"),
         (json!({"upstream": "v2", "percent": 1, "sticky_by": "address"}), "/route/0/canary/sticky_by"),
     ] {
