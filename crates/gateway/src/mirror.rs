@@ -208,6 +208,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
         clock: way.clock,
         patience: way.patience,
         deadline: Some(deadline),
+        explains: false,
     };
     let sent = attempt.send(message).await;
     let (took, now) = (monotonic().duration_since(begun), way.clock.tick());
