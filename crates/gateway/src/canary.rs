@@ -1,4 +1,4 @@
-//! Which requests of a route go to its canary: those with certain fields, and a share of the others.
+//! Which requests of a route go to its canary: those with certain fields or cookies, and a share of the others.
 //!
 //! The share is of what is told apart (clients, values of a field), by a hash that all nodes agree on. So each stays on its
 //! side, with no cookie and no table, at every node and over a restart; a larger percentage, of which tenths count, only adds
@@ -25,7 +25,7 @@ pub(crate) struct Side {
 /// Why it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It has the fields that send it there.
+    /// It has the fields and cookies that send it there.
     Fields,
     /// Its place among a thousand is below the share, or not.
     Share { place: u64 },
@@ -45,7 +45,9 @@ impl CanaryConfig {
         let has = |(name, value): &(http::HeaderName, http::HeaderValue)| {
             request.headers.get_all(name).iter().any(|given| given == value)
         };
-        if !self.fields.is_empty() && self.fields.iter().all(has) {
+        let states_some = !self.fields.is_empty() || !self.cookies.is_empty();
+        let has_cookies = || self.cookies.iter().all(|cookie| has_cookie(&request.headers, cookie));
+        if states_some && self.fields.iter().all(has) && has_cookies() {
             return Side { is_canary: true, why: Why::Fields };
         }
         let stated = match &self.sticky_by {
@@ -61,11 +63,21 @@ impl CanaryConfig {
     }
 }
 
+/// Whether a request has a cookie of this name and value.
+pub(crate) fn has_cookie(fields: &HeaderMap, (name, value): &(Box<str>, Box<str>)) -> bool {
+    cookies(fields, name).any(|given| given == value.as_bytes())
+}
+
 /// The value of a cookie, if it is there; of several the first.
-fn cookie<'f>(fields: &'f HeaderMap, name: &str) -> Option<&'f [u8]> {
+fn cookie<'f>(fields: &'f HeaderMap, name: &'f str) -> Option<&'f [u8]> {
+    cookies(fields, name).next()
+}
+
+/// The values of all cookies of a name.
+fn cookies<'f>(fields: &'f HeaderMap, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
     let lines = fields.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
-    let mut pairs = lines.flat_map(|line| line.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
-    pairs.find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
+    pairs.filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 #[cfg(test)]
@@ -77,7 +89,8 @@ mod tests {
     }
 
     fn of_a_thousand(upstream: &str, per_thousand: u64, sticky_by: StickyBy) -> CanaryConfig {
-        CanaryConfig { upstream: upstream.into(), per_thousand, fields: Vec::new(), sticky_by }
+        let (fields, cookies) = (Vec::new(), Vec::new());
+        CanaryConfig { upstream: upstream.into(), per_thousand, fields, cookies, sticky_by }
     }
 
     fn request(fields: &[(&str, &str)]) -> Parts {
@@ -138,6 +151,27 @@ mod tests {
                 assert_eq!(by_cookie.side(&request(&[("cookie", &cookie)]), client), side);
             }
         }
+    }
+
+    #[test]
+    fn cookies_send_a_request_there_beside_the_fields() {
+        let cookies = vec![("beta".into(), "on".into())];
+        let by_cookie = CanaryConfig { cookies, ..canary("v2", 0, StickyBy::Client) };
+        let is_there = |canary: &CanaryConfig, fields: &[(&str, &str)]| {
+            canary.side(&request(fields), "10.0.0.1").is_canary
+        };
+        for there in ["beta=on", "a=b; beta=on", "beta=off; beta=on"] {
+            assert!(is_there(&by_cookie, &[("cookie", there)]), "{there}");
+        }
+        // HTTP/2 may send them apart.
+        assert!(is_there(&by_cookie, &[("cookie", "a=b"), ("cookie", "beta=on")]));
+        for elsewhere in ["beta=off", "xbeta=on", "beta=one", "beta"] {
+            assert!(!is_there(&by_cookie, &[("cookie", elsewhere)]), "{elsewhere}");
+        }
+        let fields = vec![("x-team".parse().unwrap(), "1".parse().unwrap())];
+        let both = CanaryConfig { fields, ..by_cookie };
+        assert!(is_there(&both, &[("cookie", "beta=on"), ("x-team", "1")]));
+        assert!(!is_there(&both, &[("cookie", "beta=on")]) && !is_there(&both, &[("x-team", "1")]));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 
 use crate::breaker::SharedBreaker;
-use crate::canary::Side;
+use crate::canary::{Side, has_cookie};
 use crate::config::{Action, Redirect, RouteConfig, StaticReply};
 use crate::forward_auth::Authority;
 use crate::hedge::Hedge;
@@ -114,7 +114,8 @@ impl Route {
 
     /// How many things a request must have beside host and path.
     pub(crate) fn conditions(config: &RouteConfig) -> usize {
-        usize::from(!config.methods.is_empty()) + config.fields.len() + config.query.len()
+        let others = config.fields.len() + config.cookies.len() + config.query.len();
+        usize::from(!config.methods.is_empty()) + others
     }
 
     /// Whether a request whose host and path are right has the rest.
@@ -126,6 +127,7 @@ impl Route {
     pub(crate) fn takes(config: &RouteConfig, request: &Parts) -> bool {
         accepts_method(config, request)
             && config.fields.iter().all(|field| has_field(request, field))
+            && config.cookies.iter().all(|cookie| has_cookie(&request.headers, cookie))
             && config.query.iter().all(|parameter| has_parameter(request, parameter))
     }
 
@@ -136,6 +138,10 @@ impl Route {
         }
         if let Some((name, _)) = config.fields.iter().find(|field| !has_field(request, field)) {
             return Some(format!("header {name}"));
+        }
+        let lacking = config.cookies.iter().find(|cookie| !has_cookie(&request.headers, cookie));
+        if let Some((name, _)) = lacking {
+            return Some(format!("cookie {name}"));
         }
         let lacking = config.query.iter().find(|parameter| !has_parameter(request, parameter));
         lacking.map(|(name, _)| format!("query parameter {name}"))

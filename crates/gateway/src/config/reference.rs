@@ -256,6 +256,7 @@ pub const ROUTE_KEYS: &[Key] = &[
         "Methods that it is for; not CONNECT or TRACE, which are answered 501.",
     ),
     key("header", Shape::Pairs(100), "none", "Header fields that a request must have, with these values."),
+    key("cookie", Shape::Pairs(20), "none", "Cookies that a request must have, with these values."),
     key("query", Shape::Pairs(20), "none", "Parameters that the query must have, with these values."),
     key(
         "upstream",
@@ -535,6 +536,12 @@ pub const ROUTE_KEYS: &[Key] = &[
         "How many of a hundred clients it gets; `0.5`: one of two hundred. Each stays on its side; more only add to those that are there.",
     ),
     key("canary.header", Shape::Pairs(100), "none", "Fields, all of which send a request there, too."),
+    key(
+        "canary.cookie",
+        Shape::Pairs(20),
+        "none",
+        "Cookies, all of which do so, beside the fields if there are any.",
+    ),
     key(
         "canary.sticky_by",
         Shape::Text(1, 256),
