@@ -6,6 +6,9 @@ use tidegate_net::tls::{Tls, TlsStatus};
 
 use crate::{Families, Family};
 
+/// Most certificates of files that have a gauge of their own.
+const MAX_NAMES: usize = 1_000;
+
 /// The certificates of the servers that speak TLS, by the server's name.
 #[derive(Clone, Debug)]
 pub struct Certificates {
@@ -23,6 +26,17 @@ impl Family for Certificates {
             each(&mut |server, status| match status.seconds_left() {
                 Some(left) => series(&[("server", server)], left),
                 None => Ok(()),
+            })
+        })?;
+        let help = "Seconds for which a certificate of files is still good, by the first name in it";
+        families.gauges("tidegate_tls_certificate_name_seconds_left", help, |series| {
+            let of_server = |(server, tls): &(String, Tls)| {
+                let server = server.clone();
+                tls.seconds_left_by_name().into_iter().map(move |(name, left)| (server.clone(), name, left))
+            };
+            let mut all = self.servers.iter().flat_map(of_server).take(MAX_NAMES);
+            all.try_for_each(|(server, name, left)| {
+                series(&[("server", server.as_str()), ("name", name.as_str())], left)
             })
         })?;
         let help = "1 if the certificate's files as they are now are in force, 0 if they were refused";

@@ -335,18 +335,26 @@ fn decide(
     let lines = ChangeLines::new(parts, &changes, author);
     let next = draft.add_all(changes.clone(), author, |snapshot| {
         let next = parts.after(snapshot);
-        let mut objections = Vec::new();
-        for change in &changes {
-            for objection in parts.objections(&next, Some(change)) {
-                if !objections.contains(&objection) {
-                    objections.push(objection);
-                }
-            }
-        }
-        if objections.is_empty() { Ok(next) } else { Err(ChangeError::Mistakes(objections)) }
+        judge(parts, &next, &changes).map(|()| next)
     })?;
     *parts = next;
     Ok(Some(lines))
+}
+
+/// Whether these changes may make `next` of `parts`.
+///
+/// # Errors
+/// [`ChangeError::Mistakes`], each once.
+pub(crate) fn judge(parts: &Parts, next: &Parts, changes: &[Change]) -> Result<(), ChangeError> {
+    let mut objections = Vec::new();
+    for change in changes {
+        for objection in parts.objections(next, Some(change)) {
+            if !objections.contains(&objection) {
+                objections.push(objection);
+            }
+        }
+    }
+    if objections.is_empty() { Ok(()) } else { Err(ChangeError::Mistakes(objections)) }
 }
 
 /// Lets the next edit start a worker if this one panics. Who waits is told that there is no answer.

@@ -69,7 +69,7 @@ pub use error::{ChangeError, CopyError, Error};
 pub use messages::{Heard, MAX_MESSAGE_BYTES, MAX_MESSAGES, MessageStats};
 pub use presence::{NodesPresent, versions_present};
 pub use replace::replace_file;
-pub use revert::{Revert, Reverted};
+pub use revert::{Preview, PreviewedChange, Revert, Reverted};
 pub use secrets::{MAX_SECRET_BYTES, MAX_SECRETS, SECRETS_COPY_FILE, Secret};
 pub use service::{Layers, Origin, Parts, Service, Services, SetAside};
 pub use snapshot::{Limits, Snapshot};

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::MAX_CHANGES;
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, judge};
 use crate::control::{Backend, Control};
 use crate::document::{Action, Author, Change, Kind, Revision};
 use crate::error::{ChangeError, Error};
@@ -48,7 +48,40 @@ pub struct Reverted {
     pub changes: Vec<(Kind, Arc<str>, Action)>,
 }
 
+/// What going back would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// The newest revision: what [`Revert::expected`] has to be for just this to be done.
+    pub revision: Revision,
+    /// The documents, in the order in which they would be changed.
+    pub changes: Vec<PreviewedChange>,
+}
+
+/// A document that would go back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreviewedChange {
+    /// What it describes.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Arc<str>,
+    /// As it is now; `None`: there is none.
+    pub now: Option<Arc<str>>,
+    /// As it would be; `None`: it would be deleted.
+    pub then: Option<Arc<str>>,
+}
+
 impl Configuration {
+    /// What [`Configuration::revert`] would do now, judged as that judges it. Nothing is changed.
+    ///
+    /// # Errors
+    /// Those of [`Configuration::revert`], but for what can only go wrong where something is stored.
+    pub async fn preview(&self, wanted: Revert) -> Result<Preview, ChangeError> {
+        let (control, parts) = (self.control().clone(), self.parts());
+        let previewed = tokio::task::spawn_blocking(move || preview(&control, &parts, wanted)).await;
+        // There is no answer only when the process ends.
+        previewed.unwrap_or_else(|_| Err(Error::Stopped.into()))
+    }
+
     /// Puts what was stored at an earlier revision in force again.
     ///
     /// # Errors
@@ -71,6 +104,19 @@ impl Configuration {
         let changes = std::mem::take(&mut *made.lock());
         Ok(Reverted { revision, changes })
     }
+}
+
+fn preview(control: &Control, parts: &Parts, wanted: Revert) -> Result<Preview, ChangeError> {
+    let parts = parts.after(&control.snapshot());
+    let changes = changes_back(control, &parts, wanted)?;
+    let now = parts.documents();
+    judge(&parts, &parts.after(&now.changed(&changes)?), &changes)?;
+    let revision = now.revision();
+    let shown = |change: Change| {
+        let before = now.get(change.kind, &change.name).map(|document| Arc::clone(&document.body));
+        PreviewedChange { kind: change.kind, name: change.name, now: before, then: change.body }
+    };
+    Ok(Preview { revision, changes: changes.into_iter().map(shown).collect() })
 }
 
 /// The changes that make of `parts` what was stored then: deletions first, so that there is room for what is put.

@@ -13,7 +13,7 @@ use tidegate_upstream::backend::{Backend, BackendSettings, Target};
 use tidegate_wire::proxy_protocol::Version;
 use tokio::sync::Notify;
 
-use crate::config::BackendConfig;
+use crate::config::{BackendConfig, Probe};
 use crate::reach::Reach;
 use crate::stats::BackendStats;
 
@@ -47,17 +47,18 @@ pub(crate) struct Known {
 pub(crate) enum Beside {
     /// Its app has none yet: it is as warm as any.
     Nobody,
-    /// Others, and it is new: it starts slowly.
+    /// Others, and it is new: it starts slowly, and after its first check if that asks more than a connection does.
     Others,
     /// Itself as it was, at the same address.
     Itself(Arc<Known>),
-    /// Connections of a time when it was there before: they count on, and it starts slowly.
+    /// Connections of a time when it was there before: they count on, and it starts as a new one does.
     Remains(Arc<Known>),
 }
 
 impl EdgeBackend {
     /// A backend; what is known of the same address stays known.
     pub(crate) fn new(config: Arc<BackendConfig>, now: Tick, beside: Beside) -> Self {
+        let is_coming = matches!(beside, Beside::Others | Beside::Remains(_));
         let known = match beside {
             Beside::Itself(known) => known,
             Beside::Remains(known) => {
@@ -68,6 +69,11 @@ impl EdgeBackend {
             Beside::Others => Arc::new(Known::new(fresh(&config.target, now).coming_up(now))),
         };
         known.backend.set_checked(config.check.is_some(), now);
+        // What a connection finds out costs nothing: the client goes on to the next backend. What only a request or a handshake
+        // finds out would fail the client.
+        if is_coming && config.check.as_ref().is_some_and(|check| check.probe != Probe::Tcp) {
+            known.backend.awaits_its_first_check();
+        }
         Self { config, known }
     }
 
@@ -162,9 +168,13 @@ impl Known {
         self.check_passed(now)
     }
 
-    /// Takes note that a check reached it. True if it is back by that.
+    /// Takes note that a check reached it. True if it is back by that; it starts slowly then.
     pub(crate) fn check_passed(&self, now: Tick) -> bool {
-        self.is_in_doubt() && self.judge(|reach| reach.succeeded(now))
+        let is_back = self.is_in_doubt() && self.judge(|reach| reach.succeeded(now));
+        if is_back {
+            self.backend.starts_slowly(now);
+        }
+        is_back
     }
 
     /// Takes note that a check failed; the next one is over in `next`.

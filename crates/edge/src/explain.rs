@@ -193,7 +193,7 @@ fn health(backend: &EdgeBackend, now: Tick) -> &'static str {
     if backend.known.is_in_circle() {
         IN_CIRCLE
     } else if !status.is_up {
-        CHECKS_FAIL
+        down(backend)
     } else if status.is_ejected {
         CONNECTIONS_FAIL
     } else if backend.known.is_in_doubt() {
@@ -201,6 +201,12 @@ fn health(backend: &EdgeBackend, now: Tick) -> &'static str {
     } else {
         "healthy"
     }
+}
+
+/// Why a backend is down.
+fn down(backend: &EdgeBackend) -> &'static str {
+    let is_new = backend.known.backend.check_failure().is_none();
+    if is_new { "it is new, and its first health check has not passed yet" } else { CHECKS_FAIL }
 }
 
 const CHECKS_FAIL: &str = "its health checks fail";
@@ -217,7 +223,7 @@ fn excluded(backend: &EdgeBackend, now: Tick) -> &'static str {
     } else if backend.known.is_in_circle() {
         IN_CIRCLE
     } else if !status.is_up {
-        CHECKS_FAIL
+        down(backend)
     } else if status.is_ejected {
         CONNECTIONS_FAIL
     } else {

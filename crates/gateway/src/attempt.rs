@@ -25,6 +25,7 @@ use http::Response;
 use tidegate_net::clock::{Clock, monotonic};
 use tidegate_net::http::BoxError;
 use tidegate_upstream::connect::Resolver;
+use tidegate_upstream::failure::in_words;
 use tokio::time::timeout_at;
 
 use crate::body::{Progress, ReplySource};
@@ -111,6 +112,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) patience: Duration,
     /// When it must be there at any rate.
     pub(crate) deadline: Option<Instant>,
+    /// Whether the client may know which server failed, and why.
+    pub(crate) explains: bool,
 }
 
 impl Attempt<'_> {
@@ -143,7 +146,7 @@ impl Attempt<'_> {
                 (sender, _) => match Box::pin(self.through_hyper(sender, was_kept, message, server)).await {
                     Ok((sender, sent)) => (Sender::Hyper(sender), sent),
                     Err(_) if was_kept => continue,
-                    Err(_) => return Err(Failure::of_server(Refusal::Unreachable, true)),
+                    Err(error) => return Err(self.failed(Refusal::Unreachable, true, &error)),
                 },
             };
             let error = match sent {
@@ -156,13 +159,13 @@ impl Attempt<'_> {
                     Some(doubt) => return Err(self.bad_reply(&doubt, false)),
                 },
                 Some(Err(error)) => error,
-                None => return Err(Failure::of_server(Refusal::TimedOut, false)),
+                None => return Err(self.failed(Refusal::TimedOut, false, &"no reply in time")),
             };
             if error.how == How::Unsent {
                 if was_kept {
                     continue;
                 }
-                return Err(Failure::of_server(Refusal::Unreachable, true));
+                return Err(self.failed(Refusal::Unreachable, true, &error.why));
             }
             if error.how == How::Refused && was_kept && message.is_at_hand() {
                 continue;
@@ -187,7 +190,17 @@ impl Attempt<'_> {
                 (self.route, &config.name, &config.servers[self.server].backend.target);
             tracing::warn!(route, %upstream, %server, %why, others, "a server gave no reply that can be passed on (bad_reply)");
         }
-        Failure::of_server(Refusal::BadReply, is_unsent)
+        self.failed(Refusal::BadReply, is_unsent, why)
+    }
+
+    /// The server's fault; the client hears which one and why if it may know.
+    fn failed(&self, refusal: Refusal, is_unsent: bool, why: &dyn Display) -> Failure {
+        if !self.explains {
+            return Failure::of_server(refusal, is_unsent);
+        }
+        let server = &self.upstream.config.servers[self.server].backend.target;
+        let at = format!("{server}: {why}").into();
+        Failure::of_server(Refusal::Explained { refusal: Box::new(refusal), at }, is_unsent)
     }
 
     /// Has hyper send it.
@@ -230,7 +243,7 @@ impl Attempt<'_> {
         let config = &self.upstream.config;
         let connecting = self.upstream.connect(self.server, self.resolver, offers);
         let Some(connected) = self.before_deadline(connecting).await else {
-            return Err(Failure::of_server(Refusal::TimedOut, true));
+            return Err(self.failed(Refusal::TimedOut, true, &"no connection in time"));
         };
         connected.map_err(|error| {
             let server = &server.backend.target;
@@ -238,7 +251,7 @@ impl Attempt<'_> {
             match error.raw_os_error() {
                 Some(code) if LACKS.contains(&code) => Failure::of_gateway(Refusal::NoSocket),
                 _ if connection::is_http2_alone(&error) => Failure::of_gateway(Refusal::NoUpgrade),
-                _ => Failure::of_server(Refusal::Unreachable, true),
+                _ => self.failed(Refusal::Unreachable, true, &in_words(&error)),
             }
         })
     }

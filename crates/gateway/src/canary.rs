@@ -1,8 +1,8 @@
-//! Which requests of a route go to its canary: those with certain fields, and a share of the others.
+//! Which requests of a route go to its canary: those with certain fields or cookies, and a share of the others.
 //!
 //! The share is of what is told apart (clients, values of a field), by a hash that all nodes agree on. So each stays on its
-//! side, with no cookie and no table, at every node and over a restart; a larger percentage only adds to those that
-//! were there. The canary's name is part of the hash: routes to the same canary send it the same clients, and another
+//! side, with no cookie and no table, at every node and over a restart; a larger percentage, of which tenths count, only adds
+//! to those that were there. The canary's name is part of the hash: routes to the same canary send it the same clients, and another
 //! canary has others.
 
 use std::net::IpAddr;
@@ -25,9 +25,9 @@ pub(crate) struct Side {
 /// Why it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It has the fields that send it there.
+    /// It has the fields and cookies that send it there.
     Fields,
-    /// Its place among a hundred is below the percentage, or not.
+    /// Its place among a thousand is below the share, or not.
     Share { place: u64 },
 }
 
@@ -45,7 +45,9 @@ impl CanaryConfig {
         let has = |(name, value): &(http::HeaderName, http::HeaderValue)| {
             request.headers.get_all(name).iter().any(|given| given == value)
         };
-        if !self.fields.is_empty() && self.fields.iter().all(has) {
+        let states_some = !self.fields.is_empty() || !self.cookies.is_empty();
+        let has_cookies = || self.cookies.iter().all(|cookie| has_cookie(&request.headers, cookie));
+        if states_some && self.fields.iter().all(has) && has_cookies() {
             return Side { is_canary: true, why: Why::Fields };
         }
         let stated = match &self.sticky_by {
@@ -54,16 +56,28 @@ impl CanaryConfig {
             StickyBy::Cookie(name) => cookie(&request.headers, name),
         };
         let told_apart = stated.unwrap_or(client.as_bytes());
-        let place = hash(&[self.upstream.as_bytes(), &[0], told_apart].concat()) % 100;
-        Side { is_canary: place < self.percent, why: Why::Share { place } }
+        let hash = hash(&[self.upstream.as_bytes(), &[0], told_apart].concat());
+        // By hundreds first: who is told apart stays where whole percents have put it.
+        let place = (hash % 100) * 10 + (hash / 100) % 10;
+        Side { is_canary: place < self.per_thousand, why: Why::Share { place } }
     }
 }
 
+/// Whether a request has a cookie of this name and value.
+pub(crate) fn has_cookie(fields: &HeaderMap, (name, value): &(Box<str>, Box<str>)) -> bool {
+    cookies(fields, name).any(|given| given == value.as_bytes())
+}
+
 /// The value of a cookie, if it is there; of several the first.
-fn cookie<'f>(fields: &'f HeaderMap, name: &str) -> Option<&'f [u8]> {
+fn cookie<'f>(fields: &'f HeaderMap, name: &'f str) -> Option<&'f [u8]> {
+    cookies(fields, name).next()
+}
+
+/// The values of all cookies of a name.
+fn cookies<'f>(fields: &'f HeaderMap, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
     let lines = fields.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
-    let mut pairs = lines.flat_map(|line| line.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
-    pairs.find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
+    pairs.filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 #[cfg(test)]
@@ -71,7 +85,12 @@ mod tests {
     use super::*;
 
     fn canary(upstream: &str, percent: u64, sticky_by: StickyBy) -> CanaryConfig {
-        CanaryConfig { upstream: upstream.into(), percent, fields: Vec::new(), sticky_by }
+        of_a_thousand(upstream, percent * 10, sticky_by)
+    }
+
+    fn of_a_thousand(upstream: &str, per_thousand: u64, sticky_by: StickyBy) -> CanaryConfig {
+        let (fields, cookies) = (Vec::new(), Vec::new());
+        CanaryConfig { upstream: upstream.into(), per_thousand, fields, cookies, sticky_by }
     }
 
     fn request(fields: &[(&str, &str)]) -> Parts {
@@ -103,6 +122,24 @@ mod tests {
     }
 
     #[test]
+    fn tenths_of_a_percent_count_and_whole_ones_are_shares_of_a_hundred() {
+        let [few, more, one] = [2, 5, 10].map(|share| taken(&of_a_thousand("v2", share, StickyBy::Client)));
+        // Four standard deviations of 10,000 draws.
+        assert!(
+            (2..=38).contains(&few.len()) && (22..=78).contains(&more.len()),
+            "{} {}",
+            few.len(),
+            more.len()
+        );
+        assert!(few.iter().all(|client| more.contains(client)));
+        assert!(more.iter().all(|client| one.contains(client)));
+        // As every node of an earlier version has it.
+        let place = |client: u32| hash(["v2\u{0}", "10.0.0.", &client.to_string()].concat().as_bytes()) % 100;
+        let of_a_hundred: Vec<u32> = (0..10_000).filter(|client| place(*client) < 1).collect();
+        assert_eq!(one, of_a_hundred);
+    }
+
+    #[test]
     fn a_field_or_a_cookie_stays_on_its_side_whoever_sends_it() {
         let by_field = canary("v2", 50, StickyBy::Field("x-tenant".parse().unwrap()));
         let by_cookie = canary("v2", 50, StickyBy::Cookie("sid".into()));
@@ -114,6 +151,27 @@ mod tests {
                 assert_eq!(by_cookie.side(&request(&[("cookie", &cookie)]), client), side);
             }
         }
+    }
+
+    #[test]
+    fn cookies_send_a_request_there_beside_the_fields() {
+        let cookies = vec![("beta".into(), "on".into())];
+        let by_cookie = CanaryConfig { cookies, ..canary("v2", 0, StickyBy::Client) };
+        let is_there = |canary: &CanaryConfig, fields: &[(&str, &str)]| {
+            canary.side(&request(fields), "10.0.0.1").is_canary
+        };
+        for there in ["beta=on", "a=b; beta=on", "beta=off; beta=on"] {
+            assert!(is_there(&by_cookie, &[("cookie", there)]), "{there}");
+        }
+        // HTTP/2 may send them apart.
+        assert!(is_there(&by_cookie, &[("cookie", "a=b"), ("cookie", "beta=on")]));
+        for elsewhere in ["beta=off", "xbeta=on", "beta=one", "beta"] {
+            assert!(!is_there(&by_cookie, &[("cookie", elsewhere)]), "{elsewhere}");
+        }
+        let fields = vec![("x-team".parse().unwrap(), "1".parse().unwrap())];
+        let both = CanaryConfig { fields, ..by_cookie };
+        assert!(is_there(&both, &[("cookie", "beta=on"), ("x-team", "1")]));
+        assert!(!is_there(&both, &[("cookie", "beta=on")]) && !is_there(&both, &[("x-team", "1")]));
     }
 
     #[test]

@@ -93,6 +93,7 @@ impl<L: Limits> Gateway<L> {
         }
         record.note(|record| {
             record.request_id = fields::request_id(&parts.headers);
+            record.trace_id = fields::caller(&parts.headers).map(TraceContext::trace_id).or(record.trace_id);
             record.sent = record.span.map(|_| parts.uri.clone());
         });
         let mirror = route.mirror.as_ref().filter(|_| offered.is_none());
@@ -104,8 +105,8 @@ impl<L: Limits> Gateway<L> {
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
         let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
         let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
-        let (hedge, core) = (route.hedge.as_ref(), normal.peer.core);
-        let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline };
+        let (hedge, core, explains) = (route.hedge.as_deref(), normal.peer.core, normal.explains);
+        let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline, explains };
         upstream.budget().request(self.tick());
         let mut answered_by = upstream;
         let mut sent = self.behind_breaker(&sending, &mut message, record).await;
@@ -148,8 +149,8 @@ impl<L: Limits> Gateway<L> {
     ) -> Result<(Response<ReplySource>, Return, Place), Failure> {
         let key = hash(as_attribute(normal.client).as_bytes());
         let core = normal.peer.core;
-        let deadline = Some(deadline);
-        let sending = Sending { route, upstream, budget: upstream, hedge: None, key, core, deadline };
+        let (deadline, hedge, explains) = (Some(deadline), None, false);
+        let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline, explains };
         upstream.budget().request(self.tick());
         let (exchange, server, place) = self.try_servers(&sending, message, &mut Recorder::default()).await?;
         let (pool, promised) = (Arc::clone(&upstream.pools[server]), exchange.idle_time());

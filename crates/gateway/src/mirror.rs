@@ -44,12 +44,13 @@ pub(crate) struct Mirror {
     route: Arc<str>,
     percent: u64,
     pub(crate) upstream: Arc<Upstream>,
-    at_once: AtomicUsize,
-    counts: Counts,
+    counts: Arc<Counts>,
 }
 
+/// What outlives a change of either upstream.
 #[derive(Debug, Default)]
 struct Counts {
+    at_once: AtomicUsize,
     skipped: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
@@ -104,15 +105,21 @@ struct Room(Arc<Mirror>);
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.0.at_once.fetch_sub(1, Relaxed);
+        self.0.counts.at_once.fetch_sub(1, Relaxed);
     }
 }
 
 impl Mirror {
-    /// That of a route of this name.
-    pub(crate) fn new(config: &MirrorConfig, route: &Arc<str>, upstream: Arc<Upstream>) -> Arc<Self> {
-        let (route, percent, at_once) = (Arc::clone(route), config.percent, AtomicUsize::new(0));
-        Arc::new(Self { route, percent, upstream, at_once, counts: Counts::default() })
+    /// That of a route of this name. Copies that went to an upstream of the same name `before` count on.
+    pub(crate) fn new(
+        config: &MirrorConfig,
+        route: &Arc<str>,
+        upstream: Arc<Upstream>,
+        before: Option<&Self>,
+    ) -> Arc<Self> {
+        let known = before.filter(|before| before.upstream.config.name == upstream.config.name);
+        let counts = known.map(|before| Arc::clone(&before.counts)).unwrap_or_default();
+        Arc::new(Self { route: Arc::clone(route), percent: config.percent, upstream, counts })
     }
 
     pub(crate) fn stats(&self, route: &Arc<str>) -> MirrorStats {
@@ -126,7 +133,7 @@ impl Mirror {
             other_status: counts.other.load(Relaxed),
             first_took: counts.first_took.load(Relaxed),
             second_took: counts.second_took.load(Relaxed),
-            at_once: self.at_once.load(Relaxed),
+            at_once: counts.at_once.load(Relaxed),
         }
     }
 
@@ -147,7 +154,7 @@ impl Mirror {
 
     fn room(self: &Arc<Self>) -> Option<Room> {
         let more = |count| (count < MAX_AT_ONCE).then_some(count + 1);
-        let taken = self.at_once.fetch_update(Relaxed, Relaxed, more);
+        let taken = self.counts.at_once.fetch_update(Relaxed, Relaxed, more);
         taken.ok().map(|_| Room(Arc::clone(self)))
     }
 }
@@ -201,6 +208,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
         clock: way.clock,
         patience: way.patience,
         deadline: Some(deadline),
+        explains: false,
     };
     let sent = attempt.send(message).await;
     let (took, now) = (monotonic().duration_since(begun), way.clock.tick());

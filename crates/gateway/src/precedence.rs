@@ -99,7 +99,7 @@ fn path_fits(pattern: &PathPattern, path: &str) -> bool {
 
 impl fmt::Display for RankedRoute<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RouteConfig { path, methods, fields, query, action, policies, .. } = self.route;
+        let RouteConfig { path, methods, fields, cookies, query, action, policies, .. } = self.route;
         match self.host {
             Some(HostPattern::Exact(name)) => write!(out, "{name} ")?,
             Some(HostPattern::Suffix(suffix)) => write!(out, "*{suffix} ")?,
@@ -111,6 +111,7 @@ impl fmt::Display for RankedRoute<'_> {
             write!(out, " {}", methods.join("|"))?;
         }
         fields.iter().try_for_each(|(name, _)| write!(out, " header:{name}"))?;
+        cookies.iter().try_for_each(|(name, _)| write!(out, " cookie:{name}"))?;
         query.iter().try_for_each(|(name, _)| write!(out, " query:{name}"))?;
         match action {
             Action::Forward { upstream } => write!(out, " -> upstream {upstream}")?,

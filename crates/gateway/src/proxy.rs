@@ -15,9 +15,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, SET_COOKIE, VIA};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as HttpBody;
 use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
@@ -27,6 +27,7 @@ use crate::candidate::Asking;
 use crate::client_address::client_address;
 use crate::compress::Asked;
 use crate::config::Auth;
+use crate::fields::FORWARDED_FOR;
 use crate::forward_auth::Admitted;
 use crate::forwarded;
 use crate::identity::Identity;
@@ -55,6 +56,8 @@ pub(crate) struct Normal<'a> {
     pub(crate) must_go_on: bool,
     /// It is a preflight, which its route lets pass without credentials.
     pub(crate) is_preflight: bool,
+    /// Whether its client may know which server failed it, and why.
+    pub(crate) explains: bool,
 }
 
 impl<L: Limits> Gateway<L> {
@@ -254,6 +257,7 @@ impl<L: Limits> Gateway<L> {
             may_upgrade: offer.is_some(),
             must_go_on: offer.is_some_and(UpgradeOffer::is_stream),
             is_preflight: false,
+            explains: self.settings().explains_failures && is_from_here(peer_ip, &parts.headers),
         })
     }
 
@@ -342,6 +346,12 @@ impl<L: Limits> Gateway<L> {
         }
         ruling
     }
+}
+
+/// Whether a request was made on this machine, and not passed on by a proxy or a tunnel on it.
+fn is_from_here(peer: IpAddr, fields: &HeaderMap) -> bool {
+    let passed_on = [FORWARDED, VIA, FORWARDED_FOR].iter().any(|name| fields.contains_key(name));
+    peer.to_canonical().is_loopback() && !passed_on
 }
 
 /// Takes the key or token off a request before anything else sees it, also what is logged of the request's target.

@@ -117,6 +117,14 @@ pub(crate) enum Refusal {
     /// A server did not answer in time.
     #[error("the upstream did not answer in time")]
     TimedOut,
+    /// One of these, for who may know which server it was, and why.
+    #[error("{refusal}: {at}")]
+    Explained {
+        /// What anybody is told.
+        refusal: Box<Refusal>,
+        /// The server and the reason.
+        at: Box<str>,
+    },
 }
 
 /// Why a body could not be had from the client.
@@ -162,6 +170,7 @@ impl Refusal {
             | Self::NoAuthority => 503,
             Self::Denied(Denial::NoAnswer(_) | Denial::NoPolicy { .. }) => 503,
             Self::TimedOut => 504,
+            Self::Explained { refusal, .. } => refusal.status(),
         }
     }
 
@@ -202,6 +211,15 @@ impl Refusal {
             Self::NoUpgrade => "no_upgrade",
             Self::BadReply => "bad_reply",
             Self::TimedOut => "timed_out",
+            Self::Explained { refusal, .. } => refusal.word(),
+        }
+    }
+
+    /// Whether no server has had any work of the request.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Explained { refusal, .. } => refusal.is_unreachable(),
+            other => matches!(other, Self::Unreachable),
         }
     }
 

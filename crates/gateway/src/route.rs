@@ -7,8 +7,8 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 
 use crate::breaker::SharedBreaker;
-use crate::canary::Side;
-use crate::config::{Redirect, RouteConfig, StaticReply};
+use crate::canary::{Side, has_cookie};
+use crate::config::{Action, Redirect, RouteConfig, StaticReply};
 use crate::forward_auth::Authority;
 use crate::hedge::Hedge;
 use crate::identity::Identity;
@@ -32,7 +32,7 @@ pub(crate) struct Route {
     /// Shared with its upstreams, whose checks let trials through.
     pub(crate) breaker: Option<Arc<SharedBreaker>>,
     /// How long its replies take, if late requests are sent twice.
-    pub(crate) hedge: Option<Hedge>,
+    pub(crate) hedge: Option<Arc<Hedge>>,
     /// Verifies its tokens, if it asks for some.
     pub(crate) jwt: Option<JwtVerifier>,
     /// The service that says whose its requests are, if one does.
@@ -94,6 +94,11 @@ impl Route {
             && self.upstreams().zip(other.upstreams()).all(|(one, other)| Arc::ptr_eq(one, other))
     }
 
+    /// Whether requests under `config` go to upstreams of the same names, so that what is known of them holds there, too.
+    pub(crate) fn asks_upstreams_of(&self, config: &RouteConfig) -> bool {
+        first_names(&self.config) == first_names(config)
+    }
+
     /// Where a request goes: to the `main` upstream, or to the canary; and why, if there is one.
     pub(crate) fn side<'u>(
         &'u self,
@@ -109,7 +114,8 @@ impl Route {
 
     /// How many things a request must have beside host and path.
     pub(crate) fn conditions(config: &RouteConfig) -> usize {
-        usize::from(!config.methods.is_empty()) + config.fields.len() + config.query.len()
+        let others = config.fields.len() + config.cookies.len() + config.query.len();
+        usize::from(!config.methods.is_empty()) + others
     }
 
     /// Whether a request whose host and path are right has the rest.
@@ -121,6 +127,7 @@ impl Route {
     pub(crate) fn takes(config: &RouteConfig, request: &Parts) -> bool {
         accepts_method(config, request)
             && config.fields.iter().all(|field| has_field(request, field))
+            && config.cookies.iter().all(|cookie| has_cookie(&request.headers, cookie))
             && config.query.iter().all(|parameter| has_parameter(request, parameter))
     }
 
@@ -132,9 +139,22 @@ impl Route {
         if let Some((name, _)) = config.fields.iter().find(|field| !has_field(request, field)) {
             return Some(format!("header {name}"));
         }
+        let lacking = config.cookies.iter().find(|cookie| !has_cookie(&request.headers, cookie));
+        if let Some((name, _)) = lacking {
+            return Some(format!("cookie {name}"));
+        }
         let lacking = config.query.iter().find(|parameter| !has_parameter(request, parameter));
         lacking.map(|(name, _)| format!("query parameter {name}"))
     }
+}
+
+/// The names of a route's own upstream, and of its canary's.
+fn first_names(config: &RouteConfig) -> [Option<&str>; 2] {
+    let action = match &config.action {
+        Action::Forward { upstream } => Some(&**upstream),
+        Action::Redirect(_) | Action::Reply(_) => None,
+    };
+    [action, config.canary.as_ref().map(|canary| &*canary.upstream)]
 }
 
 fn accepts_method(config: &RouteConfig, request: &Parts) -> bool {

@@ -9,7 +9,6 @@ use tidegate_upstream::backend::Place;
 use crate::attempt::{Attempt, Exchange, Failure};
 use crate::hedge::Hedge;
 use crate::limits::Limits;
-use crate::refusal::Refusal;
 use crate::route::Route;
 use crate::service::Gateway;
 use crate::upstream::Upstream;
@@ -28,6 +27,8 @@ pub(crate) struct Sending<'a> {
     pub(crate) core: usize,
     /// When a reply's head must be there.
     pub(crate) deadline: Option<Instant>,
+    /// Whether the client may know which server failed, and why.
+    pub(crate) explains: bool,
 }
 
 impl Sending<'_> {
@@ -40,8 +41,7 @@ impl Sending<'_> {
         now: Tick,
     ) -> Option<(usize, Place)> {
         let picked = self.upstream.pick_again(self.key, tried, now)?;
-        let is_unreached =
-            sent.as_ref().is_err_and(|failure| matches!(failure.refusal, Refusal::Unreachable));
+        let is_unreached = sent.as_ref().is_err_and(|failure| failure.refusal.is_unreachable());
         let is_free = is_unreached && self.upstream.worked_lately(picked.0);
         (is_free || self.budget.budget().try_attempt(now)).then_some(picked)
     }
@@ -50,7 +50,7 @@ impl Sending<'_> {
 impl<L: Limits> Gateway<L> {
     /// An attempt at a server of what is sent.
     pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize) -> Attempt<'s> {
-        let &Sending { route, upstream, core, deadline, .. } = sending;
+        let &Sending { route, upstream, core, deadline, explains, .. } = sending;
         Attempt {
             route: &route.config.name,
             upstream,
@@ -60,6 +60,7 @@ impl<L: Limits> Gateway<L> {
             clock: self.clock(),
             patience: route.config.first_byte_timeout,
             deadline,
+            explains,
         }
     }
 }

@@ -72,6 +72,9 @@ pub struct GatewaySettings {
     pub dns_refresh: Duration,
     /// Whether a route that lists a policy which is not in force is served without it.
     pub serves_without_policies: bool,
+    /// Whether clients on this machine are told which server failed them, and why: for a gateway that developers run in front of
+    /// their own servers.
+    pub explains_failures: bool,
 }
 
 impl Default for GatewaySettings {
@@ -82,6 +85,7 @@ impl Default for GatewaySettings {
             sends_forwarded: false,
             dns_refresh: Duration::from_secs(5),
             serves_without_policies: false,
+            explains_failures: false,
         }
     }
 }

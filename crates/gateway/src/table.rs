@@ -3,7 +3,7 @@
 //! ```text
 //!   host    the exact name, then the longest suffix, then routes for every host
 //!     path    the exact path, then patterns (a given segment before a parameter), then the longest prefix
-//!       rest    the route that asks for most beside (method, fields, query), then the file's order
+//!       rest    the route that asks for most beside (method, fields, cookies, query), then the file's order
 //! ```
 //!
 //! The first route in this order that accepts the request has it. Paths are compared in normal form
@@ -212,9 +212,11 @@ fn same_requests(config: &RouteConfig) -> String {
     };
     let mut fields: Vec<String> = config.fields.iter().map(|pair| format!("{pair:?}")).collect();
     fields.sort_unstable();
+    let mut cookies: Vec<String> = config.cookies.iter().map(|pair| format!("{pair:?}")).collect();
+    cookies.sort_unstable();
     let mut query: Vec<String> = config.query.iter().map(|pair| format!("{pair:?}")).collect();
     query.sort_unstable();
-    format!("{path} {fields:?} {query:?}")
+    format!("{path} {fields:?} {cookies:?} {query:?}")
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::adaptive::{AdaptiveLimit, Permit};
 use crate::breaker::SharedBreaker;
 use crate::certificate::ServerCertificate;
 use crate::client_address::as_attribute;
-use crate::config::{BalanceKey, UpstreamConfig};
+use crate::config::{BalanceKey, ServerConfig, UpstreamConfig};
 use crate::connection::{self, Sender};
 use crate::pool::Pool;
 use crate::random::random;
@@ -40,7 +40,7 @@ pub(crate) struct Upstream {
     route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
     /// How many attempts may wait for its servers.
     pub(crate) adaptive: Option<Arc<AdaptiveLimit>>,
-    budget: Mutex<Budget>,
+    budget: Arc<Mutex<Budget>>,
     /// How the last request at each server ended, by its position.
     lately: Vec<AtomicU8>,
     /// What is known of each server's certificate, by its position.
@@ -64,7 +64,7 @@ impl Upstream {
     }
 
     /// An upstream for `cores`. What `before` knew of servers at the same addresses is kept, whatever their weights and bounds; so are
-    /// its breaker, if that has the same rule, and connections that would be made in the same way.
+    /// its breaker and its budget, if they have the same rules, and connections that would be made in the same way.
     pub(crate) fn new(
         config: Arc<UpstreamConfig>,
         cores: usize,
@@ -73,7 +73,7 @@ impl Upstream {
         before: Option<&Self>,
     ) -> Self {
         let mut backends = Vec::new();
-        let mut pools = Vec::new();
+        let (mut pools, mut lately) = (Vec::new(), Vec::new());
         let others = before.map(|before| before.group.backends()).unwrap_or_default();
         let same_connections = before.filter(|before| {
             let Self { config: before, .. } = before;
@@ -88,9 +88,9 @@ impl Upstream {
             let backend = match position.map(|position| &others[position]) {
                 Some(same) if *same.settings() == server.backend => Arc::clone(same),
                 Some(known) => Arc::new(known.with(server.backend.clone())),
-                // Beside servers that serve, a new one starts slowly. At a process's start none is warmer than others.
+                // At a process's start none is warmer than others, nor better known.
                 None if others.is_empty() => Arc::new(Backend::new(server.backend.clone(), now)),
-                None => Arc::new(Backend::new(server.backend.clone(), now).coming_up(now)),
+                None => Arc::new(coming(server, config.check.is_some(), now)),
             };
             let pool = position.zip(same_connections).and_then(|(position, before)| {
                 let is_same = before.config.servers[position].is_tls == server.is_tls;
@@ -101,6 +101,8 @@ impl Upstream {
             backend.set_checked(config.check.is_some(), now);
             backends.push(backend);
             pools.push(pool);
+            let ended = position.zip(before).map(|(position, before)| before.lately[position].load(Relaxed));
+            lately.push(AtomicU8::new(ended.unwrap_or(WORKS)));
         }
         let group = Group::new(backends, config.group, seed);
         let breaker = config.breaker.map(|settings| {
@@ -108,28 +110,27 @@ impl Upstream {
             let known = known.and_then(|before| before.breaker.clone());
             known.unwrap_or_else(|| Arc::new(SharedBreaker::new(settings, "upstream", &config.name)))
         });
-        let budget = Mutex::new(Budget::new(config.retries.budget));
+        let rule = config.retries.budget;
+        let budget = before.filter(|before| before.config.retries.budget == rule);
+        let budget = budget.map(|before| Arc::clone(&before.budget));
         let adaptive = config.adaptive.map(|settings| {
             let known = before.and_then(|before| before.adaptive.clone());
             known
                 .filter(|known| known.settings() == settings)
                 .unwrap_or_else(|| Arc::new(AdaptiveLimit::new(settings)))
         });
-        let route_breakers = ArcSwap::default();
-        let lately = pools.iter().map(|_| AtomicU8::new(WORKS)).collect();
-        let certificates = pools.iter().map(|_| ServerCertificate::default()).collect();
         Self {
-            config,
             group,
-            pools,
             breaker,
-            route_breakers,
+            route_breakers: ArcSwap::default(),
             adaptive,
-            budget,
+            budget: budget.unwrap_or_else(|| Arc::new(Mutex::new(Budget::new(rule)))),
             lately,
-            certificates,
+            certificates: pools.iter().map(|_| ServerCertificate::default()).collect(),
             bad_replies: SeldomLine::default(),
             is_http2_alone: AtomicBool::new(false),
+            config,
+            pools,
         }
     }
 
@@ -266,135 +267,14 @@ impl Upstream {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-    use tidegate_algorithms::balance::eligibility::Thresholds;
-
-    use super::*;
-    use crate::config::{Source, read_upstream};
-
-    fn upstream(document: &Value, now: Tick, before: Option<&Upstream>) -> Upstream {
-        let config = read_upstream(document, "", Source::File).expect("an upstream");
-        Upstream::new(Arc::new(config), 1, 1, now, before)
+/// A server that comes when others serve: it starts slowly, after its first check if it has any.
+fn coming(server: &ServerConfig, is_checked: bool, now: Tick) -> Backend {
+    let coming = Backend::new(server.backend.clone(), now).coming_up(now);
+    if is_checked {
+        coming.awaits_its_first_check();
     }
-
-    fn up_since(upstream: &Upstream) -> Vec<Option<Tick>> {
-        upstream.group.backends().iter().map(|backend| backend.up_since()).collect()
-    }
-
-    #[test]
-    fn a_server_that_comes_when_others_serve_starts_slowly_and_no_other_does() {
-        let one = json!({"name": "a", "servers": ["http://127.0.0.1:1"]});
-        let two = json!({"name": "a", "servers": ["http://127.0.0.1:1", "http://127.0.0.1:2"]});
-        let heavy = json!({"name": "a", "servers": ["http://127.0.0.1:1", {"url": "http://127.0.0.1:2", "weight": 3}]});
-        let first = upstream(&two, Tick(5), None);
-        assert_eq!(up_since(&first), [None, None], "at the start");
-        let alone = upstream(&one, Tick(6), Some(&first));
-        let beside = upstream(&two, Tick(7), Some(&alone));
-        assert_eq!(up_since(&beside), [None, Some(Tick(7))]);
-        let changed = upstream(&heavy, Tick(8), Some(&first));
-        assert_eq!(up_since(&changed), [None, None], "it was there, at another weight");
-    }
-
-    #[test]
-    fn what_is_known_of_a_server_and_its_upstream_outlives_a_change_of_anything_else() {
-        let server = |weight: u32| json!([{"url": "http://127.0.0.1:1", "weight": weight}]);
-        let check = json!({"path": "/healthz"});
-        let first = upstream(&json!({"name": "a", "servers": server(1), "check": check}), Tick(0), None);
-        assert!(first.group.backends()[0].checked(false, Thresholds { rise: 1, fall: 1 }, Tick(1)));
-        let open = |upstream: &Upstream| upstream.breaker.as_ref().map(|breaker| breaker.phase());
-        for _ in 0..100 {
-            let admitted = first.breaker.as_ref().expect("it has one").admit(Tick(1));
-            if let Ok(admitted) = admitted {
-                admitted.ended(Outcome::failure(0), Tick(1));
-            }
-        }
-        assert_eq!(open(&first), Some(Phase::Open));
-        let heavy = json!({"name": "a", "servers": server(9), "check": check, "idle_timeout_seconds": 3});
-        let next = upstream(&heavy, Tick(2), Some(&first));
-        assert!(!next.group.backends()[0].is_usable(Tick(2)), "it is down");
-        assert_eq!((next.group.backends()[0].settings().weight, open(&next)), (9, Some(Phase::Open)));
-        let rule = json!({"name": "a", "servers": server(9), "check": check, "breaker": {"open_seconds": 1}});
-        assert_eq!(
-            open(&upstream(&rule, Tick(3), Some(&next))),
-            Some(Phase::Closed),
-            "another rule begins anew"
-        );
-    }
-
-    #[test]
-    fn connections_are_kept_where_they_would_be_made_in_the_same_way() {
-        let first = upstream(&json!({"name": "a", "servers": ["http://127.0.0.1:1"]}), Tick(0), None);
-        for (changed, is_kept) in [
-            (json!({"name": "a", "servers": [{"url": "http://127.0.0.1:1", "weight": 2}]}), true),
-            (json!({"name": "a", "servers": ["https://127.0.0.1:1"]}), false),
-            (json!({"name": "a", "servers": ["http://127.0.0.1:1"], "protocol": "http2"}), false),
-            (json!({"name": "a", "servers": ["http://127.0.0.1:1"], "sources": ["127.0.0.2"]}), false),
-            (json!({"name": "a", "servers": ["http://127.0.0.1:1"], "idle_timeout_seconds": 3}), false),
-        ] {
-            let next = upstream(&changed, Tick(1), Some(&first));
-            assert_eq!(Arc::ptr_eq(&first.pools[0], &next.pools[0]), is_kept, "{changed}");
-        }
-    }
-
-    #[test]
-    fn a_further_attempt_goes_to_a_server_that_works_though_most_are_dead() {
-        for balance in ["round_robin", "least_requests", "peak_ewma", "ring_hash"] {
-            let servers: Vec<String> = (1..6).map(|port| format!("http://127.0.0.1:{port}")).collect();
-            let document = json!({"name": "a", "servers": servers, "balance": balance});
-            let five = upstream(&document, Tick(0), None);
-            for dead in 0..4 {
-                five.ended(dead, true, 0, Tick(1));
-            }
-            for tried in 0..4 {
-                let picked = five.pick_again(7, &[tried], Tick(1)).map(|(server, _)| server);
-                assert_eq!(picked, Some(4), "{balance}");
-            }
-            let (other, _) = five.pick_again(7, &[4], Tick(1)).expect("those that failed are left");
-            assert!(other < 4 && five.pick_again(7, &[0, 1, 2, 3, 4], Tick(1)).is_none());
-        }
-    }
-
-    #[test]
-    fn fault_40_what_a_failing_server_does_is_its_own_while_another_one_works() {
-        let three = upstream(
-            &json!({"name": "a", "servers": ["http://a:1", {"url": "http://b:1", "weight": 0}, "http://c:1"]}),
-            Tick(0),
-            None,
-        );
-        let counts = |server: usize, failed: bool| {
-            three.ended(server, failed, 7, Tick(0));
-            three.counts(server, failed, Tick(0))
-        };
-        let after_all = || three.breaker.as_ref().expect("it has one").seen(Tick(0)).failed;
-        assert!(!counts(2, true), "nobody knows of the others yet");
-        assert!(counts(0, true), "one that gets nothing stands for no other one");
-        assert!(counts(2, false));
-        assert_eq!(after_all(), 1, "it was not this server alone: it works now");
-        assert_eq!(
-            (counts(0, true), counts(0, true), after_all()),
-            (false, false, 1),
-            "it is this one alone"
-        );
-        assert_eq!((counts(0, false), counts(0, false), after_all()), (true, true, 2), "it was not, once");
-        assert_eq!((counts(0, true), counts(2, true)), (false, true), "all fail");
-        assert_eq!((counts(0, true), counts(2, true), counts(2, false)), (true, true, true));
-        // Another server made this attempt good.
-        three.ended(0, true, 7, Tick(0));
-        three.ended(0, false, 7, Tick(0));
-        assert_eq!(after_all(), 2);
-    }
-
-    #[test]
-    fn a_server_that_is_down_is_up_when_its_checks_are_turned_off() {
-        let checked = json!({"name": "a", "servers": ["http://127.0.0.1:1"], "check": {"path": "/healthz"}});
-        let unchecked = json!({"name": "a", "servers": ["http://127.0.0.1:1"]});
-        let first = upstream(&checked, Tick(0), None);
-        let backend = Arc::clone(&first.group.backends()[0]);
-        assert!(backend.checked(false, Thresholds { rise: 1, fall: 1 }, Tick(1)));
-        let next = upstream(&unchecked, Tick(2), Some(&first));
-        assert!(Arc::ptr_eq(&backend, &next.group.backends()[0]), "it is the same");
-        assert!(backend.is_usable(Tick(2)));
-    }
+    coming
 }
+
+#[cfg(test)]
+mod tests;

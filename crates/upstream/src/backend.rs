@@ -74,7 +74,7 @@ pub struct Backend {
 struct Known {
     in_flight: AtomicU32,
     is_up: AtomicBool,
-    /// When it last came up: slow start counts from here. [`ALWAYS`]: it was there when the process began.
+    /// When it last came up, or will be back from an ejection: slow start counts from here. [`ALWAYS`]: it was there when the process began.
     up_since: AtomicU64,
     ejected_until: AtomicU64,
     counts: Counts,
@@ -186,7 +186,7 @@ impl Backend {
         now.0 < self.known.ejected_until.load(Relaxed)
     }
 
-    /// When it last came up; `None`: it did not come up while others served.
+    /// When it last came up, or is back from an ejection; `None`: it was neither down nor out, and did not come while others served.
     #[must_use]
     pub fn up_since(&self) -> Option<Tick> {
         let since = self.known.up_since.load(Relaxed);
@@ -231,6 +231,11 @@ impl Backend {
         self.known.ejected_until.store(until.0, Relaxed);
     }
 
+    /// Takes note that it is back, as [`Backend::failed`] does for those that it takes out: slow start counts from `now`.
+    pub fn starts_slowly(&self, now: Tick) {
+        self.known.up_since.store(now.0, Relaxed);
+    }
+
     /// Takes note that it is there again after it was away: it is up until a check says otherwise, and slow start counts
     /// from `now`. What it still carries from before counts on.
     pub fn comes_back(&self, now: Tick) {
@@ -241,6 +246,13 @@ impl Backend {
         self.known.ejected_until.store(0, Relaxed);
         self.known.up_since.store(now.0, Relaxed);
         self.known.is_up.store(true, Relaxed);
+    }
+
+    /// Takes it down until its first check has passed: for one that comes when others serve.
+    pub fn awaits_its_first_check(&self) {
+        let mut seen = self.seen();
+        seen.health = Health::before_its_first_check();
+        self.known.is_up.store(false, Relaxed);
     }
 
     /// Takes note of whether it is checked from now on. One that is not is up, whatever its checks said last: nobody
@@ -280,7 +292,7 @@ impl Backend {
         self.known.is_up.load(Relaxed)
     }
 
-    /// Why its last health check failed, in words; `None`: it passed, or there was none.
+    /// Why its last health check failed, in words; `None`: it passed, or there was none yet.
     #[must_use]
     pub fn check_failure(&self) -> Option<Box<str>> {
         self.seen().check_failure.clone()
@@ -326,7 +338,10 @@ impl Backend {
         let ejected = seen.ejection.failed(now, ejection, may_eject);
         if ejected {
             self.known.counts.ejections.fetch_add(1, Relaxed);
-            self.known.ejected_until.store(seen.ejection.until().0, Relaxed);
+            let until = seen.ejection.until().0;
+            self.known.ejected_until.store(until, Relaxed);
+            // What could not keep up is not given its whole share at once.
+            self.known.up_since.store(until, Relaxed);
         }
         ejected
     }
@@ -400,6 +415,40 @@ mod tests {
         assert!(backend.checked(false, thresholds, Tick(5)) && !backend.is_usable(Tick(5)));
         assert!(backend.checked(true, thresholds, Tick(9)) && backend.is_usable(Tick(9)));
         assert_eq!(backend.up_since(), Some(Tick(9)));
+    }
+
+    #[test]
+    fn a_backend_before_its_first_check_is_down_until_that_passes_or_none_is_asked_for() {
+        let made = || {
+            let new = backend(1);
+            new.awaits_its_first_check();
+            new
+        };
+        let thresholds = Thresholds { rise: 2, fall: 3 };
+        let new = made();
+        new.set_checked(true, Tick(2));
+        assert!(!new.is_usable(Tick(2)) && new.check_failure().is_none());
+        assert!(new.checked(true, thresholds, Tick(3)) && new.is_usable(Tick(3)), "one is enough");
+        assert_eq!(new.up_since(), Some(Tick(3)));
+        let failing = made();
+        assert!(!failing.checked(false, thresholds, Tick(4)) && !failing.checked(true, thresholds, Tick(5)));
+        assert!(failing.checked(true, thresholds, Tick(6)), "from then on as any other");
+        let unchecked = made();
+        unchecked.set_checked(false, Tick(7));
+        assert!(unchecked.is_usable(Tick(7)));
+    }
+
+    #[test]
+    fn a_backend_that_is_back_from_an_ejection_starts_slowly_from_then() {
+        let backend = backend(1);
+        let at_once = EjectionSettings { failures: 1, base: 10, longest: 100 };
+        assert!(backend.failed(Tick(5), at_once, true) && !backend.is_usable(Tick(14)));
+        assert!(backend.is_usable(Tick(15)));
+        assert_eq!((backend.up_since(), backend.share(100, Tick(65))), (Some(Tick(15)), 0.5));
+        assert_eq!(backend.share(0, Tick(15)), 1.0, "where nothing starts slowly, it has its share at once");
+        backend.set_out_until(Tick(90));
+        backend.starts_slowly(Tick(80));
+        assert_eq!(backend.up_since(), Some(Tick(80)));
     }
 
     #[test]

@@ -76,10 +76,14 @@ fn take<F: FnOnce(News<'_>)>(
     let Checked { backend, result, thresholds, changed, .. } = checked;
     let (passed, reason) = (result.is_ok(), result.err().map(|failure| failure.to_string()));
     let is_other = reason.is_some() && backend.check_failure().as_deref() != reason.as_deref();
+    // The reason first: whoever sees that it is down can say why.
+    if !passed {
+        backend.set_check_failure(reason.as_deref());
+    }
     let has_turned = backend.checked(passed, needed(thresholds, passed, told), now);
     // One that passes its first check after failures is down still, and for the last reason.
-    if !passed || backend.is_up() {
-        backend.set_check_failure(reason.as_deref());
+    if passed && backend.is_up() {
+        backend.set_check_failure(None);
     }
     // Who heard it from another node has nothing to tell.
     if has_turned && told != Some(passed) {

@@ -5,7 +5,8 @@
 //!                                                                                                        full: the next best
 //! ```
 //!
-//! The first backends are up until a check says otherwise, so a process serves from its first second.
+//! The first backends are up until a check says otherwise, so a process serves from its first second. One that comes while others
+//! serve, and is checked, is down until its first check has passed.
 //!
 //! As long as one backend is usable, none that is down or ejected gets anything. When none is, there is a panic: the verdicts
 //! may be wrong, and asking costs no more than refusing. Then checks count for more than requests, whose failures may be their

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
@@ -19,13 +19,13 @@ use tidegate_access::refusal::Refusal;
 use tidegate_access::reply::expect_json;
 use tidegate_access::schema::Problems;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Change, ChangeError, Kind, Parts, Revision};
+use tidegate_control::{Change, ChangeError, Kind, Parts, Precondition, Revision};
 use tidegate_wire::bodies::{UniqueJson, read as read_json};
 use tidegate_wire::problem::Problem;
 use utoipa::ToSchema;
 
-use super::Shared;
 use super::changes::{self, Tagged, edit, edit_all, precondition, tagged};
+use super::{Shared, query};
 
 const CANDIDATE: Kind = Kind::new("candidate");
 
@@ -157,10 +157,13 @@ pub(super) async fn delete(
 }
 
 /// Puts the candidate in force, all of it in one change, and drops it. It is 412 if one of its documents was changed since it was
-/// put, so that nobody's work is undone: put it again.
+/// put, so that nobody's work is undone: put it again. It is 412, too, if this node has not judged as many requests as are asked for.
 #[utoipa::path(
     operation_id = "promote_candidate", post, path = "/v1/candidate/promote", tag = "gateway",
-    params(("if-match" = Option<String>, Header, description = "promote only this version", example = "\"7\"")),
+    params(
+        ("judged" = Option<u64>, Query, description = "promote only if this node has judged at least so many requests", example = 1000),
+        ("if-match" = Option<String>, Header, description = "promote only this version", example = "\"7\""),
+    ),
     responses(
         (status = 200, description = "It is in force at this node, at the others within a second.", body = Promoted,
             example = json!({"revision": 9})),
@@ -170,10 +173,15 @@ pub(super) async fn delete(
 pub(super) async fn promote(
     State(shared): State<Arc<Shared>>,
     Extension(actor): Extension<Actor>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Tagged<Promoted>, Refusal> {
     let promoting = Arc::clone(candidates(&shared)?);
-    let dropped = Change::delete(CANDIDATE, NAME).when(precondition(&headers)?);
+    let precondition = match query::number(&query.unwrap_or_default(), "judged", 0)? {
+        0 => precondition(&headers)?,
+        needed => judged(&shared, needed, precondition(&headers)?)?,
+    };
+    let dropped = Change::delete(CANDIDATE, NAME).when(precondition);
     let promote = move |parts: &Parts| {
         let mut changes = vec![dropped.clone()];
         changes.extend(promoting.promoted(parts)?);
@@ -181,6 +189,20 @@ pub(super) async fn promote(
     };
     let revision = edit_all(&shared.configuration, &actor, (CANDIDATE, NAME), promote).await?;
     Ok(tagged(revision, Promoted { revision: revision.0 }))
+}
+
+/// What a promotion goes by: the version of which this node has judged so many requests, lest another one is promoted in its place.
+fn judged(shared: &Shared, needed: u64, asked: Precondition) -> Result<Precondition, Refusal> {
+    let stored = candidates(shared)?.stored(&shared.configuration.parts());
+    let stored = stored.ok_or_else(|| Refusal::not_found("candidate"))?;
+    let requests = stored.judged.as_ref().and_then(|judged| judged["requests"].as_u64()).unwrap_or(0);
+    if requests < needed {
+        let detail = format!(
+            "this node has judged {requests} requests by the candidate, of {needed} that are asked for"
+        );
+        return Err(Refusal(Problem::new(412, "Precondition Failed", detail)));
+    }
+    Ok(if asked == Precondition::None { Precondition::IfMatch(stored.revision) } else { asked })
 }
 
 /// The document in a body of JSON or of TOML.

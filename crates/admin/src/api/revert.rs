@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use serde::Serialize;
+use serde_json::Value;
 use tidegate_access::guard::Actor;
 use tidegate_access::keys::KEY;
 use tidegate_access::refusal::Refusal;
 use tidegate_access::reply::JsonBytes;
 use tidegate_access::schema::Problems;
-use tidegate_control::{Action, Kind, Revert, Revision};
+use tidegate_control::{Action, Kind, PreviewedChange, Revert, Revision};
 use tidegate_wire::bodies::{UniqueJson, read};
 use utoipa::ToSchema;
 
@@ -30,6 +31,8 @@ pub(super) struct RevertRequest {
     revision: u64,
     /// Only if this is the newest revision: 412 if somebody has changed something since. As it is, if absent.
     if_newest: Option<u64>,
+    /// Whether only to say what would change, with each document as it is and as it would be. Nothing is changed then.
+    preview: Option<bool>,
 }
 
 /// What went back.
@@ -39,6 +42,10 @@ pub(super) struct RevertedTo {
     revision: u64,
     /// What was asked for.
     reverted_to: u64,
+    /// Whether it is only what would change: the revision is what `if_newest` has to be for just this to be done.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    preview: bool,
     /// Documents that were put or deleted for it; none, if everything was so already.
     changes: Vec<RevertedDocument>,
 }
@@ -55,6 +62,20 @@ struct RevertedDocument {
     /// `put` or `delete`.
     #[schema(value_type = String)]
     action: Action,
+    /// The document as it is and as it would be, in a preview.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difference: Option<DocumentDifference>,
+}
+
+/// A document as it is and as it would be.
+#[derive(Debug, Serialize, ToSchema)]
+struct DocumentDifference {
+    /// As it is, `null` if there is none.
+    #[schema(value_type = Option<Object>, required = true)]
+    before: Option<Value>,
+    /// As it would be, `null` if it would be deleted.
+    #[schema(value_type = Option<Object>, required = true)]
+    after: Option<Value>,
 }
 
 /// Puts what was stored at an earlier revision in force again: policies, clients' limits, routes, upstreams, the candidate,
@@ -75,19 +96,32 @@ pub(super) async fn revert(
     JsonBytes(body): JsonBytes,
 ) -> Result<Tagged<RevertedTo>, Refusal> {
     let UniqueJson(sent) = read(&body)?;
-    let mut reader = reader(&sent, &["revision", "if_newest"])?;
+    let mut reader = reader(&sent, &["revision", "if_newest", "preview"])?;
     let to = reader.number("revision", 0, u64::MAX);
     let expected = reader.number("if_newest", 0, u64::MAX).map(Revision);
+    let is_preview = reader.flag("preview").unwrap_or(false);
     if to.is_none() && reader.field("revision").is_none() {
         reader.mistake("revision", "is missing", "a revision of GET /v1/audit, or 0");
     }
     let Some(to) = to.map(Revision).filter(|_| reader.mistakes.is_empty()) else {
         return Err(refused(reader));
     };
-    let reverted = shared.configuration.revert(Revert { to, expected, stays: &STAYS }, author(&actor)).await;
-    let reverted = reverted.map_err(refusal)?;
-    let shown = |(kind, name, action)| RevertedDocument { kind, name, action };
-    let revision = reverted.revision;
-    let changes = reverted.changes.into_iter().map(shown).collect();
-    Ok(tagged(revision, RevertedTo { revision: revision.0, reverted_to: to.0, changes }))
+    let wanted = Revert { to, expected, stays: &STAYS };
+    let (revision, changes) = if is_preview {
+        let previewed = shared.configuration.preview(wanted).await.map_err(refusal)?;
+        (previewed.revision, previewed.changes.into_iter().map(would_go_back).collect())
+    } else {
+        let reverted = shared.configuration.revert(wanted, author(&actor)).await.map_err(refusal)?;
+        let shown = |(kind, name, action)| RevertedDocument { kind, name, action, difference: None };
+        (reverted.revision, reverted.changes.into_iter().map(shown).collect())
+    };
+    Ok(tagged(revision, RevertedTo { revision: revision.0, reverted_to: to.0, preview: is_preview, changes }))
+}
+
+fn would_go_back(change: PreviewedChange) -> RevertedDocument {
+    let PreviewedChange { kind, name, now, then } = change;
+    let action = if then.is_some() { Action::Put } else { Action::Delete };
+    let value = |body: Option<Arc<str>>| body.and_then(|body| serde_json::from_str(&body).ok());
+    let difference = Some(DocumentDifference { before: value(now), after: value(then) });
+    RevertedDocument { kind, name, action, difference }
 }

@@ -40,6 +40,12 @@ impl Health {
         Self { is_up, against: 0 }
     }
 
+    /// One that is down until its first check has passed, which alone is enough. One that fails has it come up as any other.
+    #[must_use]
+    pub fn before_its_first_check() -> Self {
+        Self { is_up: false, against: u32::MAX }
+    }
+
     /// Whether it may be used.
     #[must_use]
     pub fn is_up(&self) -> bool {

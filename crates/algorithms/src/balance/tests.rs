@@ -215,6 +215,17 @@ fn a_flapping_backend_neither_comes_nor_goes() {
 }
 
 #[test]
+fn one_that_is_down_before_its_first_check_comes_up_by_that_or_as_any_other() {
+    let thresholds = Thresholds { rise: 3, fall: 2 };
+    let mut health = Health::before_its_first_check();
+    assert!(!health.is_up() && health.checked(true, thresholds) && health.is_up());
+    let mut health = Health::before_its_first_check();
+    assert!(!health.checked(false, thresholds));
+    let passed: Vec<bool> = (0..3).map(|_| health.checked(true, thresholds)).collect();
+    assert_eq!(passed, [false, false, true]);
+}
+
+#[test]
 fn ejections_grow_and_are_forgiven() {
     let settings = EjectionSettings::default();
     let mut state = Ejection::default();

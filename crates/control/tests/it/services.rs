@@ -8,7 +8,7 @@ use tidegate_algorithms::policy::Mistake;
 use tidegate_algorithms::time::Wall;
 use tidegate_control::{
     Author, Change, ChangeError, Configuration, Control, Error, Kind, Layers, Limits, Origin, Parts,
-    Precondition, Revert, Revision, Service, Services, SetAside, Snapshot,
+    Precondition, PreviewedChange, Revert, Revision, Service, Services, SetAside, Snapshot,
 };
 
 const POLICY: Kind = Kind::new("policy");
@@ -297,6 +297,8 @@ impl Both {
 
 const KEPT: Kind = Kind::new("kept");
 
+const TO_2: Revert = Revert { to: Revision(2), expected: None, stays: &[KEPT] };
+
 #[tokio::test]
 async fn an_earlier_revision_is_in_force_again_by_changes_that_lead_forward() {
     let both = start();
@@ -313,6 +315,12 @@ async fn an_earlier_revision_is_in_force_again_by_changes_that_lead_forward() {
     assert!(matches!(overtaken, ChangeError::Overtaken { newest: Revision(7), .. }), "{overtaken}");
     let future = both.revert(8, None).await.unwrap_err();
     assert!(matches!(future, ChangeError::NotThere { .. }), "{future}");
+    let preview = both.configuration.preview(TO_2).await.unwrap();
+    let would = |it: &PreviewedChange| (it.kind, it.name.to_string(), it.now.is_some(), it.then.is_some());
+    let would: Vec<_> = preview.changes.iter().map(would).collect();
+    let [new, api, r] = ["new", "api", "r"].map(str::to_owned);
+    assert_eq!(would, [(POLICY, new, true, false), (POLICY, api, true, true), (ROUTE, r, false, true)]);
+    assert_eq!(preview.revision, Revision(7));
     let (revision, done) = both.revert(2, Some(7)).await.unwrap();
     assert_eq!(done, ["Delete policy new", "Put policy api", "Put route r"]);
     assert_eq!(
@@ -346,6 +354,8 @@ async fn a_revision_that_does_not_go_with_the_file_any_more_or_is_forgotten_chan
         matches!(&refused, ChangeError::Mistakes(them) if them[0].pointer == "/route/r/policies/file"),
         "{refused}"
     );
+    let previewed = both.configuration.preview(Revert { to: Revision(1), ..TO_2 }).await.unwrap_err();
+    assert_eq!(previewed.to_string(), refused.to_string(), "a preview says the same");
     for limit in 1..=3 {
         both.put(POLICY, "api", json!({ "limit": limit })).await.unwrap();
     }

@@ -226,6 +226,21 @@ fn fault_40_one_connection_alone_tries_a_backend_again_and_no_connection_tries_t
 }
 
 #[test]
+fn a_backend_that_is_reached_again_after_it_was_out_starts_slowly_from_then() {
+    let pool = pool(&[json!({"name": "a", "slow_start_seconds": 100}), json!({"name": "b"})]);
+    let known = &pool.backends()[0].known;
+    assert!(!known.reached(1, Tick(0)));
+    assert_eq!(known.backend.up_since(), None, "it was never out");
+    fail(&pool, 0, Tick(SECOND));
+    assert!(known.reached(1, Tick(20 * SECOND)));
+    assert_eq!(known.backend.share(100 * SECOND, Tick(70 * SECOND)), 0.5);
+    fail(&pool, 0, Tick(300 * SECOND));
+    assert!(known.check_passed(Tick(301 * SECOND)), "a check found it");
+    assert!(!known.check_passed(Tick(302 * SECOND)));
+    assert_eq!(known.backend.up_since(), Some(Tick(301 * SECOND)));
+}
+
+#[test]
 fn measured_backends_are_as_far_as_their_round_trips_say_and_looked_at_once_a_second() {
     const MS: u64 = 1_000_000;
     let bounds = TierBounds::new([10 * MS, 40 * MS, 100 * MS]);

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -134,6 +134,48 @@ fn fault_40_a_backend_that_is_down_when_its_checks_are_turned_off_is_used_again(
         }
     });
     assert_eq!(name_of(&mut connect(running.address), 3), "rio", "of two that are idle the first");
+}
+
+#[test]
+fn a_backend_that_joins_and_is_asked_for_a_page_gets_nothing_before_it_has_that() {
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let joining = backend({
+        let is_ready = Arc::clone(&is_ready);
+        move |mut stream| {
+            let mut said = [0; 512];
+            let count = stream.read(&mut said).unwrap_or(0);
+            let answer = if !said[..count].starts_with(b"GET ") {
+                "new"
+            } else if is_ready.load(Relaxed) {
+                "HTTP/1.1 204 No Content\r\n\r\n"
+            } else {
+                "HTTP/1.1 503 Not Yet\r\n\r\n"
+            };
+            drop(stream.write_all(answer.as_bytes()));
+            drop(stream.read(&mut said));
+        }
+    });
+    let old = unchecked("old", named("old"));
+    let check = json!({"kind": "http", "interval_seconds": 0.1, "rise": 1});
+    let new = json!({"name": "new", "address": joining.to_string(), "check": check});
+    let running = start(json!({"affinity": "off"}), std::slice::from_ref(&old), &[]);
+    running.edge.apply(&support::config(&[old, new], &[]));
+    let visits = || -> Vec<String> {
+        let visit = |_| {
+            let mut client = connect(running.address);
+            client.write_all(b"hi.").unwrap();
+            (name_of(&mut client, 3), client)
+        };
+        // All of them stay, so that one of two gets every other one.
+        let held: Vec<(String, TcpStream)> = (0..6).map(visit).collect();
+        held.into_iter().map(|(name, _)| name).collect()
+    };
+    assert_eq!(visits(), ["old"; 6]);
+    assert!(!report(&running, "new").is_up);
+    is_ready.store(true, Relaxed);
+    until("its check has passed", || report(&running, "new").is_up);
+    let names = visits();
+    assert!(names.iter().any(|name| name == "new"), "{names:?}");
 }
 
 /// Connections that stay until there are `count`, and the backends that they are at, each once.

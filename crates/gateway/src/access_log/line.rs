@@ -43,6 +43,8 @@ struct JsonLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     consumer: Option<&'a str>,
     request_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
     referer: &'a str,
     user_agent: &'a str,
     trace: &'a str,
@@ -77,6 +79,7 @@ pub(super) fn json(record: &Record, line: &mut String) {
         key: record.identity.as_ref().and_then(Identity::key),
         consumer: record.identity.as_ref().and_then(Identity::consumer),
         request_id: &request_id,
+        trace_id: record.trace_id.map(|id| id.to_string()),
         referer: &referer,
         user_agent: &user_agent,
         trace: &trace,

@@ -356,6 +356,7 @@ fn rest(in_force: &RouteConfig, candidate: &RouteConfig) -> Difference {
         path: judged.path,
         methods: judged.methods,
         fields: judged.fields,
+        cookies: judged.cookies,
         query: judged.query,
         action: judged.action,
         canary: judged.canary,

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
-use tidegate_algorithms::document::DocumentReader;
+use tidegate_algorithms::document::{DocumentReader, shown};
 
+use super::matches::{cookies, is_cookie_name};
 use super::pairs::field_pairs;
 use super::route::Action;
 use super::upstream::part;
 
 const MIRROR_KEYS: [&str; 2] = ["upstream", "percent"];
-const CANARY_KEYS: [&str; 4] = ["upstream", "percent", "header", "sticky_by"];
+const CANARY_KEYS: [&str; 5] = ["upstream", "percent", "header", "cookie", "sticky_by"];
+
+/// What `canary.percent` may be.
+const PERCENT: &str = "a number from 0 to 100, with one decimal at most";
 
 const STICKY_BY: &str = "\"client\", \"header:NAME\", \"cookie:NAME\"";
 
@@ -19,10 +23,12 @@ const STICKY_BY: &str = "\"client\", \"header:NAME\", \"cookie:NAME\"";
 pub struct CanaryConfig {
     /// Where that part goes.
     pub upstream: Arc<str>,
-    /// Of a hundred clients, as `sticky_by` tells them apart, how many go there.
-    pub percent: u64,
-    /// Requests with all of these go there, too; empty: none do for that.
+    /// Of a thousand clients, as `sticky_by` tells them apart, how many go there.
+    pub per_thousand: u64,
+    /// Requests with all of these fields, and of these cookies, go there, too; both empty: none do for that.
     pub fields: Vec<(HeaderName, HeaderValue)>,
+    /// The cookies.
+    pub cookies: Vec<(Box<str>, Box<str>)>,
     /// What stays on its side.
     pub sticky_by: StickyBy,
 }
@@ -51,17 +57,30 @@ pub(super) fn second_upstreams(
 
 fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<CanaryConfig> {
     let upstream = other_upstream(reader, action);
-    let fields = field_pairs(reader, "header");
-    if reader.field("percent").is_none() && fields.is_empty() {
-        reader.mistake("percent", "is missing", "a whole number from 0 to 100, or header");
+    let (fields, cookies) = (field_pairs(reader, "header"), cookies(reader));
+    if reader.field("percent").is_none() && fields.is_empty() && cookies.is_empty() {
+        reader.mistake("percent", "is missing", format!("{PERCENT}, or header, or cookie"));
     }
-    let percent = reader.number("percent", 0, 100).unwrap_or(0);
+    let per_thousand = percent(reader).unwrap_or(0);
     let sticky_by = reader.text("sticky_by", 1, 256).map_or(Some(StickyBy::Client), sticky_by);
     let Some(sticky_by) = sticky_by else {
         reader.mistake("sticky_by", "is none of these", STICKY_BY);
         return None;
     };
-    upstream.map(|upstream| CanaryConfig { upstream, percent, fields, sticky_by })
+    upstream.map(|upstream| CanaryConfig { upstream, per_thousand, fields, cookies, sticky_by })
+}
+
+/// `percent`, in tenths.
+fn percent(reader: &mut DocumentReader<'_>) -> Option<u64> {
+    let value = reader.field("percent")?;
+    let tenths =
+        value.as_f64().filter(|percent| (0.0..=100.0).contains(percent)).map(|percent| percent * 10.0);
+    // 0.3 is no binary fraction.
+    let tenths = tenths.filter(|tenths| (tenths - tenths.round()).abs() < 1e-6);
+    if tenths.is_none() {
+        reader.mistake("percent", format!("is {}", shown(value)), PERCENT);
+    }
+    tenths.map(|tenths| tenths.round() as u64)
 }
 
 /// Copies of a route's requests.
@@ -100,10 +119,7 @@ fn sticky_by(text: &str) -> Option<StickyBy> {
     match text.split_once(':') {
         None if text == "client" => Some(StickyBy::Client),
         Some(("header", name)) => name.parse().ok().map(StickyBy::Field),
-        Some(("cookie", name)) => {
-            let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-            (!name.is_empty() && name.bytes().all(is_token)).then(|| StickyBy::Cookie(name.into()))
-        }
+        Some(("cookie", name)) => is_cookie_name(name).then(|| StickyBy::Cookie(name.into())),
         _ => None,
     }
 }

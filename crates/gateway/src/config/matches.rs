@@ -184,6 +184,25 @@ pub(super) fn query(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>, Box<str>)
     text_pairs(reader, "query", MAX_CONDITIONS)
 }
 
+/// Cookies that a request must have.
+pub(super) fn cookies(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>, Box<str>)> {
+    let pairs = text_pairs(reader, "cookie", MAX_CONDITIONS);
+    for (name, value) in &pairs {
+        // Any other is in no request.
+        if !is_cookie_name(name) || value.contains(';') || value.trim().len() != value.len() {
+            let accepted = "a cookie's name, and its value without a semicolon or blanks around it";
+            reader.mistake(&format!("cookie/{}", escape(name)), format!("is {value:?}"), accepted);
+        }
+    }
+    pairs
+}
+
+/// Whether a cookie can have this name (RFC 6265, 4.1.1).
+pub(super) fn is_cookie_name(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_token)
+}
+
 /// An object of names and texts.
 pub(super) fn text_pairs(
     reader: &mut DocumentReader<'_>,

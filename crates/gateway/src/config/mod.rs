@@ -139,7 +139,7 @@ pub(crate) fn never_matches(first: &str) -> Mistake {
     Mistake {
         pointer: String::new(),
         problem: format!("can never match: route {first:?} takes the same requests first"),
-        accepted: "another host, path, method, header or query".to_owned(),
+        accepted: "another host, path, method, header, cookie or query".to_owned(),
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Shape {
     Text(usize, usize),
     /// A whole number in a range.
     Number(u64, u64),
+    /// Percent, one decimal allowed.
+    Percent,
     /// Seconds in a range, fractions allowed.
     Seconds(f64, f64),
     /// True or false.
@@ -109,7 +111,7 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "slow_start_seconds",
         Shape::Seconds(0.0, DAY),
         "0",
-        "How long a server that came up, or came when others served, gets less than its share.",
+        "How long a server that came up, is back from an ejection, or came when others served, gets less than its share.",
     ),
     key(
         "eject_after",
@@ -254,6 +256,7 @@ pub const ROUTE_KEYS: &[Key] = &[
         "Methods that it is for; not CONNECT or TRACE, which are answered 501.",
     ),
     key("header", Shape::Pairs(100), "none", "Header fields that a request must have, with these values."),
+    key("cookie", Shape::Pairs(20), "none", "Cookies that a request must have, with these values."),
     key("query", Shape::Pairs(20), "none", "Parameters that the query must have, with these values."),
     key(
         "upstream",
@@ -528,11 +531,17 @@ pub const ROUTE_KEYS: &[Key] = &[
     key("canary.upstream", Shape::Text(1, 64), "", "Its name. The rest goes to `upstream`."),
     key(
         "canary.percent",
-        Shape::Number(0, 100),
+        Shape::Percent,
         "0",
-        "How many of a hundred clients it gets. Each stays on its side; more only add to those that are there.",
+        "How many of a hundred clients it gets; `0.5`: one of two hundred. Each stays on its side; more only add to those that are there.",
     ),
     key("canary.header", Shape::Pairs(100), "none", "Fields, all of which send a request there, too."),
+    key(
+        "canary.cookie",
+        Shape::Pairs(20),
+        "none",
+        "Cookies, all of which do so, beside the fields if there are any.",
+    ),
     key(
         "canary.sticky_by",
         Shape::Text(1, 256),
@@ -557,6 +566,7 @@ impl Key {
             Shape::Name => "1 to 64 of a-z, 0-9, `-`, `_`, `.`, starting with a letter".to_owned(),
             Shape::Text(least, most) => format!("a string of {least} to {most} bytes"),
             Shape::Number(least, most) => format!("a whole number from {least} to {most}"),
+            Shape::Percent => "a number from 0 to 100, with one decimal at most".to_owned(),
             Shape::Seconds(least, most) => format!("seconds from {least} to {most}"),
             Shape::Flag => "true, false".to_owned(),
             Shape::Word(words) => words.join(", "),
@@ -573,6 +583,7 @@ impl Key {
             Shape::Name => json!({ "type": "string", "pattern": "^[a-z][a-z0-9._-]{0,63}$" }),
             Shape::Text(least, most) => json!({ "type": "string", "minLength": least, "maxLength": most }),
             Shape::Number(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Shape::Percent => json!({ "type": "number", "minimum": 0, "maximum": 100 }),
             Shape::Seconds(least, most) => json!({ "type": "number", "minimum": least, "maximum": most }),
             Shape::Flag => json!({ "type": "boolean" }),
             Shape::Word(words) => json!({ "enum": words }),

@@ -18,7 +18,7 @@ use super::auth::{Auth, auth, skip_auth_preflight};
 use super::canary::{CanaryConfig, MirrorConfig, second_upstreams};
 use super::fixed::{FALLBACK_KEYS, RESPOND_KEYS, fallback, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
-use super::matches::{HostPattern, PathPattern, hosts, methods, path, query};
+use super::matches::{HostPattern, PathPattern, cookies, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance, priority};
 use super::pairs::{MAX_FIELDS, field_pairs};
 use super::redirect::{REDIRECT_KEYS, Redirect, redirect};
@@ -26,12 +26,13 @@ use super::rewrite::{Slashes, rewrite, slashes};
 use super::servers::Source;
 use super::upstream::{BREAKER_KEYS, breaker_settings, part};
 
-const KEYS: [&str; 40] = [
+const KEYS: [&str; 41] = [
     "name",
     "host",
     "path",
     "method",
     "header",
+    "cookie",
     "query",
     "upstream",
     "redirect",
@@ -96,6 +97,8 @@ pub struct RouteConfig {
     pub methods: Vec<Method>,
     /// Request fields that must have these values.
     pub fields: Vec<(HeaderName, HeaderValue)>,
+    /// Cookies that must have these values.
+    pub cookies: Vec<(Box<str>, Box<str>)>,
     /// Query parameters that must have these values, decoded.
     pub query: Vec<(Box<str>, Box<str>)>,
     /// What becomes of a request.
@@ -234,14 +237,14 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
     let name = reader.name("name").unwrap_or_default();
     let (hosts, path, methods) = (hosts(&mut reader), path(&mut reader), methods(&mut reader));
-    let (fields, query) = (field_pairs(&mut reader, "header"), query(&mut reader));
+    let (fields, cookies, query) =
+        (field_pairs(&mut reader, "header"), cookies(&mut reader), query(&mut reader));
     let action = action(&mut reader, pointer);
     let (auth, [compress, hedge]) = (auth(&mut reader, pointer, source), flags(&mut reader));
     let skip_auth_preflight = skip_auth_preflight(&mut reader);
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
     let ([strip_prefix, add_prefix], replace_path) = rewrite(&mut reader, &path);
-    let slashes = slashes(&mut reader, auth.as_ref());
-    let upgrades = upgrades(&mut reader);
+    let (slashes, upgrades) = (slashes(&mut reader, auth.as_ref()), upgrades(&mut reader));
     let cors = part(&mut reader, "cors", &CORS_KEYS, pointer, cors);
     let maintenance = part(&mut reader, "maintenance", &MAINTENANCE_KEYS, pointer, maintenance).flatten();
     let max_header_bytes = reader.number("max_header_bytes", 1, MAX_HEADER);
@@ -265,6 +268,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             path,
             methods,
             fields,
+            cookies,
             query,
             action,
             auth,

@@ -131,7 +131,7 @@ pub(super) fn explained_action(
         let because = match side.why {
             Why::Fields => "its fields send it there".to_owned(),
             Why::Share { place } => {
-                format!("its place is {place} of 100, and those below {} go there", canary.percent)
+                format!("its place is {place} of 1000, and those below {} go there", canary.per_thousand)
             }
         };
         ExplainedCanary { upstream: canary.upstream.to_string(), taken: side.is_canary, because }
@@ -199,8 +199,10 @@ fn explained_upstream(
 
 /// Why a server gets nothing, or why connections to it fail.
 fn because_of(upstream: &Upstream, position: usize, backend: &Backend, it: &Candidate) -> Option<String> {
-    let down = backend.check_failure().filter(|_| !it.status.is_up);
-    let down = down.map(|reason| format!("its health checks fail: {reason}"));
+    let down = (!it.status.is_up).then(|| match backend.check_failure() {
+        Some(reason) => format!("its health checks fail: {reason}"),
+        None => "it is new, and its first health check has not passed yet".to_owned(),
+    });
     let refused = || upstream.refused_certificate(position).map(|reason| format!("certificate: {reason}"));
     let ejected = || it.status.is_ejected.then(|| "requests there failed too often in a row".to_owned());
     down.or_else(refused).or_else(ejected)

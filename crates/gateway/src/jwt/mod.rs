@@ -91,9 +91,10 @@ impl JwtCounts {
 }
 
 impl JwtVerifier {
-    pub(crate) fn new(issuer: Option<Arc<IssuerKeys>>) -> Self {
-        let [id, ..] = random();
-        Self { id, issuer }
+    /// One that knows what `before` has found out, if there was one by the same rules.
+    pub(crate) fn new(issuer: Option<Arc<IssuerKeys>>, before: Option<&Self>) -> Self {
+        let [fresh, ..] = random();
+        Self { id: before.map_or(fresh, |before| before.id), issuer }
     }
 
     /// Whose request it is, by the keys that are in force or, if its token names another one, that its issuer has now.

@@ -26,10 +26,11 @@ use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::Wall;
 use tidegate_net::clock::{monotonic, wall};
 use tidegate_net::http::{Body, Peer};
-use tidegate_wire::trace_context::TraceContext;
+use tidegate_wire::trace_context::{TraceContext, TraceId};
 
 use crate::access_log::AccessLog;
 use crate::analytics::Analytics;
+use crate::fields::caller;
 use crate::identity::Identity;
 use crate::limits::{Held, PolicyVerdict};
 use crate::random::random;
@@ -151,6 +152,8 @@ pub(crate) struct Record {
     pub(crate) is_tls: bool,
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) request_id: Option<HeaderValue>,
+    /// The trace that its server is told of; of a request that reaches none, the caller's or that of its span.
+    pub(crate) trace_id: Option<TraceId>,
     /// Who its client has proved to be.
     pub(crate) identity: Option<Identity>,
     pub(crate) steps: Vec<Step>,
@@ -221,6 +224,7 @@ impl Recorder {
             referer: field(REFERER),
             user_agent: field(USER_AGENT),
         };
+        let trace = spans.map(|(_, span)| span.trace()).or_else(|| caller(request.headers()));
         let now = monotonic();
         Self(Some(Box::new(Record {
             log: log.cloned(),
@@ -240,6 +244,7 @@ impl Recorder {
             is_tls: peer.is_tls,
             route: None,
             request_id: None,
+            trace_id: trace.map(TraceContext::trace_id),
             identity: None,
             steps: Vec::with_capacity(8),
             left_out: 0,

@@ -1,8 +1,9 @@
 //! What is in force: routes and upstreams, made of a configuration and of what was in force before it.
 //!
 //! Upstreams whose configuration did not change are taken over as they are, with their connections, breakers and health; of
-//! the others, servers that stay keep theirs. A route that did not change keeps its breaker, and the keys of an issuer are
-//! fetched once for all routes that name it.
+//! the others, servers that stay keep theirs. So it is with routes: one that did not change is taken over as it is; one that
+//! changed, or whose upstream did, keeps its breaker, the times that hedging goes by and what it knows of tokens, each where the rule
+//! and the upstreams' names are the same. The keys of an issuer are fetched once for all routes that name it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use crate::candidate::Candidate;
 use crate::checks;
 use crate::config::{Action, Auth, GatewayConfig, JwtKeysUrl, RouteConfig, UpstreamConfig};
 use crate::forward_auth::Authority;
-use crate::hedge::Hedge;
 use crate::identity::taken_off;
 use crate::jwt::{self, IssuerKeys, JwtVerifier};
 use crate::limits::Limits;
@@ -167,7 +167,8 @@ fn without_claims(config: &Arc<RouteConfig>, claims: &[HeaderName]) -> Arc<Route
     Arc::new(RouteConfig { request_fields, ..RouteConfig::clone(config) })
 }
 
-/// A route in force; `before` itself if it did not change, so that it keeps its breaker.
+/// A route in force: `before` itself if it did not change. If it did, or its upstream, it takes over what `before` has learnt where
+/// that holds for it, too: a server that registers, or a new weight, closes no breaker.
 fn route(
     config: &Arc<RouteConfig>,
     before: Option<&Arc<Route>>,
@@ -184,22 +185,36 @@ fn route(
         Action::Reply(reply) => RouteAction::Reply(reply.clone()),
         Action::Forward { upstream } => RouteAction::Forward(named(upstream)),
     };
+    let same_auth = before.filter(|before| before.config.auth == config.auth);
     let (jwt, authority) = match &config.auth {
-        Some(Auth::Jwt(_)) => (Some(JwtVerifier::new(issuer)), None),
+        Some(Auth::Jwt(_)) => {
+            let known = same_auth.and_then(|before| before.jwt.as_ref());
+            (Some(JwtVerifier::new(issuer, known)), None)
+        }
         Some(Auth::Forward(forward)) => (None, Some(Authority::new(named(&forward.upstream)))),
         Some(Auth::Key(_) | Auth::Certificate(_)) | None => (None, None),
     };
+    // What was learnt of other upstreams says nothing of these.
+    let same_upstreams = before.filter(|before| before.asks_upstreams_of(config));
+    let breaker = config.breaker.map(|settings| {
+        let known = same_upstreams.filter(|before| before.config.breaker == config.breaker);
+        let known = known.and_then(|before| before.breaker.clone());
+        known.unwrap_or_else(|| Arc::new(SharedBreaker::new(settings, "route", &config.name)))
+    });
+    let hedge =
+        config.hedge.then(|| same_upstreams.and_then(|before| before.hedge.clone()).unwrap_or_default());
+    let mirror = config.mirror.as_ref().map(|mirror| {
+        let known = same_upstreams.and_then(|before| before.mirror.as_deref());
+        Mirror::new(mirror, &config.name, named(&mirror.upstream), known)
+    });
     let made = Route {
         action,
         fallback: config.fallback_upstream.as_ref().map(named),
         lacks: config.policies.iter().find(|policy| missing.contains(*policy)).cloned(),
-        breaker: config.breaker.map(|settings| Arc::new(SharedBreaker::new(settings, "route", &config.name))),
+        breaker,
         canary: config.canary.as_ref().map(|canary| named(&canary.upstream)),
-        mirror: config
-            .mirror
-            .as_ref()
-            .map(|mirror| Mirror::new(mirror, &config.name, named(&mirror.upstream))),
-        hedge: config.hedge.then(Hedge::default),
+        mirror,
+        hedge,
         jwt,
         authority,
         config: Arc::clone(config),

@@ -1,4 +1,6 @@
 //! The access log and traces, both made of the one record of a request.
+//!
+//! Over 400 lines because lines, destinations and traces are looked at behind the same gateway.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -142,6 +144,32 @@ fn each_request_has_a_line_that_says_what_was_done_for_it_and_how_it_ended() {
     assert_eq!((&ambiguous["status"], &ambiguous["because"]), (&json!(400), &json!("ambiguous_path")));
     assert!(ambiguous.get("route").is_none(), "{ambiguous}");
     assert_eq!((&cut["status"], &cut["bytes"], &cut["end"]), (&json!(200), &json!(3), &json!("broken_off")));
+}
+
+#[test]
+fn a_line_names_the_trace_that_its_server_is_told_of_and_that_its_caller_knows() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let good = Backend::named("hello");
+    let config = in_front_of(&[good.url()], json!({"host": "shop.example", "policies": ["per-client"]}));
+    let (gateway, _log) = logging(Few, &config, to_file(&path, LineFormat::Json, &[]));
+    let known = format!("traceparent: 00-{TRACE}-b7ad6b7169203331-00\r\n");
+    for (path, host, field) in [
+        ("/", "shop.example", ""),
+        ("/", "shop.example", &*known),
+        ("/denied", "shop.example", &*known),
+        ("/", "other.example", ""),
+    ] {
+        gateway.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{field}connection: close\r\n\r\n"));
+    }
+    let read: Vec<Value> = lines(&path, 4).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: Vec<Option<&str>> = read.iter().map(|line| line["trace_id"].as_str()).collect();
+    let told: Vec<String> =
+        good.got().iter().map(|got| got.field("traceparent").unwrap().to_owned()).collect();
+    let [begun, followed] = &told[..] else { panic!("{told:?}") };
+    assert!(begun.contains(ids[0].unwrap()) && followed.contains(TRACE), "{told:?} {ids:?}");
+    assert_eq!(&ids[1..], [Some(TRACE), Some(TRACE), None], "the last one stands in no trace");
 }
 
 /// curl has no `Host` field over HTTP/2, only `:authority`.

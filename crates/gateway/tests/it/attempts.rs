@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Barrier};
 
 use crate::support::{
-    Backend, PATIENCE, Reaction, TestGateway, ask_on, black_hole, config, head, load, reply, status,
+    Backend, PATIENCE, Reaction, TestGateway, ask_on, black_hole, config, head, load, reply, status, text,
 };
 use serde_json::{Value, json};
 use tidegate_algorithms::breaker::Phase;
@@ -39,6 +39,43 @@ fn fault_39_connecting_to_a_black_hole_ends_with_the_requests_time() {
     let upstream = json!({"servers": [format!("http://{address}")], "connect_timeout_seconds": 3600});
     let gateway = gateway(upstream, json!({"timeout_seconds": 0.2}));
     assert_eq!(status(&gateway.get("/")), 504);
+}
+
+#[test]
+fn who_may_know_is_told_which_server_failed_and_why_and_nobody_else() {
+    let dead = format!("127.0.0.1:{}", tidegate_testkit::free_port());
+    let silent = Backend::start(|_| Reaction::Silence);
+    let torn = Backend::start(|_| Reaction::Last(b"HTTP/1.1 2".to_vec()));
+    let upstreams = json!([
+        {"name": "dead", "servers": [format!("http://{dead}")], "breaker": {"enabled": false}},
+        {"name": "silent", "servers": [silent.url()], "breaker": {"enabled": false}},
+        {"name": "torn", "servers": [torn.url()], "breaker": {"enabled": false}}
+    ]);
+    let route = |name: &str| json!({"name": name, "path": format!("/{name}"), "upstream": name, "timeout_seconds": 0.2});
+    let served = config(upstreams, json!([route("dead"), route("silent"), route("torn")]));
+    let told = GatewaySettings { explains_failures: true, ..GatewaySettings::default() };
+    let [quiet, telling] =
+        [GatewaySettings::default(), told].map(|it| TestGateway::start(Unlimited, it, &served));
+    let ask = |gateway: &TestGateway<Unlimited>, path: &str, field: &str| {
+        let got =
+            gateway.send(&format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{field}\r\n"));
+        (status(&got), text(&got))
+    };
+    let [at_silent, at_torn] = [silent.address.to_string(), torn.address.to_string()];
+    for (path, expected, server, why) in [
+        ("/dead", 502, &dead, "connection refused"),
+        ("/silent", 504, &at_silent, "no reply in time"),
+        ("/torn", 502, &at_torn, ""),
+    ] {
+        let (status, said) = ask(&telling, path, "");
+        assert!(status == expected && said.contains(&format!("{server}: {why}")), "{path} {status}: {said}");
+        let others =
+            ["x-forwarded-for: 203.0.113.7\r\n", "forwarded: for=203.0.113.7\r\n", "via: 1.1 tunnel\r\n"];
+        let others = others.map(|field| ask(&telling, path, field));
+        for (status, said) in others.into_iter().chain([ask(&quiet, path, "")]) {
+            assert!(status == expected && !said.contains(server.as_str()), "{path} {status}: {said}");
+        }
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::support::{Backend, PATIENCE, Reaction, TestGateway, config, reply, st
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use tidegate_algorithms::recent::LEAST;
+use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 use tidegate_net::clock::monotonic;
@@ -48,14 +49,19 @@ fn held(name: &'static str, holds: &Arc<(Mutex<bool>, Condvar)>) -> Backend {
     })
 }
 
+/// A route that hedges, before servers of an upstream with these settings.
+fn hedged(retries: Value, servers: &[&Backend], settings: &Value) -> GatewayConfig {
+    let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
+    let mut app = json!({"name": "app", "breaker": {"enabled": false}, "servers": urls, "balance": "round_robin",
+        "retries": retries, "eject_after": 0});
+    app.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    config(json!([app]), json!([{"name": "all", "upstream": "app", "hedge": true}]))
+}
+
 /// A gateway that asks a second server where the first is late, and knows what late is.
 fn hedging(retries: Value, servers: &[&Backend]) -> TestGateway<Unlimited> {
-    let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
-    let app = json!({"name": "app", "breaker": {"enabled": false}, "servers": urls, "balance": "round_robin",
-        "retries": retries, "eject_after": 0});
-    let route = json!({"name": "all", "upstream": "app", "hedge": true});
-    let gateway =
-        TestGateway::start(Unlimited, GatewaySettings::default(), &config(json!([app]), json!([route])));
+    let config = hedged(retries, servers, &json!({}));
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
     for _ in 0..LEAST + 2 {
         assert_eq!(status(&gateway.get("/")), 200);
     }
@@ -112,6 +118,18 @@ fn second_attempts_come_out_of_the_budget_and_of_the_attempts() {
         assert!(answered.iter().any(|it| it == "slow"), "{retries}: {answered:?}");
         assert_eq!((sent() - sent_before, gateway.gateway.hedges()[0].won), (2, 0), "{retries}");
     }
+}
+
+#[test]
+fn what_is_late_stays_known_when_the_upstream_changes() {
+    let (one, two) = (Backend::named("one"), Backend::named("two"));
+    let retries = json!({"percent": 100});
+    let gateway = hedging(retries.clone(), &[&one]);
+    let after = || gateway.gateway.hedges()[0].after;
+    let known = after();
+    assert!(known > 0);
+    gateway.apply(&hedged(retries, &[&one, &two], &json!({"idle_timeout_seconds": 7})));
+    assert_eq!(after(), known);
 }
 
 fn posted(server: &Backend) -> usize {
@@ -311,6 +329,24 @@ fn a_server_that_comes_up_gets_little_at_first() {
     // A tenth of its share at first, of two servers one request in eleven; a day later it would be half.
     let counts = counted(&gateway, 44);
     assert_eq!(counts.get("back"), Some(&4), "{counts:?}");
+}
+
+#[test]
+fn a_server_that_joins_gets_nothing_before_its_first_check_has_passed() {
+    let holds = Arc::new((Mutex::new(true), Condvar::new()));
+    let (old, new) = (Backend::named("old"), held("new", &holds));
+    let with = |servers: Value| {
+        let check = json!({"path": "/health", "interval_seconds": 0.01, "timeout_seconds": 60});
+        let app = json!({"name": "app", "servers": servers, "balance": "round_robin", "check": check});
+        config(json!([app]), json!([{"name": "all", "upstream": "app"}]))
+    };
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &with(json!([old.url()])));
+    gateway.apply(&with(json!([old.url(), new.url()])));
+    until("it is checked", || !new.got().is_empty());
+    assert_eq!(counted(&gateway, 20), BTreeMap::from([("old".to_owned(), 20)]));
+    *holds.0.lock().unwrap() = false;
+    holds.1.notify_all();
+    until("it has its share", || text(&gateway.get("/")) == "new");
 }
 
 /// Sends a request and does not wait for its reply.

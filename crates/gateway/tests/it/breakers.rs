@@ -57,6 +57,48 @@ fn a_routes_breaker_keeps_its_own_requests_out_and_no_others() {
 }
 
 #[test]
+fn a_routes_breaker_stays_open_when_its_upstream_or_another_setting_of_the_route_changes() {
+    let backend = Backend::start(|got| reply(if got.line.contains("/bad") { 500 } else { 200 }, &[], ""));
+    let joined = Backend::named("joined");
+    let upstreams = |servers: Value| {
+        let off = json!({"enabled": false});
+        json!([
+            {"name": "app", "servers": servers, "breaker": off, "eject_after": 0},
+            {"name": "other", "servers": [joined.url()], "breaker": off}
+        ])
+    };
+    let route = |upstream: &str, body: u64, breaker: Value| {
+        let shop = json!({"name": "shop", "upstream": upstream, "max_body_bytes": body, "breaker": breaker});
+        json!([shop])
+    };
+    let alone = upstreams(json!([backend.url()]));
+    let before = config(alone, route("app", 1, opens_at_once()));
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &before);
+    let bad: Vec<u16> = (0..3).map(|_| status(&gateway.get("/bad"))).collect();
+    assert_eq!(bad, [500, 500, 503]);
+    let heavier = upstreams(json!([{"url": backend.url(), "weight": 3}]));
+    let more = upstreams(json!([{"url": backend.url(), "weight": 3}, joined.url()]));
+    for (what, upstreams, body) in
+        [("a weight", heavier, 1), ("a server joins", more.clone(), 1), ("the route", more.clone(), 2)]
+    {
+        gateway.apply(&config(upstreams, route("app", body, opens_at_once())));
+        assert_eq!(of_routes(&gateway), [("shop".to_owned(), Phase::Open)], "{what}");
+        assert_eq!(status(&gateway.get("/good")), 503, "{what}");
+    }
+    // Who sends requests elsewhere begins anew, and so does who judges by another rule.
+    gateway.apply(&config(more.clone(), route("other", 2, opens_at_once())));
+    assert_eq!(of_routes(&gateway), [("shop".to_owned(), Phase::Closed)]);
+    let alone = upstreams(json!([backend.url()]));
+    gateway.apply(&config(alone, route("app", 2, opens_at_once())));
+    let bad: Vec<u16> = (0..3).map(|_| status(&gateway.get("/bad"))).collect();
+    assert_eq!(bad, [500, 500, 503]);
+    let mut other_rule = opens_at_once();
+    other_rule["open_seconds"] = json!(3599);
+    gateway.apply(&config(more, route("app", 2, other_rule)));
+    assert_eq!(of_routes(&gateway), [("shop".to_owned(), Phase::Closed)]);
+}
+
+#[test]
 fn a_check_that_passes_lets_trials_through_the_upstreams_breaker_and_those_of_its_routes() {
     let is_good = Arc::new(AtomicBool::new(false));
     let backend = {

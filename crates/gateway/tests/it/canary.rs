@@ -59,6 +59,32 @@ fn a_field_sends_a_request_to_the_canary_whatever_the_share() {
 }
 
 #[test]
+fn a_cookie_finds_its_route_and_its_canary() {
+    let [old, new, members] = ["v1", "v2", "members"].map(Backend::named);
+    let named = |name: &str, server: &Backend| json!({"name": name, "servers": [server.url()]});
+    let upstreams = json!([named("v1", &old), named("v2", &new), named("members", &members)]);
+    // The second one can match, since the first one asks for more.
+    let config = config(
+        upstreams,
+        json!([
+            {"name": "members", "upstream": "members", "cookie": {"member": "yes"}},
+            {"name": "all", "upstream": "v1", "canary": {"upstream": "v2", "cookie": {"beta": "on"}}}
+        ]),
+    );
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
+    for (fields, expected) in [
+        ("", "v1"),
+        ("cookie: beta=off\r\n", "v1"),
+        ("cookie: a=b; beta=on\r\n", "v2"),
+        ("cookie: member=yes; beta=on\r\n", "members"),
+        ("cookie: beta=on\r\ncookie: member=no\r\n", "v2"),
+        ("cookie: xmember=yes\r\n", "v1"),
+    ] {
+        assert_eq!(ask(&gateway, fields), expected, "{fields}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_canary_is_said_with_its_place() {
     let upstreams = [json!({"name": "v1", "servers": ["http://127.0.0.1:1"]})];
     let pointers = |route: Value| -> Vec<String> {
@@ -72,6 +98,8 @@ fn what_is_wrong_with_a_canary_is_said_with_its_place() {
         (json!({"percent": 1}), "/route/0/canary/upstream"),
         (json!({"upstream": "v2"}), "/route/0/canary/percent"),
         (json!({"upstream": "v2", "percent": 101}), "/route/0/canary/percent"),
+        (json!({"upstream": "v2", "percent": 0.25}), "/route/0/canary/percent"),
+        (json!({"upstream": "v2", "cookie": {"beta": "on; off"}}), "/route/0/canary/cookie/beta"),
         (json!({"upstream": "v2", "percent": 1, "sticky_by": "cookie:a b"}), "/route/0/canary/sticky_by"),
         (json!({"upstream": "v2", "percent": 1, "sticky_by": "address"}), "/route/0/canary/sticky_by"),
     ] {

@@ -346,3 +346,27 @@ fn a_copy_of_a_request_is_asked_for_at_the_same_path() {
         (vec!["/a%2Fb//c/".to_owned()], vec!["/a%2Fb//c/".to_owned()])
     );
 }
+
+#[test]
+fn copies_count_on_when_an_upstream_changes() {
+    let (app, copies) = (Backend::named("app"), Backend::named("copies"));
+    let with = |weight: u64| {
+        let upstreams = json!([
+            {"name": "app", "servers": [{"url": app.url(), "weight": weight}]},
+            {"name": "copies", "servers": [{"url": copies.url(), "weight": weight}]}
+        ]);
+        config(upstreams, json!([{"name": "all", "upstream": "app", "mirror": {"upstream": "copies"}}]))
+    };
+    let gateway = TestGateway::start(Counting::default(), GatewaySettings::default(), &with(1));
+    let compared = |count: u64| {
+        let begun = monotonic();
+        while gateway.gateway.mirrors()[0].same_status < count {
+            assert!(begun.elapsed() < PATIENCE, "a copy is answered");
+        }
+    };
+    assert_eq!(ask(&gateway, 0, &row(PLAIN, "/", "all", "")), 200);
+    compared(1);
+    gateway.apply(&with(2));
+    assert_eq!(ask(&gateway, 0, &row(PLAIN, "/", "all", "")), 200);
+    compared(2);
+}

@@ -21,8 +21,8 @@ use rustls::time_provider::TimeProvider;
 use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 use tidegate_wire::x509::Validity;
 
-use super::pairs::Pairs;
-use super::{PairFiles, TlsConfig};
+use super::pairs::{Pairs, names};
+use super::{CertificateInForce, PairFiles, TlsConfig};
 use crate::clock::wall;
 
 /// Largest file that is read, in bytes: every public authority there is takes a fifth of it.
@@ -116,13 +116,15 @@ impl std::fmt::Display for Span {
     }
 }
 
-/// What the files of `listener` make at `now`, in seconds since 1970, and the files of certificates with the last second
-/// of each.
-pub(super) fn load(listener: &TlsConfig, now: u64) -> Result<(ServerConfig, Vec<(PathBuf, u64)>), TlsError> {
+/// What the files of `listener` make at `now`, in seconds since 1970, and the certificates in them.
+pub(super) fn load(
+    listener: &TlsConfig,
+    now: u64,
+) -> Result<(ServerConfig, Vec<CertificateInForce>), TlsError> {
     let provider = Arc::new(ring::default_provider());
     let files = &listener.files;
-    let (pairs, ends) = pairs(listener, &provider, now)?;
-    let named_as = ends.first().map_or(Path::new(""), |(path, _)| path);
+    let (pairs, certificates) = pairs(listener, &provider, now)?;
+    let named_as = certificates.first().map_or(Path::new(""), |it| &it.file);
     let of_pair = |error| refuse(TlsFile::Certificate, named_as, TlsFault::Library(error));
     let builder = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(CivilTime))
         .with_safe_default_protocol_versions()
@@ -157,19 +159,20 @@ pub(super) fn load(listener: &TlsConfig, now: u64) -> Result<(ServerConfig, Vec<
     config.session_storage = Arc::new(NoServerSessionStorage {});
     let own = listener.protocols.iter().map(|protocol| protocol.to_vec());
     config.alpn_protocols = own.chain(listener.passed.iter().cloned()).collect();
-    Ok((config, ends))
+    Ok((config, certificates))
 }
 
-/// What `listener` has to show at `now`, and the files of certificates with the last second of each.
+/// What `listener` has to show at `now`, and the certificates of its files.
 fn pairs(
     listener: &TlsConfig,
     provider: &CryptoProvider,
     now: u64,
-) -> Result<(Pairs, Vec<(PathBuf, u64)>), TlsError> {
-    let mut ends = Vec::new();
+) -> Result<(Pairs, Vec<CertificateInForce>), TlsError> {
+    let mut certificates = Vec::new();
     let mut load = |files: &PairFiles| {
         let (pair, validity) = pair(files, provider, now)?;
-        ends.push((files.certificate.clone(), validity.not_after));
+        let (file, name) = (files.certificate.clone(), names(&pair).into_iter().next());
+        certificates.push(CertificateInForce { file, name, not_after: validity.not_after });
         Ok(pair)
     };
     let otherwise = listener.files.pair.as_ref().map(&mut load).transpose()?;
@@ -181,7 +184,7 @@ fn pairs(
         });
         added.map_err(|error| TlsError { place: Some(place), ..error })?;
     }
-    Ok((pairs, ends))
+    Ok((pairs, certificates))
 }
 
 /// The certificate and the key that belong together, valid now.

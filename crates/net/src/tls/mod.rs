@@ -28,6 +28,7 @@ mod pairs;
 mod peer;
 mod settings;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -141,8 +142,23 @@ struct Shared {
 
 struct InForce {
     server: Arc<ServerConfig>,
-    /// The files of certificates, with their last seconds since 1970.
-    ends: Vec<(PathBuf, u64)>,
+    /// Those of the files.
+    certificates: Vec<CertificateInForce>,
+}
+
+/// A certificate of a file.
+struct CertificateInForce {
+    file: PathBuf,
+    /// The first name in it, in lower case.
+    name: Option<Box<str>>,
+    /// Its last second since 1970.
+    not_after: u64,
+}
+
+impl CertificateInForce {
+    fn seconds_left(&self, now: u64) -> u64 {
+        self.not_after.saturating_sub(now)
+    }
 }
 
 impl Tls {
@@ -188,7 +204,22 @@ impl Tls {
     #[must_use]
     pub fn certificates(&self) -> Vec<(PathBuf, u64)> {
         let (in_force, now) = (self.shared.in_force.load(), seconds_now());
-        in_force.ends.iter().map(|(path, end)| (path.clone(), end.saturating_sub(now))).collect()
+        in_force.certificates.iter().map(|it| (it.file.clone(), it.seconds_left(now))).collect()
+    }
+
+    /// Seconds for which certificates of files are still good, by the first name in each, or by its file where it has no name. Of
+    /// several under one, the one that ends first counts.
+    #[must_use]
+    pub fn seconds_left_by_name(&self) -> BTreeMap<String, u64> {
+        let (in_force, now) = (self.shared.in_force.load(), seconds_now());
+        let mut all = BTreeMap::new();
+        for certificate in &in_force.certificates {
+            let file = || certificate.file.display().to_string();
+            let name = certificate.name.as_ref().map_or_else(file, ToString::to_string);
+            let left = certificate.seconds_left(now);
+            all.entry(name).and_modify(|least: &mut u64| *least = left.min(*least)).or_insert(left);
+        }
+        all
     }
 
     /// How the certificates in force fare.
@@ -196,7 +227,7 @@ impl Tls {
     pub fn status(&self) -> TlsStatus {
         let Shared { config, in_force, slots, is_reload_good, applied, refused } = &*self.shared;
         TlsStatus {
-            not_after: in_force.load().ends.iter().map(|(_, end)| *end).min(),
+            not_after: in_force.load().certificates.iter().map(|it| it.not_after).min(),
             is_reload_good: is_reload_good.load(Relaxed),
             applied: applied.load(Relaxed),
             refused: refused.load(Relaxed),
@@ -212,8 +243,8 @@ impl std::fmt::Debug for Tls {
 }
 
 fn in_force(config: &TlsConfig) -> Result<InForce, TlsError> {
-    let (server, ends) = identity::load(config, seconds_now())?;
-    Ok(InForce { server: Arc::new(server), ends })
+    let (server, certificates) = identity::load(config, seconds_now())?;
+    Ok(InForce { server: Arc::new(server), certificates })
 }
 
 fn seconds_now() -> u64 {

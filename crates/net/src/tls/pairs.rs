@@ -53,7 +53,7 @@ impl Pairs {
 }
 
 /// The names in a certificate, in lower case.
-fn names(pair: &CertifiedKey) -> Vec<Box<str>> {
+pub(super) fn names(pair: &CertifiedKey) -> Vec<Box<str>> {
     let certificate = pair.cert.first().and_then(|first| webpki::EndEntityCert::try_from(first).ok());
     let names = certificate.iter().flat_map(|it| it.valid_dns_names());
     names.map(|name| name.to_ascii_lowercase().into()).collect()

@@ -337,6 +337,8 @@ fn fault_42_a_client_is_shown_the_files_of_the_name_that_it_asks_for() {
     // A certificate is found under the names that it has now.
     renewed.clone().replace(&exact);
     assert_eq!(tls.certificates().len(), 3);
+    let names: Vec<String> = tls.seconds_left_by_name().into_keys().collect();
+    assert!(names.iter().any(|name| name == "*.shop.example"), "{names:?}");
     tls.reload().unwrap();
     is("b.shop.example", &exact);
     is("a.shop.example", &wild);

@@ -28,6 +28,9 @@ pub struct Revert {
     /// Only if this is the newest revision, so that nobody's change is undone unseen.
     #[arg(long, value_name = "REVISION")]
     if_newest: Option<u64>,
+    /// Only say what would change, with each document as it is and as it would be; nothing is changed.
+    #[arg(long)]
+    preview: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -39,6 +42,9 @@ impl Revert {
     /// If `out` cannot be written to.
     pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
         let mut body = json!({ "revision": self.revision });
+        if self.preview {
+            body["preview"] = true.into();
+        }
         if let Some(newest) = self.if_newest {
             body["if_newest"] = newest.into();
         }
@@ -65,10 +71,20 @@ fn sentences(reply: &Value) -> String {
         let word = |name: &str| change[name].as_str().unwrap_or_default();
         let name = word("name").escape_debug();
         text.push_str(&format!("{} {} {name}\n", word("action"), word("kind")));
+        for (mark, side) in [('-', "before"), ('+', "after")] {
+            if let Some(document) = change["difference"].get(side).filter(|it| !it.is_null()) {
+                text.push_str(&format!("  {mark} {document}\n"));
+            }
+        }
     }
     let (to, revision) = (&reply["reverted_to"], &reply["revision"]);
     match changes.len() {
         0 => text.push_str(&format!("nothing differs from revision {to}\n")),
+        _ if reply["preview"] == true => {
+            text.push_str(&format!(
+                "this would change; nothing was changed, and the newest revision is {revision}\n"
+            ));
+        }
         _ => text.push_str(&format!("as it was at revision {to}; the newest revision is {revision}\n")),
     }
     text
@@ -83,6 +99,12 @@ mod tests {
         let reply = json!({"revision": 9, "reverted_to": 7, "changes": [{"kind": "route", "name": "a\u{1b}", "action": "delete"}]});
         let expected = "delete route a\\u{1b}\nas it was at revision 7; the newest revision is 9\n";
         assert_eq!(sentences(&reply), expected);
+        let preview = json!({"revision": 9, "reverted_to": 7, "preview": true, "changes": [
+            {"kind": "route", "name": "a", "action": "delete", "difference": {"before": {"path": "/"}, "after": null}}
+        ]});
+        let expected = "delete route a\n  - {\"path\":\"/\"}\n\
+            this would change; nothing was changed, and the newest revision is 9\n";
+        assert_eq!(sentences(&preview), expected);
         let nothing = json!({"revision": 7, "reverted_to": 7, "changes": []});
         assert_eq!(sentences(&nothing), "nothing differs from revision 7\n");
     }

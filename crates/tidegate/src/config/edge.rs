@@ -253,7 +253,7 @@ that comes or goes change at the next start, and with one of the first three the
 | `hard_limit` | 150, or `soft_limit` if that is more | 1 to 1,000,000 | connections that it may have from this node |
 | `priority` | 0 | 0 to 100 | used when no backend of a lower number has room |
 | `drain` | false | true, false | whether it gets nothing new, while what it has lives on |
-| `slow_start_seconds` | 0 | 0 to 3,600 | how long it is given less than its share after it came up, or came while its app had backends |
+| `slow_start_seconds` | 0 | 0 to 3,600 | how long it is given less than its share after it came up, was reached again, or came while its app had backends |
 | `check.kind` | `tcp` | tcp, http, tls, off | how it is checked: a connection; a request answered with 2xx; a TLS hello that is answered; not at all |
 | `check.path` | `/` | a path | what the request is for |
 | `check.interval_seconds` | 10 | 0.1 to 3,600 | time between two checks |

@@ -66,7 +66,9 @@ impl GatewayApp {
         let operator_listeners = bind(http_listen, "--http-listen")?;
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
         let drain = Drain::new();
-        let gateway = Gateway::new(Unlimited, GatewaySettings::default(), Clock::start(), &cores);
+        // Without a file it is in front of somebody's own servers.
+        let settings = GatewaySettings { explains_failures: true, ..GatewaySettings::default() };
+        let gateway = Gateway::new(Unlimited, settings, Clock::start(), &cores);
         let gateway = Arc::new(gateway);
         gateway.apply(config);
         let buffers = Buffers::new(MAX_BUFFERED_BYTES);

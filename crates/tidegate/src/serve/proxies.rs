@@ -46,6 +46,7 @@ pub(super) fn gateway(
         sends_forwarded: settings.gateway.send_forwarded,
         dns_refresh: settings.gateway.dns_refresh,
         serves_without_policies: settings.gateway.on_missing_policy == OnMissingPolicy::Allow,
+        explains_failures: false,
     };
     let tokens = tokens.http.clone();
     let may_trace = move |authorization: &[u8]| {

@@ -299,6 +299,29 @@ fn a_promotion_undoes_nobodys_work_and_a_candidate_hinders_no_change() {
 }
 
 #[test]
+fn a_promotion_waits_for_as_many_requests_as_are_asked_for() {
+    let ((one, _one), (other, _other)) = (backend("v1"), backend("v2"));
+    let service = start(&two(one, other));
+    let body = json!({"route": [{"name": "app", "path": "/app/*", "upstream": "v2"}]});
+    let promote = |judged: &str, fields: &[(&str, &str)]| {
+        call(&service, ("POST", &format!("/v1/candidate/promote?judged={judged}")), fields, "")
+    };
+    assert_eq!(promote("1", &[]).0, 404, "there is none");
+    assert_eq!(put(&service, "/v1/candidate", &body).0, 200);
+    for _ in 0..2 {
+        assert_eq!(ask(&service, "/app/a", &[]), (200, "v1".to_owned()));
+    }
+    let (status, _, problem) = promote("3", &[]);
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(status == 412 && detail.contains("judged 2 requests") && detail.contains("of 3 "), "{problem}");
+    assert_eq!(ask(&service, "/app/a", &[]), (200, "v1".to_owned()), "nothing has changed");
+    assert_eq!(promote("many", &[]).0, 422);
+    assert_eq!(promote("3", &[("if-match", "\"9\"")]).0, 412, "that is another version");
+    assert_eq!(promote("3", &[]).0, 200);
+    assert_eq!(ask(&service, "/app/a", &[]), (200, "v2".to_owned()));
+}
+
+#[test]
 fn a_promotion_undoes_no_change_of_the_file() {
     let ((one, _one), (other, _other)) = (backend("v1"), backend("v2"));
     let service = start(&two(one, other));

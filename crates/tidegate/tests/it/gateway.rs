@@ -107,6 +107,8 @@ fn a_server_that_comes_back_is_asked_again_within_seconds() {
     let proxy = gateway.address("gateway   http://");
     assert!(get(proxy, "/").starts_with("HTTP/1.1 200 "));
     drop(stub);
+    let told = get(proxy, "/");
+    assert!(told.starts_with("HTTP/1.1 502 ") && told.contains(&format!("{place}: ")), "{told}");
     // Each is 502 until the breaker is open.
     while !get(proxy, "/").starts_with("HTTP/1.1 503 ") {}
     let (_stub, back) = (start(), monotonic());

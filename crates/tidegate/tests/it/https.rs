@@ -176,6 +176,12 @@ fn a_listener_shows_each_name_its_own_certificate() {
     }
     let page = curl(&certificates, None, &service.url("/metrics"), &[]);
     assert!(page.contains("tidegate_tls_certificate_seconds_left{server=\"gateway[0]\"}"), "{page}");
+    for name in ["shop.example", "pay.example"] {
+        let gauge =
+            format!("tidegate_tls_certificate_name_seconds_left{{server=\"gateway[0]\",name=\"{name}\"}} ");
+        let left = page.lines().find_map(|line| line.strip_prefix(&*gauge)?.parse::<u64>().ok());
+        assert!(left.is_some_and(|left| left > 0), "{name}: {page}");
+    }
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tidegate.toml");

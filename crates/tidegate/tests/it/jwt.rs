@@ -40,6 +40,7 @@ fn file(server: SocketAddr, keys: &str) -> String {
 
 struct Served {
     service: Tidegate,
+    server: SocketAddr,
     heads: Receiver<String>,
     /// Keeps its connections: whoever looks for half a minute with a new one each time leaves no port to others.
     agent: ureq::Agent,
@@ -56,7 +57,7 @@ fn start_at(keys: &str, secrets: &str, environment: &[(&str, &str)]) -> Served {
     fs::write(folder.path().join("secret.json"), secrets).unwrap();
     let environment = [&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")], environment].concat();
     let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment);
-    Served { service, heads, agent: agent() }
+    Served { service, server, heads, agent: agent() }
 }
 
 struct Answer {
@@ -154,6 +155,10 @@ fn a_token_of_each_algorithm_opens_its_route_and_says_whose_it_is() {
     for _ in 0..5 {
         assert_eq!(served.with("/file", &secret).status, 200);
     }
+    // Nor again because the upstream of its route has another weight, or another server.
+    let heavier = json!({"servers": [{"url": format!("http://{}", served.server), "weight": 3}]});
+    let put = agent().put(served.service.url("/v1/upstreams/app")).send_json(&heavier).unwrap();
+    assert_eq!((put.status().as_u16(), served.with("/file", &secret).status), (200, 200));
     assert_eq!(served.metric("tidegate_jwt_verifications_total"), Some(verified));
     let explained = agent().get(served.service.url("/v1/explain/route?host=a&path=/"));
     let explained = explained.query("header.authorization", format!("Bearer {bob}")).call().unwrap();

@@ -332,6 +332,13 @@ fn going_back_to_a_revision_brings_routes_and_policies_back_and_no_revoked_key()
     let (code, said) = revert(&[&then.to_string(), "--if-newest", &then.to_string()]);
     assert!(code == 1 && said.contains("somebody has changed something since"), "{said}");
     let known = newest();
+    let (code, said) = revert(&[&then.to_string(), "--preview"]);
+    let shown: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &shown["preview"], &shown["revision"]), (0, &json!(true), &json!(known)), "{said}");
+    let [extra, policy] = [0_usize, 1].map(|place| &shown["changes"][place]["difference"]);
+    assert_eq!((&extra["before"]["path"], &extra["after"]), (&json!("/extra"), &Value::Null));
+    assert_eq!((&policy["before"]["limit"], &policy["after"]["limit"]), (&json!(50), &json!(40)));
+    assert_eq!(newest(), known, "a preview changes nothing");
     let (code, said) = revert(&[&then.to_string(), "--if-newest", &known.to_string()]);
     let reply: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((code, &reply["reverted_to"]), (0, &json!(then)), "{said}");

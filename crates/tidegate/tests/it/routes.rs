@@ -271,7 +271,7 @@ fn check_shows_the_order_of_routes_and_refuses_one_that_never_matches() {
     assert_eq!(
         said,
         "tidegate.toml:18:1: route[3]: can never match: route \"user\" takes the same requests first \
-         (accepted: another host, path, method, header or query)\n"
+         (accepted: another host, path, method, header, cookie or query)\n"
     );
 }
 

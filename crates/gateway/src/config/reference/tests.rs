@@ -74,6 +74,12 @@ fn the_table_has_the_keys_that_are_read_and_their_ranges() {
                     assert!(refused(json!(most + 1)), "{list} {}", key.path);
                     assert!(least == 0 || refused(json!(least - 1)), "{list} {}", key.path);
                 }
+                Shape::Percent => {
+                    assert!(
+                        [json!(0), json!(0.1), json!(99.9), json!(100)].into_iter().all(|it| !refused(it))
+                    );
+                    assert!([json!(-0.1), json!(0.25), json!(100.1), json!("1")].into_iter().all(refused));
+                }
                 Shape::Seconds(least, most) => {
                     assert!(!refused(json!(least)) && !refused(json!(most)), "{list} {}", key.path);
                     assert!(refused(json!(most * 1.01)), "{list} {}", key.path);

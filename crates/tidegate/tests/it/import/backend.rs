@@ -105,7 +105,20 @@ pub(super) fn ask(url: &str, arguments: &[&str]) -> Reply {
     curl.args(["-s", "-k", "-i", "--http1.1", "--max-time", "60", "--path-as-is"]).args(arguments).arg(url);
     let ran = curl.output().unwrap();
     assert!(ran.status.success(), "{url} {arguments:?}: {ran:?}");
-    let text = String::from_utf8(ran.stdout).unwrap();
+    reply_of(&String::from_utf8(ran.stdout).unwrap())
+}
+
+/// Sends a request that has the connection closed to a port of this machine: without a process for each, as [`ask`] has.
+pub(super) fn send(port: u16, request: &str) -> Reply {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    reply_of(&text)
+}
+
+fn reply_of(text: &str) -> Reply {
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();

@@ -218,9 +218,12 @@ fn weights_that_say_no_share_are_listed_and_their_route_is_closed() {
     let file = folder.path().join("bootstrap.yaml");
     let largest = u64::MAX;
     for (share, expected) in [
-        ("[{ name: two, weight: 0 }, { name: three, weight: 0 }]".to_owned(), "no whole percent"),
-        ("[{ name: two, weight: 2 }, { name: three, weight: 1 }]".to_owned(), "no whole percent"),
-        (format!("[{{ name: two, weight: 1 }}, {{ name: three, weight: {largest} }}]"), "no whole percent"),
+        ("[{ name: two, weight: 0 }, { name: three, weight: 0 }]".to_owned(), "no tenths of a percent"),
+        ("[{ name: two, weight: 2 }, { name: three, weight: 1 }]".to_owned(), "no tenths of a percent"),
+        (
+            format!("[{{ name: two, weight: 1 }}, {{ name: three, weight: {largest} }}]"),
+            "no tenths of a percent",
+        ),
         (
             "[{ name: two, weight: -1 }, { name: three, weight: 2 }]".to_owned(),
             "one cluster is, or two by weight",
@@ -242,11 +245,11 @@ fn weights_that_say_no_share_are_listed_and_their_route_is_closed() {
     }
     // The same weight at both is a half, however large it is. (The file of the authority is not there.)
     let half = format!("[{{ name: two, weight: {largest} }}, {{ name: three, weight: {largest} }}]");
-    std::fs::write(&file, weighted(&half, Path::new("/nowhere"))).unwrap();
-    let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
-    assert!(
-        String::from_utf8(ran.stdout).unwrap().contains("percent = 50"),
-        "{}",
-        String::from_utf8_lossy(&ran.stderr)
-    );
+    let one_of_200 = "[{ name: two, weight: 199 }, { name: three, weight: 1 }]".to_owned();
+    for (share, expected) in [(half, "percent = 50"), (one_of_200, "percent = 0.5")] {
+        std::fs::write(&file, weighted(&share, Path::new("/nowhere"))).unwrap();
+        let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
+        let written = String::from_utf8(ran.stdout).unwrap();
+        assert!(written.contains(expected), "{written}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
 }

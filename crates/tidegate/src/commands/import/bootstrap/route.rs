@@ -213,10 +213,8 @@ impl<'y> Importer<'y> {
             );
             return None;
         };
-        let (whole, hundredfold) = (u128::from(one) + u128::from(other), u128::from(other) * 100);
-        let percent = (whole > 0 && hundredfold.is_multiple_of(whole)).then(|| hundredfold / whole);
-        let Some(percent) = percent.and_then(|percent| u64::try_from(percent).ok()) else {
-            self.product.lacks(&taken.source, &taken.path, "has weights that are no whole percent");
+        let Some(percent) = percent(one, other) else {
+            self.product.lacks(&taken.source, &taken.path, "has weights that are no tenths of a percent");
             return None;
         };
         let main = self.upstream(first, attempts, &taken.source, &taken.path)?;
@@ -337,6 +335,14 @@ impl<'y> Importer<'y> {
             }
         }
     }
+}
+
+/// The share of the second of two weights, if it is one of tenths of a percent.
+fn percent(one: u64, other: u64) -> Option<Value> {
+    let (whole, thousandfold) = (u128::from(one) + u128::from(other), u128::from(other) * 1_000);
+    let tenths = (whole > 0 && thousandfold.is_multiple_of(whole)).then(|| thousandfold / whole)?;
+    let tenths = u32::try_from(tenths).ok()?;
+    Some(if tenths.is_multiple_of(10) { json!(tenths / 10) } else { json!(f64::from(tenths) / 10.0) })
 }
 
 impl Edits {
