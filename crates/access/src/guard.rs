@@ -1,4 +1,4 @@
-//! What a route needs, and who has it.
+//! The guard: the scope that a route needs, and whether a request's token has it.
 //!
 //! One place says which scope a request needs, and it is asked before the route is: a route that is not
 //! named here needs `read` or, unless it is a GET, `configure`. So a new route is closed until someone

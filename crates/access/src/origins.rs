@@ -1,4 +1,4 @@
-//! Which pages of a browser may ask: `Host` and `Origin` (fault 51), and CORS.
+//! Pages in browsers: which `Host` and `Origin` are accepted (fault 51), and CORS.
 //!
 //! A browser lets a page of `attacker.example` send requests to its own name, and that name may resolve
 //! to 127.0.0.1 the second time it is looked up (DNS rebinding). Such a request comes from loopback and

@@ -1,4 +1,4 @@
-//! Who may do what: tokens with names and scopes, kept as digests, replaced whole by a reload.
+//! Tokens with names and scopes, kept as digests. A reload replaces the whole list.
 //!
 //! ```text
 //!   [[token]], admin.token, grpc.token, resp.password ── Credential ──> Tokens, one list a listener

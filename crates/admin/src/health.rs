@@ -29,10 +29,10 @@ pub struct Readiness {
     degradations: Vec<Condition>,
 }
 
-/// Something that is so or not, and the words for it.
+/// A condition of readiness, with its words.
 struct Condition {
     reason: &'static str,
-    /// Why it is so; none while it is not.
+    /// Details while the condition holds; `None` while it does not.
     detail: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 

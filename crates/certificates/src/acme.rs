@@ -1,4 +1,4 @@
-//! Which names are due, whose turn it is, and what is in force at this node.
+//! ACME at one node: names whose certificates are due, turns among nodes, and the certificates in force here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

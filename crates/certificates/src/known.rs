@@ -1,4 +1,4 @@
-//! What a node knows of a name: what is stored, and the certificate that it shows.
+//! A node's knowledge of a name: the stored entry, and the certificate that the node shows.
 
 use tidegate_control::Secret;
 use tidegate_net::tls::NamedPair;

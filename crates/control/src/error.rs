@@ -1,4 +1,4 @@
-//! What can go wrong, named by what the caller can do about it.
+//! The crate's errors, named by what the caller can do about them.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What the edge's health checks ask of a backend ([`tidegate_upstream::checks`] says when, and what follows).
+//! The edge's health checks: what they ask of a backend ([`tidegate_upstream::checks`] says when, and what follows).
 //!
 //! A check is a connection, a request for a path that must be answered with 2xx, or the first step of a TLS
 //! handshake. It also measures the round trip to the backend. Where clients' connections begin with a header of the PROXY

@@ -1,4 +1,4 @@
-//! Which backend a connection would get, every backend's score, and why not the others. Nothing changes by asking.
+//! Explanations: the backend that a connection would get, every backend's score, and why not the others. Nothing changes by asking.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is in force: the pools of all apps, what listeners do with connections, and where clients are. It never changes
+//! The site: the pools of all apps, the configuration of listeners, and where clients are. A site never changes
 //! after it was made.
 //!
 //! A backend that goes may have connections that live on, and come back while they do: its heartbeats stopped for a while, or

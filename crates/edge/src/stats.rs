@@ -1,4 +1,4 @@
-//! What the edge counts: of listeners and backends, whose names the configuration bounds; never of clients.
+//! The edge's counters, by listener and backend: the configuration bounds their names. Clients have none.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! Whose request it is: what proves it is taken off it and looked at, and servers are told what that says.
+//! Authentication: the gateway takes the credential from a request, verifies it, and tells the server who the consumer is.
 //!
 //! ```text
 //!   take ── the key's or the token's text, off every place where the route looks for it, so that it reaches no server

@@ -1,9 +1,9 @@
 //! Which requests of a route go to its canary: those with certain fields, and a share of the others.
 //!
-//! The share is of what is told apart (clients, values of a field), by a hash that all nodes agree on. So each stays on its
-//! side, with no cookie and no table, at every node and over a restart; a larger percentage only adds to those that
-//! were there. The canary's name is part of the hash: routes to the same canary send it the same clients, and another
-//! canary has others.
+//! The share is a percentage of the clients, or of the values of a field, by a hash that is the same at all nodes. So a client
+//! stays on its side without a cookie or a table, at every node and over a restart; a larger percentage keeps the clients that
+//! the canary has, and adds others. The canary's name is part of the hash: routes to the same canary send it the same
+//! clients, and another canary has others.
 
 use std::net::IpAddr;
 

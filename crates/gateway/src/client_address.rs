@@ -1,4 +1,4 @@
-//! Whose request it is: the peer, or what trusted proxies in front of it say (fault 48).
+//! The address of a request's client: the peer's, or what trusted proxies in front of it say (fault 48).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! Which scripts in browsers may read a route's replies (CORS, as the Fetch standard has it), answered here so that
+//! CORS: which scripts in browsers may read a route's replies (as the Fetch standard has it). The gateway answers, so that
 //! servers need not know.
 //!
 //! A preflight is answered by the route itself and reaches no server: 204 with what is allowed, or 403. Any other

@@ -1,5 +1,5 @@
-//! Whose request it is by the word of another service: it is asked before the request goes on, with the fields that the
-//! route names, and its answer counts.
+//! Authentication by another service: the gateway asks it before the request goes on, with the fields that the route
+//! names, and obeys its answer.
 //!
 //! | the service's answer | what becomes of the request |
 //! |---|---|

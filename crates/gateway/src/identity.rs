@@ -1,4 +1,4 @@
-//! Whose request it is, as far as that is proved: attributes for limits, fields for servers.
+//! The identity that a request has proved: attributes for limits, fields for servers.
 //!
 //! | proved by | `client_id`, where no source names it | attributes that nothing else may state | fields for servers |
 //! |---|---|---|---|

@@ -1,4 +1,4 @@
-//! What the gateway asks of a limiter, which it does not know.
+//! The gateway's view of a limiter: a trait that the binary implements.
 
 use std::any::Any;
 use std::fmt;

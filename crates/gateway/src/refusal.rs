@@ -34,28 +34,28 @@ pub(crate) enum Refusal {
     /// No route is for it.
     #[error("no route is for this host, path and method")]
     NoRoute,
-    /// It has not proved whose it is.
-    #[error("{denial}; the field www-authenticate says where one is looked for")]
+    /// It has no API key that is good here.
+    #[error("{denial}; the response field www-authenticate says where this route reads API keys")]
     Unauthorized {
         /// Why not.
         denial: KeyDenial,
-        /// Where a key is looked for.
+        /// Where the route reads keys.
         challenges: Vec<HeaderValue>,
     },
-    /// Nobody can say whether its key is still good.
+    /// This node cannot say whether its key is still good.
     #[error("{}", KeyDenial::Stale)]
     StaleKeys,
     /// It has no token that is good on its route.
     #[error("{0}")]
     Jwt(JwtDenial),
-    /// Nobody can say whether its token is good: the issuer's keys are not there yet.
+    /// The gateway cannot verify its token, because it has no keys of the issuer yet.
     #[error("the keys of the tokens' issuer cannot be had yet")]
     NoJwtKeys,
-    /// The service that says whose requests are has refused it, and how.
-    #[error("another service has refused the request")]
+    /// The service that authenticates the route's clients has refused it with this reply.
+    #[error("the service that authenticates this route's clients refused the request")]
     ByAuthority(Box<Response<Bytes>>),
-    /// That service says nothing.
-    #[error("the service that says whose requests are gives no answer")]
+    /// The service that authenticates the route's clients did not answer.
+    #[error("the service that authenticates this route's clients did not answer: try again later")]
     NoAuthority,
     /// Its connection has shown no certificate, or one without a name.
     #[error("a client certificate with a name (a URI or a DNS name) is needed")]

@@ -1,4 +1,4 @@
-//! What all attempts of one request at one upstream share, and where the next one goes.
+//! What all attempts of one request at one upstream share, and the choice of the next server.
 
 use std::sync::Arc;
 use std::time::Instant;

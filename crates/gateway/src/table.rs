@@ -1,4 +1,4 @@
-//! Which route a request takes: an index, so that thousands of routes cost what ten do.
+//! The table of routes: an index, so that a request among thousands of routes costs what it costs among ten.
 //!
 //! ```text
 //!   host    the exact name, then the longest suffix, then routes for every host

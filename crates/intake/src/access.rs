@@ -1,4 +1,4 @@
-//! What the intake asks of a list of tokens, which it does not know.
+//! The intake's view of a list of tokens: a trait that the binary implements.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the intake counts, once for each batch.
+//! The intake's counters, added to once for each batch.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! What every protocol does with a request: who sends it, what it carries, and keeping its lines.
+//! The part of a request that all protocols share: its client, its body, and keeping its lines.
 
 use std::fmt;
 use std::net::IpAddr;

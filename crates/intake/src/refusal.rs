@@ -69,7 +69,10 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// It carries no token, and a browser's page may have sent it.
-    #[error("without a token, no page of a browser may do this, and reading needs an address as host")]
+    #[error(
+        "the request has no token, and a web page may have sent it: send a token; without one, leave out the field \
+         origin, and read by an address or localhost as host"
+    )]
     Foreign,
     /// Its compression is unknown, malformed or hides too much.
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! How many series each client has, and may have: new ones beyond the limit are refused by name, known ones go on
-//! (fault 73).
+//! The number of series of each client, and its limit: a new series beyond the limit is refused by name, and known ones
+//! go on (fault 73).
 //!
 //! A series is a name with its tags. It is forgotten one to two hours after its last line, and makes room for another.
 //! With a limit, what is known of a client is a filter of fixed size ([`tidegate_algorithms::cardinality`]), so an

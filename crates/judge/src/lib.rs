@@ -1,4 +1,4 @@
-//! What measurements mean: where a service stops scaling, why, and what follows from it.
+//! Judgement of measurements: where a service stops scaling, why, and what follows from it.
 //!
 //! ```text
 //!   Measurement --record--> StepRecord --discover--> knee, capacity, zones --+

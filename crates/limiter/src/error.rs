@@ -1,4 +1,4 @@
-//! What can go wrong with a request, named by what the caller can do about it.
+//! Errors of requests, named by what the caller can do about them.
 
 use thiserror::Error;
 use tidegate_algorithms::policy::MAX_UNITS;

@@ -1,4 +1,4 @@
-//! Who is nearest to a limit: at most [`MOST`] clients and policies, for the admin API and never for metrics.
+//! The clients and policies nearest to a limit, at most [`MOST`], for the admin API and never for metrics.
 //!
 //! Decisions are sampled, and only those that leave less than half of a limit count. When the table is full,
 //! a newcomer takes the place of one whose quota has come back since, or of the one with the most left, if that

@@ -56,14 +56,14 @@ pub struct RoutedRequest<'a> {
     pub fields: &'a HeaderMap,
     /// The name in the certificate that its connection showed.
     pub tls_name: Option<&'a str>,
-    /// What it has proved of whose it is.
+    /// The consumer that it has proved to be from.
     pub proved: Proved<'a>,
 }
 
-/// What a request has proved of whose it is.
+/// The consumer that a request has proved to be from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proved<'a> {
-    /// What tells its client from others.
+    /// The consumer's name.
     pub client: Option<&'a str>,
     /// Attributes that nothing else may state; `None`: it has none of this name.
     pub attributes: &'a [(&'a str, Option<&'a str>)],

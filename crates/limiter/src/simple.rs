@@ -1,5 +1,5 @@
-//! What the simple API's configuration stands for: `configure` puts the policy `default`, `configure-client`
-//! an override of it. Its two numbers say nothing of an algorithm, so that is chosen here.
+//! The simple API's configuration as policies: `configure` puts the policy `default`, `configure-client` an override of it.
+//! Its two numbers name no algorithm, so this file chooses one.
 
 use serde_json::{Map, Value, json};
 use tidegate_algorithms::limit::sliding_log::MAX_ENTRIES;

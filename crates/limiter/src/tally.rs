@@ -1,4 +1,4 @@
-//! What each policy has decided: the counters behind `tidegate_decisions_total`.
+//! Tallies: the decisions of each policy, for `tidegate_decisions_total`.
 //!
 //! A policy holds its tally directly, so counting a decision is one atomic addition, to a cell that
 //! few threads share: every decision of every core would write the same cache line otherwise. Tallies

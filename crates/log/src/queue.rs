@@ -1,4 +1,4 @@
-//! What waits for a partition's writer, bounded by bytes and fair between clients.
+//! The queue of a partition's writer, bounded by bytes and fair between clients.
 //!
 //! A client may have four times as many bytes in the queue as are still free in it. One client alone gets to 4/5
 //! of the queue and is told that it is full; with `n` busy clients each gets to 4/(4n + 1) of it, and there

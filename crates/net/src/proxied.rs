@@ -69,7 +69,7 @@ impl Network {
         self.bits
     }
 
-    /// Whether the address is in it; one of version 4 that is written as one of version 6 is what it is.
+    /// Whether the address is in it. An IPv4 address that is written as IPv6 (`::ffff:192.0.2.1`) counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {

@@ -1,4 +1,4 @@
-//! One backend: where it is, what it may carry, and what has been seen of it.
+//! One backend: its address, its bounds, and its record.
 //!
 //! A request holds a [`Place`] from before it connects until its reply has ended. The hard limit is
 //! kept by compare-and-swap when the place is taken, so it is never passed, however many requests

@@ -1,4 +1,4 @@
-//! What health checks find, told among nodes that check the same backends.
+//! Verdicts of health checks, told among nodes that check the same backends.
 //!
 //! ```text
 //!   a check changes a verdict --tell--> the other nodes --heard--> they check that backend now,

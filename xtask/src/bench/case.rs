@@ -1,4 +1,4 @@
-//! What a performance case asks: `regression/<case>/case.toml`. The fields are in `regression/README.md`.
+//! A performance case: `regression/<case>/case.toml`. Its fields are described in `regression/README.md`.
 
 use std::path::{Path, PathBuf};
 

@@ -38,12 +38,12 @@ pub const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// Longest claim that is made an attribute or a field.
 pub const MAX_CLAIM_BYTES: usize = 512;
 
-/// What a token must say.
+/// What the claims of a token must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtRules {
     /// Its issuer.
     pub issuer: Box<str>,
-    /// For whom it is: one of these. Empty: it may be for nobody in particular only.
+    /// The audiences (`aud`) that are accepted: the token must name one of them. If empty, the token must name no audience.
     pub audiences: Vec<Box<str>>,
     /// By how many seconds its times may be off.
     pub leeway_seconds: u64,

@@ -1,4 +1,4 @@
-//! What is stored of a key.
+//! The document of an API key, as the control store keeps it.
 
 use std::sync::Arc;
 

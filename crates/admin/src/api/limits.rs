@@ -1,4 +1,4 @@
-//! What the admin API shows and changes of the decision service: values and commands that the binary gives.
+//! The decision service in the admin API: values to show and commands to run, which the binary gives.
 
 use std::fmt::Debug;
 use std::pin::Pin;

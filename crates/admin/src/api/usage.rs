@@ -1,4 +1,4 @@
-//! What clients have used: reset of one client's counters, who is nearest to a limit, and who was denied.
+//! Usage of clients: reset of one client's counters, the clients nearest to a limit, and the clients that were denied.
 //!
 //! A reset touches only policies that are keyed on the client. One that is keyed on more (a path, say) needs
 //! that too, as further query parameters; without them it is named in the reply and left alone.

@@ -1,4 +1,4 @@
-//! Which backend a client was at last, for as long as it comes back: a bounded table with an idle time.
+//! Affinity: the backend where each client was last, in a bounded table with an idle time.
 //!
 //! ```text
 //!   look up ──> young ── not there ──> old ── there: moves to young

@@ -1,4 +1,4 @@
-//! Which backend a request or a connection goes to, as functions of what is known of the backends.
+//! Balancing: functions that choose a backend for a request or a connection from what is known of the backends.
 //!
 //! ```text
 //!   backends --> may be used at all: health, ejection, drain     (eligibility)

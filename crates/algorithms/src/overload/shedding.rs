@@ -1,4 +1,4 @@
-//! What is refused when a process cannot keep up: first what matters least.
+//! Shedding: when a process cannot keep up, it refuses the requests of least priority first.
 //!
 //! ```text
 //!   how late a core comes to what is ready ──> least delay of an interval ── above the target, or longer than the last ─> the level rises

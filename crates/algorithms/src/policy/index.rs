@@ -1,4 +1,4 @@
-//! Which of many policies a request could concern, found without asking each.
+//! An index of policies by what they match, so that a request does not have to ask each of them.
 //!
 //! ```text
 //!   policy  match = { tenant = "a" }      --> tenant: exact "a"

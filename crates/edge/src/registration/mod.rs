@@ -91,7 +91,7 @@ pub trait RegistrationStore: fmt::Debug + Send + Sync + 'static {
     /// The number of this node among those that share what is stored.
     fn own(&self) -> u32;
 
-    /// Those of them that are there; `None` while nobody knows.
+    /// The nodes that are there now; `None` while this node does not know.
     fn nodes(&self) -> Option<Arc<HashSet<u32>>>;
 }
 

@@ -1,4 +1,4 @@
-//! Who has registered, and when it was last heard of.
+//! The registry: backends that have registered, and the time of each one's last heartbeat.
 //!
 //! A node counts for the backends that registered with it. Of a node that is gone, each other one counts for its
 //! backends, from the moment when it notices; the first to have waited long enough removes them, unless they have

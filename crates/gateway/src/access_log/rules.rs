@@ -1,4 +1,4 @@
-//! Which requests have a line in the access log: a share, by route and status.
+//! Rules of the access log: the share of requests that get a line, by route and status.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What requests are told apart by: while they are counted, and as it is stored.
+//! Labels of counts: by these requests are counted apart, in memory and in the store.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What becomes of a request by a route's configuration alone: a function that asks nobody.
+//! The candidate's verdict on a request, by a route's configuration alone: a function that asks no store, server or other service.
 //!
 //! ```text
 //!   maintenance ─> size of the head ─> preflight ─> who is it? ─> policy in force? ─> reply ─> size of the body ─> upstream

@@ -1,4 +1,4 @@
-//! What a request must prove of whose it is before a route takes it, and where it does.
+//! The configuration of a route's authentication: the credential that a request needs, and where the route reads it.
 
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::document::DocumentReader;

@@ -1,4 +1,4 @@
-//! Which requests a route is for: hosts, paths, methods and query parameters.
+//! A route's match: hosts, paths, methods and query parameters.
 
 use std::fmt;
 

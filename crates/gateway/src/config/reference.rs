@@ -1,4 +1,4 @@
-//! What the reference page and the JSON schema say of the keys of `[[upstream]]` and `[[route]]`.
+//! The keys of `[[upstream]]` and `[[route]]`, described for the reference page and the JSON schema.
 //!
 //! A test reads a document with each key at the ends of its range and beyond, so that this table and what is
 //! accepted cannot differ.

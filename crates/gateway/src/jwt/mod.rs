@@ -1,4 +1,4 @@
-//! Whose request it is by its JWT: verified once a minute, with keys that are there already.
+//! Authentication by JWT: a token is verified once a minute, with keys that are there already.
 //!
 //! ```text
 //!   digest of token, keys and rules ── known ── whose it is

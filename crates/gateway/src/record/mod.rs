@@ -1,4 +1,4 @@
-//! What became of one request, step by step: the one source of traces, of the access log and of analytics.
+//! The record of one request, step by step: the one source of traces, of the access log and of analytics.
 //!
 //! ```text
 //!   proxy, forward ── each step ──> Record ──┬── `tidegate-trace` fields of the reply, if they were asked for

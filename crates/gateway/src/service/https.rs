@@ -1,4 +1,4 @@
-//! What a listener does about plain HTTP: it sends clients to `https://`, or tells browsers to use nothing else.
+//! Plain HTTP on a listener with HTTPS: clients are redirected to `https://`, or browsers are told to use nothing else.
 
 use http::header::{HOST, HeaderMap, HeaderValue, LOCATION, STRICT_TRANSPORT_SECURITY};
 use http::{Request, Response, StatusCode};

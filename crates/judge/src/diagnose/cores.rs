@@ -1,4 +1,4 @@
-//! Who used the cores that the server runs on: the server, the generator beside it, others, nobody.
+//! Use of the server's cores: by the server, by the generator beside it, by others, or by nothing.
 //!
 //! A service that waits (for a pool, a distance, an upstream) leaves cores idle. On a machine without an
 //! idle core everything waits for the cores first, and what then looks like a pool is the machine: so no

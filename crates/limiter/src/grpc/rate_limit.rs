@@ -1,4 +1,4 @@
-//! What a rate-limit request of Envoy means, and how its answer is told.
+//! Envoy's rate-limit requests: from their descriptors to a question for the engine, and from its decision to the answer.
 //!
 //! A descriptor's entries are attributes, a repeated key's second one as `key#2`; the policies that match
 //! them apply. Two more stand before them: `domain`, and `descriptor_keys`, which is the entries' keys in

@@ -1,4 +1,4 @@
-//! One client's conversation: whether it may speak, which protocol it chose, what each command answers.
+//! A client's session: its credentials, the protocol that it chose, and the answer to each command.
 //!
 //! Pure in the sense that matters here: bytes in, bytes out. The server owns the socket and its deadlines.
 

@@ -1,4 +1,4 @@
-//! What a connection is doing, shared by its socket and its service.
+//! The activity of a connection, shared by its socket and its service.
 //!
 //! Both live on one core, so the atomics are plain loads and stores in practice; they are atomics
 //! because tasks must be `Send`.

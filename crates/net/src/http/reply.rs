@@ -1,4 +1,4 @@
-//! What a service answers with.
+//! The reply of a service.
 
 use std::pin::Pin;
 

@@ -1,4 +1,4 @@
-//! What is counted of connections, whatever is spoken on them.
+//! Counters of connections, whatever protocol they speak.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

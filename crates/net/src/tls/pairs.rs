@@ -1,4 +1,4 @@
-//! Which certificate a client is shown, by the name that it asks for (RFC 6066, 3).
+//! The choice of a certificate by the name that a client asks for (RFC 6066, 3).
 //!
 //! Files name themselves: each certificate says its names (RFC 6125: `*.` at the beginning stands for one label). An exact
 //! name goes before a wildcard, files before what was ordered. A client that asks for no name, or for one of which there

@@ -1,4 +1,4 @@
-//! What a guard counts.
+//! A guard's counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What was admitted without the store, and charging it to the store afterwards.
+//! Settling an outage: units that were admitted without the store are charged to it afterwards.
 //!
 //! ```text
 //!   blind spend --note--> this node's own state of the key, under the whole limit

@@ -1,4 +1,4 @@
-//! One shard: a table, the bytes it may use, and who leaves when they are used up.
+//! One shard: a table, the bytes it may use, and which entries leave when they are used up.
 //!
 //! ```text
 //!   shard's budget, 40 KiB                       common reserve, 1/8 of the cap

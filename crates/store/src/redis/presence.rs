@@ -1,5 +1,5 @@
-//! Which versions count in a Redis: each node names one connection of its to each server, and the doctor reads the names of all
-//! connections. Nothing is stored, and a node that is gone leaves no name behind.
+//! Versions of the nodes that count in a Redis: each node names one of its connections to each server, and the doctor reads the
+//! names of all connections. Redis stores nothing for this, and a node that is gone leaves no name behind.
 
 use redis::aio::MultiplexedConnection;
 use redis::cmd;

@@ -1,4 +1,4 @@
-//! What `tidegate check` can say of where a policy applies: attributes that no request may ever have, and concurrency
+//! The reach of policies, for `tidegate check`: attributes that no request can have, and concurrency
 //! limits, which do not apply at every door.
 //!
 //! Who asks decides what is known of a request. A policy that routes or the edge's listeners list is looked at with the

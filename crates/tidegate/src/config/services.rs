@@ -1,4 +1,4 @@
-//! What each service brings to the configuration, as one value: one line for each service.
+//! The services of this program: what each brings to the configuration, as one value on one line.
 //!
 //! ```text
 //!                 ┌── tables ────▶ which keys of the file are known, and the JSON schema

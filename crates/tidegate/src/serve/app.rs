@@ -1,4 +1,4 @@
-//! What an [`App`] tells who runs it.
+//! An [`App`]'s answers to the program that runs it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

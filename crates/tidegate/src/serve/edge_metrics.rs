@@ -1,4 +1,4 @@
-//! What the metrics page says of the edge: of listeners, backends and their regions, never of clients.
+//! Metrics of the edge: of listeners, backends and their regions, never of clients.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the metrics page says of who requests are from: API keys, JWTs, other services. Keys are no labels: there are as many as somebody issues.
+//! Metrics of authentication: API keys, JWTs, other services. A key is never a label, since the number of keys has no bound.
 
 use std::fmt;
 use std::sync::Arc;

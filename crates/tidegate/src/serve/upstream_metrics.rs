@@ -1,4 +1,4 @@
-//! What the metrics page says of upstreams, their servers, and routes.
+//! Metrics of upstreams, their servers, and routes.
 
 use std::fmt;
 use std::sync::Arc;

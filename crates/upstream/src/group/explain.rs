@@ -1,4 +1,4 @@
-//! Which backend would be next, and why not the others: a pick that takes nothing.
+//! Explanations: the backend that would be next, and why it is not another. Explaining takes no place.
 
 use std::sync::atomic::Ordering::Relaxed;
 

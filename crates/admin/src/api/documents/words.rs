@@ -1,4 +1,4 @@
-//! What the OpenAPI document says of each kind of documents.
+//! The texts of the OpenAPI document for each kind of documents.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a policy matches: a text, a list of alternatives, or an object for what a text cannot say.
+//! A policy's match: a text, a list of alternatives, or an object for conditions that a text cannot express.
 //!
 //! ```text
 //!   "GET"  "/v1/*"  "*"                    exactly this; this prefix; anything

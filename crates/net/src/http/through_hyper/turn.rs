@@ -1,4 +1,4 @@
-//! Who answers the requests of an HTTP/2 connection: the connection's own task, in turns.
+//! Requests of an HTTP/2 connection are answered by the connection's own task, in turns.
 //!
 //! hyper hands over a future per request and expects it to become a task. Most of them have their
 //! answer at their first poll: the body came with its head and the store is this process's memory. So

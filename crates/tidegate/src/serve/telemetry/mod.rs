@@ -1,4 +1,4 @@
-//! What an OpenTelemetry collector is sent: spans of the gateway's requests, and the metrics page.
+//! Telemetry for an OpenTelemetry collector: spans of the gateway's requests, and the metrics page.
 //!
 //! ```text
 //!   gateway::spans ── a batch is there, or span_delay is over ──> batch ── POST /v1/traces ──> collector
