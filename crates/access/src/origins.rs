@@ -79,7 +79,7 @@ impl TrustedOrigins {
         }
     }
 
-    /// Refuses a request by cookie that a page of another origin may have sent. One that names no origin is good
+    /// Refuses a request by cookie that a page of another origin may have sent. A request without an origin passes
     /// unless `must_be_named`.
     ///
     /// # Errors

@@ -34,8 +34,8 @@ pub struct ApiRoutes {
 }
 
 impl ApiRoutes {
-    /// The routes of `router`, each of which may be had as `guard` says. One without its template here counts as
-    /// any other.
+    /// The routes of `router`, each of which may be had as `guard` says. A route without its template here is counted
+    /// among the others.
     #[must_use]
     pub fn new(router: Router, templates: &[&'static str], guard: &Arc<Guard>) -> Self {
         let guarded = axum::middleware::from_fn_with_state(guard.clone(), admit);

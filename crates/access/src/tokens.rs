@@ -107,7 +107,7 @@ impl Credential {
         Self { name: name.into(), scopes: scopes.into_iter().collect(), digest }
     }
 
-    /// Whose it is: what the audit log says.
+    /// The name of its owner, for the audit log.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

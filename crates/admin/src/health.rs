@@ -133,7 +133,7 @@ type IsReader = dyn Fn(&Uri, &HeaderMap) -> bool + Send + Sync;
 /// Answers an operator's requests.
 pub struct Operator {
     readiness: Readiness,
-    /// Who is told details; none: everybody.
+    /// The clients that are told details; `None`: all.
     is_reader: Option<Box<IsReader>>,
     metrics: Arc<Metrics>,
 }
@@ -145,7 +145,7 @@ impl fmt::Debug for Operator {
 }
 
 impl Operator {
-    /// From its parts. Who asks for details is told them, until [`Operator::with_readers`] says otherwise.
+    /// From its parts. All clients are told details, until [`Operator::with_readers`] says otherwise.
     #[must_use]
     pub fn new(readiness: Readiness, metrics: Metrics) -> Self {
         Self { readiness, is_reader: None, metrics: Arc::new(metrics) }

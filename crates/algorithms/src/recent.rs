@@ -1,7 +1,7 @@
 //! How long the last replies took, and the time within which almost all of them came.
 //!
 //! The last [`KEPT`] times are kept, and the percentile is looked up anew after each [`EVERY`] of them: a sort of a few
-//! hundred numbers, some nanoseconds a reply. Neither a clock nor a decay is needed: what is old is pushed out by what is new.
+//! hundred numbers, some nanoseconds a reply. There is no clock and no decay: new times push out old ones.
 
 /// Times that are kept.
 pub const KEPT: usize = 256;

@@ -68,7 +68,7 @@ pub struct CertificateStatus {
 /// Orders of this node since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderCounts {
-    /// Those that ended with a certificate.
+    /// Orders that ended with a certificate.
     pub issued: u64,
     /// Those that did not.
     pub failed: u64,

@@ -6,7 +6,8 @@ use tidegate_net::tls::NamedPair;
 use crate::acme::now;
 use crate::entry::{Entry, Issued};
 
-/// The secret that is the entry of a name at a directory. Those of other directories begin as it does.
+/// The secret that is the entry of a name at a directory. Secrets of the name at other directories begin in the same
+/// way.
 pub(crate) fn secret_name(name: &str, directory: &str) -> String {
     format!("acme-certificate {name} {directory}")
 }
@@ -19,7 +20,7 @@ pub(crate) struct Known {
     pub(crate) version: u64,
     /// The certificate, if it can be served.
     pub(crate) pair: Option<NamedPair>,
-    /// One of another directory, which is shown until there is one of this.
+    /// The certificate of another directory, which is shown until there is one of this directory.
     pub(crate) earlier: Option<NamedPair>,
 }
 

@@ -263,7 +263,7 @@ impl Changes {
     fn make(&self, batch: Vec<Waiting>) {
         let mut attempts = 1;
         loop {
-            // Whoever puts in force what was heard meanwhile is not kept waiting.
+            // The task that puts other nodes' changes in force does not wait for this turn.
             let turn = match self.control.take_turn() {
                 Ok(turn) => turn,
                 Err(error) => return fail(batch, error),
@@ -349,7 +349,7 @@ fn decide(
     Ok(Some(lines))
 }
 
-/// Lets the next edit start a worker if this one panics. Who waits is told that there is no answer.
+/// Lets the next edit start a worker if this one panics. Requests that wait are told that there is no answer.
 struct GiveUp<'a>(&'a Changes);
 
 impl Drop for GiveUp<'_> {

@@ -37,8 +37,8 @@ impl Control {
         self.remote().map_or(0, Remote::node)
     }
 
-    /// The nodes that are there, as of some seconds ago; `None` while the database does not say. Whoever acts on a
-    /// node's absence waits, since one that connects again is absent for a moment.
+    /// The nodes that are there, as of some seconds ago; `None` while the database does not say. A caller that acts
+    /// on a node's absence waits first, since a node that connects again is absent for a moment.
     #[must_use]
     pub fn nodes_present(&self) -> Option<NodesPresent> {
         self.remote().map_or_else(|| Some(Arc::new([0].into())), Remote::present)

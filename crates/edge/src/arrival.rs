@@ -336,7 +336,7 @@ impl Arrived<'_> {
                 }
                 Err(error) => {
                     listener.stats().retries.fetch_add(1, Relaxed);
-                    // One that had less than its time is not judged by that.
+                    // A backend that had less than its time is not blamed.
                     if time >= each || error.kind() != io::ErrorKind::TimedOut {
                         self.unreached(&placed, &error);
                     }

@@ -43,7 +43,7 @@ async fn check_once<'a>(
 ) -> Option<Checked<impl FnOnce(News<'_>) + use<'a>>> {
     let backend = backend.upgrade()?;
     let check = backend.config.check.clone()?;
-    // One that is this edge itself is not connected to.
+    // A backend that is this edge itself gets no connection.
     let result = if backend.known.is_in_circle() {
         Err(CheckFailure::Unwell("it is a listener of this edge"))
     } else {

@@ -16,7 +16,7 @@ use crate::stats::Refusal;
 pub struct LimitedConnection<'a> {
     /// The address of its listener.
     pub listener: &'a str,
-    /// Whose backends it is for.
+    /// The app whose backends it is for.
     pub app: &'a str,
     /// Whose it is.
     pub client: IpAddr,

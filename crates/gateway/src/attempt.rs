@@ -65,7 +65,7 @@ pub(crate) struct Failure {
     pub(crate) fault_of: FaultOf,
 }
 
-/// Whose fault it is that there was no reply.
+/// The side that is to blame for the lack of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOf {
     Server,

@@ -58,7 +58,7 @@ impl Auth {
 }
 
 impl CertificateAuth {
-    /// Whose request it is that came on a connection of this name.
+    /// The identity of a request whose connection showed a certificate with this name.
     pub(crate) fn verify(&self, name: Option<&str>) -> Result<Identity, Refusal> {
         let name = name.ok_or(Refusal::NoCertificate)?;
         if !self.accepts(name) {

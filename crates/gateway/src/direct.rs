@@ -194,7 +194,7 @@ impl Direct {
     fn poll_some(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         let read = match ready!(self.poll_bytes(cx)) {
             Ok(read) => read,
-            // One who closes and does not read what comes resets the connection.
+            // A server that closes without reading what comes resets the connection.
             Err(_) if self.reader.close() == Ok(false) => return Poll::Ready(Err(Broken::Closed)),
             Err(error) => return Poll::Ready(Err(error.into())),
         };
@@ -258,7 +258,7 @@ struct Look<'a> {
 
 impl Visit for Look<'_> {
     fn head(&mut self, head: &[u8]) {
-        // One that came in several reads lies elsewhere.
+        // A head that came in several reads lies elsewhere.
         let is_here = self.read.as_ptr_range().contains(&head.as_ptr());
         self.arrived.head =
             Some(if is_here { self.read.slice_ref(head) } else { Bytes::copy_from_slice(head) });

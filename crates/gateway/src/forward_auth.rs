@@ -136,7 +136,7 @@ impl Authority {
 }
 
 impl<L: Limits> Gateway<L> {
-    /// Whose request it is by the word of the route's service.
+    /// Asks the route's authenticating service for the request's identity.
     pub(crate) async fn ask_authority(
         &self,
         auth: &ForwardAuth,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! It is never passed on: a client could have written all that stands left of what was counted. Where it is read,
-//! `X-Forwarded-` of a request is not believed at all, so that the two cannot say different things. One that breaks the
-//! grammar is refused: of two readers each would find another client in it.
+//! `X-Forwarded-` of a request is not believed at all, so that the two cannot say different things. A field that breaks
+//! the grammar is refused: two readers would find two clients in it.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -128,7 +128,7 @@ mod tests {
             (&["for=\"1\\92.0.2.7\""], 1, Some("192.0.2.7")),
             (&["for=\"::ffff:192.0.2.7\""], 1, Some("192.0.2.7")),
             (&["for=\"a, for=6.6.6.6\", for=192.0.2.7"], 1, Some("192.0.2.7")),
-            // Nobody, or somebody who hides.
+            // No client, or a client that hides.
             (&["for=192.0.2.7"], 2, None),
             (&[], 1, None),
             (&["for=unknown"], 1, None),

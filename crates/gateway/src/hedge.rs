@@ -168,7 +168,7 @@ impl<L: Limits> Gateway<L> {
             sent = other.as_mut() => (sent, true),
         };
         if !is_good(&sent) {
-            // One of them failed: the other one is all there is.
+            // One attempt failed: only the other one is left.
             let loser = if is_second { &mut second } else { &mut first };
             if sent.as_ref().err().is_none_or(|failure| failure.fault_of == FaultOf::Server) {
                 let took =

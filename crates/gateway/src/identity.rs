@@ -19,7 +19,7 @@ pub(crate) const TIER: &str = "tier";
 /// The attributes of who has an API key.
 pub(crate) const OF_KEYS: [&str; 3] = ["api_key", CONSUMER, TIER];
 
-/// Who a request's client has proved to be.
+/// The identity that a request's client has proved.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// The owner of an API key.
@@ -74,7 +74,7 @@ impl Identity {
         }
     }
 
-    /// Whose numbers of a policy hold for it.
+    /// The tier, which says which numbers of a policy hold for it.
     #[must_use]
     pub fn tier(&self) -> Option<&str> {
         match self {

@@ -36,7 +36,7 @@ struct Entry {
 }
 
 impl Known {
-    /// Who it was, if that still holds.
+    /// The identity of a credential, if it still holds.
     pub(crate) fn get(&self, digest: &[u8; 32], now: Tick) -> Option<Identity> {
         let set = self.set(digest)?.lock();
         let found = set.iter().flatten().find(|entry| entry.digest == *digest && now < entry.until);

@@ -27,13 +27,13 @@ pub struct LimitedRequest<'a> {
     pub other_path: Option<&'a str>,
     /// Its query, as it came.
     pub query: &'a str,
-    /// Whose request it is.
+    /// The client's address.
     pub client: IpAddr,
     /// Its header fields, as they came.
     pub fields: &'a HeaderMap,
     /// The name in the certificate that its connection showed.
     pub tls_name: Option<&'a str>,
-    /// Who its client has proved to be.
+    /// The identity that its client has proved.
     pub identity: Option<&'a Identity>,
     /// Whether it is a preflight that passes without credentials. Policies that need more of a request than where it comes from and
     /// what it asks for say nothing of it.

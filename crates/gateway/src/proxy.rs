@@ -346,8 +346,8 @@ fn take_key(route: &Route, parts: &mut Parts, record: &mut Recorder) -> Option<S
     Some(stated)
 }
 
-/// Whether a request without a body is a preflight that its route lets pass without credentials. Those that it has all the same are
-/// taken off: nobody has verified them.
+/// Whether a request without a body is a preflight that its route lets pass without credentials. Credentials that it has all
+/// the same are removed, since the gateway has not verified them.
 fn passes(route: &Route, parts: &mut Parts) -> bool {
     let passes = route.config.passes_preflight(parts);
     if passes {

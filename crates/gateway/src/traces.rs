@@ -40,13 +40,13 @@ pub const WATCHED: Duration = Duration::from_secs(60);
 const MAX_PATH_BYTES: usize = 512;
 const MAX_TEXT_BYTES: usize = 128;
 
-/// Who may ask for traces: says so of the value of a field `Authorization`.
+/// Decides by the value of the field `Authorization` whether a client may ask for traces.
 pub struct TraceGuard(Box<Admits>);
 
 type Admits = dyn Fn(&[u8]) -> bool + Send + Sync;
 
 impl TraceGuard {
-    /// Those of whom `admits` says so.
+    /// A guard that lets pass the values that `admits` accepts.
     pub fn new(admits: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self(Box::new(admits))
     }
@@ -102,7 +102,7 @@ pub struct Trace {
     /// The id of the API key that it came with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whose key or token it was.
+    /// The consumer that the key or token belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumer: Option<String>,
     /// The request's id, as its server was told.

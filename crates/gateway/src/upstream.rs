@@ -37,7 +37,7 @@ pub(crate) struct Upstream {
     /// Connections of each backend of the group, by its position.
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) breaker: Option<Arc<SharedBreaker>>,
-    /// Those of the routes that send requests here.
+    /// The breakers of the routes that send requests here.
     route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
     /// How many attempts may wait for its servers.
     pub(crate) adaptive: Option<Arc<AdaptiveLimit>>,
@@ -216,8 +216,8 @@ impl Upstream {
         })
     }
 
-    /// What the hash ring goes by: the field or address that keeps requests together. Those without the field are spread by chance. 0 where
-    /// there is no ring.
+    /// What the hash ring goes by: the field or address that keeps requests together. Requests without the field are spread by
+    /// chance. 0 where there is no ring.
     pub(crate) fn key(&self, fields: &HeaderMap, client: IpAddr) -> u64 {
         if self.group.settings().balance != Balance::RingHash {
             return 0;
@@ -244,7 +244,7 @@ impl Upstream {
         picked.ok()
     }
 
-    /// Whose breakers a check that passes half-opens beside its own, from now on.
+    /// From now on a check that passes half-opens `breakers`, too, beside the upstream's own.
     pub(crate) fn is_used_by(&self, breakers: Vec<Arc<SharedBreaker>>) {
         self.route_breakers.store(Arc::new(breakers));
     }

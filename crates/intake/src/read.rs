@@ -80,7 +80,7 @@ pub(crate) struct Readers {
     streams: Arc<Semaphore>,
 }
 
-/// Who wants to be at the files. Each waits for its own kind only.
+/// Readers that wait for the files. Each waits for its own kind only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// A reader, or its commit.

@@ -53,7 +53,7 @@ pub(crate) enum Refusal {
     /// A request of OpenTelemetry is not.
     #[error(transparent)]
     Points(#[from] ExportError),
-    /// One in JSON is not.
+    /// A request in JSON is not valid.
     #[error(transparent)]
     PointsJson(#[from] JsonError),
     /// The lines of a request in line protocol are too many.
@@ -106,10 +106,10 @@ pub(crate) enum Refusal {
     Append(#[from] AppendError),
 }
 
-/// Whose status it is to be.
+/// The protocol whose status is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Senders {
-    /// Those who read [`Refusal::status`] as this page has it.
+    /// Senders that read [`Refusal::status`].
     Json,
     /// Prometheus and OpenTelemetry, which all send again what is answered 503.
     PrometheusOrOtlp,

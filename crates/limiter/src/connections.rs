@@ -36,7 +36,7 @@ const NO_ANSWER: Duration = Duration::from_secs(1);
 pub struct ServedConnection<'a> {
     /// The address of its listener.
     pub listener: &'a str,
-    /// Whose backends it is for.
+    /// The app whose backends it is for.
     pub app: &'a str,
     /// Whose it is.
     pub client: IpAddr,

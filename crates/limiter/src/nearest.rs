@@ -116,7 +116,7 @@ impl NearestClients {
         self.floor.store(0, Ordering::Relaxed);
     }
 
-    /// Those whose quota has not come back since, the nearest to their limit first.
+    /// The clients and policies whose quota has not come back since, the nearest to their limit first.
     #[must_use]
     pub fn list(&self, now: Tick) -> Vec<Near> {
         // Every step that can panic leaves the table whole.

@@ -50,7 +50,7 @@ pub struct RoutedRequest<'a> {
     pub other_path: Option<&'a str>,
     /// Its query, as it came.
     pub query: &'a str,
-    /// Whose request it is.
+    /// The client's address.
     pub client: IpAddr,
     /// Its header fields.
     pub fields: &'a HeaderMap,
@@ -125,8 +125,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Those of `policies` that are about a request which states nothing of whose it is, as a browser's preflight does: they look at
-    /// nothing but its route, line and host, and at its client's address.
+    /// The policies among `policies` that can count a request without credentials, as a browser's preflight is: they use only
+    /// its route, line and host, and its client's address.
     #[must_use]
     pub fn of_anyone(&self, policies: &[Arc<str>]) -> Vec<Arc<str>> {
         let set = self.in_force();

@@ -36,8 +36,8 @@ pub enum OpenError {
     Settings(&'static str),
 }
 
-/// Why lines were not taken. None of them will be read back, unless the process is killed before it cut
-/// them off again.
+/// Why lines were not taken. Such lines are not read back, unless the process is killed before it cuts them off
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AppendError {
     /// The disk is slower than the input.

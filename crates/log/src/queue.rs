@@ -25,7 +25,7 @@ pub struct Lines {
     pub bytes: Bytes,
     /// One for each line, in order.
     pub facts: Vec<Fact>,
-    /// Whose share of the queue they take.
+    /// The client whose share of the queue they take.
     pub client: u64,
 }
 
@@ -135,7 +135,8 @@ impl Queue {
         let own = state.clients.get(&lines.client).copied().unwrap_or(0);
         let free = self.limit.saturating_sub(state.bytes);
         if weight > free || own + weight > SHARE * (free - weight) {
-            // Who has nothing in the queue, or all that is in it, is held up by no share.
+            // A client that has nothing in the queue, or everything, is refused for lack of room and not for its
+            // share.
             return Err(if own == 0 || own == state.bytes {
                 AppendError::Full { retry_after: RETRY_AFTER }
             } else {

@@ -125,8 +125,8 @@ impl Listeners {
     }
 
     /// Takes over a socket that is already listening (systemd socket activation), for `sockets`
-    /// cores that will accept from its one queue. Whoever passed it on goes on holding it: what is in
-    /// the queue when a drain closes the listener is left to the process that comes next.
+    /// cores that will accept from its one queue. The service manager keeps holding it: connections in the queue when
+    /// a drain closes the listener are left to the process that comes next.
     ///
     /// # Errors
     /// When the descriptor is not listening, or cannot be duplicated or configured.

@@ -146,7 +146,7 @@ fn run() -> anyhow::Result<ExitCode> {
         }
     };
     match code {
-        // Whoever reads the output has read enough: `tidegate config reference | head`.
+        // The reader of the output has read enough: `tidegate config reference | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         other => Ok(other?),
     }

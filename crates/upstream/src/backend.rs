@@ -243,8 +243,8 @@ impl Backend {
         self.known.is_up.store(true, Relaxed);
     }
 
-    /// Takes note of whether it is checked from now on. One that is not is up, whatever its checks said last: nobody
-    /// would find out that it is back.
+    /// Takes note of whether it is checked from now on. A backend without checks counts as up, whatever its checks
+    /// said last: nothing would find out that it is back.
     pub fn set_checked(&self, is_checked: bool, now: Tick) {
         let mut seen = self.seen();
         seen.is_checked = is_checked;

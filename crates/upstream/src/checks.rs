@@ -77,11 +77,11 @@ fn take<F: FnOnce(News<'_>)>(
     let (passed, reason) = (result.is_ok(), result.err().map(|failure| failure.to_string()));
     let is_other = reason.is_some() && backend.check_failure().as_deref() != reason.as_deref();
     let has_turned = backend.checked(passed, needed(thresholds, passed, told), now);
-    // One that passes its first check after failures is down still, and for the last reason.
+    // A backend that passes its first check after failures is still down, and for the last reason.
     if !passed || backend.is_up() {
         backend.set_check_failure(reason.as_deref());
     }
-    // Who heard it from another node has nothing to tell.
+    // A node that heard the verdict from another one does not tell it again.
     if has_turned && told != Some(passed) {
         watched.tell(passed);
     }

@@ -37,7 +37,7 @@ const MAX_REPLY: usize = 64 << 10;
 /// Most bytes of a reply that are shown.
 const MAX_SHOWN: usize = 200;
 
-/// Who asks, for the other side's log.
+/// The name of this program, for the other side's log.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 
 /// The URL of an endpoint: `http://` or `https://`, a host, and a path.

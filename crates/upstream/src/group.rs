@@ -42,7 +42,7 @@ pub enum Balance {
     /// The one with the fewest requests for its weight, of several by weight.
     #[default]
     LeastRequests,
-    /// One drawn by weight, unless a second one is clearly cheaper, by latency and requests for its weight.
+    /// A backend drawn by weight, unless a second one is clearly cheaper, by latency and requests for its weight.
     PeakEwma,
     /// The same one for the same key, unless it is overloaded.
     RingHash,
@@ -94,7 +94,7 @@ pub struct Group {
     picks: AtomicU64,
     ring: Ring,
     weights: f64,
-    /// Those that get anything: of a weight above 0.
+    /// The backends that get requests: those of a weight above 0.
     weighted: usize,
 }
 
@@ -103,7 +103,7 @@ pub struct Group {
 enum Standing {
     /// Those that are usable.
     Usable,
-    /// Those that are up, ejected or not: no other one is.
+    /// The backends that are up, ejected or not, since all the others are down.
     Up,
     /// All: no other one is up.
     Any,

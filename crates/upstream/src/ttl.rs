@@ -6,7 +6,7 @@
 //! ```
 //!
 //! So the addresses are the system's in any case, and a name from a file, by mDNS or of a VPN client is what it is without
-//! this: its TTL is not known. Nobody waits for it: an answer is used at once, and how long is learned beside that.
+//! this: its TTL is not known. Requests do not wait for it: an answer is used at once, and its time is learned meanwhile.
 //!
 //! A forged reply could make an address be used for [`MOST`] at most, and needs the number and the port of a question that
 //! is under way.

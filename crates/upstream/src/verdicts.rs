@@ -63,7 +63,7 @@ impl Verdicts {
         debug_assert!(is_first, "there is one way to the other nodes");
     }
 
-    /// Takes another node's verdict. One of a backend that is not checked here is for nothing.
+    /// Takes another node's verdict. A verdict on a backend that is not checked here is ignored.
     pub fn hear(&self, verdict: Verdict<'_>) {
         if let Some(watched) = self.watched().get(verdict.subject) {
             watched.send_replace(verdict.is_up);
@@ -84,7 +84,7 @@ impl Verdicts {
     }
 }
 
-/// One who checks a backend.
+/// A checker of a backend.
 #[derive(Debug)]
 pub struct Watched {
     verdicts: Verdicts,

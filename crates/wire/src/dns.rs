@@ -245,7 +245,7 @@ fn written(question: &Question, answer: &Answer, extent: Extent) -> Vec<u8> {
     });
     let is_authoritative = matches!(answer.outcome, Outcome::Found | Outcome::NoName);
     let has_soa = is_authoritative && answer.records.is_empty();
-    // Whoever asks for it is answered by it; to others it says how long there is nothing.
+    // To a question for SOA it is the answer; to other questions it says for how long there is no record.
     let is_answer = has_soa && question.kind == SOA && question.name == answer.zone;
     let additional = targets.clone().count() + usize::from(question.edns.is_some());
     let flags = [

@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use super::JwtDenial;
 
-/// Most keys of a set. Those who sign for many tenants publish some hundreds.
+/// Most keys of a set. Issuers with many tenants publish some hundreds.
 pub const MAX_KEYS: usize = 1_000;
 
 /// Most keys that a token is tried with.

@@ -113,7 +113,7 @@ impl JwtDenial {
         matches!(self, Self::Required(_))
     }
 
-    /// What the field `WWW-Authenticate` says of it (RFC 6750, 3). Who has sent no token is told no error.
+    /// What the field `WWW-Authenticate` says of it (RFC 6750, 3). It names no error for a request without a token.
     #[must_use]
     pub fn challenge(&self) -> String {
         let error = match self {

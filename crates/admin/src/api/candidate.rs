@@ -32,7 +32,7 @@ const CANDIDATE: Kind = Kind::new("candidate");
 /// The one document of its kind.
 const NAME: &str = "candidate";
 
-/// Who knows what a candidate is.
+/// The gateway's candidate.
 pub trait Candidates: Debug + Send + Sync {
     /// The document that a file in TOML has.
     ///

@@ -26,7 +26,7 @@ const CAPACITY: Kind = Kind::new("capacity");
 /// The one document of its kind.
 const NAME: &str = "accepted";
 
-/// Who reads reports and counts requests.
+/// A reader of reports and of counts of requests.
 pub trait CapacityReports: Debug + Send + Sync {
     /// What is kept of a report, for the load of this server of the process.
     ///
@@ -66,7 +66,7 @@ impl AcceptedCapacity {
     #[must_use]
     pub fn stored(documents: &Snapshot) -> Option<(Self, Revision)> {
         let document = documents.get(CAPACITY, NAME)?;
-        // Nobody but this program writes it; one that is altered on the disk is as good as none.
+        // Only this program writes it; a body that was altered on the disk counts as absent.
         let accepted = serde_json::from_str(&document.body).ok()?;
         Some((accepted, document.revision))
     }

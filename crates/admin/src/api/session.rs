@@ -26,7 +26,7 @@ use utoipa::ToSchema;
 use super::Shared;
 use crate::{Families, Family};
 
-/// Who asks, and what they may do.
+/// The user of a session, with the scopes.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Who {
     /// The token's name; `local` where none is demanded.
@@ -120,7 +120,7 @@ pub(super) async fn end(
     Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie(&shared.guard, "", 0)?)]).into_response())
 }
 
-/// Who asks where no token is demanded: this machine, and no page of another site.
+/// The user where no token is demanded: requests from this machine, unless a page of another site sent them.
 fn local(guard: &Guard, uri: &Uri, headers: &HeaderMap) -> Result<Who, Refusal> {
     guard.origins.expect_local(uri, headers)?;
     Ok(Who { name: "local".to_owned(), scopes: words(|_| true) })

@@ -1,7 +1,7 @@
 //! Usage of clients: reset of one client's counters, the clients nearest to a limit, and the clients that were denied.
 //!
-//! A reset touches only policies that are keyed on the client. One that is keyed on more (a path, say) needs
-//! that too, as further query parameters; without them it is named in the reply and left alone.
+//! A reset touches only policies that are keyed on the client. A policy that is keyed on more (a path, say) needs
+//! these attributes as query parameters; without them the reply names the policy, and its counters stay.
 
 use std::sync::Arc;
 

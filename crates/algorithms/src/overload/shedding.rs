@@ -84,7 +84,7 @@ pub struct Shedding {
 }
 
 impl Shedding {
-    /// One that refuses nothing, until the delay stays above `target` nanoseconds.
+    /// A shedding that refuses nothing, until the delay stays above `target` nanoseconds.
     #[must_use]
     pub fn new(target: u64) -> Self {
         Self { target: target.max(1), level: 0.0, since: None, least: u64::MAX, samples: 0, last: 0.0 }

@@ -143,7 +143,7 @@ pub struct Counted {
 /// What a node has counted in a minute, or in a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Who has counted: a random number, drawn when the process starts. 63 bits are stored.
+    /// The process that has counted: a random number, drawn when it starts. 63 bits are stored.
     pub writer: u64,
     /// Larger with each batch of this writer; 1 or more. 63 bits are stored.
     pub number: u64,
@@ -243,7 +243,7 @@ fn merged(mut there: HashMap<String, Sums>, rows: &[Counted]) -> (HashMap<String
     let mut changed: HashSet<&str> = HashSet::new();
     let mut without_room = 0;
     let is_other = |row: &&Counted| row.labels == row.otherwise;
-    // Those of the others last, so that they take no room from what is told apart.
+    // Rows for `others` come last, so that they take no room from rows that are counted apart.
     let others = rows.iter().filter(is_other);
     for row in rows.iter().filter(|row| !is_other(row)).chain(others) {
         let has_room = is_other(&row) || there.contains_key(&row.labels) || there.len() < MAX_COUNTED;

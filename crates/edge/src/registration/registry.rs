@@ -57,8 +57,8 @@ struct Heard {
 }
 
 impl Registry {
-    /// A registry of the backends of `edge` that removes what was not heard of for `ttl`. Those that registered before
-    /// this process started have as long to be heard of.
+    /// A registry of the backends of `edge` that removes what was not heard of for `ttl`. Backends that registered
+    /// before this process started get the same time for their first heartbeat.
     #[must_use]
     pub fn new(edge: Arc<Edge>, store: Arc<dyn RegistrationStore>, clock: Clock, ttl: Duration) -> Self {
         let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
@@ -72,7 +72,7 @@ impl Registry {
     /// is gone. Others are not counted any more.
     fn take_stock(&self) {
         let (own, Some(present)) = (self.own(), self.store.nodes()) else { return };
-        // Whoever registers is in force before it is counted, so nobody is missed under this lock.
+        // A registration is in force before it is counted, so none is missed under this lock.
         let mut heard = self.heard();
         let registered = self.edge.registered();
         let registrar = |backend: &RegisteredBackend| backend.config.registrar.unwrap_or(own);

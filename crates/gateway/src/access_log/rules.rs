@@ -21,7 +21,7 @@ const ALL: u32 = 100_000;
 pub enum StatusClass {
     /// All.
     Any,
-    /// Those that begin with this digit.
+    /// Statuses that begin with this digit.
     Class(u16),
     /// One.
     One(u16),

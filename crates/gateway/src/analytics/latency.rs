@@ -34,7 +34,7 @@ pub(super) fn class(micros: u64) -> u16 {
     (PARTS * (power - 2) + part) as u16
 }
 
-/// The longest time of a class. One that is none, which only somebody else can have stored, is as long as the longest.
+/// The longest time of a class. An unknown class, which only another program can have stored, counts as the longest.
 fn longest(class: u16) -> u64 {
     let class = u64::from(class);
     if class < PARTS {

@@ -80,7 +80,7 @@ type Side<'r> = Option<(&'r RouteConfig, bool)>;
 struct Seen {
     /// Without what says who the client is; `None`: nothing was taken off.
     parts: Option<Parts>,
-    /// Who that is, as far as it is judged, or why it is refused.
+    /// The client's identity, as far as it is judged, or why the request is refused.
     proof: Result<Option<Identity>, Does>,
 }
 

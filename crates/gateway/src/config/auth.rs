@@ -21,13 +21,13 @@ const ACCEPTED: &str = "\"header:NAME\", \"query:NAME\", \"bearer\", \"basic\"";
 /// What a request must prove.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Auth {
-    /// That it has an API key.
+    /// An API key.
     Key(KeyAuth),
-    /// That an issuer has given it a token.
+    /// A token of an issuer.
     Jwt(Box<JwtAuth>),
     /// Whatever another service asks for.
     Forward(Box<ForwardAuth>),
-    /// That its connection has shown a certificate.
+    /// A certificate that its connection has shown.
     Certificate(CertificateAuth),
 }
 

@@ -228,7 +228,7 @@ pub fn proposed(parts: &Parts, document: &Value) -> Result<Change, ChangeError> 
     let (live, stored) = (&parts.of::<Routes>().table, parts.documents());
     let proposal = Proposal::read(document, &SENT_KEYS).map_err(ChangeError::Mistakes)?;
     let table = proposal.table(live, stored).map_err(ChangeError::Mistakes)?;
-    // One that a route in force lists, too, is missing whatever becomes of the candidate.
+    // A policy that a route in force lists, too, is missing whatever becomes of the candidate.
     let missing = table.listed.iter().filter(|(policy, _)| !live.listed.contains_key(*policy));
     let missing = missing.filter(|(policy, _)| !parts.has(POLICY, policy));
     let missing: Vec<Mistake> = missing

@@ -96,7 +96,8 @@ impl JwtVerifier {
         Self { id, issuer }
     }
 
-    /// Whose request it is, by the keys that are in force or, if its token names another one, that its issuer has now.
+    /// The identity in the request's token. The token is verified with the keys in force or, if it names another key,
+    /// with the keys that its issuer has now.
     pub(crate) async fn verify(
         &self,
         auth: &JwtAuth,

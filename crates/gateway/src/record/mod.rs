@@ -113,14 +113,14 @@ pub(crate) struct Asked {
     pub(crate) user_agent: Option<HeaderValue>,
 }
 
-/// Who wants to know what becomes of a request.
+/// The readers of a request's record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readers<'a> {
     pub(crate) log: Option<&'a Arc<AccessLog>>,
     pub(crate) analytics: Option<&'a Arc<Analytics>>,
-    /// Those who look at the last requests, if anybody does.
+    /// The last requests, if somebody looks at them.
     pub(crate) traces: Option<&'a Arc<Traces>>,
-    /// Those who export its spans, if it is recorded.
+    /// The exporter of its spans, if it is recorded.
     pub(crate) spans: Option<(&'a Arc<Spans>, SpanContext)>,
     /// The client, in its reply.
     pub(crate) client: bool,
@@ -151,7 +151,7 @@ pub(crate) struct Record {
     pub(crate) is_tls: bool,
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) request_id: Option<HeaderValue>,
-    /// Who its client has proved to be.
+    /// The identity that its client has proved.
     pub(crate) identity: Option<Identity>,
     pub(crate) steps: Vec<Step>,
     /// Steps beyond the bound.

@@ -44,7 +44,7 @@ impl End {
         let mut stop = self.stop.clone();
         tokio::select! {
             () = self.drain.reached(Stage::Draining) => {}
-            // Whoever says so lives as long as the process.
+            // The sender of `stop` lives as long as the process.
             () = async { drop(stop.wait_for(|stop| *stop).await) } => {}
         }
     }

@@ -9,7 +9,8 @@
 //! the kernel dropped because nobody took them in time, metrics that a limit or a full queue refused, lines that are
 //! none. What is kept is kept as with `ack=memory`.
 //!
-//! Nobody shows a token, so who may send is a list of networks; without one, it is this machine.
+//! StatsD has no tokens, so a list of networks says which senders are accepted; without the list, only this machine
+//! is.
 //!
 //! | bound | value | reached |
 //! |---|---|---|

@@ -15,7 +15,7 @@ const IDLE_SHARE: f64 = 0.30;
 /// Share of the cores that the kernel's own work for the traffic may take beside both programs.
 const KERNEL: f64 = 0.10;
 
-/// Who had the larger part of the cores.
+/// The processes that had the larger part of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taker {
     /// The server.
@@ -72,7 +72,7 @@ impl CoreUse {
         (self.cores * (1.0 - KERNEL) - self.idle - self.server - self.generator).max(0.0)
     }
 
-    /// Who had most of the cores.
+    /// The processes that had most of the cores.
     pub(super) fn taker(&self) -> Taker {
         if self.others() >= self.server.max(self.generator) {
             Taker::Others

@@ -20,7 +20,7 @@ use crate::decision::{Decision, Part, Parts};
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
 
-/// One of several demands that a request makes at once.
+/// A demand, of which a request may make several at once.
 #[derive(Debug)]
 pub struct Demand<'a> {
     /// What is known of it.
@@ -191,7 +191,7 @@ fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>)
             }
             shares.push(Share { demand: index, policy: None, limit: &own.limit, key: start..keys.len() });
         } else {
-            // Nobody who asks this way can give a permit back.
+            // A request of this kind cannot give a permit back.
             let matching = matching(set, &demand.attributes, false, keys);
             shares.extend(matching.into_iter().map(|applies| Share {
                 demand: index,

@@ -120,7 +120,7 @@ impl RateLimits {
     }
 }
 
-/// Who calls, which is a proxy and not its client.
+/// The caller, which is a proxy and not its client.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     /// The metadata of the call.

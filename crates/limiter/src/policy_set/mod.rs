@@ -237,7 +237,7 @@ impl InForce {
 
 impl PolicySet {
     /// Takes out of `applying` what others in it replace; `index` is an item's policy, if it has one.
-    /// One that is replaced still replaces, so the order does not matter.
+    /// A policy that is replaced still replaces others, so the order does not matter.
     pub(crate) fn leave_out_replaced<A: Array>(
         &self,
         applying: &mut SmallVec<A>,

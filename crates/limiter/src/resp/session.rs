@@ -204,7 +204,7 @@ impl Session {
             _ if !spec.takes(command.arguments()) => {
                 refuse(out, format_args!("ERR wrong number of arguments for '{}' command", spec.name()))
             }
-            // Those that may be answered are in the batch.
+            // Commands of clients that may ask are in the batch.
             Kind::Throttle(_) => refuse(out, UNAUTHENTICATED),
             Kind::Ping => ping(command, out),
             Kind::Hello => self.hello(command, out),

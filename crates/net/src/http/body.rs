@@ -97,7 +97,7 @@ struct Wait {
 }
 
 impl RequestBody {
-    /// One of which what nobody wants is read for `linger`.
+    /// A body whose unread rest is read for `linger`.
     pub(super) fn new(incoming: Incoming, pace: BodyPace, account: Arc<Account>, linger: Duration) -> Self {
         let incoming = Lingering { incoming: Some(incoming), linger };
         Self(Source::Arriving(Arriving { incoming, pace, account, received: 0, wait: None }))

@@ -93,7 +93,7 @@ pub struct ConnectionStats {
     pub cut_write: AtomicU64,
     /// TLS handshakes that succeeded.
     pub handshakes: AtomicU64,
-    /// Those that failed, by reason.
+    /// Handshakes that failed, by reason.
     pub(super) handshakes_failed: [AtomicU64; HandshakeFailure::ALL.len()],
 }
 

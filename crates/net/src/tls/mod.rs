@@ -93,7 +93,7 @@ pub struct TlsConfig {
     pub named: Option<NamedCertificates>,
     /// The application protocols it speaks: [`HTTP`], [`GRPC`], or nothing, if ALPN is not used.
     pub protocols: &'static [&'static [u8]],
-    /// Those of what is behind it, to which it passes bytes on as they are: they are agreed on, too.
+    /// Protocols of the servers behind it, to which it passes bytes on as they are: these are agreed on, too.
     pub passed: Vec<Vec<u8>>,
     /// From connecting to the turn of the handshake, and from there to its end.
     pub handshake_timeout: Duration,

@@ -136,7 +136,7 @@ async fn drain(mut requests: mpsc::Receiver<Request>, executor: Arc<impl Executo
             match request {
                 Request::Open(reply) => {
                     let executor = Arc::clone(&executor);
-                    // Whoever asked may have given up meanwhile.
+                    // The caller may have given up meanwhile.
                     tokio::spawn(async move { reply.send(executor.open().await).unwrap_or_default() });
                 }
                 Request::Run(job) => {

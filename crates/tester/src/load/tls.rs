@@ -106,7 +106,7 @@ impl Tls {
             .ok_or_else(|| io::Error::other("the server did not choose the protocol that was offered (ALPN)"))
     }
 
-    /// Whether the server chose what was offered. One that does not know ALPN is believed.
+    /// Whether the server chose what was offered. A server without ALPN is taken to speak the protocol.
     fn agreed(&self, connection: &ClientConnection) -> bool {
         let h2 = self.config.alpn_protocols.iter().any(|offered| offered == b"h2");
         connection

@@ -152,7 +152,7 @@ impl Tail {
                     let page = tail.ask(&agent, partition, &at.to_string(), WAIT);
                     at = page.as_ref().map_or(at, |page| page.next);
                     let is_last = page.is_err();
-                    // Nobody listens any more once one of them has failed.
+                    // The receiver is gone once a partition has failed.
                     if sender.send(page.map(|page| page.lines)).is_err() || is_last {
                         break;
                     }

@@ -43,7 +43,8 @@ pub struct ServiceConfig {
     pub listeners: fn(&Config) -> Vec<ServiceListener<'_>>,
     /// What is not wrong but looks like a mistake.
     pub warnings: fn(&Config) -> Vec<String>,
-    /// What serves it, if it asks nothing of the other services. Those that do are wired in `serve/mod.rs`.
+    /// What serves it, if it asks nothing of the other services. Services that do ask others are wired in
+    /// `serve/mod.rs`.
     pub serve: Option<Serve>,
 }
 

@@ -17,7 +17,8 @@ const BYTES: usize = 24;
 /// Longest file that is read: longer than any token.
 const MOST: u64 = 8 << 10;
 
-/// The token in the file; none if there is no file. Whoever names a file wants a token, so an empty one is a mistake.
+/// The token in the file; none if there is no file. A file that is named and empty is a mistake, since it was to hold
+/// a token.
 ///
 /// # Errors
 /// When it cannot be read, is no text, or is empty.

@@ -56,7 +56,7 @@ impl App {
         &self.status
     }
 
-    /// Who may do what at each listener.
+    /// The tokens and scopes of each listener.
     #[must_use]
     pub fn tokens(&self) -> &ListenerTokens {
         &self.tokens

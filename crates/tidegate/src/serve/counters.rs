@@ -126,7 +126,7 @@ fn reach(counters: &Counters, cores: &Cores) {
     cores.spawn_on(0, async move {
         let first = guard.open(REACHING).await;
         let failed = first.is_err();
-        // Nobody may listen any more.
+        // The receiver may be gone.
         tell.send(first).unwrap_or_default();
         if failed {
             while guard.open(REACHING).await.is_err() {

@@ -32,7 +32,7 @@ use crate::config::watch::State;
 
 /// In the data directory: what the file declared when that was last recorded.
 const RECORDED_FILE: &str = "file-recorded.json";
-/// Who is said to have made the change: whoever may write the file.
+/// The author of such a change in the audit log: whoever may write the file.
 const ACTOR: &str = "file";
 /// Most of what differs that a row has, as JSON before and after together; the audit log takes 64 KiB.
 const MAX_BYTES: usize = 48 << 10;

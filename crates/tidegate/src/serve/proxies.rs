@@ -29,8 +29,8 @@ use crate::config::{Config, FieldName, Listener, OnMissingPolicy, Secret, Settin
 /// The gateway of a process that decides, too.
 pub(super) type ServedGateway = Gateway<RouteLimits>;
 
-/// A gateway without routes, limited by `engine`. Who has a token with the scope `read` may ask it for traces; where
-/// there is no token, nobody may.
+/// A gateway without routes, limited by `engine`. A client with a token with the scope `read` may ask it for traces;
+/// where there are no tokens, no client may.
 pub(super) fn gateway(
     settings: &Settings,
     engine: &Arc<Engine>,

@@ -37,7 +37,7 @@ pub struct Sums {
     hasher: RandomState,
     recent: HashMap<u64, Sum>,
     before: HashMap<u64, Sum>,
-    /// Those of the request under way.
+    /// The sums of the request under way.
     changed: HashMap<u64, Sum>,
 }
 
