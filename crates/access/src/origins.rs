@@ -101,7 +101,7 @@ impl TrustedOrigins {
     fn is_trusted_host(&self, host: &[u8]) -> bool {
         let Ok(authority) = Authority::try_from(host) else { return false };
         let name = authority.host();
-        // A user before the host, or a port that is none, is nothing that a browser sends.
+        // A browser never sends a user before the host, or a port that is not a number.
         if authority.as_str() != name && authority.port_u16().is_none() || authority.as_str().contains('@') {
             return false;
         }

@@ -86,7 +86,7 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
-/// A token: whose it is, what it is good for, and the digest of its secret.
+/// A token: the name of its owner, its scopes, and the digest of its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
     name: Arc<str>,
@@ -95,7 +95,7 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// The token whose secret is `secret`, of which the digest is kept.
+    /// The token with this secret, of which only the digest is kept.
     #[must_use]
     pub fn new(name: &str, scopes: impl IntoIterator<Item = Scope>, secret: &str) -> Self {
         Self::from_digest(name, scopes, digest(secret.as_bytes()))
@@ -169,7 +169,7 @@ impl Tokens {
     /// The token that lets a request do `scope`; `None`: it needs none.
     ///
     /// # Errors
-    /// When it needs one, and `secret` is none that has the scope.
+    /// When a token is needed, and `secret` is not the secret of a token with the scope.
     pub fn admit(&self, scope: Scope, secret: Option<&[u8]>) -> Result<Option<&Credential>, Denial> {
         if !self.demands(scope) {
             return Ok(None);
@@ -184,7 +184,7 @@ impl Tokens {
         self.credentials.contains(credential)
     }
 
-    /// The token of this secret. Takes the same time whichever it is, and when it is none.
+    /// The token of this secret. Takes the same time for any token, and for an unknown secret.
     #[must_use]
     pub fn find(&self, secret: &[u8]) -> Option<&Credential> {
         let given = digest(secret);

@@ -54,7 +54,7 @@ impl Exposition {
     }
 }
 
-/// A weight (RFC 9110, 12.4.2) in thousandths; 0 for what is none.
+/// A weight (RFC 9110, 12.4.2) in thousandths; 0 if it is not a weight.
 fn thousandths(text: &str) -> u32 {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     if rest.len() > 3 || !rest.bytes().all(|byte| byte.is_ascii_digit()) {

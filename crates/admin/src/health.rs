@@ -151,7 +151,7 @@ impl Operator {
         Self { readiness, is_reader: None, metrics: Arc::new(metrics) }
     }
 
-    /// The same, which tells details to those of whom `is_reader` says that they may read.
+    /// The same, which tells details only to clients that `is_reader` accepts.
     #[must_use]
     pub fn with_readers(self, is_reader: impl Fn(&Uri, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
         Self { is_reader: Some(Box::new(is_reader)), ..self }

@@ -73,8 +73,7 @@ mod tests {
     }
 
     proptest! {
-        /// At the time that is said, at most a twentieth of the times are longer, and of those that are shorter
-        /// there are at most 95 of a hundred.
+        /// At most 5 % of the times are longer than the time that is returned, and at most 95 % are shorter.
         #[test]
         fn at_most_a_twentieth_are_longer(given in prop::collection::vec(0_u64..5_000, LEAST..3 * KEPT)) {
             let mut times = RecentTimes::default();

@@ -2,7 +2,7 @@
 //!
 //! A check is a connection, a request for a path that must be answered with 2xx, or the first step of a TLS
 //! handshake. It also measures the round trip to the backend. Where clients' connections begin with a header of the PROXY
-//! protocol, so does a check, with one that says that it is nobody's.
+//! protocol, a check does, too: its header (UNKNOWN or LOCAL) has no address.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Release};

@@ -32,7 +32,7 @@ pub struct NoListener;
 /// What would become of a connection.
 ///
 /// # Errors
-/// When the listener is none of `listeners`.
+/// When the listener is not in `listeners`.
 pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<Value, NoListener> {
     let asked = |listener: &&Arc<EdgeListener>| {
         question.listener.as_deref().is_none_or(|address| address == listener.label())

@@ -61,7 +61,7 @@ pub enum Denial {
     /// None of the listed policies applies to it, and such connections are denied.
     #[error("none of the listener's policies applies to the connection, and on_no_match is \"deny\"")]
     NoMatch,
-    /// A policy that its listener lists is not in force, so that nobody knows what it would say.
+    /// A policy that its listener lists is not in force, so that its verdict is not known.
     #[error("policy {policy:?}, which the listener lists, is not in force")]
     NoPolicy {
         /// Its name.

@@ -34,7 +34,7 @@ use crate::refusal::Refusal;
 /// Longest that a key's text is looked at, encoded or not.
 const MAX_TEXT: usize = 512;
 
-/// What a request has to prove whose it is.
+/// The credential of a request.
 #[derive(Debug)]
 pub(crate) struct Stated(pub(crate) Result<Option<Vec<u8>>, Refusal>);
 

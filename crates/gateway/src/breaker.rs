@@ -1,7 +1,7 @@
 //! A breaker that all requests of an upstream or a route share.
 //!
-//! That it opens and that it closes are lines of the log: of each, one in a while says how many had none. A trial that fails is
-//! none, since what was open is open.
+//! The log has a line when it opens and when it closes: at most one of each in a while, which says how many were left out. A
+//! failed trial has no line, since the breaker stays open.
 
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::breaker::{Breaker, Change, Outcome, Pass, Phase, Settings};

@@ -179,7 +179,7 @@ impl HyperSender {
 }
 
 /// Makes a request one that `server` can be sent: with a host, which on HTTP/2 is part of the target (RFC 9113, 8.3.1).
-/// `None` if its host is none.
+/// `None` if its host is invalid.
 pub(crate) fn addressed<B>(
     mut request: Request<B>,
     server: &ServerConfig,

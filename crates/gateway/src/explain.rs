@@ -85,7 +85,7 @@ struct ExplainedShedding {
     refused_percent: u64,
 }
 
-/// An API key or a token, or why there is none.
+/// The API key or token, or why the request has none that is good.
 #[derive(Debug, Default, Serialize)]
 struct ExplainedKey {
     outcome: &'static str,

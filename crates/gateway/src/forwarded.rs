@@ -75,7 +75,7 @@ pub(crate) fn tell(fields: &mut HeaderMap, client: IpAddr, peer: IpAddr, edits: 
     fields.insert(FORWARDED, text(told));
 }
 
-/// The element `hops` from the right, of which the peer has written the first.
+/// The element `hops` from the right; the peer has written the first.
 fn believed(fields: &HeaderMap, hops: usize) -> Result<Option<Element<'_>>, Refusal> {
     let Some(back) = hops.checked_sub(1) else { return Ok(None) };
     let mut all = Vec::new();

@@ -16,7 +16,7 @@ use crate::config::FieldEdits;
 
 pub(crate) const CONSUMER: &str = "consumer";
 pub(crate) const TIER: &str = "tier";
-/// The attributes of who has an API key.
+/// The attributes of a client with an API key.
 pub(crate) const OF_KEYS: [&str; 3] = ["api_key", CONSUMER, TIER];
 
 /// The identity that a request's client has proved.
@@ -33,7 +33,7 @@ pub enum Identity {
 pub struct Attested {
     /// Its name there.
     pub subject: Option<Box<str>>,
-    /// Attributes that are said by nobody else; `None`: this client has none of that name.
+    /// Attributes that no other source may state; `None`: this client does not have the attribute.
     pub attributes: Vec<(Arc<str>, Option<Box<str>>)>,
     /// What servers are told.
     pub fields: Vec<(HeaderName, HeaderValue)>,
@@ -97,7 +97,7 @@ impl Identity {
     }
 }
 
-/// By which fields servers are told whose request it is; `None`: they are not.
+/// The fields that tell servers a request's identity; `None`: they are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentityFields {
     /// Who it is.
@@ -113,7 +113,7 @@ impl IdentityFields {
         [&self.consumer, &self.key, &self.tier].into_iter().flatten()
     }
 
-    /// Says in a request's fields whose it is.
+    /// Writes the identity into a request's fields.
     pub(crate) fn tell(&self, identity: &Identity, fields: &mut HeaderMap) {
         let told = [
             (&self.consumer, identity.consumer()),

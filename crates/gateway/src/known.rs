@@ -43,7 +43,7 @@ impl Known {
         found.map(|entry| entry.identity.clone())
     }
 
-    /// Remembers who it is until then.
+    /// Remembers an identity until then.
     pub(crate) fn put(&self, digest: [u8; 32], identity: Identity, until: Tick, now: Tick) {
         self.sets.get_or_init(|| (0..SETS).map(|_| Set::default()).collect());
         let Some(set) = self.set(&digest) else { return };

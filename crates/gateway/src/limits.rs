@@ -49,7 +49,7 @@ pub struct PolicyVerdict {
     pub policy: Arc<str>,
     /// Whether it has room.
     pub allowed: bool,
-    /// Whether it is only counted, and denies nobody.
+    /// Whether it is only counted, and never denies.
     pub is_shadow: bool,
     /// What is left of it.
     pub remaining: u64,
@@ -101,7 +101,7 @@ pub enum Denial {
     /// What it states has no one reading.
     #[error("{0}")]
     Invalid(String),
-    /// A policy that its route lists is not in force, so that nobody knows what it would say.
+    /// A policy that its route lists is not in force, so that its verdict is not known.
     #[error("policy {policy:?}, which the route lists, is not in force")]
     NoPolicy {
         /// Its name.

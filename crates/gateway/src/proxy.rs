@@ -249,7 +249,7 @@ impl<L: Limits> Gateway<L> {
         })
     }
 
-    /// Finds out whose request it is, if its route asks for that.
+    /// Authenticates a request, if its route asks for that.
     async fn authenticate(
         &self,
         route: &Route,

@@ -30,7 +30,7 @@ use crate::access_log::line::{cut, field};
 use crate::identity::Identity;
 use crate::record::Record;
 
-/// Most traces that are kept of requests that were answered, and of those that were turned away or failed.
+/// Most traces that are kept of answered requests, and as many of requests that were refused or failed.
 pub const MAX_KEPT: usize = 100;
 
 /// How long requests are kept after somebody has looked.

@@ -36,7 +36,7 @@ pub trait Access: Send + Sync + 'static {
     /// The name of the token that lets a request do `right`; `None`: it needs none.
     ///
     /// # Errors
-    /// When it needs one, and `secret` is none that has the right.
+    /// When a token is needed, and `secret` is not the secret of one with the right.
     fn admit(&self, right: Right, secret: Option<&[u8]>) -> Result<Option<Arc<str>>, AccessError>;
 }
 

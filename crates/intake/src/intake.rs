@@ -125,7 +125,7 @@ impl<L: Limits> Intake<L> {
         &self.parts.log
     }
 
-    /// Lets a request in, and says whose it is.
+    /// Admits a request, and returns its client.
     pub(crate) fn admit(&self, head: &Head, peer: &Peer, right: Right) -> Result<Client, Refusal> {
         let Parts { access, settings, .. } = &self.parts;
         let token = access.admit(right, secret(head).as_deref())?;

@@ -89,8 +89,8 @@ impl Engine {
         Ok((decision, permit.map(|permit| permit.hold(Arc::clone(self)))))
     }
 
-    /// Takes up to `most` units under those of `policies` that apply: at once, or none. What may not pass waits, also
-    /// where nobody knows for how long.
+    /// Takes up to `most` units under those of `policies` that apply: at once, or none. Bytes that may not pass wait,
+    /// also where the time is not known.
     pub async fn take_units(
         &self,
         policies: &[Arc<str>],

@@ -65,7 +65,7 @@ pub struct RoutedRequest<'a> {
 pub struct Proved<'a> {
     /// The consumer's name.
     pub client: Option<&'a str>,
-    /// Attributes that nothing else may state; `None`: it has none of this name.
+    /// Attributes that nothing else may state; `None`: the request does not have the attribute.
     pub attributes: &'a [(&'a str, Option<&'a str>)],
 }
 

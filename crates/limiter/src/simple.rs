@@ -57,7 +57,7 @@ pub fn configure_client(set: &PolicySet, client: &str, numbers: ConfigureBody) -
     Change::put(OVERRIDE, client, Value::Object(document).to_string())
 }
 
-/// Takes a client's own numbers under the policy `default` away; `None`: it has none there.
+/// Takes a client's own numbers under the policy `default` away; `None`: the client has no numbers of its own there.
 #[must_use]
 pub fn delete_client_config(set: &PolicySet, client: &str) -> Option<Change> {
     let mut document = stored_limits(set, client);

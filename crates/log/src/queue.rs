@@ -221,7 +221,7 @@ pub(crate) struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    /// Queues these lines, and answers with what will say what became of them; with nothing if nobody needs to wait.
+    /// Queues these lines. Returns a receiver of the outcome, or `None` if the caller need not wait for it.
     pub(crate) fn push(self, lines: Lines, durability: Durability) -> Option<oneshot::Receiver<Outcome>> {
         let Self { queue, mut state } = self;
         let (reply, outcome) = if durability == Durability::Memory && !state.troubled {

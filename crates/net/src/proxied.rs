@@ -1,4 +1,4 @@
-//! Listeners behind a proxy of TCP connections, which says of each whose it is (PROXY protocol).
+//! Listeners behind a proxy of TCP connections, which states the client's address of each (PROXY protocol).
 //!
 //! Every connection of such a listener comes from a proxy that is listed and begins with the header, within
 //! [`PATIENCE`]; any other is closed (fault 43). Nothing is guessed: a listener either has proxies in front of it,
@@ -39,7 +39,7 @@ pub struct Network {
 #[error("is no address, nor an address with a number of bits: 10.0.0.0/8")]
 pub struct NotANetwork;
 
-/// Why a connection does not say whose it is.
+/// Why a connection has no valid PROXY header.
 #[derive(Debug, Error)]
 pub enum Unproxied {
     /// It comes from somewhere else.

@@ -63,7 +63,7 @@ pub struct ClockReading {
 /// The counters' tables in PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaFacts {
-    /// Their version; none where there are none.
+    /// The version of the tables; `None` without tables.
     pub found: Option<i32>,
     /// The version that this program makes.
     pub own: i32,

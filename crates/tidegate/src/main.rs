@@ -96,8 +96,8 @@ enum Command {
 
 fn main() -> ExitCode {
     run().unwrap_or_else(|error| {
-        // One line whatever RUST_BACKTRACE says: these are mistakes to mend, not bugs to trace. Where
-        // nobody can be told, the exit code still says it.
+        // One line whatever RUST_BACKTRACE says: these are mistakes to mend, not bugs to trace. Where standard error
+        // cannot be written, the exit code still says it.
         let _unheard = writeln!(std::io::stderr(), "error: {error:#}");
         ExitCode::FAILURE
     })

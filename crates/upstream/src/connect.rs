@@ -43,7 +43,7 @@ const MAX_ADDRESSES: usize = 16;
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// What Linux says when an address has no port left, or is none of this machine (`EADDRNOTAVAIL`).
+/// Linux' error when an address has no port left, or is not of this machine (`EADDRNOTAVAIL`).
 const NO_PORT: i32 = 99;
 
 /// Most addresses of this machine that connections may begin at.

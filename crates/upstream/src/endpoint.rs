@@ -54,7 +54,7 @@ impl EndpointUrl {
     pub const ACCEPTED: &str =
         "a URL without a user and password: http://host:port/path or https://host/path";
 
-    /// Reads a URL; `None` if it is none, or carries a password.
+    /// Reads a URL; `None` if it is no URL, or carries a password.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
@@ -157,7 +157,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that nobody has connected to.
+    /// An endpoint without a connection.
     ///
     /// # Errors
     /// When there are no authorities to prove a server by.

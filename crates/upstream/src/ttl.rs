@@ -23,7 +23,7 @@ use tokio::net::UdpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// What is used of lifetimes: nobody is asked more often, nor more seldom.
+/// The shortest and the longest lifetime that are used, whatever DNS says.
 pub(crate) const LEAST: Duration = Duration::from_secs(1);
 pub(crate) const MOST: Duration = Duration::from_secs(3_600);
 

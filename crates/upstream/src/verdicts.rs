@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A verdict is never taken over: a node that cannot reach a backend would take it out for all. It brings the next check
-//! of the others forward, and stands for the results before it that rise or fall ask for. So all follow within a moment
-//! where the backend is at fault, and nobody else does where one node's network is.
+//! of the others forward, and stands for the results before it that rise or fall ask for. So if the backend is at fault,
+//! all nodes follow within a moment; if one node's network is, the others do not.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -25,7 +25,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Reads it from a certificate in DER; `None` if `certificate` is none.
+    /// Reads it from a certificate in DER; `None` if `certificate` is not a certificate.
     #[must_use]
     pub fn of(certificate: &[u8]) -> Option<Self> {
         let mut outer = Der(Der(certificate).take(SEQUENCE)?);

@@ -1,4 +1,5 @@
-//! JSON Web Tokens (RFC 7519) of clients, verified: whose request it is, in the words of an issuer that is trusted.
+//! JSON Web Tokens (RFC 7519) of clients: a token is verified, and its claims, by an issuer that is trusted, are the
+//! client's identity.
 //!
 //! ```text
 //!   JWKS (RFC 7517) ── JwtKeys: each key has one algorithm ──.
@@ -60,10 +61,10 @@ pub enum JwtDenial {
     /// It has no token.
     #[error("a bearer token is needed")]
     Missing,
-    /// What it has is no token that could be good here.
+    /// Its token is no JWT, or not of an accepted algorithm.
     #[error("the token is no signed JWT of an algorithm that is taken here")]
     Malformed,
-    /// No key that is known has signed it, as far as it says.
+    /// The key that it names is not known.
     #[error("the token is signed by a key that is not known")]
     UnknownKey,
     /// It is not signed by the key that it names.

@@ -1,4 +1,4 @@
-//! API keys: whose request it is, and which tier of limits is theirs.
+//! API keys: the consumer that a request is from, and its tier of limits.
 //!
 //! ```text
 //!   admin API ── issue, rotate ──> text of the key, shown once       documents of kind `key`: its digests
@@ -118,7 +118,7 @@ pub struct KeyStats {
 }
 
 impl ApiKeys {
-    /// No keys yet, of which the digests are made under `secret`.
+    /// No keys yet. Digests of keys are made under `secret`.
     #[must_use]
     pub fn new(secret: &str) -> Self {
         let hasher = Hmac::new_from_slice(secret.as_bytes());

@@ -37,7 +37,7 @@ pub trait Candidates: Debug + Send + Sync {
     /// The document that a file in TOML has.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the file is not a candidate.
     fn read_toml(&self, file: &[u8]) -> Result<Value, Mistake>;
 
     /// The change that makes this document the candidate.
@@ -78,8 +78,8 @@ pub(super) struct CandidateNow {
     candidate: Value,
     /// Why it is not judged, if it is not: it does not go with what is in force now.
     mistakes: Vec<String>,
-    /// Since when it is judged beside what is in force, how many requests would fare the same and otherwise, and examples of
-    /// those; null while it is not judged.
+    /// Since when it is judged beside what is in force, how many requests would end the same and how many differently, with
+    /// examples of the latter; null while it is not judged.
     #[schema(required = true)]
     judged: Option<Value>,
 }

@@ -34,7 +34,8 @@ pub trait CapacityReports: Debug + Send + Sync {
     /// When the text is no report, or says nothing that a load can be compared with.
     fn read(&self, server: &str, report: &str) -> Result<AcceptedCapacity, NoExplanation>;
 
-    /// Requests per second of the server that the accepted report is for; `None`: there is none, or it is too early.
+    /// Requests per second of the server that the accepted report is for; `None`: there is no accepted report, or it
+    /// is too early to say.
     fn load(&self) -> Option<f64>;
 }
 

@@ -8,7 +8,7 @@
 //! Both sources keep what is newest, not what has been: changes that come faster than a reader takes them become one
 //! event. So a reader that was away loses nothing by connecting again: the first events say what is so. A reader that
 //! states the `id` of its last event (`Last-Event-ID`, or `?after=` where a page cannot set header fields) is told
-//! what has changed since. An id holds while this process has this file; any other one is as none.
+//! what has changed since. An id holds while this process has this file; any other id counts as absent.
 //!
 //! | event | data |
 //! |---|---|

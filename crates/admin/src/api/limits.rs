@@ -75,8 +75,7 @@ pub struct Resettable {
 
 /// The decision service, as an operator sees it.
 pub trait Limits: Debug + Send + Sync {
-    /// At most `limit` clients that have limits of their own, in the byte order of their names, of those after
-    /// `after`.
+    /// At most `limit` clients that have limits of their own and whose names come after `after`, in byte order.
     fn clients(&self, after: &str, limit: usize) -> Vec<OwnLimits>;
 
     /// The clients that were denied most, the heaviest first.

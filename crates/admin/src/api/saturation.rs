@@ -34,7 +34,7 @@ pub trait SaturationRuns: Debug + Send + Sync {
     /// What this machine allows of such a run.
     ///
     /// # Errors
-    /// When it is none that may be run from here.
+    /// When the run may not be started from here.
     fn preflight(&self, wanted: &WantedRun) -> Result<Value, NoExplanation>;
 
     /// Whether one is under way.

@@ -97,10 +97,10 @@ pub trait RegistrationStore: fmt::Debug + Send + Sync + 'static {
 
 /// Who may ask.
 pub trait Admission: fmt::Debug + Send + Sync + 'static {
-    /// The name of who may read, or change if `changes`; `None`: nobody needs a token for that.
+    /// The name of the client that may read, or change if `changes`; `None` if no token is needed for that.
     ///
     /// # Errors
-    /// When a token is needed and `secret` is none that is good.
+    /// When a token is needed and `secret` is not the secret of a valid one.
     fn admit(&self, changes: bool, secret: Option<&[u8]>) -> Result<Option<Arc<str>>, Unadmitted>;
 }
 

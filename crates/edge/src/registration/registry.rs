@@ -7,7 +7,7 @@
 //! Registrations run side by side; a removal runs alone. A backend whose removal is under way is not known any more: its heartbeat says
 //! so, and when it registers it waits for the removal and is registered afterwards.
 //!
-//! While the process stands still nobody can be heard, so that time counts against no backend.
+//! While the process stands still it hears no heartbeats, so that time does not count against backends.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -21,8 +21,8 @@
 //! with its sums which of this process's batches are in them.
 //!
 //! Bounds: [`MAX_SERIES`] combinations of labels in a batch, and in a minute, hour or day that is stored; further ones are
-//! counted together as `others`. [`MAX_WAITING`] batches, the oldest of which is dropped, and its requests are counted
-//! as lost, while the store is away.
+//! counted together as `others`. While the store is away, [`MAX_WAITING`] batches wait; then the oldest is dropped, and
+//! its requests are counted as lost.
 
 mod keep;
 mod labels;

@@ -30,7 +30,7 @@ pub struct CanaryConfig {
 /// What stays on one side of a split, for as long as the percentage is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StickyBy {
-    /// The client: its API key, or its address if it has none.
+    /// The client: its API key, or its address without a key.
     Client,
     /// The value of a field; the client where it is not there.
     Field(HeaderName),

@@ -258,7 +258,7 @@ pub fn proposed(parts: &Parts, document: &Value) -> Result<Change, ChangeError> 
 /// The changes that put the stored candidate in force.
 ///
 /// # Errors
-/// There is none, or it is not one.
+/// There is no candidate, or the document is not one.
 pub fn promoted(parts: &Parts) -> Result<Vec<Change>, ChangeError> {
     let document = parts
         .documents()

@@ -7,8 +7,8 @@
 //!                                            └── a trace for whom it looks at the last ones (`traces.rs`), likewise
 //! ```
 //!
-//! A record is logged when it is dropped, so that a request whose client left has its line like any other. A request of
-//! which nobody wants to know has no record: each step then costs a comparison, and no clock is read.
+//! A record is logged when it is dropped, so that a request whose client left has its line like any other. A request
+//! without a reader has no record: each step then costs a comparison, and no clock is read.
 //!
 //! Bounds: [`MAX_STEPS`] of a request, and [`trace::MAX_BYTES`] of their text.
 
@@ -70,7 +70,7 @@ pub(crate) enum What {
     Route,
     /// It was refused, for this process has more to do than it can.
     Shed,
-    /// It was found out whose it is.
+    /// It was authenticated.
     Authenticate,
     /// Its route answered before its limits: it is out of service, say.
     Answer,
@@ -262,7 +262,7 @@ impl Recorder {
         }
     }
 
-    /// Tells the path alone: where no route takes the request, nobody has said that its query holds no secret.
+    /// Records the path alone: where no route takes the request, its query may hold a secret.
     pub(crate) fn leave_query_out(&mut self) {
         self.note(|record| {
             if let Ok(path) = Uri::try_from(record.asked.target.path()) {

@@ -97,7 +97,7 @@ impl CoreUse {
     }
 }
 
-/// Whether the machine had no idle core from the load in question on; false when nobody looked.
+/// Whether the machine had no idle core from the load in question on; false if it was not measured.
 pub(super) fn none_idle(evidence: &Evidence) -> bool {
     let seen = |step: &StepEvidence| {
         let kernel = step.kernel?;

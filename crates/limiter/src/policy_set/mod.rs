@@ -367,7 +367,7 @@ impl PolicySet {
         })
     }
 
-    /// Takes over from the set before this one which policies were asked, of those that are in both as they are.
+    /// Takes over from the last set which policies were asked, for the policies that are unchanged in both.
     pub(crate) fn take_over_asked(&self, last: &Self) {
         if Arc::ptr_eq(&self.base, &last.base) {
             return;

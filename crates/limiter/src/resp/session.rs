@@ -22,7 +22,7 @@ use transaction::Transaction;
 /// Wrong passwords after which a connection ends.
 const MAX_FAILED_AUTH: u32 = 8;
 
-/// What a client is told that has yet to say who it is.
+/// The reply to a client that has not authenticated yet.
 const UNAUTHENTICATED: &str = "NOAUTH Authentication required.";
 
 /// What all sessions share.
@@ -140,7 +140,7 @@ impl Session {
         }
     }
 
-    /// Whether the client has yet to say who it is.
+    /// Whether the client must authenticate first.
     pub(super) fn is_closed(&self) -> bool {
         !self.authenticated
     }

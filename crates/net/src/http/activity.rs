@@ -57,7 +57,7 @@ impl Activity {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// An idle connection that is closed has nobody to read dry.
+    /// An idle connection has no bytes under way that would have to be read before it is closed.
     pub(super) fn leave_if_idle(&self) {
         if self.phase() == Phase::Idle {
             self.enter(Phase::Leaving);

@@ -73,7 +73,7 @@ pub struct PairFiles {
 /// The files of a listener's TLS, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// What clients are shown that ask for a name of which there is nothing else, or for none.
+    /// The pair for clients that ask for no name, or for a name without a pair of its own.
     pub pair: Option<PairFiles>,
     /// What clients are shown that ask for a name in the certificate.
     pub named: Vec<PairFiles>,

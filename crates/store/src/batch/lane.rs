@@ -197,7 +197,7 @@ fn run<E: Executor>(
     })
 }
 
-/// Decides a batch and answers everyone but those among whom is a damaged counter. These are returned.
+/// Decides a batch and answers all its calls but those of a part with a damaged counter. These are returned.
 async fn decide(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) -> Vec<Job> {
     let alone = jobs.len() == 1;
     let (operations, waiting): (Vec<_>, Vec<_>) =

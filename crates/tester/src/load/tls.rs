@@ -70,7 +70,7 @@ impl Tls {
     /// TLS to the host `name`, offering `alpn` (empty: no offer).
     ///
     /// # Errors
-    /// When the name or the authorities are none.
+    /// When the name or the authorities are invalid.
     pub fn new(name: &str, alpn: &[u8], trust: &Trust) -> Result<Self, TlsError> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
         let provider = Arc::new(ring::default_provider());

@@ -64,7 +64,7 @@ pub struct Checks {
     pub body_lacks: Vec<String>,
     /// Statuses that are denials.
     pub denied_status: StatusSet,
-    /// Texts of which one in the body makes it a denial.
+    /// Texts: if the body has one of them, the reply is a denial.
     pub denied_body: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The operator's token in a file, for containers and packages: nobody has to think one up before the first
-//! start, and none is ever the same at two places.
+//! The operator's token in a file, for containers and packages: the first start makes it, so that every installation
+//! has a token of its own.
 //!
 //! The file is read where the configuration has no `admin.token`. Only `serve` makes it: whole under a name of
 //! its own, and then linked to its name, which fails if there is one. So of two servers that start at once both

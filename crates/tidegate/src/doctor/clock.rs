@@ -1,6 +1,6 @@
 //! This machine's clock: kept by somebody, cheap to read, and not being set while the doctor looks.
 //!
-//! Counters in memory run on uptime, so a clock that is set locks nobody out. Calendar quotas, tokens and
+//! Counters in memory run on uptime, so a clock that is set locks out no client. Calendar quotas, tokens and
 //! certificates go by the date.
 
 use std::fs;

@@ -6,13 +6,14 @@
 //!                              `─> one row of the audit log ─then──'
 //! ```
 //!
-//! What was recorded is kept beside the stored configuration, so that a file which is changed while nobody serves is recorded at
-//! the next start. The first start of a data directory records nothing: there is nothing before. The row has what differs, up to
-//! [`MAX_BYTES`]; it is written even if nothing that may be shown does, since tokens, listeners and comments are part of the file.
+//! The last record is kept beside the stored configuration, so that a change of the file while no process runs is recorded at
+//! the next start. The first start of a data directory records nothing: there is nothing before. The row has what differs, up
+//! to [`MAX_BYTES`]; it is written even if nothing that may be shown does, since tokens, listeners and comments are part of the
+//! file.
 //!
 //! Each node records its own file. While the database is away it is tried again, and what was recorded last stays, so that no
 //! change is lost: several may become one row then. A crash between the row and the record writes the row again. A record that
-//! cannot be read is none, which the log says: what was changed since it was written is in no row.
+//! cannot be read counts as absent, which the log says: changes since it was written get no row.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

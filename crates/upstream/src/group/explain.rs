@@ -19,8 +19,8 @@ pub struct Candidate {
     pub is_full: bool,
     /// Its weight, less while it starts slowly; 0: it is not picked. A full backend is passed over.
     pub share: f64,
-    /// What is compared. By turns the credit, of which the highest is next; otherwise the load, of which the
-    /// lowest is.
+    /// What is compared. By turns it is the credit: the highest is next. Otherwise it is the load: the lowest is
+    /// next.
     pub score: f64,
 }
 

@@ -61,7 +61,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Points of which nothing is kept.
+    /// Points that are left out entirely.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.not_finite + self.rejected
