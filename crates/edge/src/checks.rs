@@ -112,7 +112,7 @@ async fn answers(stream: &mut TcpStream, target: &Target, path: &str) -> Result<
     let mut line = [0; 12];
     stream.read_exact(&mut line).await?;
     if !(line.starts_with(b"HTTP/1.1 ") || line.starts_with(b"HTTP/1.0 ")) {
-        return Err(CheckFailure::Unwell("its answer is none of HTTP/1.1"));
+        return Err(CheckFailure::Unwell("its answer is not HTTP/1.1"));
     }
     let status = std::str::from_utf8(&line[9..]).ok().and_then(|digits| digits.parse::<u16>().ok());
     match status {

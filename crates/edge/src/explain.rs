@@ -80,7 +80,7 @@ pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<V
             "no healthy backend has room, and it has the lowest score of the others",
         ),
         Ok(choice) if are_some_left_out => {
-            (Some(choice.chosen.index), "it has the lowest score of those that are not left out")
+            (Some(choice.chosen.index), "it has the lowest score among the backends that are not left out")
         }
         Ok(choice) => (Some(choice.chosen.index), "it has the lowest score"),
         Err(Unplaced::None) => (None, "no backend may be used"),

@@ -57,7 +57,7 @@ impl Refusal {
             Self::Full => "every backend that may be used is at its hard limit",
             Self::Unreachable => "the backends that were tried cannot be reached",
             Self::NoServerName => "it has no server name",
-            Self::Unproxied => "it does not say whose it is",
+            Self::Unproxied => "it has no PROXY header in time, or its peer is not one of the listed proxies",
             Self::Handshake => "its TLS handshake failed",
             Self::Quota => "a policy's limit is used up",
             Self::NoMatch => "none of the listener's policies applies to it",

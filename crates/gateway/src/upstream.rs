@@ -150,7 +150,7 @@ impl Upstream {
             && !self.is_http2_alone.swap(true, Relaxed)
         {
             let server = &config.backend.target;
-            tracing::warn!(upstream = %self.config.name, %server, "a server speaks HTTP/2 alone: who asks it for WebSocket, or another upgrade, gets 502");
+            tracing::warn!(upstream = %self.config.name, %server, "a server speaks HTTP/2 alone: a request for WebSocket or another upgrade gets 502");
         }
         if config.is_tls {
             let certificate = &self.certificates[server];

@@ -43,7 +43,7 @@ pub struct NotANetwork;
 #[derive(Debug, Error)]
 pub enum Unproxied {
     /// It comes from somewhere else.
-    #[error("the peer is none of the proxies")]
+    #[error("the peer is not one of the listed proxies")]
     Untrusted,
     /// The header took too long.
     #[error("the header did not arrive in time")]

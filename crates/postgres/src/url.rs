@@ -13,7 +13,7 @@ pub enum UrlError {
     Syntax(String),
     /// `sslmode` is something else.
     #[error(
-        "the PostgreSQL URL's sslmode is none of disable, allow, prefer, require, verify-ca, verify-full"
+        "the PostgreSQL URL's sslmode is not one of disable, allow, prefer, require, verify-ca, verify-full"
     )]
     Mode,
     /// One of the two without the other.

@@ -114,7 +114,7 @@ pub(super) async fn read(State(shared): State<Arc<Shared>>) -> Result<Tagged<Can
 /// without those in `remove`. It changes nothing but what is counted. It may be JSON, or TOML like the file.
 #[utoipa::path(
     operation_id = "put_candidate", put, path = "/v1/candidate", tag = "gateway",
-    params(("if-match" = Option<String>, Header, description = "change only this version, \"0\" if there must be none", example = "\"7\"")),
+    params(("if-match" = Option<String>, Header, description = "change only this version; \"0\": only if there is no candidate yet", example = "\"7\"")),
     request_body(content = Object, content_type = "application/json", description = "`upstream` and `route`, lists of documents with their names; `remove`, the names of stored ones that would go.",
         example = json!({"route": [{"name": "app", "upstream": "app-v2"}], "remove": {"route": ["old"]}})),
     responses(

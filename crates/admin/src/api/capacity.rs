@@ -120,7 +120,7 @@ pub(super) async fn read(State(shared): State<Arc<Shared>>) -> Result<Tagged<Cap
 /// Accepts a report, as `tidegate saturate --json` writes it, in the place of the one before.
 #[utoipa::path(
     operation_id = "accept_capacity", post, path = "/v1/capacity", tag = "operation",
-    params(("server" = Option<String>, Query, description = "whose load it is compared with: the label `server` of the metrics; api if absent", example = "gateway")),
+    params(("server" = Option<String>, Query, description = "the server whose load it is compared with, by the label `server` of the metrics; api if absent", example = "gateway")),
     request_body(content = Object, content_type = "application/json", description = "The report.",
         example = json!({"schema": "tidegate-report/2"})),
     responses(

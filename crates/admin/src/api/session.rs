@@ -39,7 +39,7 @@ pub(super) struct Who {
 #[utoipa::path(
     operation_id = "begin_session", post, path = "/v1/session", tag = "configuration",
     responses(
-        (status = 200, description = "Its cookie comes with this. Where no token is demanded there is none.", body = Who,
+        (status = 200, description = "The reply sets the session's cookie, unless no token is demanded.", body = Who,
             headers(("set-cookie" = String, description = "the session, for 12 hours")),
             example = json!({"name": "ops", "scopes": ["read", "configure"]})),
         Problems,

@@ -90,7 +90,7 @@ pub(super) async fn configure_client(
 /// Reads a client's numbers under the policy `default`.
 #[utoipa::path(
     operation_id = "get_client_config", get, path = "/api/v1/client-config/{client_id}", tag = "simple",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123")),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123")),
     responses(
         (status = 200, description = "Its own, or everyone's.", body = ClientConfig,
             example = json!({"client_id": "vip_user", "window_seconds": 60, "request_per_window": 500, "custom": true})),
@@ -112,7 +112,7 @@ pub(super) async fn client_config(
 /// Takes a client's own numbers under the policy `default` away.
 #[utoipa::path(
     delete, path = "/api/v1/client-config/{client_id}", tag = "simple",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123")),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123")),
     responses(
         (status = 200, description = "It has everyone's numbers, now or already before.", body = Changed,
             example = json!({"status": "ok", "revision": 9})),

@@ -81,7 +81,7 @@ pub(super) struct DeniedClient {
 #[utoipa::path(
     operation_id = "reset_client_usage", delete, path = "/v1/clients/{client_id}/usage", tag = "decisions",
     params(
-        ("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123"),
+        ("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123"),
         ("policy" = Option<String>, Query, description = "the only policy to reset; all that are keyed on the client if absent. Any other parameter is an attribute that policies are keyed on", example = "default"),
     ),
     responses(

@@ -58,7 +58,7 @@ fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<Ca
     let percent = reader.number("percent", 0, 100).unwrap_or(0);
     let sticky_by = reader.text("sticky_by", 1, 256).map_or(Some(StickyBy::Client), sticky_by);
     let Some(sticky_by) = sticky_by else {
-        reader.mistake("sticky_by", "is none of these", STICKY_BY);
+        reader.mistake("sticky_by", "is unknown", STICKY_BY);
         return None;
     };
     upstream.map(|upstream| CanaryConfig { upstream, percent, fields, sticky_by })

@@ -153,7 +153,11 @@ fn unshown_certificates(Config { gateway, listeners, .. }: &Config) -> Vec<Strin
     let asks = |route: &&Arc<RouteConfig>| matches!(route.auth, Some(Auth::Certificate(_)));
     let routes = gateway.config().routes;
     let warning = |route: &Arc<RouteConfig>| {
-        format!("route {:?} lets nobody in: no [[gateway.listener]] has tls_client_ca", &*route.name)
+        format!(
+            "route {:?} refuses all requests, since it demands a client certificate and no [[gateway.listener]] asks \
+             for one: set tls_client_ca",
+            &*route.name
+        )
     };
     routes.iter().filter(asks).map(warning).collect()
 }

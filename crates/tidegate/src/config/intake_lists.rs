@@ -144,7 +144,7 @@ fn warnings(Config { settings, intake: lists, layer, .. }: &Config) -> Vec<Strin
         }
     } else if settings.intake.alert_webhook.is_none() && !lists.alerts.is_empty() {
         warnings.push(
-            "nobody is told of alerts, since there is no intake.alert_webhook: GET /v1/intake/alerts shows them"
+            "alerts are sent to no receiver, since intake.alert_webhook is not set: GET /v1/intake/alerts shows them"
                 .to_owned(),
         );
     }

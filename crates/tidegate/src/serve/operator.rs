@@ -278,11 +278,11 @@ fn guarded_store(stats: &GuardStats, families: &mut Families<'_>) -> fmt::Result
         series(&[("mode", "closed")], stats.degraded_closed)
     })?;
     families.counter("tidegate_store_blind_units", "Units admitted blindly", stats.blind_units)?;
-    let help = "Of the units admitted blindly, those that the store had no room for afterwards";
+    let help = "Units admitted blindly that the store had no room for afterwards";
     families.counter("tidegate_store_over_admitted_units", help, stats.over_admitted_units)?;
-    let help = "Of the units admitted blindly, those that the store has charged afterwards";
+    let help = "Units admitted blindly that the store has charged afterwards";
     families.counter("tidegate_store_charged_afterwards_units", help, stats.charged_units)?;
-    let help = "Of the units admitted blindly, those of which nobody knows whether the store had room";
+    let help = "Units admitted blindly that could not be charged to the store afterwards";
     families.counter("tidegate_store_unsettled_units", help, stats.unsettled_units)
 }
 
