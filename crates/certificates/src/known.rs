@@ -35,7 +35,10 @@ impl Known {
         self.version = found.map_or(0, |found| found.version);
         let Some(found) = found else { return };
         let entry: Entry = serde_json::from_str(&found.body).unwrap_or_else(|_| {
-            tracing::error!(name, "what is stored of a certificate cannot be read: it is ordered anew");
+            tracing::error!(
+                name,
+                "the stored entry of a certificate cannot be read: the certificate is ordered anew"
+            );
             Entry::default()
         });
         if entry.issued != self.entry.issued {

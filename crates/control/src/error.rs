@@ -139,7 +139,9 @@ pub enum Error {
     )]
     Late,
     /// The shared database was lost while it took a change (HTTP 503).
-    #[error("whether the change was made is not known, read it again before repeating it: {reason}")]
+    #[error(
+        "it is not known whether the change was made: read the document again before you repeat it: {reason}"
+    )]
     Unknown {
         /// Its words, or the network's.
         reason: String,

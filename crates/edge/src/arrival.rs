@@ -359,7 +359,7 @@ impl Arrived<'_> {
         let is_news = backend.known.failed(edge.tick());
         edge.has_trouble();
         if is_news {
-            tracing::warn!(backend = %name, %error, "a backend is out for now: a connection to it failed");
+            tracing::warn!(backend = %name, %error, "a backend gets no connections for now: a connection to it failed");
         }
     }
 }

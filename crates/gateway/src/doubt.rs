@@ -20,7 +20,7 @@ pub(crate) enum Doubt {
     Both,
     #[error("transfer-encoding is not just chunked")]
     Coding,
-    #[error("upgrade names another protocol than the one that was asked for")]
+    #[error("upgrade names another protocol than the request asked for")]
     Upgrade,
     #[error("the head is larger than {limit} bytes, most of them in {field}")]
     Large { limit: usize, field: HeaderName },

@@ -50,7 +50,9 @@ impl Offer {
     ) -> Result<Option<Self>, Refusal> {
         let protocol = offered_protocol(fields, &route.upgrades).filter(|_| normal.may_upgrade);
         if protocol.is_none() && normal.must_go_on {
-            return Err(Refusal::Unsupported("this route does not go on in the protocol that is asked for"));
+            return Err(Refusal::Unsupported(
+                "this route does not allow the protocol that the request asks for",
+            ));
         }
         Ok(protocol.map(|protocol| {
             let needs_key = normal.must_go_on && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");

@@ -49,7 +49,7 @@ pub(crate) enum Refusal {
     #[error("{0}")]
     Jwt(JwtDenial),
     /// The gateway cannot verify its token, because it has no keys of the issuer yet.
-    #[error("the keys of the tokens' issuer cannot be had yet")]
+    #[error("the keys of the tokens' issuer could not be fetched yet: try again later")]
     NoJwtKeys,
     /// The service that authenticates the route's clients has refused it with this reply.
     #[error("the service that authenticates this route's clients refused the request")]
@@ -85,7 +85,7 @@ pub(crate) enum Refusal {
     #[error("the request body broke off")]
     BodyBroken,
     /// There is no room for its body in this process for now.
-    #[error("this process holds as many bytes for its clients as it may")]
+    #[error("this process holds as many bytes for its clients as it may: try again later")]
     NoRoom,
     /// A breaker is open.
     #[error("the upstream failed too often: it is asked again in a while")]
@@ -109,7 +109,7 @@ pub(crate) enum Refusal {
     #[error("no server of the upstream could be reached")]
     Unreachable,
     /// It asks for another protocol, in which no server goes on.
-    #[error("no server of the upstream goes on in the protocol that is asked for")]
+    #[error("no server of the upstream switches to the protocol that the request asks for")]
     NoUpgrade,
     /// A server took the request and gave no whole reply.
     #[error("a server of the upstream gave no valid reply")]

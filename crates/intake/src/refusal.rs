@@ -93,7 +93,7 @@ pub(crate) enum Refusal {
     #[error("the same batch is being kept: try again in a moment")]
     UnderWay,
     /// Another batch had its key.
-    #[error("another body was sent under this idempotency-key")]
+    #[error("this idempotency-key was sent with another body before: use a new key for a new batch")]
     OtherBody,
     /// There are as many streams as there may be.
     #[error("there are as many streams of events as there may be")]

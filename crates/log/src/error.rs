@@ -47,7 +47,7 @@ pub enum AppendError {
         retry_after: Duration,
     },
     /// The queue is filling, and this client has more than its share in it.
-    #[error("this client has more than its share of the queue")]
+    #[error("this client's lines fill its share of the queue: try again later")]
     ShareExceeded {
         /// When to try again.
         retry_after: Duration,

@@ -62,7 +62,7 @@ pub enum JwtDenial {
     #[error("a bearer token is needed")]
     Missing,
     /// Its token is no JWT, or not of an accepted algorithm.
-    #[error("the token is no signed JWT of an algorithm that is taken here")]
+    #[error("the token is not a JWT that is signed with an accepted algorithm")]
     Malformed,
     /// The key that it names is not known.
     #[error("the token is signed by a key that is not known")]
@@ -83,7 +83,7 @@ pub enum JwtDenial {
     #[error("the token is for another audience")]
     Audience,
     /// A claim is absent or cannot be used.
-    #[error("the token's claim {0} is missing or not of its form")]
+    #[error("the token's claim {0} is missing or malformed")]
     Claim(Box<str>),
     /// It does not say what is required here.
     #[error("the token's claim {0} is not what is required")]

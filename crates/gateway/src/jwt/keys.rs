@@ -160,7 +160,7 @@ impl IssuerKeys {
             }
             Err(error) => {
                 self.failed.fetch_add(1, Relaxed);
-                tracing::warn!(%error, url = %self.url.text, "the keys of an issuer of JWTs cannot be had: those before stay");
+                tracing::warn!(%error, url = %self.url.text, "the keys of an issuer of JWTs cannot be fetched: the earlier keys stay in force");
                 false
             }
         }

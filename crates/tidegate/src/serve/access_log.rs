@@ -29,7 +29,7 @@ pub async fn reopen(log: Option<Arc<AccessLog>>) -> io::Result<()> {
 /// Writes the last lines. Blocks.
 pub(super) fn close(log: &AccessLog) {
     if !log.close(PATIENCE) {
-        tracing::warn!(waited = ?PATIENCE, "the access log's last lines are not written: its file takes none");
+        tracing::warn!(waited = ?PATIENCE, "the access log's last lines are lost: its file cannot be written");
     }
 }
 

@@ -90,7 +90,7 @@ async fn record(configuration: &Configuration, place: &Path, loaded: &Arc<Loaded
     let keep =
         move || replace_file(&kept_at, |out| serde_json::to_writer(out, &next).map_err(io::Error::from));
     if let Ok(Err(error)) = tokio::task::spawn_blocking(keep).await {
-        tracing::warn!(%error, path = %place.display(), "what the file declares cannot be kept for the audit log");
+        tracing::warn!(%error, path = %place.display(), "the file's declarations cannot be recorded for the audit log");
     }
     true
 }
@@ -101,7 +101,7 @@ type Differs = (Value, Value);
 /// What is to be recorded, and how it differs from what was recorded last, if something was; `None`: it is the same file.
 fn compare(place: &Path, digest: String, loaded: &Loaded) -> Option<(Recorded, Option<Differs>)> {
     let last = read(place).unwrap_or_else(|error| {
-        tracing::warn!(%error, path = %place.display(), "what the file declared last cannot be read: changes since are not in the audit log");
+        tracing::warn!(%error, path = %place.display(), "the record of what the file declared cannot be read: changes of the file since then are not in the audit log");
         None
     });
     if last.as_ref().is_some_and(|last| last.digest == digest) {

@@ -302,7 +302,8 @@ fn a_collector_that_is_away_is_waited_for_within_bounds_and_costs_no_request() {
     assert_eq!((spans_with(&service, "refused"), spans_with(&service, "taken")), (0, taken + 1));
     service.signal("TERM");
     let said = service.wait().output;
-    let warnings = ["the collector is away", "the collector is back"].map(|text| said.matches(text).count());
+    let warnings =
+        ["the collector cannot be reached", "the collector is back"].map(|text| said.matches(text).count());
     assert_eq!(warnings, [1, 1], "each is said once: {said}");
 }
 
