@@ -208,7 +208,7 @@ struct Versioned {
 }
 
 impl TokensInForce {
-    /// These, until they are replaced.
+    /// Has `tokens` in force until they are replaced.
     #[must_use]
     pub fn new(tokens: Tokens) -> Self {
         Self(Arc::new(Versioned { tokens: ArcSwap::from_pointee(tokens), version: AtomicU64::new(0) }))
@@ -220,14 +220,14 @@ impl TokensInForce {
         self.0.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Those of this moment.
+    /// The tokens in force now.
     #[must_use]
     pub fn load(&self) -> arc_swap::Guard<Arc<Tokens>> {
         self.0.tokens.load()
     }
 
-    /// How often they were replaced. For conversations that were let in once: read before [`Self::load`],
-    /// it says later, at next to no cost, whether to look again.
+    /// How often they were replaced. A session that was admitted reads it before [`Self::load`]; if it is larger
+    /// later, the session looks its token up again.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! Whether the configuration file as it is now is in force (fault 19's gauge).
+//! The state of the configuration file: whether its present content is in force (fault 19's gauge).
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl ConfigurationStatus {
         self.shared.refused.fetch_add(1, Relaxed);
     }
 
-    /// Whether the file as it is now is what is served.
+    /// Whether the file's present content is in force.
     #[must_use]
     pub fn is_reload_good(&self) -> bool {
         self.shared.reload_good.load(Relaxed)

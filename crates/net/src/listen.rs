@@ -1,11 +1,10 @@
 //! Listening sockets: one per core, all on the same port.
 //!
 //! With `SO_REUSEPORT` the kernel spreads new connections over the sockets of the group by a hash
-//! of their addresses, so that cores share no accept queue and no lock. Because such a group can
-//! also be joined by a second process by mistake, binding first makes sure that nobody listens on
-//! the port; [`ListenConfig::share_port`] waives that, which is how a new version starts beside
-//! the old one (upgrade under load: start the new process, then send SIGTERM to the old one). Sockets
-//! for datagrams share a port only if all of them were bound to ([`bind_datagrams`]).
+//! of their addresses, so that cores share no accept queue and no lock. A second process could join such a group by
+//! mistake, so binding first makes sure that the port is free; [`ListenConfig::share_port`] waives that, which is how
+//! a new version starts beside the old one (upgrade under load: start the new process, then send SIGTERM to the old
+//! one). Sockets for datagrams share a port only if all of them were bound to ([`bind_datagrams`]).
 //!
 //! Socket options are set on the listener: Linux copies them to each accepted connection, which
 //! saves four system calls per connection. A peer that vanished without a word is noticed by
@@ -55,7 +54,7 @@ impl ListenConfig {
     }
 }
 
-/// Why a listener could not be had.
+/// Why a listener could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process listens there.
@@ -81,7 +80,7 @@ pub enum ListenError {
     System {
         /// The address asked for.
         address: SocketAddr,
-        /// Its own words.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -111,7 +110,7 @@ pub struct Listeners {
 #[derive(Debug)]
 pub struct ListenSocket {
     pub(crate) socket: TcpListener,
-    /// Somebody else holds it too, and listens on when this process is gone.
+    /// The service manager holds it too, and keeps it open when this process is gone.
     pub(crate) is_inherited: bool,
 }
 
@@ -152,7 +151,7 @@ impl Listeners {
         self.tls.is_some()
     }
 
-    /// Has connections come from proxies that say whose they are, unless it is `None`.
+    /// Has connections come from proxies, which state the client's address of each, unless it is `None`.
     #[must_use]
     pub fn with_proxied(self, proxied: Option<Proxied>) -> Self {
         Self { proxied, ..self }

@@ -1,4 +1,4 @@
-//! `/v1/revert`: what was in force at an earlier revision, again.
+//! `/v1/revert`: puts the documents of an earlier revision in force again.
 
 use std::sync::Arc;
 

@@ -8,7 +8,8 @@ use redis::cmd;
 const PREFIX: &str = "tidegate-";
 const OWN: &str = env!("CARGO_PKG_VERSION");
 
-/// Says who this is. A user without the right `+client|setname`, and a proxy that knows no names, counts all the same.
+/// Names this connection. A user without the right `+client|setname`, and a proxy that knows no names, counts all the
+/// same.
 pub(super) async fn announce(mut connection: MultiplexedConnection) {
     let name = format!("{PREFIX}{OWN}");
     let said = cmd("CLIENT").arg("SETNAME").arg(name).query_async::<()>(&mut connection).await;
@@ -17,7 +18,7 @@ pub(super) async fn announce(mut connection: MultiplexedConnection) {
     }
 }
 
-/// The versions of all that are connected, each once; none for a user without the right `+client|list`.
+/// The versions of all connected nodes, each once; empty for a user without the right `+client|list`.
 pub(super) async fn versions(mut connection: MultiplexedConnection) -> Option<Vec<String>> {
     let listed = cmd("CLIENT").arg("LIST").query_async::<String>(&mut connection).await;
     listed.ok().map(|clients| named(&clients))
