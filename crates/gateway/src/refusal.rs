@@ -1,4 +1,4 @@
-//! Why the gateway answers itself, and how: one place from cause to status.
+//! Refusals: why the gateway answers a request itself, with the status of each cause.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -20,7 +20,7 @@ pub(crate) enum Refusal {
     /// Its path means different things to different servers.
     #[error("{0}")]
     Path(#[from] PathError),
-    /// A server that takes encoded slashes for slashes could do what another route is for.
+    /// A server that takes encoded slashes for slashes could serve the path of another route.
     #[error(
         "the path has an encoded slash or a backslash, and with a slash in its place another route would take it"
     )]
@@ -108,7 +108,7 @@ pub(crate) enum Refusal {
     /// No server could be reached.
     #[error("no server of the upstream could be reached")]
     Unreachable,
-    /// It asks for another protocol, in which no server goes on.
+    /// It asks for another protocol, and no server switches to it.
     #[error("no server of the upstream switches to the protocol that the request asks for")]
     NoUpgrade,
     /// A server took the request and gave no whole reply.
@@ -119,7 +119,7 @@ pub(crate) enum Refusal {
     TimedOut,
 }
 
-/// Why a body could not be had from the client.
+/// Why the client's body could not be read.
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Self {
         match error {
@@ -132,7 +132,7 @@ impl From<BodyError> for Refusal {
 }
 
 impl Refusal {
-    /// The status that says it.
+    /// The status of the reply.
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Path(_)
@@ -205,7 +205,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it is for want of a working upstream, for which a route may have a fallback.
+    /// Whether its cause is the lack of a working upstream, for which a route may have a fallback.
     pub(crate) fn is_of_upstream(&self) -> bool {
         matches!(self.status(), 502..=504)
             && !matches!(

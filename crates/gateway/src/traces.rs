@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A request that nobody looks at pays one load of a flag that does not change, and has no record. While somebody looks it
-//! pays what the access log costs it, without the file. The two kinds are kept apart, so that a busy gateway's good
-//! replies do not push out the few that were turned away.
+//! pays what the access log costs it, without the file. Answered and refused requests are kept apart, so that a busy
+//! gateway's good replies do not push out the few refusals.
 //!
 //! A trace has the path of a request without its query, and none of its other fields: some clients put secrets there.
 //!
@@ -69,7 +69,7 @@ pub struct Trace {
     pub id: String,
     /// When it came, in milliseconds since the Unix epoch.
     pub at_unix_ms: u64,
-    /// Whose it was.
+    /// The address of its client.
     pub client: IpAddr,
     /// Its method.
     pub method: String,
@@ -150,7 +150,7 @@ impl Trace {
 /// The last requests of a gateway.
 #[derive(Debug)]
 pub struct Traces {
-    /// Somebody looks: all that a request asks before it is kept.
+    /// Whether somebody looks: the only check that a request makes.
     is_watched: AtomicBool,
     kept: Mutex<Kept>,
 }
@@ -206,7 +206,7 @@ impl Traces {
         drop(oldest);
     }
 
-    /// What is kept, the newest first. From now on for [`WATCHED`] requests are.
+    /// The kept traces, the newest first. From now on requests are kept for [`WATCHED`].
     #[must_use]
     pub fn look(&self) -> Vec<Arc<Trace>> {
         self.look_at(monotonic())

@@ -30,10 +30,10 @@ const MAX_PAGE: usize = 1_000;
 pub(super) struct ListedClient {
     /// The client.
     client_id: String,
-    /// Its numbers, by policy; what is stored stands before what the file declares.
+    /// Its numbers, by policy; stored numbers come before those of the file.
     #[schema(value_type = Object)]
     limits: Map<String, Value>,
-    /// The entity tag of what is stored; absent if the file alone declares its numbers.
+    /// The entity tag of the stored numbers; absent if the file alone declares numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
 }

@@ -61,7 +61,7 @@ pub(super) fn gateway(
     Ok(Arc::new(gateway.with_access_log(log).with_traces(TraceGuard::new(may_trace))))
 }
 
-/// What digests of API keys are made under.
+/// The secret under which digests of API keys are made.
 fn key_secret(settings: &Settings) -> &str {
     settings.gateway.key_secret.as_ref().map_or("", Secret::expose)
 }
@@ -113,7 +113,7 @@ impl Proxies {
         Ok(proxies)
     }
 
-    /// Where they listen, with the real ports.
+    /// Their addresses, with the real ports.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(|(_, listeners)| listeners.address()).collect()
     }
