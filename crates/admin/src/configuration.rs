@@ -66,7 +66,7 @@ impl Family for ConfigurationStatus {
         let Shared { applied, refused, applied_at_nanos, .. } = &*self.shared;
         families.gauge(
             "tidegate_config_last_reload_successful",
-            "1 if the configuration file as it is now is in force, 0 if it was refused",
+            "1 if the present content of the configuration file is in force, 0 if it was refused",
             u64::from(self.is_reload_good()),
         )?;
         families.gauge(

@@ -369,7 +369,7 @@ fn metrics_are_those_of_the_page_as_a_collector_and_an_intake_read_them() {
     );
     assert_eq!(count["attributes"]["status"], "2xx");
     assert!(count["since"].as_u64() > Some(0) && count["since"].as_u64() < count["at"].as_u64(), "{count}");
-    assert_eq!(count["description"], "Answered");
+    assert_eq!(count["description"], "Requests or commands that were answered");
     let times = collector.until("five times", |lines| {
         of_gateway(lines, "tidegate_http_request_duration_seconds").filter(|line| line["count"] == 5)
     });
