@@ -47,7 +47,7 @@ pub struct ListenConfig {
 }
 
 impl ListenConfig {
-    /// Backlog 4,096, a port of one's own.
+    /// A backlog of 4,096, and a port that no other process shares.
     #[must_use]
     pub fn new(address: SocketAddr, sockets: NonZeroUsize) -> Self {
         Self { address, backlog: 4096, sockets, share_port: false }
@@ -96,7 +96,7 @@ impl ListenError {
     }
 }
 
-/// A bound group of sockets. Connections queue from here on; nobody accepts them yet.
+/// A bound group of sockets. Connections queue from here on, and are not accepted yet.
 #[derive(Debug)]
 pub struct Listeners {
     address: SocketAddr,

@@ -1,8 +1,8 @@
 //! `/v1/candidate`: routes and upstreams that are judged beside those in force, promoted or dropped by one call.
 //!
 //! The candidate is a document of the configuration: all nodes have it, and the audit log says who put it, promoted or
-//! dropped it. What such a document is, what it would change and what was found of it the gateway says, as a value from the
-//! binary; here are the address, the rights and the changes.
+//! dropped it. The gateway knows what such a document is, what it would change and what was found; it is a value from the
+//! binary. This file has the addresses, the rights and the changes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub trait Candidates: Debug + Send + Sync {
     /// The changes that put the stored candidate in force.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no candidate.
     fn promoted(&self, parts: &Parts) -> Result<Vec<Change>, ChangeError>;
 
     /// The stored candidate.

@@ -1,7 +1,7 @@
 //! The simple API's configuration under `/api/v1`: two numbers for everyone or for one client.
 //!
-//! What the numbers stand for is the decision service's affair; here are their addresses and their shapes,
-//! which are fixed by the clients that speak it.
+//! The decision service makes policies of the numbers. This file has their addresses and their shapes, which existing
+//! clients fix.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const DEFAULT_POLICY: &str = "default";
 /// A client's numbers under the policy `default`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ClientConfig {
-    /// Whose.
+    /// The client.
     client_id: String,
     /// Length of the window in seconds.
     window_seconds: u64,

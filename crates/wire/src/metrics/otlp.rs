@@ -73,7 +73,7 @@ impl Counts {
         self.left_out() > 0 || self.histograms > 0
     }
 
-    /// Why they were left out, and what else was.
+    /// Why points were left out, and what else was.
     #[must_use]
     pub fn reason(&self) -> String {
         let mut reasons = Vec::new();
@@ -91,7 +91,7 @@ impl Counts {
 /// Why nothing of a request is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// It is not what it should be.
+    /// It is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// Its lines are too long.
@@ -118,7 +118,7 @@ struct Reading<'w> {
     counts: Counts,
 }
 
-/// What is said of a metric beside its points.
+/// A metric's description, without its points.
 struct About<'a> {
     name: &'a str,
     /// Whether the name is UTF-8; otherwise it is empty here.
