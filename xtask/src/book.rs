@@ -6,7 +6,8 @@
 //!
 //! mdBook takes pages of one folder only, and some of ours are elsewhere (README.md, deploy/, clients/). So the pages are put
 //! beside each other as they are in the repository, where links between them stay good. Links to what is no page (a source,
-//! a folder) lead to the repository on the web. Decisions, which the table of contents does not list, are at its end.
+//! a folder) lead to the repository on the web. Decisions, which the table of contents does not list, are at its end, and before them
+//! the page that says in which order to read them.
 //!
 //! mdBook is built from crates.io at the first call, which takes a minute of a core. The book needs no network: its search works
 //! from the disk. `--look`, which `make test` calls, tries that in Chromium, and looks at each page in a window and on a telephone
@@ -28,6 +29,8 @@ use crate::{setup, tidy};
 const SUMMARY: &str = "docs/SUMMARY.md";
 const FAULTS: &str = "docs/faults.md";
 const TEMPLATE: &str = "docs/decisions/0000-template.md";
+/// In which order decisions are read.
+const ORDER: &str = "docs/decisions/README.md";
 /// Where the repository is on the web.
 const REPOSITORY: &str = "https://github.com/tidegate/tidegate";
 /// The book's own settings. A reader's system says whether it is light or dark.
@@ -132,7 +135,7 @@ fn proofs(root: &Path) -> anyhow::Result<String> {
     Ok(made)
 }
 
-/// Paths and titles of the decisions; the template is none.
+/// Paths and titles of the decisions and of the page with their order, without the template.
 fn decisions(root: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(root.join("docs/decisions")).context("docs/decisions")? {
@@ -163,7 +166,8 @@ fn contents(summary: &str, decisions: &BTreeMap<String, String>) -> (String, BTr
         }
     }
     made.push_str("\n# Decisions\n\n");
-    for (path, title) in decisions {
+    let (order, decisions): (Vec<_>, Vec<_>) = decisions.iter().partition(|(path, _)| path.as_str() == ORDER);
+    for (path, title) in order.into_iter().chain(decisions) {
         made.push_str(&format!("- [{}]({path})\n", title.replace(['[', ']'], "")));
     }
     (made, pages)
@@ -281,13 +285,14 @@ mod tests {
 
     #[test]
     fn the_contents_are_those_of_the_repository_with_the_decisions_behind() {
-        let decisions = BTreeMap::from([("docs/decisions/0001-a.md".to_owned(), "0001: A".to_owned())]);
+        let decisions = [("docs/decisions/0001-a.md", "0001: A"), (ORDER, "Decisions, in order")];
+        let decisions = decisions.map(|(path, title)| (path.to_owned(), title.to_owned())).into();
         let (made, pages) =
             contents("# Summary\n\n[T](../README.md)\n- [A](a.md)\n    - [B](x/b.md)\n", &decisions);
         assert_eq!(
             made,
             "# Summary\n\n[T](README.md)\n- [A](docs/a.md)\n    - [B](docs/x/b.md)\n\n# Decisions\n\n\
-             - [0001: A](docs/decisions/0001-a.md)\n"
+             - [Decisions, in order](docs/decisions/README.md)\n- [0001: A](docs/decisions/0001-a.md)\n"
         );
         assert_eq!(pages, ["README.md", "docs/a.md", "docs/x/b.md"].map(str::to_owned).into());
     }

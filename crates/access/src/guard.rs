@@ -1,8 +1,7 @@
-//! What a route needs, and who has it.
+//! The guard: the scope that a route needs, and whether a request's token has it.
 //!
-//! One place says which scope a request needs, and it is asked before the route is: a route that is not
-//! named here needs `read` or, unless it is a GET, `configure`. So a new route is closed until someone
-//! opens it.
+//! The guard runs before the route. A route that is not named here needs the scope `read` or, unless the request is a
+//! GET, `configure`. So a new route is closed until someone opens it.
 //!
 //! Without tokens everything is open, except that the configuration then answers only requests that a
 //! page of another site cannot have made: see [`crate::origins`].
@@ -23,7 +22,8 @@ use crate::refusal::Refusal;
 use crate::sessions::Sessions;
 use crate::tokens::{Credential, Denial, Scope, TokensInForce, bearer};
 
-/// Who asks, for the audit log: a token's name, or `local` where none is demanded; and from where.
+/// The author of a request, for the audit log: a token's name, or `local` where no token is demanded; and its
+/// address.
 #[derive(Clone, Debug)]
 pub struct Actor {
     name: Arc<str>,

@@ -1,4 +1,4 @@
-//! Who may do what, and what the HTTP APIs of several services have in common around their handlers.
+//! Access: tokens, keys, scopes and origins, and what the HTTP APIs of several services share around their handlers.
 //!
 //! ```text
 //!                 HTTP                                            gRPC, RESP

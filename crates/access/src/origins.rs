@@ -1,4 +1,4 @@
-//! Which pages of a browser may ask: `Host` and `Origin` (fault 51), and CORS.
+//! Pages in browsers: which `Host` and `Origin` are accepted (fault 51), and CORS.
 //!
 //! A browser lets a page of `attacker.example` send requests to its own name, and that name may resolve
 //! to 127.0.0.1 the second time it is looked up (DNS rebinding). Such a request comes from loopback and
@@ -79,7 +79,7 @@ impl TrustedOrigins {
         }
     }
 
-    /// Refuses a request by cookie that a page of another origin may have sent. One that names no origin is good
+    /// Refuses a request by cookie that a page of another origin may have sent. A request without an origin passes
     /// unless `must_be_named`.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl TrustedOrigins {
     fn is_trusted_host(&self, host: &[u8]) -> bool {
         let Ok(authority) = Authority::try_from(host) else { return false };
         let name = authority.host();
-        // A user before the host, or a port that is none, is nothing that a browser sends.
+        // A browser never sends a user before the host, or a port that is not a number.
         if authority.as_str() != name && authority.port_u16().is_none() || authority.as_str().contains('@') {
             return false;
         }

@@ -29,7 +29,7 @@ impl Refusal {
         Self::fields("a field is wrong", vec![error])
     }
 
-    /// Several are.
+    /// Several fields of the body are wrong.
     #[must_use]
     pub fn fields(detail: &str, errors: Vec<FieldError>) -> Self {
         Self(Problem { errors, ..Problem::new(422, "Unprocessable Content", detail) })

@@ -34,15 +34,14 @@ pub struct ApiRoutes {
 }
 
 impl ApiRoutes {
-    /// The routes of `router`, each of which may be had as `guard` says. One without its template here counts as
-    /// any other.
+    /// The routes of `router`, each behind `guard`. A route without its template here is counted among the others.
     #[must_use]
     pub fn new(router: Router, templates: &[&'static str], guard: &Arc<Guard>) -> Self {
         let guarded = axum::middleware::from_fn_with_state(guard.clone(), admit);
         Self { router: router.route_layer(guarded), templates: templates.to_vec() }
     }
 
-    /// These and more.
+    /// These routes and those of `more`.
     ///
     /// # Panics
     /// If a path is in both.
@@ -88,7 +87,7 @@ impl Api {
         Self { guard, router, templates, first_route, max_body_bytes }
     }
 
-    /// Who may ask.
+    /// The guard in front of the routes.
     #[must_use]
     pub fn guard(&self) -> &Guard {
         &self.guard
@@ -100,7 +99,7 @@ impl Api {
         self.max_body_bytes
     }
 
-    /// What a route's template counts as.
+    /// The number under which a route's template is counted.
     #[must_use]
     pub fn route(&self, template: &str) -> Route {
         let index = self.templates.iter().position(|known| *known == template);
@@ -110,7 +109,7 @@ impl Api {
         }
     }
 
-    /// Reads the body within its bound; or the reply to a request that has one before it is routed.
+    /// Reads the body within its bound. Returns the reply instead if a request is answered before it is routed.
     pub async fn arrive(&self, request: Request<RequestBody>) -> ControlFlow<Reply, Arrived> {
         let (head, body) = request.into_parts();
         let permission = self.guard.origins.permission(&head);
@@ -156,7 +155,7 @@ impl Api {
     }
 }
 
-/// The router's replies are at hand, but for streams: only as such can their bytes be charged.
+/// Reads the router's reply into one piece, unless it is a stream: only then can its bytes be charged.
 async fn whole(reply: Response<RouterBody>) -> Response<Body> {
     let (head, body) = reply.into_parts();
     if body.size_hint().exact().is_none() {

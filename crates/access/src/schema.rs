@@ -1,4 +1,4 @@
-//! What the OpenAPI document says of replies that every operation may give.
+//! Replies that every operation may give, for the OpenAPI document.
 
 use utoipa::{IntoResponses, ToSchema};
 

@@ -57,7 +57,7 @@ impl fmt::Debug for Table {
 }
 
 impl Sessions {
-    /// Begins a session of `credential`; what its cookie holds. `secret` is chance that nobody else knows.
+    /// Begins a session of `credential`; what its cookie holds. `secret` is random, and no other party knows it.
     #[must_use]
     pub fn begin(&self, credential: Credential, secret: [u8; SECRET_BYTES], now: Instant) -> String {
         let value: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();

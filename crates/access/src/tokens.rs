@@ -1,4 +1,4 @@
-//! Who may do what: tokens with names and scopes, kept as digests, replaced whole by a reload.
+//! Tokens with names and scopes, kept as digests. A reload replaces the whole list.
 //!
 //! ```text
 //!   [[token]], admin.token, grpc.token, resp.password ── Credential ──> Tokens, one list a listener
@@ -86,7 +86,7 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
-/// A token: whose it is, what it is good for, and the digest of its secret.
+/// A token: the name of its owner, its scopes, and the digest of its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
     name: Arc<str>,
@@ -95,7 +95,7 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// The token whose secret is `secret`, of which the digest is kept.
+    /// The token with this secret, of which only the digest is kept.
     #[must_use]
     pub fn new(name: &str, scopes: impl IntoIterator<Item = Scope>, secret: &str) -> Self {
         Self::from_digest(name, scopes, digest(secret.as_bytes()))
@@ -107,7 +107,7 @@ impl Credential {
         Self { name: name.into(), scopes: scopes.into_iter().collect(), digest }
     }
 
-    /// Whose it is: what the audit log says.
+    /// The name of its owner, for the audit log.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -169,7 +169,7 @@ impl Tokens {
     /// The token that lets a request do `scope`; `None`: it needs none.
     ///
     /// # Errors
-    /// When it needs one, and `secret` is none that has the scope.
+    /// When a token is needed, and `secret` is not the secret of a token with the scope.
     pub fn admit(&self, scope: Scope, secret: Option<&[u8]>) -> Result<Option<&Credential>, Denial> {
         if !self.demands(scope) {
             return Ok(None);
@@ -184,7 +184,7 @@ impl Tokens {
         self.credentials.contains(credential)
     }
 
-    /// The token of this secret. Takes the same time whichever it is, and when it is none.
+    /// The token of this secret. Takes the same time for any token, and for an unknown secret.
     #[must_use]
     pub fn find(&self, secret: &[u8]) -> Option<&Credential> {
         let given = digest(secret);
@@ -208,7 +208,7 @@ struct Versioned {
 }
 
 impl TokensInForce {
-    /// These, until they are replaced.
+    /// Has `tokens` in force until they are replaced.
     #[must_use]
     pub fn new(tokens: Tokens) -> Self {
         Self(Arc::new(Versioned { tokens: ArcSwap::from_pointee(tokens), version: AtomicU64::new(0) }))
@@ -220,14 +220,14 @@ impl TokensInForce {
         self.0.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Those of this moment.
+    /// The tokens in force now.
     #[must_use]
     pub fn load(&self) -> arc_swap::Guard<Arc<Tokens>> {
         self.0.tokens.load()
     }
 
-    /// How often they were replaced. For conversations that were let in once: read before [`Self::load`],
-    /// it says later, at next to no cost, whether to look again.
+    /// How often they were replaced. A session that was admitted reads it before [`Self::load`]; if it is larger
+    /// later, the session looks its token up again.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! Which build runs.
+//! The version and build of this program.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Whether the configuration file as it is now is in force (fault 19's gauge).
+//! The state of the configuration file: whether its present content is in force (fault 19's gauge).
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl ConfigurationStatus {
         self.shared.refused.fetch_add(1, Relaxed);
     }
 
-    /// Whether the file as it is now is what is served.
+    /// Whether the file's present content is in force.
     #[must_use]
     pub fn is_reload_good(&self) -> bool {
         self.shared.reload_good.load(Relaxed)
@@ -66,7 +66,7 @@ impl Family for ConfigurationStatus {
         let Shared { applied, refused, applied_at_nanos, .. } = &*self.shared;
         families.gauge(
             "tidegate_config_last_reload_successful",
-            "1 if the configuration file as it is now is in force, 0 if it was refused",
+            "1 if the present content of the configuration file is in force, 0 if it was refused",
             u64::from(self.is_reload_good()),
         )?;
         families.gauge(

@@ -1,11 +1,11 @@
-//! The two text forms of the metrics page, and which one a scraper gets.
+//! The two text forms of the metrics page, and the choice between them for a scraper.
 //!
 //! | form | asked for by | differs in |
 //! |---|---|---|
 //! | OpenMetrics 1.0 | `accept: application/openmetrics-text`, as Prometheus sends it | is what the page is written in |
 //! | Prometheus' text format 0.0.4 | everybody else: curl, `promtool check metrics`, older scrapers | a counter is declared as its series is called, info is a gauge, no end mark |
 //!
-//! The second is made from the first, line by line: one writer of numbers, and two ways to read them.
+//! The second form is made from the first, line by line, so that numbers are written in one place.
 
 use std::fmt::{self, Write};
 
@@ -54,7 +54,7 @@ impl Exposition {
     }
 }
 
-/// A weight (RFC 9110, 12.4.2) in thousandths; 0 for what is none.
+/// A weight (RFC 9110, 12.4.2) in thousandths; 0 if it is not a weight.
 fn thousandths(text: &str) -> u32 {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     if rest.len() > 3 || !rest.bytes().all(|byte| byte.is_ascii_digit()) {

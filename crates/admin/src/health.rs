@@ -2,11 +2,11 @@
 //!
 //! Liveness says that the process answers, and nothing else: a store that is down must not have
 //! the whole fleet restarted. Readiness says whether to send requests here: it falls first in a
-//! drain, and when a requirement that the binary stated does not hold. Stores are no such
-//! requirement either, because each policy says what happens without its store (fault 1). What an
-//! operator should know of a process that is ready all the same is listed as `degraded`. Why it is
-//! so is on `/readyz?verbose`: that names addresses and says errors in a server's own words, and is said to who may read the
-//! configuration ([`Operator::with_readers`]). Others have the list as without it: a load balancer asks without a token.
+//! drain, and when a requirement that the binary stated does not hold. Stores are no such requirement, because each policy
+//! says what happens without its store (fault 1). Troubles of a process that is ready all the same are listed as `degraded`.
+//! `/readyz?verbose` has the reasons, with addresses and with errors in a server's own words. Only clients that may read the
+//! configuration get them ([`Operator::with_readers`]); others get the list alone, since a load balancer asks without a
+//! token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub struct Readiness {
     degradations: Vec<Condition>,
 }
 
-/// Something that is so or not, and the words for it.
+/// A condition of readiness, with its words.
 struct Condition {
     reason: &'static str,
-    /// Why it is so; none while it is not.
+    /// Details while the condition holds; `None` while it does not.
     detail: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
@@ -118,7 +118,7 @@ impl Readiness {
     }
 }
 
-/// What a page may depend on.
+/// The fields of a request that the page may depend on.
 struct Asked<'a> {
     uri: &'a Uri,
     headers: &'a HeaderMap,
@@ -127,13 +127,13 @@ struct Asked<'a> {
 /// What makes a page.
 type Page = fn(&Operator, &Asked<'_>) -> Response<Body>;
 
-/// Whether who asks so may read what is configured.
+/// Whether a request with these fields may read the configuration.
 type IsReader = dyn Fn(&Uri, &HeaderMap) -> bool + Send + Sync;
 
 /// Answers an operator's requests.
 pub struct Operator {
     readiness: Readiness,
-    /// Who is told details; none: everybody.
+    /// The clients that are told details; `None`: all.
     is_reader: Option<Box<IsReader>>,
     metrics: Arc<Metrics>,
 }
@@ -145,19 +145,19 @@ impl fmt::Debug for Operator {
 }
 
 impl Operator {
-    /// From its parts. Who asks for details is told them, until [`Operator::with_readers`] says otherwise.
+    /// From its parts. All clients are told details, until [`Operator::with_readers`] says otherwise.
     #[must_use]
     pub fn new(readiness: Readiness, metrics: Metrics) -> Self {
         Self { readiness, is_reader: None, metrics: Arc::new(metrics) }
     }
 
-    /// The same, which tells details to those of whom `is_reader` says that they may read.
+    /// The same, which tells details only to clients that `is_reader` accepts.
     #[must_use]
     pub fn with_readers(self, is_reader: impl Fn(&Uri, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
         Self { is_reader: Some(Box::new(is_reader)), ..self }
     }
 
-    /// The metrics page, for who sends it on.
+    /// The metrics page, for a caller that sends it on.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics

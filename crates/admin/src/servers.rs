@@ -138,7 +138,7 @@ fn connections(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Resu
     )?;
     families.counters(
         "tidegate_connections_unproxied",
-        "Connections closed for want of the header of a proxy that is trusted",
+        "Connections closed because they had no PROXY header of a listed proxy",
         |series| {
             servers
                 .iter()
@@ -196,13 +196,13 @@ fn answers(families: &mut Families<'_>, words: &Words, servers: &[Reading]) -> f
     if servers.is_empty() {
         return Ok(());
     }
-    families.gauges(words.in_flight, "Being answered", |series| {
+    families.gauges(words.in_flight, "Requests or commands that are being answered", |series| {
         servers.iter().try_for_each(|it| series(&[("server", it.server)], it.totals.in_flight))
     })?;
     families.counters(words.abandoned, "Not answered because the client had left", |series| {
         servers.iter().try_for_each(|it| series(&[("server", it.server)], it.totals.abandoned))
     })?;
-    families.counters(words.answered, "Answered", |series| {
+    families.counters(words.answered, "Requests or commands that were answered", |series| {
         each_route(servers, |server, route| {
             words.classes.iter().zip(route.by_class).filter(|(_, count)| *count > 0).try_for_each(
                 |(class, count)| {

@@ -10,7 +10,7 @@
 //!
 //! An [`Alert`] is there only while its series is beyond the threshold, so healthy series take no memory. It begins to
 //! fire by time alone: a value counts until the next one comes, or until the series has been silent for `silence`.
-//! One that nothing is heard of any more is over, because nobody can say whether it still holds.
+//! An alert whose series is silent for longer is over, because its state is not known any more.
 //!
 //! Times are those at which values came, and not those that values state: what is sent again from yesterday is no
 //! news.

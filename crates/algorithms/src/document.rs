@@ -152,7 +152,7 @@ impl<'a> DocumentReader<'a> {
         }
     }
 
-    /// The texts of a list, `least` to `most` bytes each. Those that are wrong are reported and left out.
+    /// The texts of a list, `least` to `most` bytes each. Wrong entries are reported and left out.
     pub fn texts(&mut self, field: &str, entries: usize, least: usize, most: usize) -> Vec<&'a str> {
         let mut texts = Vec::new();
         for (index, value) in self.list(field, entries).iter().enumerate() {

@@ -1,7 +1,7 @@
 //! How long the last replies took, and the time within which almost all of them came.
 //!
 //! The last [`KEPT`] times are kept, and the percentile is looked up anew after each [`EVERY`] of them: a sort of a few
-//! hundred numbers, some nanoseconds a reply. Neither a clock nor a decay is needed: what is old is pushed out by what is new.
+//! hundred numbers, some nanoseconds a reply. There is no clock and no decay: new times push out old ones.
 
 /// Times that are kept.
 pub const KEPT: usize = 256;
@@ -73,8 +73,7 @@ mod tests {
     }
 
     proptest! {
-        /// At the time that is said, at most a twentieth of the times are longer, and of those that are shorter
-        /// there are at most 95 of a hundred.
+        /// At most 5 % of the times are longer than the time that is returned, and at most 95 % are shorter.
         #[test]
         fn at_most_a_twentieth_are_longer(given in prop::collection::vec(0_u64..5_000, LEAST..3 * KEPT)) {
             let mut times = RecentTimes::default();

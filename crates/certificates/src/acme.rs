@@ -1,4 +1,4 @@
-//! Which names are due, whose turn it is, and what is in force at this node.
+//! ACME at one node: names whose certificates are due, turns among nodes, and the certificates in force here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -68,7 +68,7 @@ pub struct CertificateStatus {
 /// Orders of this node since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderCounts {
-    /// Those that ended with a certificate.
+    /// Orders that ended with a certificate.
     pub issued: u64,
     /// Those that did not.
     pub failed: u64,
@@ -305,7 +305,7 @@ impl Acme {
         let failures = self.known().get(name).map_or(0, |known| known.entry.failures).saturating_add(1);
         let wait = error.wait(failures, RandomState::new().hash_one(failures));
         let wait = wait.max(self.directory.take_retry_after());
-        tracing::warn!(name, %error, retry_in = ?wait, failures, "no certificate was issued: what is in force stays");
+        tracing::warn!(name, %error, retry_in = ?wait, failures, "no certificate was issued: the one in force stays");
         let retry_at = now() + wait.as_secs().max(1);
         let problem = error.to_string();
         let kept = self.change(name, |entry| {
@@ -313,7 +313,7 @@ impl Acme {
             (entry.failures, entry.problem, entry.retry_at) = (failures, problem.clone(), retry_at);
         });
         if let Err(error) = kept.await {
-            tracing::warn!(name, %error, "that an order failed cannot be stored");
+            tracing::warn!(name, %error, "the failure of an order cannot be stored");
             self.refresh().await.unwrap_or_default();
         }
     }

@@ -1,4 +1,4 @@
-//! What an authority is shown that asks whether this is the server of a name.
+//! The answers to an authority's challenges, which prove that this server has a name.
 //!
 //! | challenge | asked on | shown |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! What is stored of a name, as a secret of the control store: its certificate, the order that is under way, and how
-//! often orders have failed. A lease is the moment before which nobody begins an order: who moved it there is about one.
+//! The entry of a name, stored as a secret of the control store: its certificate, the order that is under way, and how
+//! often orders have failed. Its lease is the moment before which no node begins an order: a node that begins one sets it.
 
 use serde::{Deserialize, Serialize};
 use tidegate_algorithms::random::Random;

@@ -14,7 +14,7 @@ const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 /// Why an order came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OrderError {
-    /// Nobody answered, or in no way that can be understood. Trying again costs nothing but the attempt.
+    /// The authority did not answer, or its answer cannot be understood. Trying again costs nothing but the attempt.
     #[error("the directory cannot be used: {0}")]
     Unreachable(String),
     /// The authority has said no, and counts how often it has to.

@@ -1,4 +1,4 @@
-//! What a node knows of a name: what is stored, and the certificate that it shows.
+//! A node's knowledge of a name: the stored entry, and the certificate that the node shows.
 
 use tidegate_control::Secret;
 use tidegate_net::tls::NamedPair;
@@ -6,7 +6,8 @@ use tidegate_net::tls::NamedPair;
 use crate::acme::now;
 use crate::entry::{Entry, Issued};
 
-/// The secret that is the entry of a name at a directory. Those of other directories begin as it does.
+/// The secret that is the entry of a name at a directory. Secrets of the name at other directories begin in the same
+/// way.
 pub(crate) fn secret_name(name: &str, directory: &str) -> String {
     format!("acme-certificate {name} {directory}")
 }
@@ -19,7 +20,7 @@ pub(crate) struct Known {
     pub(crate) version: u64,
     /// The certificate, if it can be served.
     pub(crate) pair: Option<NamedPair>,
-    /// One of another directory, which is shown until there is one of this.
+    /// The certificate of another directory, which is shown until there is one of this directory.
     pub(crate) earlier: Option<NamedPair>,
 }
 
@@ -34,7 +35,10 @@ impl Known {
         self.version = found.map_or(0, |found| found.version);
         let Some(found) = found else { return };
         let entry: Entry = serde_json::from_str(&found.body).unwrap_or_else(|_| {
-            tracing::error!(name, "what is stored of a certificate cannot be read: it is ordered anew");
+            tracing::error!(
+                name,
+                "the stored entry of a certificate cannot be read: the certificate is ordered anew"
+            );
             Entry::default()
         });
         if entry.issued != self.entry.issued {

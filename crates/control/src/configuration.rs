@@ -165,8 +165,8 @@ impl Configuration {
         self.edit(author, move |_| Ok(Some(change.clone()))).await
     }
 
-    /// Stores the change that `edit` makes of what is newest, and puts it in force; nothing if there is
-    /// none to make. The change is made even if nobody waits for the answer any more.
+    /// Stores the change that `edit` makes of the newest documents, and puts it in force. `edit` may find that there
+    /// is nothing to change. The change is made even if nobody waits for the answer any more.
     ///
     /// # Errors
     /// Those of `edit`; when the set that would result has mistakes, the precondition does not hold, too
@@ -263,7 +263,7 @@ impl Changes {
     fn make(&self, batch: Vec<Waiting>) {
         let mut attempts = 1;
         loop {
-            // Whoever puts in force what was heard meanwhile is not kept waiting.
+            // The task that puts other nodes' changes in force does not wait for this turn.
             let turn = match self.control.take_turn() {
                 Ok(turn) => turn,
                 Err(error) => return fail(batch, error),

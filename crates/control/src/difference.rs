@@ -1,4 +1,4 @@
-//! What a change changes, in words for the log: `limit 100 -> 50`.
+//! The difference between two documents, in words for the log: `limit 100 -> 50`.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -191,7 +191,7 @@ impl Change {
     }
 }
 
-/// Who makes a change, when, and from where: all of it ends in the audit log.
+/// The author of a change, its time, and the address it came from, for the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
     /// A name, 1 to [`crate::MAX_ACTOR_BYTES`] bytes. Never a secret.
@@ -227,7 +227,7 @@ impl Action {
 pub struct AuditRow {
     /// The revision that the change made.
     pub revision: Revision,
-    /// Who, and when by the civil clock.
+    /// The author, and the time by the civil clock.
     pub author: Author,
     /// What was done.
     pub action: Action,

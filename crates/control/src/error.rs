@@ -1,4 +1,4 @@
-//! What can go wrong, named by what the caller can do about it.
+//! The crate's errors, named by what the caller can do about them.
 
 use std::io;
 use std::path::PathBuf;
@@ -139,7 +139,9 @@ pub enum Error {
     )]
     Late,
     /// The shared database was lost while it took a change (HTTP 503).
-    #[error("whether the change was made is not known, read it again before repeating it: {reason}")]
+    #[error(
+        "it is not known whether the change was made: read the document again before you repeat it: {reason}"
+    )]
     Unknown {
         /// Its words, or the network's.
         reason: String,

@@ -36,12 +36,12 @@ const SCHEMA: &str = "
 /// Bounds an operation.
 ///
 /// # Errors
-/// Its own; [`Error::Late`].
+/// Those of the operation; [`Error::Late`] if it takes too long.
 pub(crate) async fn in_time<T>(operation: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     timeout(crate::OPERATION, operation).await.map_err(|_| Error::Late)?
 }
 
-/// A connection on which the schema is what this program knows.
+/// A connection to a database whose schema this program knows.
 ///
 /// # Errors
 /// [`Error::Unavailable`] or [`Error::Newer`].
@@ -50,9 +50,9 @@ pub(crate) async fn open(
     heard: impl Fn(&str, &str) + Send + 'static,
 ) -> Result<Session, Error> {
     let client = place.connect(heard).await.map_err(unavailable)?;
-    // An operation that is given up here is not left to wait for a lock at the server.
+    // When this process gives up an operation, the server must not wait for a lock any longer, either.
     client.bound(crate::OPERATION).await.map_err(unavailable)?;
-    // What was answered 200 is on the disk, whatever the database's default is.
+    // An acknowledged change is on the disk, whatever the database's default is.
     client.batch_execute("SET synchronous_commit = on").await.map_err(unavailable)?;
     let schema = Schema { name: NAME, version: VERSION, sql: SCHEMA.into() };
     migrate(&client, &schema).await.map_err(unavailable)?;
@@ -66,7 +66,7 @@ pub(crate) async fn open(
     Ok(client)
 }
 
-/// What the database said, before anything was written.
+/// An error of the database from before anything was written.
 pub(crate) fn unavailable(error: PgError) -> Error {
     Error::Unavailable { reason: text(&error) }
 }

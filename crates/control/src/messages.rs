@@ -50,7 +50,7 @@ pub struct MessageStats {
 }
 
 impl Control {
-    /// Tells the other nodes, if they can be told. Never blocks. In a data directory nobody is told.
+    /// Tells the other nodes, if they can be told. Never blocks. In a data directory there is no other node to tell.
     pub fn tell(&self, message: String) {
         if let Some(remote) = self.remote() {
             remote.messages().tell(message);

@@ -1,4 +1,4 @@
-//! Which of the nodes that share a database are there.
+//! Presence: the nodes that share a database and are there now.
 //!
 //! Each node has a number, drawn at its start, and holds an advisory lock of that number on the connection that it
 //! follows changes by. The server lets go of the lock when the connection ends, however it does: state with a lifetime,
@@ -37,8 +37,8 @@ impl Control {
         self.remote().map_or(0, Remote::node)
     }
 
-    /// The nodes that are there, as of some seconds ago; `None` while the database does not say. Whoever acts on a
-    /// node's absence waits, since one that connects again is absent for a moment.
+    /// The nodes that are there, as of some seconds ago; `None` while the database does not say. A caller that acts
+    /// on a node's absence waits first, since a node that connects again is absent for a moment.
     #[must_use]
     pub fn nodes_present(&self) -> Option<NodesPresent> {
         self.remote().map_or_else(|| Some(Arc::new([0].into())), Remote::present)
@@ -62,7 +62,7 @@ pub async fn versions_present(place: &Place) -> Result<Vec<String>, Error> {
     in_time(asking).await
 }
 
-/// A number for a node: above 0, and that of another one of fifty nodes once in a million starts.
+/// Draws the number of a node, above 0. Of fifty nodes, one draws the number of another about once in a million starts.
 pub(crate) fn draw() -> u32 {
     let drawn = RandomState::new().hash_one(0) as u32 & 0x7fff_ffff;
     drawn.max(1)

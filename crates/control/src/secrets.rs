@@ -1,4 +1,4 @@
-//! What nodes share and nobody is shown: private keys, and the accounts that they belong to.
+//! Secrets that nodes share and no API shows: private keys, and the accounts that they belong to.
 //!
 //! Documents are the wrong place for them: every change of a document is a row of the audit log, and the admin API
 //! returns them. A secret has a name, a text and a version; it is put in place of the version that its writer knows, so

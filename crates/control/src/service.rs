@@ -87,7 +87,7 @@ pub trait Service: Send + Sync + 'static {
     /// What is in force. It never changes after it was made.
     type Set: Send + Sync + 'static;
 
-    /// The set of a file's layer and the stored documents, of which other kinds' are none of its business.
+    /// The set of a file's layer and the stored documents. The service leaves alone documents of other services' kinds.
     fn assemble(&self, layer: Arc<Self::Layer>, stored: &Snapshot) -> Self::Set;
 
     /// The set with the layer of `last` and other stored documents. A service that can make it from what

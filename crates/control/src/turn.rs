@@ -57,7 +57,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let Some(Held { session, spare, runtime }) = self.0.take() else { return };
-        // Nobody waits for it but the next one's turn.
+        // Only the next turn waits for this.
         runtime.spawn(async move {
             if in_time(roll_back(&session)).await.is_ok() {
                 spare.keep(session);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   establish (boxed, gone when it is over)
-//!     whose is it? ─ which app? ─ where from? ─ may it? ─ place,        ─> session
-//!       3 s            3 s                      policies  connect
+//!     the client ─ the app ─ country, ─ policies ─ place,   ─> session
+//!       3 s          3 s       region               connect
 //!     refused: closed at once and counted
 //! ```
 //!
@@ -170,7 +170,7 @@ impl InForce {
     }
 }
 
-/// A connection of which is known whose it is and what it is for.
+/// A connection whose client, server name and listener are known, before it has a backend.
 struct Arrived<'a> {
     listener: &'a Arc<EdgeListener>,
     in_force: InForce,
@@ -188,7 +188,7 @@ struct Reached {
 }
 
 impl Arrived<'_> {
-    /// Its session with a backend; `None`: there is none, which is counted.
+    /// Its session with a backend; `None` if it is refused, which is counted.
     async fn session<C: Side>(self, stream: C) -> Option<Session<C>> {
         let (listener, edge) = (self.listener, &self.listener.edge);
         let InForce { site, config } = &self.in_force;
@@ -336,7 +336,7 @@ impl Arrived<'_> {
                 }
                 Err(error) => {
                     listener.stats().retries.fetch_add(1, Relaxed);
-                    // One that had less than its time is not judged by that.
+                    // A backend that had less than its time is not blamed.
                     if time >= each || error.kind() != io::ErrorKind::TimedOut {
                         self.unreached(&placed, &error);
                     }
@@ -359,7 +359,7 @@ impl Arrived<'_> {
         let is_news = backend.known.failed(edge.tick());
         edge.has_trouble();
         if is_news {
-            tracing::warn!(backend = %name, %error, "a backend is out for now: a connection to it failed");
+            tracing::warn!(backend = %name, %error, "a backend gets no connections for now: a connection to it failed");
         }
     }
 }

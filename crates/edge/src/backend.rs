@@ -45,7 +45,7 @@ pub(crate) struct Known {
 /// What a backend is beside those that serve already.
 #[derive(Clone, Debug)]
 pub(crate) enum Beside {
-    /// Its app has none yet: it is as warm as any.
+    /// Its app has no backend yet: it is as warm as any.
     Nobody,
     /// Others, and it is new: it starts slowly, and after its first check if that asks more than a connection does.
     Others,

@@ -1,8 +1,8 @@
-//! What the edge's health checks ask of a backend ([`tidegate_upstream::checks`] says when, and what follows).
+//! The edge's health checks: what they ask of a backend ([`tidegate_upstream::checks`] says when, and what follows).
 //!
 //! A check is a connection, a request for a path that must be answered with 2xx, or the first step of a TLS
 //! handshake. It also measures the round trip to the backend. Where clients' connections begin with a header of the PROXY
-//! protocol, so does a check, with one that says that it is nobody's.
+//! protocol, a check does, too: its header (UNKNOWN or LOCAL) has no address.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Release};
@@ -43,7 +43,7 @@ async fn check_once<'a>(
 ) -> Option<Checked<impl FnOnce(News<'_>) + use<'a>>> {
     let backend = backend.upgrade()?;
     let check = backend.config.check.clone()?;
-    // One that is this edge itself is not connected to.
+    // A backend that is this edge itself gets no connection.
     let result = if backend.known.is_in_circle() {
         Err(CheckFailure::Unwell("it is a listener of this edge"))
     } else {
@@ -112,7 +112,7 @@ async fn answers(stream: &mut TcpStream, target: &Target, path: &str) -> Result<
     let mut line = [0; 12];
     stream.read_exact(&mut line).await?;
     if !(line.starts_with(b"HTTP/1.1 ") || line.starts_with(b"HTTP/1.0 ")) {
-        return Err(CheckFailure::Unwell("its answer is none of HTTP/1.1"));
+        return Err(CheckFailure::Unwell("its answer is not HTTP/1.1"));
     }
     let status = std::str::from_utf8(&line[9..]).ok().and_then(|digits| digits.parse::<u16>().ok());
     match status {

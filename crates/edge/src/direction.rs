@@ -54,7 +54,7 @@ pub(crate) struct Direction {
 }
 
 impl Direction {
-    /// One that writes `first` before anything else; so many `bytes` count as read.
+    /// A direction that writes `first` before anything else; so many `bytes` count as read.
     pub(crate) fn beginning_with(first: Vec<u8>, bytes: u64) -> Self {
         Self { kept: first.into(), bytes, ..Self::default() }
     }

@@ -154,7 +154,7 @@ impl NameServer {
         if self.hears(peer.ip())
             && let Some(reply) = self.answer(message, peer.ip(), true)
         {
-            // Who does not hear it asks again.
+            // A resolver that does not get the reply asks again.
             drop(socket.send_to(&reply, peer).await);
         }
     }
@@ -267,7 +267,7 @@ impl NameServer {
                 is_known = true;
                 let Some(load) = pool.load(index, is_panic, now) else { continue };
                 let Host::Address(address) = backend.config.target.host else { continue };
-                // Who asks goes there itself: the round trip from here is not theirs.
+                // The client connects to the backend itself, so the round trip from this node does not count.
                 let tier = Tier::of(from, member.location, site.node);
                 let Some(score) = member.score(tier, load, Spill::AtHard) else { continue };
                 let address = address.to_canonical();

@@ -1,4 +1,4 @@
-//! Which backend a connection would get, every backend's score, and why not the others. Nothing changes by asking.
+//! Explanations: the backend that a connection would get, every backend's score, and why not the others. Nothing changes by asking.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct NoListener;
 /// What would become of a connection.
 ///
 /// # Errors
-/// When the listener is none of `listeners`.
+/// When the listener is not in `listeners`.
 pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<Value, NoListener> {
     let asked = |listener: &&Arc<EdgeListener>| {
         question.listener.as_deref().is_none_or(|address| address == listener.label())
@@ -80,7 +80,7 @@ pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<V
             "no healthy backend has room, and it has the lowest score of the others",
         ),
         Ok(choice) if are_some_left_out => {
-            (Some(choice.chosen.index), "it has the lowest score of those that are not left out")
+            (Some(choice.chosen.index), "it has the lowest score among the backends that are not left out")
         }
         Ok(choice) => (Some(choice.chosen.index), "it has the lowest score"),
         Err(Unplaced::None) => (None, "no backend may be used"),

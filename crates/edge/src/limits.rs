@@ -1,4 +1,4 @@
-//! What the edge asks of a limiter, which it does not know.
+//! The edge's view of a limiter: a trait that the binary implements.
 
 use std::any::Any;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::stats::Refusal;
 pub struct LimitedConnection<'a> {
     /// The address of its listener.
     pub listener: &'a str,
-    /// Whose backends it is for.
+    /// The app whose backends it is for.
     pub app: &'a str,
     /// Whose it is.
     pub client: IpAddr,
@@ -61,7 +61,7 @@ pub enum Denial {
     /// None of the listed policies applies to it, and such connections are denied.
     #[error("none of the listener's policies applies to the connection, and on_no_match is \"deny\"")]
     NoMatch,
-    /// A policy that its listener lists is not in force, so that nobody knows what it would say.
+    /// A policy that its listener lists is not in force, so that its verdict is not known.
     #[error("policy {policy:?}, which the listener lists, is not in force")]
     NoPolicy {
         /// Its name.

@@ -1,4 +1,4 @@
-//! A listener of the edge: its socket, what bounds its connections, and what it counts and says of those that it refuses.
+//! A listener of the edge: its socket, the bounds of its connections, and its counters and log lines for refusals.
 
 use std::array;
 use std::fmt;

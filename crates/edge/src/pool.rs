@@ -13,8 +13,8 @@
 //! Where round trips decide the tiers, whoever places a connection first in a second looks at all of them, and arranges
 //! the backends anew if a tier has changed. The others go on with the arrangement before.
 //!
-//! Healthy backends come first, wherever they are. Those of a tier and priority of which none is healthy are the last resort
-//! (panic), since the fault may be on this side: they are used when no healthy one of the app has room.
+//! Healthy backends come first, wherever they are. If all backends of a tier and priority are unhealthy, they are the last
+//! resort (panic), since the fault may be on this side: they are used when no healthy backend of the app has room.
 //!
 //! How many are usable is counted when a backend comes, goes, is found up or down, or is back, and not per connection.
 
@@ -149,7 +149,7 @@ impl Pool {
     pub(crate) fn layout(&self, now: Tick) -> Guard<Arc<Layout>> {
         if let Some((bounds, next)) = &self.measured {
             let due = next.load(Relaxed);
-            // One of those that come then does it.
+            // One of the connections that come then does it.
             if due <= now.0
                 && next.compare_exchange(due, now.plus(ARRANGED_EVERY).0, Relaxed, Relaxed).is_ok()
             {
@@ -181,7 +181,7 @@ impl Pool {
     /// How many are usable: counted anew only if that may have changed.
     fn usable(&self, now: Tick) -> Usable {
         let usable = **self.usable.load();
-        // Whoever counts one more has changed the backend before, and that is seen here.
+        // A thread changes the backend before it counts one more, so the change is seen here.
         let troubles = self.troubles.load(Acquire);
         if usable.troubles == troubles && now < usable.until {
             return usable;
@@ -229,7 +229,7 @@ impl Pool {
         // All of them: then there is no need to look at each, which is most of the work.
         let all_count = Cell::new(tried.is_empty() && self.usable(now).count == self.open);
         let healthy = |index: usize| {
-            // One that is in doubt costs its client a connection at most.
+            // A backend in doubt is tried first or not at all, so that it costs a client one attempt at most.
             let is_left_out =
                 !tried.is_empty() && (tried.contains(&index) || self.backends[index].known.is_in_doubt());
             if is_left_out { None } else { self.loads[index].read(all_count.get(), now) }

@@ -6,8 +6,8 @@
 //!                                                             has been silent for SILENCE
 //! ```
 //!
-//! It is state with a lifetime, as what health checks find is: no revision, no row. While nobody can say which nodes are there, the
-//! last that was heard stays. How it is told is not here.
+//! It is state with a lifetime, as what health checks find is: no revision, no row. While this node cannot find out which nodes
+//! are there, their last addresses stay. How it is told is not here.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -22,7 +22,7 @@ const BASE: u64 = 10 * SECOND;
 /// Longest of these times.
 const LONGEST: u64 = 300 * SECOND;
 
-/// How long a trial keeps others away of which nothing is heard, in nanoseconds.
+/// How long a silent trial keeps other trials away, in nanoseconds.
 const TRIAL: u64 = 10 * SECOND;
 
 /// What connections say of a backend.

@@ -60,7 +60,7 @@ pub(crate) struct Patience {
 pub(crate) enum End {
     /// Both sides have said their last byte.
     Closed,
-    /// Neither said anything for too long.
+    /// Both sides were silent for too long.
     Idle,
     /// It lasted as long as it may.
     Longest,
@@ -142,8 +142,8 @@ impl<C: Side> Relay<C> {
         }
     }
 
-    /// How many bytes may still be read from both sides together; without limits more than will ever come. Whoever
-    /// adds some when there were none polls again.
+    /// How many bytes may still be read from both sides together; without limits more than will ever come. A caller
+    /// that adds bytes when there were none polls the relay again.
     pub(crate) fn allowance(&mut self) -> &mut u64 {
         &mut self.allowance
     }
@@ -179,7 +179,7 @@ impl<C: Side> Relay<C> {
         let before = self.bytes();
         let is_client_first = self.is_client_next;
         let one = self.poll_one(is_client_first, cx);
-        // Whoever fails to write takes the error off its socket, which then reads as if it had ended well.
+        // A failed write takes the error off the socket, which then reads as if it had ended well.
         if let Poll::Ready(Err(end)) = one {
             return Poll::Ready(end);
         }

@@ -92,7 +92,7 @@ impl Edge {
 
     /// Puts `config` in force, and starts the checks of what is new in it.
     pub fn apply(&self, config: &EdgeConfig) {
-        // One at a time: each builds on what the one before left.
+        // One change at a time: each builds on the site that the one before made.
         let _applying = self.applying.lock();
         let before = self.site.load_full();
         let (site, fresh) = Site::new(config, &before, &self.troubles, self.clock.tick());

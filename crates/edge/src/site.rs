@@ -1,4 +1,4 @@
-//! What is in force: the pools of all apps, what listeners do with connections, and where clients are. It never changes
+//! The site: the pools of all apps, the configuration of listeners, and where clients are. A site never changes
 //! after it was made.
 //!
 //! A backend that goes may have connections that live on, and come back while they do: its heartbeats stopped for a while, or
@@ -26,7 +26,7 @@ pub(crate) struct Site {
     pub(crate) node: Option<Region>,
     geography: Geography,
     pools: HashMap<Arc<str>, Arc<Pool>>,
-    /// By their addresses. One that has gone from the file is open until the next start, and stays as it was.
+    /// By their addresses. A listener that has gone from the file is open until the next start, and stays as it was.
     listeners: HashMap<SocketAddr, Arc<ListenerConfig>>,
     /// Backends that were in force before this: those of the site before, and of earlier ones those that still have
     /// connections.
@@ -41,8 +41,8 @@ fn identity(config: &BackendConfig) -> Identity {
 }
 
 impl Site {
-    /// What `config` says; backends that stay keep what is known of them. Those that are new here, or are checked in
-    /// another way, are the second value.
+    /// What `config` says; backends that stay keep what is known of them. The second value has the backends that are
+    /// new here, or are checked in another way.
     pub(crate) fn new(
         config: &EdgeConfig,
         before: &Self,
@@ -80,8 +80,8 @@ impl Site {
             pools.insert(app, Arc::new(pool));
         }
         let mut listeners = before.listeners.clone();
-        // One on port 0 is not found again by its address. One whose TLS or whose proxies in front would be others stays whole as
-        // it was: its new app may rely on them.
+        // A listener on port 0 is not found again by its address. A listener whose TLS or trusted proxies would change stays as
+        // it was, its app included: the new app may rely on them.
         let is_kept =
             |new: &ListenerConfig| listeners.get(&new.listen).is_none_or(|old| old.has_socket_of(new));
         let named =

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A pipe takes two descriptors and up to 64 KiB of the kernel's memory, so each core has at most
-//! [`MAX_PIPES`] in use; a direction that gets none goes on with copies. A pipe that is not empty when its
-//! connection ends is closed, never pooled: its bytes belong to nobody else.
+//! [`MAX_PIPES`] in use; a direction that gets none goes on with copies. A pipe that is not empty when its connection
+//! ends is closed and never pooled, so that no other connection gets its bytes.
 
 use std::cell::{Cell, RefCell};
 use std::io;

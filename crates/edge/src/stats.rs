@@ -1,4 +1,4 @@
-//! What the edge counts: of listeners and backends, whose names the configuration bounds; never of clients.
+//! The edge's counters, by listener and backend: the configuration bounds their names. Clients have none.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,11 +12,11 @@ pub enum Refusal {
     NoBackend,
     /// Every backend that may be used is at its hard limit.
     Full,
-    /// Those that were tried could not be reached.
+    /// The backends that were tried could not be reached.
     Unreachable,
     /// What it began with is no TLS, or did not come in time, so that it has no server name.
     NoServerName,
-    /// It did not say in time whose it is, or its peer is no proxy.
+    /// Its PROXY header did not come in time, or its peer is no trusted proxy.
     Unproxied,
     /// Its TLS handshake failed.
     Handshake,
@@ -57,7 +57,7 @@ impl Refusal {
             Self::Full => "every backend that may be used is at its hard limit",
             Self::Unreachable => "the backends that were tried cannot be reached",
             Self::NoServerName => "it has no server name",
-            Self::Unproxied => "it does not say whose it is",
+            Self::Unproxied => "it has no PROXY header in time, or its peer is not one of the listed proxies",
             Self::Handshake => "its TLS handshake failed",
             Self::Quota => "a policy's limit is used up",
             Self::NoMatch => "none of the listener's policies applies to it",
@@ -91,7 +91,7 @@ pub struct ListenerStats {
     pub placed: AtomicU64,
     /// Of these, those that are open.
     pub open: AtomicU64,
-    /// Those that went where their client was before.
+    /// Connections that went where their client was before.
     pub affine: AtomicU64,
     /// Attempts at backends that failed, the last one of a connection included.
     pub retries: AtomicU64,

@@ -1,7 +1,7 @@
 //! Whether the other end of a connection has everything that was written to it.
 //!
-//! A reset takes what its socket has not sent yet, and what is on its way and gets lost. Whoever wants that to arrive waits
-//! until the other end's kernel has acknowledged it. Linux tells nobody when that is, so the socket is looked at now and then.
+//! A reset takes what its socket has not sent yet, and what is on its way and gets lost. To make it arrive, wait until the
+//! other end's kernel has acknowledged it. Linux has no event for that, so the socket is looked at now and then.
 
 use std::io;
 use std::time::Duration;

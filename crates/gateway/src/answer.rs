@@ -1,4 +1,4 @@
-//! What a request is answered with, and what is done to every reply, whether a server, the route or the gateway itself has made it.
+//! The answer to a request, and what is done to every reply, whether a server, the route or the gateway itself made it.
 
 use std::sync::Arc;
 

@@ -45,8 +45,8 @@ pub(crate) struct Exchange {
     pub(crate) sender: Sender,
     /// Whether the connection was there before.
     pub(crate) was_kept: bool,
-    /// Whether nobody else's request may be sent on the connection: the server may take it for the client's own, or is about to
-    /// close it.
+    /// Whether the connection may not carry another request: the server may take that for the same client's, or is about to
+    /// close the connection.
     is_spent: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Failure {
     pub(crate) fault_of: FaultOf,
 }
 
-/// Whose fault it is that there was no reply.
+/// The side that is to blame for the lack of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOf {
     Server,

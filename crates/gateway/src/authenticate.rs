@@ -1,4 +1,4 @@
-//! Whose request it is: what proves it is taken off it and looked at, and servers are told what that says.
+//! Authentication: the gateway takes the credential from a request, verifies it, and tells the server who the consumer is.
 //!
 //! ```text
 //!   take ── the key's or the token's text, off every place where the route looks for it, so that it reaches no server
@@ -34,7 +34,7 @@ use crate::refusal::Refusal;
 /// Longest that a key's text is looked at, encoded or not.
 const MAX_TEXT: usize = 512;
 
-/// What a request has to prove whose it is.
+/// The credential of a request.
 #[derive(Debug)]
 pub(crate) struct Stated(pub(crate) Result<Option<Vec<u8>>, Refusal>);
 
@@ -58,7 +58,7 @@ impl Auth {
 }
 
 impl CertificateAuth {
-    /// Whose request it is that came on a connection of this name.
+    /// The identity of a request whose connection showed a certificate with this name.
     pub(crate) fn verify(&self, name: Option<&str>) -> Result<Identity, Refusal> {
         let name = name.ok_or(Refusal::NoCertificate)?;
         if !self.accepts(name) {

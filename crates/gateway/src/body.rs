@@ -1,8 +1,8 @@
 //! Bodies on their way through: what a client sends, and what an upstream answers with.
 //!
-//! Neither is gathered: a frame is asked for when the other side has taken the last one, so that a large
-//! body costs the memory of one frame (back-pressure). A request's body that came with its head is kept
-//! whole, which is what lets an attempt be repeated.
+//! The gateway gathers neither body: it asks for a frame when the other side has taken the last one, so that a large
+//! body costs the memory of one frame (back-pressure). A request's body that came with its head is kept whole, which
+//! is what lets an attempt be repeated.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -131,8 +131,8 @@ impl Progress {
 }
 
 impl Streaming {
-    /// A body within the bounds of `route`. One that `is_dialogue` comes at the pace of what is said in it: it has no
-    /// least rate, and its client may be silent.
+    /// A body within the bounds of `route`. A body that `is_dialogue` has no least rate, and its client may be silent
+    /// between messages.
     pub(crate) fn new(body: RequestBody, route: Arc<RouteConfig>, is_dialogue: bool) -> Self {
         let rate = if is_dialogue { MinimumRate { grace: FOREVER, ..BODY_RATE } } else { BODY_RATE };
         let progress = Progress {

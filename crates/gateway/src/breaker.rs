@@ -1,7 +1,7 @@
 //! A breaker that all requests of an upstream or a route share.
 //!
-//! That it opens and that it closes are lines of the log: of each, one in a while says how many had none. A trial that fails is
-//! none, since what was open is open.
+//! The log has a line when it opens and when it closes: at most one of each in a while, which says how many were left out. A
+//! failed trial has no line, since the breaker stays open.
 
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::breaker::{Breaker, Change, Outcome, Pass, Phase, Settings};
@@ -25,7 +25,7 @@ pub struct Judged {
     pub phase: Phase,
     /// The calls that it judges: those in its window; open, those that opened it; half open, the trials that have ended.
     pub calls: u32,
-    /// Those of them that failed.
+    /// The calls among them that failed.
     pub failed: u32,
     /// Those that were slow.
     pub slow: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Admission<'a> {
 }
 
 impl SharedBreaker {
-    /// One of an `upstream` or a `route` of this name.
+    /// The breaker of an `upstream` or a `route` of this name.
     pub(crate) fn new(settings: Settings, kind: &'static str, name: &str) -> Self {
         let state = Mutex::new(Breaker::new(settings));
         Self { state, of: (kind, name.into()), opened: SeldomLine::default(), closed: SeldomLine::default() }

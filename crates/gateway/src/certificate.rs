@@ -1,4 +1,4 @@
-//! What is known of the certificate that a server shows: whether it was refused the last time, and when the log says so again.
+//! The state of a server's certificate: whether it was refused the last time, and when the log says so again.
 //!
 //! The log has a refusal once, and again when the reason is another one or a connection succeeded in between; of a server whose
 //! addresses show different certificates, at most one line in [`PAUSE`].

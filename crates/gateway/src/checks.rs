@@ -1,9 +1,10 @@
-//! What the gateway's health checks ask of a server, on connections of their own ([`tidegate_upstream::checks`] says when, and
-//! what follows).
+//! The gateway's health checks: what they ask of a server, on connections of their own ([`tidegate_upstream::checks`] says when,
+//! and what follows).
 //!
 //! A check is a request for a path, a call of gRPC's health protocol, or only a connection; over TLS where the server's
 //! requests are. A request names the server as its host and has no fields but the necessary ones, unless the upstream's `check` says
-//! otherwise. One that passes lets the upstream's breaker try again, and those of the routes that send requests there.
+//! otherwise. A check that passes lets the upstream's breaker try again, and the breakers of the routes that send requests
+//! there.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,11 +1,11 @@
-//! Whose request it is: the peer, or what trusted proxies in front of it say (fault 48).
+//! The address of a request's client: the peer's, or what trusted proxies in front of it say (fault 48).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::HeaderMap;
 
-/// The client's address: `trusted_hops` entries from the right of `X-Forwarded-For`, of which the peer
-/// itself is the first proxy; the peer's own where there are none, or they are no addresses.
+/// The client's address: the entry `trusted_hops` from the right of `X-Forwarded-For`, where the peer itself is the
+/// first proxy; the peer's own address if there is no such entry, or it is no address.
 pub(crate) fn client_address(fields: &HeaderMap, peer: IpAddr, trusted_hops: usize) -> IpAddr {
     let forwarded = || {
         let back = trusted_hops.checked_sub(1)?;
@@ -45,7 +45,7 @@ mod tests {
             (&["6.6.6.6, 192.0.2.7, 10.0.0.2"], 2, "192.0.2.7"),
             (&["6.6.6.6", "192.0.2.7,10.0.0.2"], 2, "192.0.2.7"),
             (&["192.0.2.7", "10.0.0.2"], 2, "192.0.2.7"),
-            // Fewer than there must be, or no address: nobody but the peer is known.
+            // Fewer entries than there must be, or no address: only the peer is known.
             (&["192.0.2.7"], 2, "10.0.0.1"),
             (&[], 1, "10.0.0.1"),
             (&["6.6.6.6, unknown"], 1, "10.0.0.1"),

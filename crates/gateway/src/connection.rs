@@ -8,11 +8,12 @@
 //! | `https://` | `auto` | what the server chooses by ALPN |
 //!
 //! A request that offers to go on in another protocol, such as WebSocket, is sent in HTTP/1.1 whatever is configured: over TLS
-//! on a connection of its own, for which that is the only one offered by ALPN. Who speaks HTTP/2 alone cannot be sent it.
+//! on a connection of its own, for which that is the only one offered by ALPN. A server that speaks HTTP/2 alone cannot be
+//! sent it.
 //!
-//! One of HTTP/1.1 without TLS begins as a [`Direct`] one, and becomes hyper's with the first request that is not at
-//! hand. A connection of HTTP/1.1 has one request at a time; one of HTTP/2 has up to [`MAX_STREAMS`], and each of them
-//! has its own [`Sender`].
+//! A connection of HTTP/1.1 without TLS begins as a [`Direct`] one, and becomes hyper's with the first request that is
+//! not at hand. A connection of HTTP/1.1 has one request at a time; one of HTTP/2 has up to [`MAX_STREAMS`], and each
+//! of them has its own [`Sender`].
 
 use std::future::poll_fn;
 use std::io;
@@ -178,7 +179,7 @@ impl HyperSender {
 }
 
 /// Makes a request one that `server` can be sent: with a host, which on HTTP/2 is part of the target (RFC 9113, 8.3.1).
-/// `None` if its host is none.
+/// `None` if its host is invalid.
 pub(crate) fn addressed<B>(
     mut request: Request<B>,
     server: &ServerConfig,

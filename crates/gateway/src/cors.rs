@@ -1,4 +1,4 @@
-//! Which scripts in browsers may read a route's replies (CORS, as the Fetch standard has it), answered here so that
+//! CORS: which scripts in browsers may read a route's replies (as the Fetch standard has it). The gateway answers, so that
 //! servers need not know.
 //!
 //! A preflight is answered by the route itself and reaches no server: 204 with what is allowed, or 403. Any other
@@ -34,7 +34,8 @@ const OWN: [&str; 9] = [
 ];
 
 /// Whether a request only asks what a script may do: `OPTIONS` with one `Origin`, and one `Access-Control-Request-Method` that
-/// names a method (the Fetch standard, 4.8). Servers do not agree on what an empty or a second one is, so it is none.
+/// names a method (the Fetch standard, 4.8). Servers do not agree on an empty or a second one, so such a request is not a
+/// preflight.
 pub(crate) fn is_preflight(request: &Parts) -> bool {
     let only = |name: HeaderName| {
         let mut lines = request.headers.get_all(name).iter();

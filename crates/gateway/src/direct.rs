@@ -33,7 +33,7 @@ use crate::fields::{MAX_FIELDS, MAX_HEAD_BYTES};
 const READ_BYTES: usize = 16 << 10;
 /// Bytes of one read where the one before was full: they are passed on from where they were read to.
 const BULK_BYTES: usize = 64 << 10;
-/// Of the line that ends the trailers: with no more than that there are none.
+/// The length of the line that ends the trailers: a block of this length has no trailers.
 const EMPTY_LINE_BYTES: usize = 2;
 /// As much of the name of a malformed field is said.
 const MOST_OF_A_NAME: usize = 64;
@@ -55,7 +55,7 @@ pub(crate) enum Broken {
     Reply(#[from] ResponseError),
     #[error("the head has more than {MAX_FIELDS} fields")]
     TooManyFields,
-    /// The reader took it for a reply, but this part of it is none: a field's name, as far as it can be read.
+    /// The reader took it for a reply, but this field is malformed: its name, as far as it can be read.
     #[error("{0} is malformed")]
     Malformed(Box<str>),
 }
@@ -194,7 +194,7 @@ impl Direct {
     fn poll_some(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         let read = match ready!(self.poll_bytes(cx)) {
             Ok(read) => read,
-            // One who closes and does not read what comes resets the connection.
+            // A server that closes without reading what comes resets the connection.
             Err(_) if self.reader.close() == Ok(false) => return Poll::Ready(Err(Broken::Closed)),
             Err(error) => return Poll::Ready(Err(error.into())),
         };
@@ -258,7 +258,7 @@ struct Look<'a> {
 
 impl Visit for Look<'_> {
     fn head(&mut self, head: &[u8]) {
-        // One that came in several reads lies elsewhere.
+        // A head that came in several reads lies elsewhere.
         let is_here = self.read.as_ptr_range().contains(&head.as_ptr());
         self.arrived.head =
             Some(if is_here { self.read.slice_ref(head) } else { Bytes::copy_from_slice(head) });

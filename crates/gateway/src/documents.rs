@@ -130,7 +130,7 @@ impl GatewayLayer {
             };
             pairs.map(entry).collect()
         }
-        // In the order of the lists, and as many: what has a mistake gives none of them.
+        // The check keeps the order of the lists, and one mistake refuses all: so each document pairs with its checked form.
         let checked = GatewayConfig::check(upstreams, routes, policies)?;
         let upstreams = entries(checked.upstreams, upstreams);
         Ok(Self { upstreams, routes: entries(checked.routes, routes) })

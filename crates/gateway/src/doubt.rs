@@ -1,4 +1,4 @@
-//! Which replies are not passed on: those of which a client and this proxy might read two different ones.
+//! Replies in doubt: the gateway does not pass on a reply that a client could read differently from this proxy.
 //!
 //! It is beyond doubt where a reply ends if its length is stated once or it comes in chunks, and not both; and its head has a bound.
 //! What is in doubt is said by a field's name: what the field says may be a secret.
@@ -20,7 +20,7 @@ pub(crate) enum Doubt {
     Both,
     #[error("transfer-encoding is not just chunked")]
     Coding,
-    #[error("upgrade names another protocol than the one that was asked for")]
+    #[error("upgrade names another protocol than the request asked for")]
     Upgrade,
     #[error("the head is larger than {limit} bytes, most of them in {field}")]
     Large { limit: usize, field: HeaderName },

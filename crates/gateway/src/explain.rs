@@ -37,7 +37,7 @@ pub struct Question {
     pub target: Uri,
     /// Its header fields.
     pub fields: HeaderMap,
-    /// Whose request it is.
+    /// The client's address.
     pub client: IpAddr,
 }
 
@@ -85,7 +85,7 @@ struct ExplainedShedding {
     refused_percent: u64,
 }
 
-/// An API key or a token, or why there is none.
+/// The API key or token, or why the request has none that is good.
 #[derive(Debug, Default, Serialize)]
 struct ExplainedKey {
     outcome: &'static str,
@@ -190,7 +190,7 @@ impl<L: Limits> Gateway<L> {
         })
     }
 
-    /// Who a request's client proves to be on a route that asks for that, and what is said of it.
+    /// The identity that a request proves on a route with authentication, and its explanation.
     fn explained_key(
         &self,
         route: &Route,

@@ -241,7 +241,7 @@ fn add_to_chain(fields: &mut HeaderMap, peer: &str) {
 }
 
 /// Makes strong tags of the weak ones in `If-Match`, for a route that compresses: a server's strong tag is weak for who got its
-/// reply compressed, and no weak tag ever matches there (RFC 9110, 13.1.1). Those that were weak before match as little as they did.
+/// reply compressed, and no weak tag ever matches there (RFC 9110, 13.1.1). Tags that were weak before still match nothing.
 pub(crate) fn strengthen_tags(fields: &mut HeaderMap) {
     let header::Entry::Occupied(mut entry) = fields.entry(header::IF_MATCH) else { return };
     for line in entry.iter_mut() {

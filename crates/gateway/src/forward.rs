@@ -8,14 +8,14 @@
 //! ```
 //!
 //! An attempt is repeated when that is safe ([`crate::attempt`]), another server is left, the upstream's budget allows it, and
-//! time is left. Where no connection could be made, nobody had any work of the attempt: the next one is free, if it goes to a server
-//! whose own last request did not fail. In an outage of all servers there is none, so that the budget bounds attempts there. Between
-//! two attempts that reached a server there is a pause that doubles and is drawn at random, so that clients who failed together do
-//! not come back together. Where no time is left for it, the client gets the last reply.
+//! time is left. Where no connection could be made, no server had any work: the next attempt is free, if it goes to a server
+//! whose own last request did not fail. In an outage of all servers there is no such server, so that the budget bounds
+//! attempts. Between two attempts that reached a server there is a pause that doubles and is drawn at random, so that clients
+//! who failed together do not come back together. Where no time is left for it, the client gets the last reply.
 //!
 //! The fallback upstream gets what may be repeated, or what no server has been sent. It has no fallback of its own, so
-//! that a request is at most at two upstreams. Its first attempt is free, since a fallback that one request in ten reaches is
-//! none; further ones come out of the budget of the route's upstream, so that there is one for the request.
+//! that a request is at most at two upstreams. Its first attempt is free, since a budget would let one request in ten reach
+//! the fallback. Further attempts come out of the budget of the route's upstream, so that a request has one budget.
 //!
 //! What a server did counts for that server, with each attempt. An upstream's breaker, and a route's, judge what became of the
 //! request in the end: an attempt that another server made good is no failure of the upstream. Nor is one while another server

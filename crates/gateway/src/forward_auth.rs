@@ -1,5 +1,5 @@
-//! Whose request it is by the word of another service: it is asked before the request goes on, with the fields that the
-//! route names, and its answer counts.
+//! Authentication by another service: the gateway asks it before the request goes on, with the fields that the route
+//! names, and obeys its answer.
 //!
 //! | the service's answer | what becomes of the request |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | none in time, 5xx, or one that cannot be used | 503; or, with `on_error = "allow"`, it goes on as nobody's |
 //!
 //! The service is an upstream as any other: its servers, breaker, retries and bounds are those. What it admits is known for
-//! a stated time by what the route names, and by nothing else: who names too little lets one client pass as another. Cookies are
-//! not known: they are for the one client whose request it was asked about.
+//! a stated time by what the route names, and by nothing else: who names too little lets one client pass as another. Cookies of
+//! an answer are not remembered: they are for the one client that it was about.
 //!
 //! It hears scheme, host and path as the server will, byte for byte: the path before the route's own changes
 //! ([`crate::target`]), the other two out of the very fields that the server gets. So it never decides about another request than
@@ -60,7 +60,7 @@ pub(crate) struct Authority {
 
 /// What a request goes on with.
 pub(crate) struct Admitted {
-    /// Whose it is; `None`: nobody's, since the service says nothing and the route lets such requests pass.
+    /// The request's identity; `None` if the service does not answer and the route lets such requests pass.
     pub(crate) identity: Option<Identity>,
     /// What the client is to keep.
     pub(crate) cookies: Vec<HeaderValue>,
@@ -136,7 +136,7 @@ impl Authority {
 }
 
 impl<L: Limits> Gateway<L> {
-    /// Whose request it is by the word of the route's service.
+    /// Asks the route's authenticating service for the request's identity.
     pub(crate) async fn ask_authority(
         &self,
         auth: &ForwardAuth,

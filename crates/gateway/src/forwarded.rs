@@ -7,8 +7,8 @@
 //! ```
 //!
 //! It is never passed on: a client could have written all that stands left of what was counted. Where it is read,
-//! `X-Forwarded-` of a request is not believed at all, so that the two cannot say different things. One that breaks the
-//! grammar is refused: of two readers each would find another client in it.
+//! `X-Forwarded-` of a request is not believed at all, so that the two cannot say different things. A field that breaks
+//! the grammar is refused: two readers would find two clients in it.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -75,7 +75,7 @@ pub(crate) fn tell(fields: &mut HeaderMap, client: IpAddr, peer: IpAddr, edits: 
     fields.insert(FORWARDED, text(told));
 }
 
-/// The element `hops` from the right, of which the peer has written the first.
+/// The element `hops` from the right; the peer has written the first.
 fn believed(fields: &HeaderMap, hops: usize) -> Result<Option<Element<'_>>, Refusal> {
     let Some(back) = hops.checked_sub(1) else { return Ok(None) };
     let mut all = Vec::new();
@@ -128,7 +128,7 @@ mod tests {
             (&["for=\"1\\92.0.2.7\""], 1, Some("192.0.2.7")),
             (&["for=\"::ffff:192.0.2.7\""], 1, Some("192.0.2.7")),
             (&["for=\"a, for=6.6.6.6\", for=192.0.2.7"], 1, Some("192.0.2.7")),
-            // Nobody, or somebody who hides.
+            // No client, or a client that hides.
             (&["for=192.0.2.7"], 2, None),
             (&[], 1, None),
             (&["for=unknown"], 1, None),

@@ -10,7 +10,7 @@
 //! asked twice. The delay is known once the route had [`LEAST`](tidegate_algorithms::recent::LEAST) replies. A time is noted
 //! from the first attempt's begin to the head that won: hedged requests stay above the percentile that made them hedged.
 //!
-//! What is dropped counts for nothing, neither for a breaker nor for a server: nobody knows what it would have been.
+//! A dropped attempt does not count, neither for a breaker nor for a server: its reply is not known.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub struct HedgeStats {
     pub won: u64,
     /// Second attempts that the first one forestalled, or that failed.
     pub lost: u64,
-    /// Late first attempts beside which there was none: no server, budget or breaker let one through.
+    /// Late first attempts without a second one: no server was left, or the budget or a breaker forbade it.
     pub refused: u64,
     /// Microseconds after which a second server is asked; 0: not known yet.
     pub after: u64,
@@ -168,7 +168,7 @@ impl<L: Limits> Gateway<L> {
             sent = other.as_mut() => (sent, true),
         };
         if !is_good(&sent) {
-            // One of them failed: the other one is all there is.
+            // One attempt failed: only the other one is left.
             let loser = if is_second { &mut second } else { &mut first };
             if sent.as_ref().err().is_none_or(|failure| failure.fault_of == FaultOf::Server) {
                 let took =

@@ -1,4 +1,4 @@
-//! Whose request it is, as far as that is proved: attributes for limits, fields for servers.
+//! The identity that a request has proved: attributes for limits, fields for servers.
 //!
 //! | proved by | `client_id`, where no source names it | attributes that nothing else may state | fields for servers |
 //! |---|---|---|---|
@@ -16,10 +16,10 @@ use crate::config::FieldEdits;
 
 pub(crate) const CONSUMER: &str = "consumer";
 pub(crate) const TIER: &str = "tier";
-/// The attributes of who has an API key.
+/// The attributes of a client with an API key.
 pub(crate) const OF_KEYS: [&str; 3] = ["api_key", CONSUMER, TIER];
 
-/// Who a request's client has proved to be.
+/// The identity that a request's client has proved.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// The owner of an API key.
@@ -33,7 +33,7 @@ pub enum Identity {
 pub struct Attested {
     /// Its name there.
     pub subject: Option<Box<str>>,
-    /// Attributes that are said by nobody else; `None`: this client has none of that name.
+    /// Attributes that no other source may state; `None`: this client does not have the attribute.
     pub attributes: Vec<(Arc<str>, Option<Box<str>>)>,
     /// What servers are told.
     pub fields: Vec<(HeaderName, HeaderValue)>,
@@ -74,7 +74,7 @@ impl Identity {
         }
     }
 
-    /// Whose numbers of a policy hold for it.
+    /// The tier, which says which numbers of a policy hold for it.
     #[must_use]
     pub fn tier(&self) -> Option<&str> {
         match self {
@@ -97,7 +97,7 @@ impl Identity {
     }
 }
 
-/// By which fields servers are told whose request it is; `None`: they are not.
+/// The fields that tell servers a request's identity; `None`: they are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentityFields {
     /// Who it is.
@@ -113,7 +113,7 @@ impl IdentityFields {
         [&self.consumer, &self.key, &self.tier].into_iter().flatten()
     }
 
-    /// Says in a request's fields whose it is.
+    /// Writes the identity into a request's fields.
     pub(crate) fn tell(&self, identity: &Identity, fields: &mut HeaderMap) {
         let told = [
             (&self.consumer, identity.consumer()),

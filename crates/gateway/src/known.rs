@@ -1,7 +1,7 @@
-//! What was found out about whose requests are, for as long as it holds: a bounded table, by digest.
+//! The identities that were verified lately, each until it ends: a bounded table, by the digest of the credential.
 //!
-//! A digest belongs to one of [`SETS`] sets, and a set has room for [`WAYS`]. One more takes the place of the one that
-//! ends first, which is counted: whoever comes without a place is asked again, and nobody is refused for it.
+//! A digest belongs to one of [`SETS`] sets, and a set has room for [`WAYS`]. One more replaces the one that
+//! ends first, and a counter counts it: the replaced credential is verified again when it comes next, and is not refused for that.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -36,14 +36,14 @@ struct Entry {
 }
 
 impl Known {
-    /// Who it was, if that still holds.
+    /// The identity of a credential, if it still holds.
     pub(crate) fn get(&self, digest: &[u8; 32], now: Tick) -> Option<Identity> {
         let set = self.set(digest)?.lock();
         let found = set.iter().flatten().find(|entry| entry.digest == *digest && now < entry.until);
         found.map(|entry| entry.identity.clone())
     }
 
-    /// Remembers who it is until then.
+    /// Remembers an identity until then.
     pub(crate) fn put(&self, digest: [u8; 32], identity: Identity, until: Tick, now: Tick) {
         self.sets.get_or_init(|| (0..SETS).map(|_| Set::default()).collect());
         let Some(set) = self.set(&digest) else { return };

@@ -1,4 +1,4 @@
-//! What the gateway asks of a limiter, which it does not know.
+//! The gateway's view of a limiter: a trait that the binary implements.
 
 use std::any::Any;
 use std::fmt;
@@ -27,13 +27,13 @@ pub struct LimitedRequest<'a> {
     pub other_path: Option<&'a str>,
     /// Its query, as it came.
     pub query: &'a str,
-    /// Whose request it is.
+    /// The client's address.
     pub client: IpAddr,
     /// Its header fields, as they came.
     pub fields: &'a HeaderMap,
     /// The name in the certificate that its connection showed.
     pub tls_name: Option<&'a str>,
-    /// Who its client has proved to be.
+    /// The identity that its client has proved.
     pub identity: Option<&'a Identity>,
     /// Whether it is a preflight that passes without credentials. Policies that need more of a request than where it comes from and
     /// what it asks for say nothing of it.
@@ -49,7 +49,7 @@ pub struct PolicyVerdict {
     pub policy: Arc<str>,
     /// Whether it has room.
     pub allowed: bool,
-    /// Whether it is only counted, and denies nobody.
+    /// Whether it is only counted, and never denies.
     pub is_shadow: bool,
     /// What is left of it.
     pub remaining: u64,
@@ -101,7 +101,7 @@ pub enum Denial {
     /// What it states has no one reading.
     #[error("{0}")]
     Invalid(String),
-    /// A policy that its route lists is not in force, so that nobody knows what it would say.
+    /// A policy that its route lists is not in force, so that its verdict is not known.
     #[error("policy {policy:?}, which the route lists, is not in force")]
     NoPolicy {
         /// Its name.

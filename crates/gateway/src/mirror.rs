@@ -1,4 +1,5 @@
-//! A copy of requests for a second upstream, whose replies nobody gets: a new version is tried on what happens.
+//! Mirror: copies of requests go to a second upstream, whose replies are dropped, to try a new version on real
+//! requests.
 //!
 //! ```text
 //!   request ── first upstream ── reply's head ──> client
@@ -65,7 +66,7 @@ struct Counts {
 pub struct MirrorStats {
     /// The route.
     pub route: Arc<str>,
-    /// Requests of which there can be no copy.
+    /// Requests that cannot be copied.
     pub skipped: u64,
     /// Copies for which there was no room.
     pub dropped: u64,
@@ -75,7 +76,7 @@ pub struct MirrorStats {
     pub same_status: u64,
     /// Copies that were answered with another one.
     pub other_status: u64,
-    /// Microseconds up to the heads of the first upstream's replies, of those that both answered.
+    /// Microseconds up to the heads of the first upstream's replies, over the requests that both upstreams answered.
     pub first_took: u64,
     /// Microseconds up to the heads of the second one's.
     pub second_took: u64,
@@ -226,7 +227,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
     let promised = exchange.idle_time();
     let Exchange { reply, mut sender, .. } = exchange;
     let (head, mut body) = reply.into_parts();
-    // The rest is for nobody; read to its end, it leaves a connection that can be used again.
+    // The rest is dropped; it is read to its end so that the connection can be used again.
     let rest =
         async { while poll_fn(|cx| body.poll_frame(&mut sender, cx)).await.is_some_and(|it| it.is_ok()) {} };
     if *is_head || (timeout_at(deadline.into(), rest).await.is_ok() && body.is_at_end(&sender)) {

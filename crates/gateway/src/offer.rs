@@ -8,7 +8,7 @@
 //! | HTTP/1.1 | with the client's own key; the client verifies the answer to it | 101 | the server's reply |
 //! | HTTP/2, extended CONNECT (RFC 8441) | with a key of the gateway's, which verifies the answer | 200 | the server's reply; 502 for a success |
 //!
-//! Deliberately absent: extended CONNECT towards servers. One that speaks HTTP/2 alone is offered nothing: 502.
+//! Deliberately absent: extended CONNECT towards servers. A server that speaks HTTP/2 alone is offered nothing: 502.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -41,8 +41,8 @@ struct Key {
 }
 
 impl Offer {
-    /// The offer of a request with these fields; `None`: it makes none, or its route lets it go on as a plain request. One
-    /// that asks for nothing else than another protocol is refused then.
+    /// The offer of a request with these fields; `None`: it makes none, or its route lets it go on as a plain request. In
+    /// the second case a request that asks for nothing but another protocol is refused.
     pub(crate) fn of(
         fields: &HeaderMap,
         route: &RouteConfig,
@@ -50,7 +50,9 @@ impl Offer {
     ) -> Result<Option<Self>, Refusal> {
         let protocol = offered_protocol(fields, &route.upgrades).filter(|_| normal.may_upgrade);
         if protocol.is_none() && normal.must_go_on {
-            return Err(Refusal::Unsupported("this route does not go on in the protocol that is asked for"));
+            return Err(Refusal::Unsupported(
+                "this route does not allow the protocol that the request asks for",
+            ));
         }
         Ok(protocol.map(|protocol| {
             let needs_key = normal.must_go_on && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");

@@ -2,8 +2,8 @@
 //!
 //! Each core has its own, so that a request stays on the core of its client and no lock is fought over. Of those of
 //! HTTP/1.1, which have one request at a time, the newest is taken first: the others age, and go when they have been
-//! idle for too long. Those of HTTP/2 stay in the pool while they are used. Number and time are bounded, and a server that says in
-//! `Keep-Alive` how long it waits is not made to wait so long.
+//! idle for too long. Connections of HTTP/2 stay in the pool while they are used. Number and time are bounded, and a server
+//! that says in `Keep-Alive` how long it waits is not made to wait so long.
 //!
 //! Where the server has a name, a connection to an address that the name has no longer gets no further request.
 
@@ -85,9 +85,10 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection for the next request, if there is room. One on which a body is still being sent, although
-    /// the reply has ended, is closed: its client could hold it for as long as it likes, beyond the server's bound. So is one of
-    /// HTTP/1.1 to a server to which others speak HTTP/2. `promised` is how long the server keeps it, if it has said so.
+    /// Keeps a connection for the next request, if there is room. If the reply has ended and the request's body is still being
+    /// sent, the connection is closed: the client could otherwise hold it for as long as it likes, beyond the server's bound.
+    /// So is one of HTTP/1.1 to a server to which others speak HTTP/2. `promised` is how long the server keeps it, if it has
+    /// said so.
     pub(crate) fn put(&self, core: usize, sender: Sender, promised: Option<Duration>, now: Instant) {
         if matches!(sender, Sender::Hyper(HyperSender::Http2(_))) {
             return;

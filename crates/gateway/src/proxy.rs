@@ -46,9 +46,9 @@ pub(crate) struct Normal<'a> {
     pub(crate) host: String,
     pub(crate) path: TargetPath,
     pub(crate) client: IpAddr,
-    /// Who its client has proved to be.
+    /// The identity that its client has proved.
     pub(crate) identity: Option<Identity>,
-    /// What the service that admitted it has the client keep.
+    /// Cookies of the service that admitted the request, for its client.
     cookies: Vec<HeaderValue>,
     /// The client offers to go on in another protocol, and its connection allows that.
     pub(crate) may_upgrade: bool,
@@ -261,7 +261,7 @@ impl<L: Limits> Gateway<L> {
         })
     }
 
-    /// Finds out whose request it is, if its route asks for that.
+    /// Authenticates a request, if its route asks for that.
     async fn authenticate(
         &self,
         route: &Route,
@@ -298,13 +298,13 @@ impl<L: Limits> Gateway<L> {
         Ok(())
     }
 
-    /// Who a request's client would be, by what it states: for a question about a request.
+    /// The identity that a request would have by the credential it states, for an explanation.
     pub(crate) fn identify(&self, auth: &Auth, route: &Route, stated: Stated) -> Result<Identity, Refusal> {
         match (auth, &route.jwt) {
             (Auth::Key(auth), _) => auth.verify(stated, self.keys(), false),
             (Auth::Jwt(auth), Some(verifier)) => verifier.look(auth, stated, self.known(), self.tick()),
             (Auth::Jwt(_), None) => Err(Refusal::NoJwtKeys),
-            // Who asks what would become of a request asks nobody else, and shows nobody's certificate.
+            // An explanation asks no other service, and there is no connection that could have shown a certificate.
             (Auth::Forward(_), _) => Err(Refusal::NoAuthority),
             (Auth::Certificate(_), _) => Err(Refusal::NoCertificate),
         }
@@ -364,8 +364,8 @@ fn take_key(route: &Route, parts: &mut Parts, record: &mut Recorder) -> Option<S
     Some(stated)
 }
 
-/// Whether a request without a body is a preflight that its route lets pass without credentials. Those that it has all the same are
-/// taken off: nobody has verified them.
+/// Whether a request without a body is a preflight that its route lets pass without credentials. Credentials that it has all
+/// the same are removed, since the gateway has not verified them.
 fn passes(route: &Route, parts: &mut Parts) -> bool {
     let passes = route.config.passes_preflight(parts);
     if passes {

@@ -1,4 +1,4 @@
-//! Why the gateway answers itself, and how: one place from cause to status.
+//! Refusals: why the gateway answers a request itself, with the status of each cause.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -20,7 +20,7 @@ pub(crate) enum Refusal {
     /// Its path means different things to different servers.
     #[error("{0}")]
     Path(#[from] PathError),
-    /// A server that takes encoded slashes for slashes could do what another route is for.
+    /// A server that takes encoded slashes for slashes could serve the path of another route.
     #[error(
         "the path has an encoded slash or a backslash, and with a slash in its place another route would take it"
     )]
@@ -34,28 +34,28 @@ pub(crate) enum Refusal {
     /// No route is for it.
     #[error("no route is for this host, path and method")]
     NoRoute,
-    /// It has not proved whose it is.
-    #[error("{denial}; the field www-authenticate says where one is looked for")]
+    /// It has no API key that is good here.
+    #[error("{denial}; the response field www-authenticate says where this route reads API keys")]
     Unauthorized {
         /// Why not.
         denial: KeyDenial,
-        /// Where a key is looked for.
+        /// Where the route reads keys.
         challenges: Vec<HeaderValue>,
     },
-    /// Nobody can say whether its key is still good.
+    /// This node cannot say whether its key is still good.
     #[error("{}", KeyDenial::Stale)]
     StaleKeys,
     /// It has no token that is good on its route.
     #[error("{0}")]
     Jwt(JwtDenial),
-    /// Nobody can say whether its token is good: the issuer's keys are not there yet.
-    #[error("the keys of the tokens' issuer cannot be had yet")]
+    /// The gateway cannot verify its token, because it has no keys of the issuer yet.
+    #[error("the keys of the tokens' issuer could not be fetched yet: try again later")]
     NoJwtKeys,
-    /// The service that says whose requests are has refused it, and how.
-    #[error("another service has refused the request")]
+    /// The service that authenticates the route's clients has refused it with this reply.
+    #[error("the service that authenticates this route's clients refused the request")]
     ByAuthority(Box<Response<Bytes>>),
-    /// That service says nothing.
-    #[error("the service that says whose requests are gives no answer")]
+    /// The service that authenticates the route's clients did not answer.
+    #[error("the service that authenticates this route's clients did not answer: try again later")]
     NoAuthority,
     /// Its connection has shown no certificate, or one without a name.
     #[error("a client certificate with a name (a URI or a DNS name) is needed")]
@@ -85,7 +85,7 @@ pub(crate) enum Refusal {
     #[error("the request body broke off")]
     BodyBroken,
     /// There is no room for its body in this process for now.
-    #[error("this process holds as many bytes for its clients as it may")]
+    #[error("this process holds as many bytes for its clients as it may: try again later")]
     NoRoom,
     /// A breaker is open.
     #[error("the upstream failed too often: it is asked again in a while")]
@@ -108,8 +108,8 @@ pub(crate) enum Refusal {
     /// No server could be reached.
     #[error("no server of the upstream could be reached")]
     Unreachable,
-    /// It asks for another protocol, in which no server goes on.
-    #[error("no server of the upstream goes on in the protocol that is asked for")]
+    /// It asks for another protocol, and no server switches to it.
+    #[error("no server of the upstream switches to the protocol that the request asks for")]
     NoUpgrade,
     /// A server took the request and gave no whole reply.
     #[error("a server of the upstream gave no valid reply")]
@@ -127,7 +127,7 @@ pub(crate) enum Refusal {
     },
 }
 
-/// Why a body could not be had from the client.
+/// Why the client's body could not be read.
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Self {
         match error {
@@ -140,7 +140,7 @@ impl From<BodyError> for Refusal {
 }
 
 impl Refusal {
-    /// The status that says it.
+    /// The status of the reply.
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Path(_)
@@ -223,7 +223,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it is for want of a working upstream, for which a route may have a fallback.
+    /// Whether its cause is the lack of a working upstream, for which a route may have a fallback.
     pub(crate) fn is_of_upstream(&self) -> bool {
         matches!(self.status(), 502..=504)
             && !matches!(

@@ -81,7 +81,7 @@ pub(crate) fn about_the_gateway() -> Response<Body> {
     response
 }
 
-/// Passes a reply on, until `last`. One that is there in one piece goes as one, which spares its way out a stream.
+/// Passes a reply on, until `last`. A reply that is there in one piece is sent as one, without a stream.
 pub(crate) async fn respond(
     reply: Response<ReplySource>,
     route: &Route,

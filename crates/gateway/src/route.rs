@@ -48,7 +48,7 @@ pub(crate) enum RouteAction {
 }
 
 impl Route {
-    /// One that takes requests, and has nothing to do for them.
+    /// A route that takes requests, and has nothing to do for them.
     #[cfg(test)]
     pub(crate) fn judged_only(config: Arc<RouteConfig>) -> Self {
         let nothing =
@@ -78,7 +78,7 @@ impl Route {
         [action, self.fallback.as_ref(), authority, self.canary.as_ref(), mirror].into_iter().flatten()
     }
 
-    /// Those that its breaker judges: its own, and its canary's.
+    /// The upstreams that its breaker judges: its own, and its canary's.
     pub(crate) fn first_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let action = match &self.action {
             RouteAction::Forward(upstream) => Some(upstream),

@@ -1,4 +1,4 @@
-//! What all attempts of one request at one upstream share, and where the next one goes.
+//! What all attempts of one request at one upstream share, and the choice of the next server.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub(crate) struct Sending<'a> {
     pub(crate) upstream: &'a Arc<Upstream>,
     /// Whether a second server is asked where the first is late.
     pub(crate) hedge: Option<&'a Hedge>,
-    /// Out of whose budget further attempts come: the route's upstream's, at the fallback too.
+    /// The upstream whose budget pays for further attempts: the route's, at the fallback too.
     pub(crate) budget: &'a Upstream,
     /// What a hash ring goes by.
     pub(crate) key: u64,
@@ -32,8 +32,8 @@ pub(crate) struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// Where the request goes once more after an attempt that ended so, if a server is left and the attempt has leave. It needs none
-    /// of the budget where nobody had any work of the last one, and this one goes to a server that works.
+    /// Where the request goes once more after an attempt that ended so, if a server is left and the attempt has leave. It is
+    /// free where no server had any work of the last attempt, and this one goes to a server that works.
     pub(crate) fn next(
         &self,
         tried: &[usize],

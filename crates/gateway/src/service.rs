@@ -2,7 +2,7 @@
 //! `service/listener.rs`.
 //!
 //! A request takes the site (`service/site.rs`) that is in force when it comes and keeps it to its end, so that a change
-//! fails nobody.
+//! fails no request.
 
 mod https;
 mod listener;
@@ -90,7 +90,7 @@ impl Default for GatewaySettings {
     }
 }
 
-/// Where trusted proxies say whose request it is.
+/// The field in which trusted proxies state the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientField {
     /// In `X-Forwarded-For`.
@@ -116,7 +116,7 @@ pub struct Gateway<L> {
     known: Known,
     jwt_counts: JwtCounts,
     forward_auth_counts: ForwardAuthCounts,
-    /// `None`: nobody may ask for traces.
+    /// `None`: no client may ask for traces.
     trace_guard: Option<TraceGuard>,
     verdicts: Verdicts,
     /// `None`: no request is refused because this process cannot keep up.
@@ -170,7 +170,7 @@ impl<L: Limits> Gateway<L> {
         Self { shedder, ..self }
     }
 
-    /// The same whose requests have spans.
+    /// The same gateway, which sends spans of its requests.
     #[must_use]
     pub fn with_spans(self, spans: Option<Arc<Spans>>) -> Self {
         Self { spans, ..self }
@@ -182,7 +182,7 @@ impl<L: Limits> Gateway<L> {
         Self { access_log, ..self }
     }
 
-    /// The same whose requests are counted.
+    /// The same gateway, which counts its requests.
     #[must_use]
     pub fn with_analytics(self, analytics: Option<Arc<Analytics>>) -> Self {
         Self { analytics, ..self }

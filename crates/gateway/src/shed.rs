@@ -1,4 +1,4 @@
-//! What the gateway refuses when this process cannot keep up.
+//! Shedding: the requests that the gateway refuses while this process cannot keep up.
 //!
 //! ```text
 //!   each core: a timer ── how late it is ──> Shedding ──> level ──> its requests: before who they are is found out,

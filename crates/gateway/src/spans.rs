@@ -229,7 +229,8 @@ fn host_of(asked: &Asked, span: &mut SpanWriter) {
     }
 }
 
-/// What a request was told, and whether that was a failure of this side: a client's own mistake is none, nor is its leaving.
+/// The status of a request, and whether it was a failure of this side. A client's mistake is not, and neither is its
+/// leaving.
 fn ended(record: &Record, span: &mut SpanWriter) {
     let has_reply = record.steps.iter().any(|step| matches!(step.what, What::Respond));
     if has_reply {
@@ -274,7 +275,7 @@ impl<'a> Try<'a> {
     }
 }
 
-/// The word for an attempt whose reply nobody waited for any more.
+/// The word for an attempt whose reply came too late to be used.
 const OVERTAKEN: &str = "overtaken";
 
 /// The span of an attempt, from its begin to the head of the reply. There were others `before`.
@@ -325,7 +326,7 @@ fn of_attempt(record: &Record, attempt: &Try<'_>, before: usize, context: SpanCo
     span.finish()
 }
 
-/// What the conventions call a method that is none of theirs.
+/// The conventions' word for a method that they do not list.
 const OTHER: &str = "_OTHER";
 
 /// The method in a span's name, and as an attribute.

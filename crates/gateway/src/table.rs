@@ -1,4 +1,4 @@
-//! Which route a request takes: an index, so that thousands of routes cost what ten do.
+//! The table of routes: an index, so that a request among thousands of routes costs what it costs among ten.
 //!
 //! ```text
 //!   host    the exact name, then the longest suffix, then routes for every host
@@ -160,8 +160,8 @@ impl Segments {
 }
 
 /// Routes that can never match, each with one that comes first: the same hosts, path and conditions, and each of its
-/// methods is taken. A route for all methods hides none that asks for some, which asks for more; nor the other way round,
-/// since nobody can name all methods.
+/// methods is taken. A route for all methods does not hide a route for some, which is more specific; nor the other way
+/// round, since a route cannot name all methods.
 pub(crate) fn unreachable(routes: &[&RouteConfig]) -> Vec<(usize, usize)> {
     // By host and all the rest but the methods: who takes each method, "" for all of them.
     let mut first: HashMap<String, HashMap<&str, usize>> = HashMap::new();

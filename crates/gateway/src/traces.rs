@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A request that nobody looks at pays one load of a flag that does not change, and has no record. While somebody looks it
-//! pays what the access log costs it, without the file. The two kinds are kept apart, so that a busy gateway's good
-//! replies do not push out the few that were turned away.
+//! pays what the access log costs it, without the file. Answered and refused requests are kept apart, so that a busy
+//! gateway's good replies do not push out the few refusals.
 //!
 //! A trace has the path of a request without its query, and none of its other fields: some clients put secrets there.
 //!
@@ -30,7 +30,7 @@ use crate::access_log::line::{cut, field};
 use crate::identity::Identity;
 use crate::record::Record;
 
-/// Most traces that are kept of requests that were answered, and of those that were turned away or failed.
+/// Most traces that are kept of answered requests, and as many of requests that were refused or failed.
 pub const MAX_KEPT: usize = 100;
 
 /// How long requests are kept after somebody has looked.
@@ -40,13 +40,13 @@ pub const WATCHED: Duration = Duration::from_secs(60);
 const MAX_PATH_BYTES: usize = 512;
 const MAX_TEXT_BYTES: usize = 128;
 
-/// Who may ask for traces: says so of the value of a field `Authorization`.
+/// Decides by the value of the field `Authorization` whether a client may ask for traces.
 pub struct TraceGuard(Box<Admits>);
 
 type Admits = dyn Fn(&[u8]) -> bool + Send + Sync;
 
 impl TraceGuard {
-    /// Those of whom `admits` says so.
+    /// A guard that lets pass the values that `admits` accepts.
     pub fn new(admits: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self(Box::new(admits))
     }
@@ -69,7 +69,7 @@ pub struct Trace {
     pub id: String,
     /// When it came, in milliseconds since the Unix epoch.
     pub at_unix_ms: u64,
-    /// Whose it was.
+    /// The address of its client.
     pub client: IpAddr,
     /// Its method.
     pub method: String,
@@ -102,7 +102,7 @@ pub struct Trace {
     /// The id of the API key that it came with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whose key or token it was.
+    /// The consumer that the key or token belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumer: Option<String>,
     /// The request's id, as its server was told.
@@ -150,7 +150,7 @@ impl Trace {
 /// The last requests of a gateway.
 #[derive(Debug)]
 pub struct Traces {
-    /// Somebody looks: all that a request asks before it is kept.
+    /// Whether somebody looks: the only check that a request makes.
     is_watched: AtomicBool,
     kept: Mutex<Kept>,
 }
@@ -206,7 +206,7 @@ impl Traces {
         drop(oldest);
     }
 
-    /// What is kept, the newest first. From now on for [`WATCHED`] requests are.
+    /// The kept traces, the newest first. From now on requests are kept for [`WATCHED`].
     #[must_use]
     pub fn look(&self) -> Vec<Arc<Trace>> {
         self.look_at(monotonic())

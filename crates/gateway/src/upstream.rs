@@ -36,7 +36,7 @@ pub(crate) struct Upstream {
     /// Connections of each backend of the group, by its position.
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) breaker: Option<Arc<SharedBreaker>>,
-    /// Those of the routes that send requests here.
+    /// The breakers of the routes that send requests here.
     route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
     /// How many attempts may wait for its servers.
     pub(crate) adaptive: Option<Arc<AdaptiveLimit>>,
@@ -47,17 +47,17 @@ pub(crate) struct Upstream {
     certificates: Vec<ServerCertificate>,
     /// Lines of the log about replies that cannot be passed on.
     pub(crate) bad_replies: SeldomLine,
-    /// The log has it that one of its servers speaks HTTP/2 alone.
+    /// The log has said already that one of its servers speaks HTTP/2 alone.
     is_http2_alone: AtomicBool,
 }
 
-/// Of a server that did not fail the last time; that did; that did while another one worked.
+/// How a server's last request ended: it did not fail; it failed; it failed while another server worked.
 const WORKS: u8 = 0;
 const FAILED: u8 = 1;
 const FAILED_ALONE: u8 = 2;
 
 impl Upstream {
-    /// What nodes call one of its servers among themselves.
+    /// The name of one of its servers in messages between nodes.
     pub(crate) fn subject(&self, server: usize) -> String {
         let target = self.group.backends().get(server).map(|backend| backend.target());
         format!("gateway {} {}", self.config.name, target.map(ToString::to_string).unwrap_or_default())
@@ -134,8 +134,8 @@ impl Upstream {
         }
     }
 
-    /// A new connection to a server, of HTTP/1.1 for a request that `offers` to go on in another protocol. A certificate that is
-    /// refused is a line of the log, and what [`Self::refused_certificate`] says.
+    /// A new connection to a server, of HTTP/1.1 for a request that `offers` to go on in another protocol. A refused
+    /// certificate gets a line in the log, and [`Self::refused_certificate`] says why.
     pub(crate) async fn connect(
         &self,
         server: usize,
@@ -149,7 +149,7 @@ impl Upstream {
             && !self.is_http2_alone.swap(true, Relaxed)
         {
             let server = &config.backend.target;
-            tracing::warn!(upstream = %self.config.name, %server, "a server speaks HTTP/2 alone: who asks it for WebSocket, or another upgrade, gets 502");
+            tracing::warn!(upstream = %self.config.name, %server, "a server speaks HTTP/2 alone: a request for WebSocket or another upgrade gets 502");
         }
         if config.is_tls {
             let certificate = &self.certificates[server];
@@ -189,9 +189,10 @@ impl Upstream {
         }
     }
 
-    /// Whether what became of a request at the last of its servers counts for the breaker. A failure while another server
-    /// works is that server's own, so that one of many is enough. If the same server works the next time, the failure was
-    /// not its own, and counts then: so a breaker opens where all fail now and then, too.
+    /// Whether the outcome of a request at the last of its servers counts for the breaker. A failure while another server
+    /// works is blamed on the server alone, so that one working server of many is enough. If the failed server works the
+    /// next time, the failure was not its own, and counts then: so a breaker also opens where all servers fail now and
+    /// then.
     pub(crate) fn counts(&self, server: usize, failed: bool, now: Tick) -> bool {
         let is_its_own = failed && self.has_one_that_works(now);
         if is_its_own {
@@ -215,8 +216,8 @@ impl Upstream {
         })
     }
 
-    /// What the hash ring goes by: the field or address that keeps requests together. Those without the field are spread by chance. 0 where
-    /// there is no ring.
+    /// The hash that places a request on the ring: of the field or address that keeps requests together. Requests without the
+    /// field are spread by chance. 0 where there is no ring.
     pub(crate) fn key(&self, fields: &HeaderMap, client: IpAddr) -> u64 {
         if self.group.settings().balance != Balance::RingHash {
             return 0;
@@ -229,13 +230,13 @@ impl Upstream {
         }
     }
 
-    /// Whether a server's own last request did not fail; of one that had none that is assumed.
+    /// Whether a server's own last request did not fail. A server without requests counts as not failed.
     pub(crate) fn worked_lately(&self, server: usize) -> bool {
         self.lately[server].load(Relaxed) == WORKS
     }
 
-    /// Where a request goes that has failed at `tried`: to a server whose own last request did not fail, if there is one: where most
-    /// servers are dead, a second attempt would else meet the next dead one.
+    /// Picks a server for a request that has failed at `tried`: a server whose own last request did not fail, if there is one.
+    /// Where most servers are dead, a second attempt would otherwise meet the next dead one.
     pub(crate) fn pick_again(&self, key: u64, tried: &[usize], now: Tick) -> Option<(usize, Place)> {
         let failed = (0..self.lately.len()).filter(|server| !self.worked_lately(*server));
         let doubtful: Vec<usize> = tried.iter().copied().chain(failed).collect();
@@ -243,7 +244,7 @@ impl Upstream {
         picked.ok()
     }
 
-    /// Whose breakers a check that passes half-opens beside its own, from now on.
+    /// From now on a check that passes half-opens `breakers`, too, beside the upstream's own.
     pub(crate) fn is_used_by(&self, breakers: Vec<Arc<SharedBreaker>>) {
         self.route_breakers.store(Arc::new(breakers));
     }
@@ -261,7 +262,7 @@ impl Upstream {
         self.adaptive.as_ref().map(|limit| limit.enter(now).ok_or(Refusal::AtLimit)).transpose()
     }
 
-    /// What further attempts of all requests come out of.
+    /// The budget for further attempts of all requests.
     pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
         self.budget.lock()
     }

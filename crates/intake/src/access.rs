@@ -1,4 +1,4 @@
-//! What the intake asks of a list of tokens, which it does not know.
+//! The intake's view of a list of tokens: a trait that the binary implements.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub trait Access: Send + Sync + 'static {
     /// The name of the token that lets a request do `right`; `None`: it needs none.
     ///
     /// # Errors
-    /// When it needs one, and `secret` is none that has the right.
+    /// When a token is needed, and `secret` is not the secret of one with the right.
     fn admit(&self, right: Right, secret: Option<&[u8]>) -> Result<Option<Arc<str>>, AccessError>;
 }
 

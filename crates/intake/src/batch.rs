@@ -1,4 +1,4 @@
-//! `POST /metrics`: a batch as the source takes it, `{"metrics":[...]}`, and its replies.
+//! `POST /metrics`: a batch in JSON, `{"metrics":[...]}`, and its replies.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ fn processed(kept: Kept, rejected: &[Rejected]) -> Response<Body> {
     response
 }
 
-/// A refusal as the source words it: `{"error":"..."}`,.
+/// A refusal in JSON: `{"error":"..."}`.
 pub(crate) fn refused(refusal: &Refusal) -> Response<Body> {
     let error = refusal.to_string();
     let mut response = json(serde_json::to_vec(&serde_json::json!({ "error": error })).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Whose request it is.
+//! The client that a request is from.
 //!
 //! The token's name; where no token is needed, the configured header field; and else the address, one of version 6
 //! by its network of 64 bits, which one client owns. What a request states is believed only in a field that the

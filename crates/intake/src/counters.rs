@@ -1,8 +1,8 @@
-//! What the intake counts, once for each batch.
+//! The intake's counters, added to once for each batch.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What metrics came in.
+/// The protocol that metrics came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// `POST /metrics`.
@@ -38,7 +38,7 @@ impl Protocol {
     }
 }
 
-/// What came and cannot be held by a line.
+/// Data that came and that a line cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leftover {
     /// A marker that a series has ended.
@@ -91,7 +91,7 @@ impl Leftover {
 /// Why a batch was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is not what it should be.
+    /// It is malformed.
     Invalid,
     /// It is too large.
     TooLarge,
@@ -204,7 +204,7 @@ impl Counters {
         self.metrics[protocol as usize].load(Relaxed)
     }
 
-    /// Metrics that were left out of a batch of which others were kept.
+    /// Metrics that were left out of a batch whose others were kept.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected.load(Relaxed)
@@ -222,7 +222,7 @@ impl Counters {
         self.forgotten.load(Relaxed)
     }
 
-    /// What came and was left out, because no line can hold it.
+    /// Data that was left out, because no line can hold it.
     #[must_use]
     pub fn leftovers(&self, leftover: Leftover) -> u64 {
         self.leftovers[leftover as usize].load(Relaxed)

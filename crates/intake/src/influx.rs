@@ -121,7 +121,7 @@ fn creates_a_database(statement: &str) -> bool {
 fn precision(head: &Head) -> Result<Precision, Refusal> {
     let query = head.uri.query().unwrap_or_default();
     let stated = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "precision");
-    // An empty one is none, to InfluxDB of either version.
+    // An empty value counts as absent, as with InfluxDB of either version.
     let word = stated.map(|(_, word)| word).filter(|word| !word.is_empty());
     let word = word.unwrap_or(Cow::Borrowed("ns"));
     Precision::of_word(&word)

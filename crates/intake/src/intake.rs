@@ -1,4 +1,4 @@
-//! What every protocol does with a request: who sends it, what it carries, and keeping its lines.
+//! The part of a request that all protocols share: its client, its body, and keeping its lines.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -125,7 +125,7 @@ impl<L: Limits> Intake<L> {
         &self.parts.log
     }
 
-    /// Lets a request in, and says whose it is.
+    /// Admits a request, and returns its client.
     pub(crate) fn admit(&self, head: &Head, peer: &Peer, right: Right) -> Result<Client, Refusal> {
         let Parts { access, settings, .. } = &self.parts;
         let token = access.admit(right, secret(head).as_deref())?;

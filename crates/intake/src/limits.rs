@@ -1,4 +1,4 @@
-//! What the intake asks of a limiter, which it does not know.
+//! The intake's view of a limiter: a trait that the binary implements.
 
 use std::future::Future;
 use std::net::IpAddr;

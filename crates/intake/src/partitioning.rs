@@ -1,4 +1,4 @@
-//! Which partition of the log a line goes to, and a batch cut into the parts of its partitions.
+//! Partitioning: the partition of the log that a line goes to, and a batch cut into the parts of its partitions.
 //!
 //! | by | together and in order | so that |
 //! |---|---|---|

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! At least once: a group moves only by a commit, so a reader that dies between reading and committing reads its
-//! lines again (fault 70). Reading never blocks writing; files are read on threads of their own, of which there are
-//! few.
+//! lines again (fault 70). Reading never blocks writing; files are read on a few threads of their own.
 //!
 //! | bound | value | reached |
 //! |---|---|---|
@@ -80,7 +79,7 @@ pub(crate) struct Readers {
     streams: Arc<Semaphore>,
 }
 
-/// Who wants to be at the files. Each waits for its own kind only.
+/// Readers that wait for the files. Each waits for its own kind only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// A reader, or its commit.
@@ -192,7 +191,8 @@ impl<L: Limits> Intake<L> {
         if asked.from.is_none()
             && let Err(Refusal::Read(ReadError::Gone { oldest })) = lines
         {
-            // Where a group was is no longer kept: it goes on with what is, and is told what it missed.
+            // The log no longer has the group's offset: the group goes on with the oldest lines that there are, and
+            // is told what it missed.
             lines = self.lines(asked.partition, oldest, asked.max).await;
             return lines.map(|lines| reply(&ReadLines { missing: Some(at..oldest), ..lines }));
         }
@@ -252,7 +252,7 @@ impl<L: Limits> Intake<L> {
         Ok(self.on_a_thread(Turn::Read, move || log.read(partition, at, max, MAX_BYTES)).await??)
     }
 
-    /// Runs what blocks on the disk where it holds nobody up.
+    /// Runs a call that blocks on the disk, on a thread where no request waits behind it.
     pub(crate) async fn on_a_thread<T: Send + 'static>(
         &self,
         turn: Turn,

@@ -53,7 +53,7 @@ pub(crate) enum Refusal {
     /// A request of OpenTelemetry is not.
     #[error(transparent)]
     Points(#[from] ExportError),
-    /// One in JSON is not.
+    /// A request in JSON is not valid.
     #[error(transparent)]
     PointsJson(#[from] JsonError),
     /// The lines of a request in line protocol are too many.
@@ -69,7 +69,10 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// It carries no token, and a browser's page may have sent it.
-    #[error("without a token, no page of a browser may do this, and reading needs an address as host")]
+    #[error(
+        "the request has no token, and a web page may have sent it: send a token; without one, leave out the field \
+         origin, and read by an address or localhost as host"
+    )]
     Foreign,
     /// Its compression is unknown, malformed or hides too much.
     #[error(transparent)]
@@ -90,7 +93,7 @@ pub(crate) enum Refusal {
     #[error("the same batch is being kept: try again in a moment")]
     UnderWay,
     /// Another batch had its key.
-    #[error("another body was sent under this idempotency-key")]
+    #[error("this idempotency-key was sent with another body before: use a new key for a new batch")]
     OtherBody,
     /// There are as many streams as there may be.
     #[error("there are as many streams of events as there may be")]
@@ -103,10 +106,10 @@ pub(crate) enum Refusal {
     Append(#[from] AppendError),
 }
 
-/// Whose status it is to be.
+/// The protocol whose status is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Senders {
-    /// Those who read [`Refusal::status`] as this page has it.
+    /// Senders that read [`Refusal::status`].
     Json,
     /// Prometheus and OpenTelemetry, which all send again what is answered 503.
     PrometheusOrOtlp,

@@ -13,8 +13,8 @@
 //! are the same samples; Prometheus sends them again when it got no reply.
 //!
 //! The table is in memory and bounded, and forgets the oldest first: then, after the window and after a restart, a
-//! batch that is sent again is kept again. Keeping is finished also if the client leaves meanwhile, so that a table
-//! never has a batch of which nobody knows whether it was kept.
+//! batch that is sent again is kept again. Keeping is finished also if the client leaves meanwhile, so that the table
+//! always knows whether a batch was kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,12 +1,12 @@
-//! How many series each client has, and may have: new ones beyond the limit are refused by name, known ones go on
-//! (fault 73).
+//! The number of series of each client, and its limit: a new series beyond the limit is refused by name, and known ones
+//! go on (fault 73).
 //!
 //! A series is a name with its tags. It is forgotten one to two hours after its last line, and makes room for another.
 //! With a limit, what is known of a client is a filter of fixed size ([`tidegate_algorithms::cardinality`]), so an
 //! explosion takes no memory. Without one its series are only estimated ([`tidegate_algorithms::distinct`]), from the first
 //! batches and one of eight after these, chosen at random: that costs next to nothing, and a series that comes again and
-//! again is found soon. All of it takes 64 MiB at most: where there are more clients, the one of which nothing came for the
-//! longest time is forgotten, and counted.
+//! again is found soon. All of it takes 64 MiB at most: where there are more clients, the client that was silent longest is
+//! forgotten, and counted.
 //!
 //! Each protocol tells a refusal as it tells of any metric that is not acceptable; a JSON batch that may not be kept in
 //! part is answered 429.
@@ -33,7 +33,7 @@ use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 
-/// When a series is forgotten of which nothing comes: after one to two of these.
+/// A silent series is forgotten after one to two of these.
 pub(crate) const WINDOW: Duration = Duration::from_secs(3_600);
 const WINDOW_NANOS: u64 = 3_600 * SECOND;
 /// Most bytes of all filters.
@@ -68,7 +68,7 @@ struct Known {
 #[derive(Debug)]
 struct OneClient {
     seen: Mutex<KnownSeries>,
-    /// Keyed, so that nobody can find series that are taken for one another.
+    /// Keyed, so that a client cannot search for series that are taken for one another.
     hasher: RandomState,
     clock: Clock,
     batches: AtomicU64,
@@ -222,8 +222,8 @@ impl ClientSeries {
     }
 }
 
-/// Forgets a hundredth of the clients, those of which nothing came for longest, at least one: a look through all makes room for
-/// many, since senders may state a new name with each batch. How many.
+/// Forgets the hundredth of the clients that were silent longest, at least one. One look through all makes room for many, since
+/// senders may state a new name with each batch. How many.
 fn forget_longest_unused(clients: &mut HashMap<Arc<str>, Known>) -> u64 {
     let mut used: Vec<Tick> = clients.values().map(|known| known.used).collect();
     let count = (used.len() / 100).max(1);

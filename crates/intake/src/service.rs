@@ -1,4 +1,4 @@
-//! Which request is answered by what, and how a refusal is told in each protocol.
+//! The intake's listener: each path's handler, and how a refusal is told in each protocol.
 //!
 //! | path | method | does |
 //! |---|---|---|

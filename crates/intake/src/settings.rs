@@ -1,4 +1,4 @@
-//! How an intake behaves.
+//! The settings of an intake, and the choices in them.
 
 use std::time::Duration;
 
@@ -20,6 +20,6 @@ pub struct IntakeSettings {
     pub repeat_window: Duration,
     /// The header field that names the client, where no token does.
     pub client_field: Option<HeaderName>,
-    /// What lines have in common that are in one partition.
+    /// The property that lines of a partition share.
     pub partition_by: PartitionBy,
 }

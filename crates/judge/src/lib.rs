@@ -1,4 +1,4 @@
-//! What measurements mean: where a service stops scaling, why, and what follows from it.
+//! Judgement of measurements: where a service stops scaling, why, and what follows from it.
 //!
 //! ```text
 //!   Measurement --record--> StepRecord --discover--> knee, capacity, zones --+
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Pure: everything is a function of measurements, whether they were made a second ago, read from a report a
-//! year later, or [`simulated`]. Who makes load and looks at the kernel is the crate `tester`.
+//! year later, or [`simulated`]. The crate `tester` makes the load and reads the kernel's figures.
 
 pub mod audit;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! What one step of load is asked to do, and what it measured.
+//! A step of load: what it was to do, and what it measured.
 //!
 //! The load engine (`load`) turns a [`StepPlan`] into a [`Measurement`]; everything that judges -
 //! discovery of the knee, diagnosis, report, comparison - reads measurements only. So the judges

@@ -1,4 +1,4 @@
-//! A service that exists only as a queue: what the judges are tested on, with the truth known.
+//! A simulated service, which exists only as a queue: the judges are tested on it, since the truth about it is known.
 //!
 //! ```text
 //!   generator (n threads) --rtt/2--> [admission] -> FIFO -> c workers --rtt/2--> reply
@@ -333,8 +333,8 @@ mod tests {
         assert!((full.mean_in_flight - 64.0).abs() < 1.0);
     }
 
-    /// The issue's own figures: a server frozen for 1 s in a 10 s open-loop run at 1,000/s on 50
-    /// connections has p90 219 ms, p99 932 ms and a maximum of 1,010 ms.
+    /// A server that stands still for 1 s in a 10 s open-loop run at 1,000/s on 50 connections has p90 219 ms, p99
+    /// 932 ms and a maximum of 1,010 ms.
     #[test]
     fn a_frozen_server_shows_in_the_response_time() {
         let mut service = Service::new(50, 10_000.0);

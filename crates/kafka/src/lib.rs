@@ -237,7 +237,7 @@ impl Batch {
         if waiting.reports == 0
             && let Some(done) = waiting.done.take()
         {
-            // Nobody waits any more if the process ends.
+            // The receiver is gone if the process ends.
             drop(done.send(waiting.failed.take()));
         }
     }

@@ -6,7 +6,7 @@
 //! The numbers have the same bounds as a policy's (fault 14), checked on every request. A key whose
 //! numbers change keeps what it has used, in units, as a policy's does.
 //!
-//! Deliberately absent: matching, overrides and shadow mode. Those are what policies are for.
+//! Deliberately absent: matching, overrides and shadow mode. Policies have these.
 
 use std::ops::Range;
 use std::sync::Arc;

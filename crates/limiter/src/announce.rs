@@ -1,4 +1,4 @@
-//! What the log says of policies: what a new file changes, what is set aside, what a stored policy hides, and where
+//! Lines of the log about policies: what a new file changes, what is set aside, what a stored policy hides, and where
 //! concurrency limits apply.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -36,7 +36,7 @@ const NO_ANSWER: Duration = Duration::from_secs(1);
 pub struct ServedConnection<'a> {
     /// The address of its listener.
     pub listener: &'a str,
-    /// Whose backends it is for.
+    /// The app whose backends it is for.
     pub app: &'a str,
     /// Whose it is.
     pub client: IpAddr,
@@ -89,8 +89,8 @@ impl Engine {
         Ok((decision, permit.map(|permit| permit.hold(Arc::clone(self)))))
     }
 
-    /// Takes up to `most` units under those of `policies` that apply: at once, or none. What may not pass waits, also
-    /// where nobody knows for how long.
+    /// Takes up to `most` units under those of `policies` that apply: at once, or none. Bytes that may not pass wait,
+    /// also where the time is not known.
     pub async fn take_units(
         &self,
         policies: &[Arc<str>],

@@ -1,8 +1,8 @@
 //! A decision: what the service answers to one request, whatever the protocol.
 //!
-//! The policy that speaks for a decision is, of those that are enforced: when denied, the one with
-//! the longest wait among those that denied (fault 17: obeying a shorter one would be denied
-//! again); when allowed, the one with the least remaining, the first of equals.
+//! An enforced policy speaks for the decision. After a denial it is the policy with the longest wait among those that
+//! denied (fault 17: a client that obeys a shorter wait would be denied again); otherwise it is the policy with the
+//! least remaining, the first of equals.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, named by what the caller can do about it.
+//! Errors of requests, named by what the caller can do about them.
 
 use thiserror::Error;
 use tidegate_algorithms::policy::MAX_UNITS;
@@ -13,7 +13,7 @@ pub enum AskError {
     /// Send shorter values: a permit carries those that its policies are keyed on.
     #[error("the permit would carry {0} bytes of attributes and policy names, of at most {MAX_PERMIT_BYTES}")]
     PermitTooLong(usize),
-    /// Ask for less.
+    /// Ask for fewer units.
     #[error("cost is {0}, of at most {MAX_UNITS}")]
     CostTooLarge(u64),
     /// Try again later.

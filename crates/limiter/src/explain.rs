@@ -78,7 +78,7 @@ struct LeaseExplanation {
     lifetime_ms: u64,
     /// Most units above the limit in any one window.
     over_admission: u64,
-    /// Most units that are not spent although nobody can spend them.
+    /// Most unspent units that are out of reach: other nodes hold them without demand, or they were lost with a node.
     stranded: u64,
 }
 

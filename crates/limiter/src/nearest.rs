@@ -1,4 +1,4 @@
-//! Who is nearest to a limit: at most [`MOST`] clients and policies, for the admin API and never for metrics.
+//! The clients and policies nearest to a limit, at most [`MOST`], for the admin API and never for metrics.
 //!
 //! Decisions are sampled, and only those that leave less than half of a limit count. When the table is full,
 //! a newcomer takes the place of one whose quota has come back since, or of the one with the most left, if that
@@ -116,7 +116,7 @@ impl NearestClients {
         self.floor.store(0, Ordering::Relaxed);
     }
 
-    /// Those whose quota has not come back since, the nearest to their limit first.
+    /// The clients and policies whose quota has not come back since, the nearest to their limit first.
     #[must_use]
     pub fn list(&self, now: Tick) -> Vec<Near> {
         // Every step that can panic leaves the table whole.

@@ -50,22 +50,22 @@ pub struct RoutedRequest<'a> {
     pub other_path: Option<&'a str>,
     /// Its query, as it came.
     pub query: &'a str,
-    /// Whose request it is.
+    /// The client's address.
     pub client: IpAddr,
     /// Its header fields.
     pub fields: &'a HeaderMap,
     /// The name in the certificate that its connection showed.
     pub tls_name: Option<&'a str>,
-    /// What it has proved of whose it is.
+    /// The consumer that it has proved to be from.
     pub proved: Proved<'a>,
 }
 
-/// What a request has proved of whose it is.
+/// The consumer that a request has proved to be from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proved<'a> {
-    /// What tells its client from others.
+    /// The consumer's name.
     pub client: Option<&'a str>,
-    /// Attributes that nothing else may state; `None`: it has none of this name.
+    /// Attributes that nothing else may state; `None`: the request does not have the attribute.
     pub attributes: &'a [(&'a str, Option<&'a str>)],
 }
 
@@ -125,8 +125,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Those of `policies` that are about a request which states nothing of whose it is, as a browser's preflight does: they look at
-    /// nothing but its route, line and host, and at its client's address.
+    /// The policies among `policies` that can count a request without credentials, as a browser's preflight is: they use only
+    /// its route, line and host, and its client's address.
     #[must_use]
     pub fn of_anyone(&self, policies: &[Arc<str>]) -> Vec<Arc<str>> {
         let set = self.in_force();

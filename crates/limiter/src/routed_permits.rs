@@ -8,8 +8,8 @@
 //!                                       `── dropped: the request has ended ──> release
 //! ```
 //!
-//! Whoever holds it needs to know nothing: dropping it is enough, also in the middle (fault 44). If the store cannot be
-//! reached then, the lease ends by itself.
+//! Its holder only has to drop it, also in the middle of a request (fault 44). If the store cannot be reached then, the
+//! lease ends by itself.
 
 use std::sync::Arc;
 use std::time::Duration;

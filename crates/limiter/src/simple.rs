@@ -1,5 +1,5 @@
-//! What the simple API's configuration stands for: `configure` puts the policy `default`, `configure-client`
-//! an override of it. Its two numbers say nothing of an algorithm, so that is chosen here.
+//! The simple API's configuration as policies: `configure` puts the policy `default`, `configure-client` an override of it.
+//! Its two numbers name no algorithm, so this file chooses one.
 
 use serde_json::{Map, Value, json};
 use tidegate_algorithms::limit::sliding_log::MAX_ENTRIES;
@@ -57,7 +57,7 @@ pub fn configure_client(set: &PolicySet, client: &str, numbers: ConfigureBody) -
     Change::put(OVERRIDE, client, Value::Object(document).to_string())
 }
 
-/// Takes a client's own numbers under the policy `default` away; `None`: it has none there.
+/// Takes a client's own numbers under the policy `default` away; `None`: the client has no numbers of its own there.
 #[must_use]
 pub fn delete_client_config(set: &PolicySet, client: &str) -> Option<Change> {
     let mut document = stored_limits(set, client);

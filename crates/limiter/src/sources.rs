@@ -24,8 +24,8 @@ pub enum SourceError {
     /// A parameter of the query is there twice.
     #[error("the parameter {0:?} is there more than once")]
     RepeatedParameter(String),
-    /// A parameter of the query is no attribute's source. Who interpolates what a client wrote into the
-    /// query without escaping it lets the client add parameters.
+    /// A parameter of the query is no attribute's source. A caller that puts a client's text into the query without
+    /// escaping it lets the client add parameters.
     #[error("the parameter {0:?} is no attribute's source: see [attributes.check] in the configuration")]
     UnknownParameter(String),
     /// The headers of two kinds of proxies at once: one pair is the client's.

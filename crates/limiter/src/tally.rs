@@ -1,4 +1,4 @@
-//! What each policy has decided: the counters behind `tidegate_decisions_total`.
+//! Tallies: the decisions of each policy, for `tidegate_decisions_total`.
 //!
 //! A policy holds its tally directly, so counting a decision is one atomic addition, to a cell that
 //! few threads share: every decision of every core would write the same cache line otherwise. Tallies
@@ -55,7 +55,7 @@ pub struct TallyCount {
 /// Most clients in the sketch of [`DeniedClients`].
 const MAX_DENIED_CLIENTS: usize = 128;
 
-/// Who is denied most: a sketch of at most 128 clients, for the admin API and never for metrics.
+/// The clients that are denied most: a sketch of at most 128, for the admin API and never for metrics.
 #[derive(Debug)]
 pub struct DeniedClients {
     sketch: Mutex<TopKeys>,
@@ -146,8 +146,8 @@ impl Tallies {
         tally
     }
 
-    /// A tally for each of `policies`, of which at most [`MAX_TALLIES`] are their own. Those that are
-    /// new appear nowhere before they are adopted.
+    /// A tally for each of `policies`, of which at most [`MAX_TALLIES`] are their own. New tallies appear nowhere
+    /// before they are adopted.
     pub(crate) fn prepare<'n>(&self, policies: impl Iterator<Item = &'n Arc<str>>) -> Vec<Arc<Tally>> {
         let mut tallies = self.lock();
         let policies: Vec<_> = policies.collect();

@@ -36,8 +36,8 @@ pub enum OpenError {
     Settings(&'static str),
 }
 
-/// Why lines were not taken. None of them will be read back, unless the process is killed before it cut
-/// them off again.
+/// Why lines were not taken. Such lines are not read back, unless the process is killed before it cuts them off
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AppendError {
     /// The disk is slower than the input.
@@ -47,7 +47,7 @@ pub enum AppendError {
         retry_after: Duration,
     },
     /// The queue is filling, and this client has more than its share in it.
-    #[error("this client has more than its share of the queue")]
+    #[error("this client's lines fill its share of the queue: try again later")]
     ShareExceeded {
         /// When to try again.
         retry_after: Duration,

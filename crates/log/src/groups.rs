@@ -116,7 +116,8 @@ impl Groups {
     }
 }
 
-/// Whether there may be one more group, of this name. Those of the log's owner and those of readers are counted apart.
+/// Whether there may be one more group, of this name. Groups of the log's owner and groups of readers are counted
+/// apart.
 fn has_room(groups: &BTreeMap<String, Offsets>, name: &str, own: Option<&str>, limit: usize) -> bool {
     let is_own = |name: &str| own.is_some_and(|prefix| name.starts_with(prefix));
     groups.keys().filter(|other| is_own(other) == is_own(name)).count() < limit

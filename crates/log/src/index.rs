@@ -1,4 +1,4 @@
-//! What is known of a segment without reading it: where its blocks begin, which lines they hold, and what
+//! The index of a segment, which is used without reading the segment: where its blocks begin, which lines they hold, and what
 //! can be in them.
 //!
 //! ```text

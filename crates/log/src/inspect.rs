@@ -255,7 +255,8 @@ fn plain_blocks(look: Look<'_>, file: &dyn Readable) -> io::Result<Vec<Arc<Block
     Ok(blocks)
 }
 
-/// Indexes whole lines until one is cut off or is none; answers with their bytes, and whether none was bad.
+/// Indexes whole lines up to the first that is cut off or no line of this log. Returns their bytes, and whether all
+/// were good.
 fn index_lines(
     describe: &dyn Describe,
     content: &[u8],

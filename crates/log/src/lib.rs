@@ -19,7 +19,7 @@
 //! | [`Durability::Fsync`] | nothing | nothing, if the disk keeps what it says it has | nothing: not acknowledged |
 //!
 //! In every mode lines may be there that were never acknowledged: the process was killed, or the answer was
-//! lost on its way. Who sends again sends them twice; the log does not compare lines.
+//! lost on its way. A client that sends them again has them twice; the log does not compare lines.
 //!
 //! # Bounds
 //!

@@ -320,8 +320,8 @@ impl Log {
         self.groups.all()
     }
 
-    /// Forgets a group whose offsets are `so_far`; whether there was one. Who says elsewhere how far it had come, before
-    /// it is forgotten, is right then.
+    /// Forgets a group whose offsets are `so_far`; whether there was one. So a caller that records elsewhere how far the
+    /// group had come records what is forgotten.
     ///
     /// # Errors
     /// When its file cannot be removed.

@@ -1,4 +1,4 @@
-//! What a partition's writer, its readers and the sealer share.
+//! The state that a partition's writer, its readers and the sealer share.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,4 @@
-//! What waits for a partition's writer, bounded by bytes and fair between clients.
+//! The queue of a partition's writer, bounded by bytes and fair between clients.
 //!
 //! A client may have four times as many bytes in the queue as are still free in it. One client alone gets to 4/5
 //! of the queue and is told that it is full; with `n` busy clients each gets to 4/(4n + 1) of it, and there
@@ -25,7 +25,7 @@ pub struct Lines {
     pub bytes: Bytes,
     /// One for each line, in order.
     pub facts: Vec<Fact>,
-    /// Whose share of the queue they take.
+    /// The client whose share of the queue they take.
     pub client: u64,
 }
 
@@ -135,7 +135,8 @@ impl Queue {
         let own = state.clients.get(&lines.client).copied().unwrap_or(0);
         let free = self.limit.saturating_sub(state.bytes);
         if weight > free || own + weight > SHARE * (free - weight) {
-            // Who has nothing in the queue, or all that is in it, is held up by no share.
+            // A client that has nothing in the queue, or everything, is refused for lack of room and not for its
+            // share.
             return Err(if own == 0 || own == state.bytes {
                 AppendError::Full { retry_after: RETRY_AFTER }
             } else {
@@ -220,7 +221,7 @@ pub(crate) struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    /// Queues these lines, and answers with what will say what became of them; with nothing if nobody needs to wait.
+    /// Queues these lines. Returns a receiver of the outcome, or `None` if the caller need not wait for it.
     pub(crate) fn push(self, lines: Lines, durability: Durability) -> Option<oneshot::Receiver<Outcome>> {
         let Self { queue, mut state } = self;
         let (reply, outcome) = if durability == Durability::Memory && !state.troubled {

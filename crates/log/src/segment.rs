@@ -47,7 +47,7 @@ pub(crate) struct Segment {
     pub(crate) written: Instant,
     /// The index until it has its file; afterwards it is read when it is needed.
     pub(crate) index: Option<Arc<Index>>,
-    /// The disk failed under it or damaged it, so it stays as it is. One that could not be synced gets no index
+    /// The disk failed under it or damaged it, so it stays as it is. A segment that could not be synced gets no index
     /// file: the next start reads all of it.
     pub(crate) suspect: bool,
 }

@@ -1,4 +1,4 @@
-//! What a log is told when it is opened, and what its callers choose from.
+//! Settings of a log, and the choices of its callers.
 
 use std::borrow::Cow;
 use std::path::PathBuf;

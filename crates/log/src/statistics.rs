@@ -1,4 +1,4 @@
-//! What a log has done, for the metrics page.
+//! Counters of a log, for the metrics page.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -100,7 +100,7 @@ impl Writer {
         let counters = &self.partition.counters;
         counters.flushed(self.now().saturating_duration_since(began));
         self.last_flush = Some(began);
-        // Where there was nothing to write, nobody knows whether the disk takes lines again.
+        // Without anything to write, it is not known whether the disk takes lines again.
         let is_tried = outcome.is_err() || batches.iter().any(|batch| !batch.lines.facts.is_empty());
         if is_tried && self.troubled != outcome.is_err() {
             self.troubled = outcome.is_err();

@@ -16,8 +16,8 @@
 //! Closing a listener resets what the kernel has accepted or half accepted for it. So the loop
 //! first has the kernel drop the first packet of each new connection (the client's kernel repeats
 //! it a second later, and reaches the process that listens by then, if there is one), completes
-//! the handshakes that were under way, empties the queue, and only then closes. A socket that a service
-//! manager passed on is not closed by us going away, so its queue is left to whom it starts next.
+//! the handshakes that were under way, empties the queue, and only then closes. A socket that a service manager
+//! passed on stays open when this process ends, so its queue is left to the next process.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,11 +1,10 @@
 //! Listening sockets: one per core, all on the same port.
 //!
 //! With `SO_REUSEPORT` the kernel spreads new connections over the sockets of the group by a hash
-//! of their addresses, so that cores share no accept queue and no lock. Because such a group can
-//! also be joined by a second process by mistake, binding first makes sure that nobody listens on
-//! the port; [`ListenConfig::share_port`] waives that, which is how a new version starts beside
-//! the old one (upgrade under load: start the new process, then send SIGTERM to the old one). Sockets
-//! for datagrams share a port only if all of them were bound to ([`bind_datagrams`]).
+//! of their addresses, so that cores share no accept queue and no lock. A second process could join such a group by
+//! mistake, so binding first makes sure that the port is free; [`ListenConfig::share_port`] waives that, which is how
+//! a new version starts beside the old one (upgrade under load: start the new process, then send SIGTERM to the old
+//! one). Sockets for datagrams share a port only if all of them were bound to ([`bind_datagrams`]).
 //!
 //! Socket options are set on the listener: Linux copies them to each accepted connection, which
 //! saves four system calls per connection. A peer that vanished without a word is noticed by
@@ -48,14 +47,14 @@ pub struct ListenConfig {
 }
 
 impl ListenConfig {
-    /// Backlog 4,096, a port of one's own.
+    /// A backlog of 4,096, and a port that no other process shares.
     #[must_use]
     pub fn new(address: SocketAddr, sockets: NonZeroUsize) -> Self {
         Self { address, backlog: 4096, sockets, share_port: false }
     }
 }
 
-/// Why a listener could not be had.
+/// Why a listener could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process listens there.
@@ -81,7 +80,7 @@ pub enum ListenError {
     System {
         /// The address asked for.
         address: SocketAddr,
-        /// Its own words.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -97,7 +96,7 @@ impl ListenError {
     }
 }
 
-/// A bound group of sockets. Connections queue from here on; nobody accepts them yet.
+/// A bound group of sockets. Connections queue from here on, and are not accepted yet.
 #[derive(Debug)]
 pub struct Listeners {
     address: SocketAddr,
@@ -111,7 +110,7 @@ pub struct Listeners {
 #[derive(Debug)]
 pub struct ListenSocket {
     pub(crate) socket: TcpListener,
-    /// Somebody else holds it too, and listens on when this process is gone.
+    /// The service manager holds it too, and keeps it open when this process is gone.
     pub(crate) is_inherited: bool,
 }
 
@@ -125,8 +124,8 @@ impl Listeners {
     }
 
     /// Takes over a socket that is already listening (systemd socket activation), for `sockets`
-    /// cores that will accept from its one queue. Whoever passed it on goes on holding it: what is in
-    /// the queue when a drain closes the listener is left to the process that comes next.
+    /// cores that will accept from its one queue. The service manager keeps holding it: connections in the queue when
+    /// a drain closes the listener are left to the process that comes next.
     ///
     /// # Errors
     /// When the descriptor is not listening, or cannot be duplicated or configured.
@@ -152,7 +151,7 @@ impl Listeners {
         self.tls.is_some()
     }
 
-    /// Has connections come from proxies that say whose they are, unless it is `None`.
+    /// Has connections come from proxies, which state the client's address of each, unless it is `None`.
     #[must_use]
     pub fn with_proxied(self, proxied: Option<Proxied>) -> Self {
         Self { proxied, ..self }

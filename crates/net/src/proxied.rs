@@ -1,4 +1,4 @@
-//! Listeners behind a proxy of TCP connections, which says of each whose it is (PROXY protocol).
+//! Listeners behind a proxy of TCP connections, which states the client's address of each (PROXY protocol).
 //!
 //! Every connection of such a listener comes from a proxy that is listed and begins with the header, within
 //! [`PATIENCE`]; any other is closed (fault 43). Nothing is guessed: a listener either has proxies in front of it,
@@ -39,11 +39,11 @@ pub struct Network {
 #[error("is no address, nor an address with a number of bits: 10.0.0.0/8")]
 pub struct NotANetwork;
 
-/// Why a connection does not say whose it is.
+/// Why a connection has no valid PROXY header.
 #[derive(Debug, Error)]
 pub enum Unproxied {
     /// It comes from somewhere else.
-    #[error("the peer is none of the proxies")]
+    #[error("the peer is not one of the listed proxies")]
     Untrusted,
     /// The header took too long.
     #[error("the header did not arrive in time")]
@@ -69,7 +69,7 @@ impl Network {
         self.bits
     }
 
-    /// Whether the address is in it; one of version 4 that is written as one of version 6 is what it is.
+    /// Whether the address is in it. An IPv4 address that is written as IPv6 (`::ffff:192.0.2.1`) counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {

@@ -1,4 +1,4 @@
-//! How PostgreSQL is reached, for everything that keeps something there: counters and configuration.
+//! Connections to PostgreSQL, for counters and for the configuration.
 //!
 //! ```text
 //!   URL --parse--> Place --connect--> Session       (a task drives the connection and ends with it)
@@ -23,8 +23,8 @@ pub use tokio_postgres::types;
 pub use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement, Transaction};
 pub use url::UrlError;
 
-/// What went wrong, in the server's own words, which [`Error`] leaves to its sources. None of them
-/// repeats a password.
+/// What went wrong, in the server's own words, which [`Error`] leaves to its sources. The messages never repeat a
+/// password.
 #[must_use]
 pub fn text(error: &Error) -> String {
     if let Some(said) = error.as_db_error() {

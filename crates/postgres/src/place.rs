@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_without_the_password() {
         for (url, said) in [
-            ("postgres://u:canary@h?sslmode=on", "sslmode is none of"),
+            ("postgres://u:canary@h?sslmode=on", "sslmode is not one of"),
             ("postgres://u:canary@h?sslmode=require&sslcert=/c", "only one of sslcert and sslkey"),
             ("postgres://u:canary@h?sslrootcert=/nowhere%2Fx", "sslrootcert: entity not found"),
             ("postgres://u:canary@h:port", "port"),

@@ -13,10 +13,10 @@ pub enum UrlError {
     Syntax(String),
     /// `sslmode` is something else.
     #[error(
-        "the PostgreSQL URL's sslmode is none of disable, allow, prefer, require, verify-ca, verify-full"
+        "the PostgreSQL URL's sslmode is not one of disable, allow, prefer, require, verify-ca, verify-full"
     )]
     Mode,
-    /// One of the two without the other.
+    /// Only one of the two options is there.
     #[error("the PostgreSQL URL has only one of sslcert and sslkey")]
     Half,
     /// A file that cannot be read.

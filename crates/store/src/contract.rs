@@ -66,8 +66,8 @@ impl Degraded {
     }
 }
 
-/// One verdict per charge, in the order asked. Those of a request of one or two limits, as nearly all are, need no
-/// allocation.
+/// One verdict per charge, in the order asked. The verdicts of a request of one or two limits, as nearly all are,
+/// need no allocation.
 pub type Verdicts = SmallVec<[Verdict; 2]>;
 
 /// A store's answer: whether the request is allowed, and each limit's verdict in the order asked.
@@ -81,7 +81,7 @@ pub struct Answer {
     pub degraded: Option<Degraded>,
 }
 
-/// Why a store gave no answer. None of these says that the request is denied.
+/// Why a store gave no answer. An error never means that the request is denied.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The deadline passed; whether the charge was made is unknown.

@@ -1,4 +1,4 @@
-//! What a shared store's server says of itself, for whoever asks whether it is fit to count in.
+//! Facts about a shared store's server, for `tidegate doctor` and others who ask whether it is fit to count in.
 //!
 //! Two looks. [`servers`] asks and changes nothing; [`Trial`] has units counted under a key of its own,
 //! by the way that every decision goes, so that a right that is lacking, a replica and a full server show
@@ -63,7 +63,7 @@ pub struct ClockReading {
 /// The counters' tables in PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaFacts {
-    /// Their version; none where there are none.
+    /// The version of the tables; `None` without tables.
     pub found: Option<i32>,
     /// The version that this program makes.
     pub own: i32,

@@ -87,7 +87,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         for (thread, before) in &self.threads {
-            // One that has ended has nothing to be given back.
+            // A thread that has ended needs nothing back.
             let _ended = sched_setaffinity(Some(*thread), before).is_err();
         }
     }

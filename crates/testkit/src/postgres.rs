@@ -124,7 +124,7 @@ impl PostgresServer {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The processes of its clients, oldest first; not those of [`Self::sql`], of which the last one may still be ending.
+    /// The processes of its clients, oldest first, without those of [`Self::sql`], the last of which may still be ending.
     #[must_use]
     pub fn clients(&self) -> Vec<u32> {
         let pids = self.sql(

@@ -44,7 +44,7 @@ impl Server {
         Self { child }
     }
 
-    /// Starts `command`, whose output nobody reads, and waits for nothing.
+    /// Starts `command`, drops its output, and waits for nothing.
     ///
     /// # Panics
     /// If it cannot be started.

@@ -14,7 +14,7 @@ const VALUES: u64 = 20;
 /// Lines of a batch.
 pub const BATCH_LINES: u64 = SERIES * VALUES;
 
-/// The body of the batch with this number, the first of which is 0.
+/// The body of the batch with this number, counted from 0.
 #[must_use]
 pub fn batch(number: u64) -> String {
     let metric = |series: u64, value: u64| json!({"name": "line", "value": value, "tags": {"series": series.to_string()}});

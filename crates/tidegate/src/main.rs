@@ -112,8 +112,8 @@ Examples:
 
 fn main() -> ExitCode {
     run().unwrap_or_else(|error| {
-        // One line whatever RUST_BACKTRACE says: these are mistakes to mend, not bugs to trace. Where
-        // nobody can be told, the exit code still says it.
+        // One line whatever RUST_BACKTRACE says: these are mistakes to mend, not bugs to trace. Where standard error
+        // cannot be written, the exit code still says it.
         let _unheard = writeln!(std::io::stderr(), "error: {error:#}");
         ExitCode::FAILURE
     })
@@ -164,7 +164,7 @@ fn run() -> anyhow::Result<ExitCode> {
         }
     };
     match code {
-        // Whoever reads the output has read enough: `tidegate config reference | head`.
+        // The reader of the output has read enough: `tidegate config reference | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         other => Ok(other?),
     }

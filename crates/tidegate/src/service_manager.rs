@@ -1,4 +1,4 @@
-//! What systemd is told: ready, stopping, and that the process is alive.
+//! Notices to systemd: ready, stopping, and that the process is alive.
 //!
 //! The protocol is sd_notify(3): datagrams to the socket in `NOTIFY_SOCKET`. Without a service
 //! manager every call does nothing. The watchdog is fed from the main thread's runtime at half of

@@ -21,7 +21,7 @@ pub const MAX_KEPT: usize = 1_000;
 /// Most bytes that are kept of the text of one.
 const MAX_BYTES: usize = 2_048;
 
-/// Those of this process, as there is one log.
+/// The warnings of this process, as there is one log.
 pub static WARNINGS: Warnings = Warnings(Mutex::new(Kept { errors: 0, warnings: 0, last: VecDeque::new() }));
 
 /// A warning or an error.

@@ -1,4 +1,4 @@
-//! One backend: where it is, what it may carry, and what has been seen of it.
+//! One backend: its address, its bounds, and its record.
 //!
 //! A request holds a [`Place`] from before it connects until its reply has ended. The hard limit is
 //! kept by compare-and-swap when the place is taken, so it is never passed, however many requests
@@ -18,7 +18,7 @@ use tidegate_algorithms::balance::ewma::{DECAY, PeakEwma};
 use tidegate_algorithms::balance::slow_start;
 use tidegate_algorithms::time::Tick;
 
-/// What a backend of which nothing is known is taken to answer in, in nanoseconds: 1 ms.
+/// The assumed latency of a backend that has not answered yet, in nanoseconds: 1 ms.
 const FIRST_LATENCY: u64 = 1_000_000;
 
 /// Of a backend that does not start slowly.

@@ -85,7 +85,7 @@ fn take<F: FnOnce(News<'_>)>(
     if passed && backend.is_up() {
         backend.set_check_failure(None);
     }
-    // Who heard it from another node has nothing to tell.
+    // A node that heard the verdict from another one does not tell it again.
     if has_turned && told != Some(passed) {
         watched.tell(passed);
     }

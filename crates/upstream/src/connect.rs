@@ -5,8 +5,8 @@
 //! under way others go on with the last answer, and while it fails that stays. Several addresses are tried one after the
 //! other, 250 ms apart and the earlier ones still waited for, families by turns (RFC 8305).
 //!
-//! Who states addresses of this machine ([`Resolver::connect_from`]) has connections begin at these, each in turn. One has
-//! some 28,000 ports for each place that is connected to; at one that has none left the next is tried. The port is chosen
+//! If addresses of this machine are listed ([`Resolver::connect_from`]), connections begin at these, each in turn. An
+//! address has some 28,000 ports for each destination; if it has none left, the next address is tried. The port is chosen
 //! by the kernel when it knows where the connection goes (`IP_BIND_ADDRESS_NO_PORT`): otherwise a port would be one for all
 //! places.
 //!
@@ -43,7 +43,7 @@ const MAX_ADDRESSES: usize = 16;
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// What Linux says when an address has no port left, or is none of this machine (`EADDRNOTAVAIL`).
+/// Linux' error when an address has no port left, or is not of this machine (`EADDRNOTAVAIL`).
 const NO_PORT: i32 = 99;
 
 /// Most addresses of this machine that connections may begin at.
@@ -55,7 +55,7 @@ pub struct Resolver {
     /// How long an answer is used before the name is looked up again, where its own time is not known.
     refresh: Duration,
     known: Arc<Mutex<HashMap<Box<str>, Known>>>,
-    /// Whose turn it is among the addresses that connections begin at.
+    /// The address whose turn it is, among those that connections begin at.
     turn: Arc<AtomicUsize>,
 }
 

@@ -37,7 +37,7 @@ const MAX_REPLY: usize = 64 << 10;
 /// Most bytes of a reply that are shown.
 const MAX_SHOWN: usize = 200;
 
-/// Who asks, for the other side's log.
+/// The name of this program, for the other side's log.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 
 /// The URL of an endpoint: `http://` or `https://`, a host, and a path.
@@ -54,7 +54,7 @@ impl EndpointUrl {
     pub const ACCEPTED: &str =
         "a URL without a user and password: http://host:port/path or https://host/path";
 
-    /// Reads a URL; `None` if it is none, or carries a password.
+    /// Reads a URL; `None` if it is no URL, or carries a password.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
@@ -163,7 +163,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that nobody has connected to.
+    /// An endpoint without a connection.
     ///
     /// # Errors
     /// When there are no authorities to prove a server by.

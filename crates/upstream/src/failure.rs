@@ -51,7 +51,7 @@ pub fn refused_certificate(error: &io::Error) -> Option<Cow<'static, str>> {
     Some(match wrong {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired".into(),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "not valid yet".into(),
-        CertificateError::UnknownIssuer => "signed by none of the trusted authorities".into(),
+        CertificateError::UnknownIssuer => "not signed by a trusted authority".into(),
         CertificateError::BadSignature => "its signature is wrong".into(),
         // webpki's error, which is no part of rustls's interface, by its name.
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(certificate(CertificateError::Expired), "certificate: expired");
         assert_eq!(
             certificate(CertificateError::UnknownIssuer),
-            "certificate: signed by none of the trusted authorities"
+            "certificate: not signed by a trusted authority"
         );
         assert_eq!(CheckFailure::TimedOut(Duration::from_secs(2)).to_string(), "timed out after 2s");
         assert_eq!(CheckFailure::Answered(500).to_string(), "answered 500");

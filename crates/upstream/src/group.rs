@@ -8,13 +8,14 @@
 //! The first backends are up until a check says otherwise, so a process serves from its first second. One that comes while others
 //! serve, and is checked, is down until its first check has passed.
 //!
-//! As long as one backend is usable, none that is down or ejected gets anything. When none is, there is a panic: the verdicts
-//! may be wrong, and asking costs no more than refusing. Then checks count for more than requests, whose failures may be their
-//! own: all that are up are asked, and only where none is, all. Any number may be ejected, but for one that is alone: it would
-//! be asked all the same. So an outage of all is met as before it, all in turn, and nothing is left to the last one.
+//! As long as one backend is usable, none that is down or ejected gets anything. If none is usable, there is a panic: the
+//! verdicts may be wrong, and asking costs no more than refusing. Then checks count for more than requests, whose failures may
+//! be their own: all backends that are up are asked, and if none is up, all backends. Any number may be ejected, except an
+//! only backend, which would be asked all the same. So in an outage of all backends requests go to all in turn, and not to the
+//! last one alone.
 //!
-//! A backend of weight 0 gets nothing, so it does not count among those that are left: one that was taken out by hand must not
-//! stand for the one that still works.
+//! A backend of weight 0 gets nothing, so it does not count as usable: a backend that was taken out by hand must not stand for
+//! the one that still works.
 
 mod explain;
 
@@ -40,12 +41,12 @@ pub use explain::{Candidate, Pick};
 pub enum Balance {
     /// Each in turn, by weight.
     RoundRobin,
-    /// The one with the fewest requests for its weight, of several by weight.
+    /// The backend with the fewest requests for its weight; of equal ones, by weight.
     #[default]
     LeastRequests,
-    /// One drawn by weight, unless a second one is clearly cheaper, by latency and requests for its weight.
+    /// A backend drawn by weight, unless a second one is clearly cheaper, by latency and requests for its weight.
     PeakEwma,
-    /// The same one for the same key, unless it is overloaded.
+    /// The same backend for the same key, unless it is overloaded.
     RingHash,
 }
 
@@ -76,7 +77,7 @@ impl Default for GroupSettings {
 /// Why there is no backend for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoBackend {
-    /// It has none that gets anything, or all were tried.
+    /// The group has no backend that gets requests, or all were tried.
     #[error("no backend is left to try")]
     None,
     /// Each one carries as much as it may.
@@ -95,7 +96,7 @@ pub struct Group {
     picks: AtomicU64,
     ring: Ring,
     weights: f64,
-    /// Those that get anything: of a weight above 0.
+    /// The backends that get requests: those of a weight above 0.
     weighted: usize,
 }
 
@@ -104,7 +105,7 @@ pub struct Group {
 enum Standing {
     /// Those that are usable.
     Usable,
-    /// Those that are up, ejected or not: no other one is.
+    /// The backends that are up, ejected or not, since all the others are down.
     Up,
     /// All: no other one is up.
     Any,
@@ -213,7 +214,7 @@ impl Group {
         backend.succeeded(latency, now, self.settings.ejection);
     }
 
-    /// Takes note that a request failed for the sake of `backend`. True if that has just taken it out.
+    /// Takes note that a request failed because of `backend`. True if that has just taken it out.
     pub fn failed(&self, backend: &Backend, now: Tick) -> bool {
         backend.failed(now, self.settings.ejection, self.weighted > 1)
     }
@@ -235,7 +236,7 @@ fn average(count: usize, weight: impl Fn(usize) -> f64) -> f64 {
     weights().sum::<f64>() / weights().map(|_| 1.0).sum::<f64>()
 }
 
-/// What a ring knows a backend by: the same address has the same points in every process.
+/// The identity of a backend on a ring: the same address has the same points in every process.
 fn point(backend: &Backend) -> (u64, u32) {
     (hash(backend.target().to_string().as_bytes()), backend.settings().weight)
 }

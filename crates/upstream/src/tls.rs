@@ -1,4 +1,4 @@
-//! TLS towards backends (rustls): whom it trusts, and which name a backend must prove.
+//! TLS towards backends (rustls): the authorities that are trusted, and the name that a backend must prove.
 //!
 //! A backend proves the name that its URL has, or the one that is configured in its place; that name is asked
 //! for by SNI too. Trusted are the system's authorities, or, where a file is given, those in it and no others: a
@@ -8,7 +8,7 @@
 //! names. `openssl req -x509` makes one that says it is an authority's (CA:TRUE), which path validation (RFC 5280, webpki) takes
 //! for none of a server; the operator named it, and the handshake proves that the backend has its key.
 //!
-//! Deliberately absent: a way to trust anyone, for that would protect nobody.
+//! Deliberately absent: a way to trust any certificate, since that would protect nothing.
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, OnceLock};
@@ -47,7 +47,7 @@ pub enum TlsError {
     /// The authorities are none.
     #[error("holds no certificate in PEM")]
     NoAuthority,
-    /// The name is none that a certificate could have.
+    /// A certificate cannot have this name.
     #[error("is no name that a certificate could be for")]
     Name,
     /// The library refused.
@@ -76,7 +76,7 @@ impl TlsClient {
     /// TLS as it is configured.
     ///
     /// # Errors
-    /// When the authorities or the name are none.
+    /// When the authorities or the name are invalid.
     pub fn new(settings: TlsSettings) -> Result<Self, TlsError> {
         let name = settings.server_name.as_deref().map(|name| ServerName::try_from(name.to_owned()));
         let name = name.transpose().map_err(|_| TlsError::Name)?;

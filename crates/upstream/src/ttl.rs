@@ -6,7 +6,7 @@
 //! ```
 //!
 //! So the addresses are the system's in any case, and a name from a file, by mDNS or of a VPN client is what it is without
-//! this: its TTL is not known. Nobody waits for it: an answer is used at once, and how long is learned beside that.
+//! this: its TTL is not known. Requests do not wait for it: an answer is used at once, and its time is learned meanwhile.
 //!
 //! A forged reply could make an address be used for [`MOST`] at most, and needs the number and the port of a question that
 //! is under way.
@@ -23,7 +23,7 @@ use tokio::net::UdpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// What is used of lifetimes: nobody is asked more often, nor more seldom.
+/// The shortest and the longest lifetime that are used, whatever DNS says.
 pub(crate) const LEAST: Duration = Duration::from_secs(1);
 pub(crate) const MOST: Duration = Duration::from_secs(3_600);
 

@@ -1,4 +1,4 @@
-//! What health checks find, told among nodes that check the same backends.
+//! Verdicts of health checks, told among nodes that check the same backends.
 //!
 //! ```text
 //!   a check changes a verdict --tell--> the other nodes --heard--> they check that backend now,
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A verdict is never taken over: a node that cannot reach a backend would take it out for all. It brings the next check
-//! of the others forward, and stands for the results before it that rise or fall ask for. So all follow within a moment
-//! where the backend is at fault, and nobody else does where one node's network is.
+//! of the others forward, and stands for the results before it that rise or fall ask for. So if the backend is at fault,
+//! all nodes follow within a moment; if one node's network is, the others do not.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,7 +63,7 @@ impl Verdicts {
         debug_assert!(is_first, "there is one way to the other nodes");
     }
 
-    /// Takes another node's verdict. One of a backend that is not checked here is for nothing.
+    /// Takes another node's verdict. A verdict on a backend that is not checked here is ignored.
     pub fn hear(&self, verdict: Verdict<'_>) {
         if let Some(watched) = self.watched().get(verdict.subject) {
             watched.send_replace(verdict.is_up);
@@ -84,7 +84,7 @@ impl Verdicts {
     }
 }
 
-/// One who checks a backend.
+/// A checker of a backend.
 #[derive(Debug)]
 pub struct Watched {
     verdicts: Verdicts,

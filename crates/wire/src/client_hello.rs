@@ -16,7 +16,7 @@
 
 use thiserror::Error;
 
-/// Most bytes of a hello, record headers included. Those of browsers have up to 2 KiB.
+/// Most bytes of a hello, record headers included. Hellos of browsers have up to 2 KiB.
 pub const MAX_HELLO: usize = 16 << 10;
 
 const RECORD_HEADER: usize = 5;

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 /// Longest message by TCP.
 pub const MAX_MESSAGE: usize = 65_535;
-/// Longest reply by UDP that nobody has asked to be longer.
+/// Longest reply by UDP to a question that does not offer room for more.
 const PLAIN_UDP: usize = 512;
 /// Longest reply by UDP, whatever the asker says: what passes without fragments.
 const MAX_UDP: usize = 1_232;
@@ -56,7 +56,7 @@ pub enum Outcome {
     NoName = 3,
     /// Something other than a question was asked.
     NotImplemented = 4,
-    /// The name is none of this server's.
+    /// The name is not one of this server's.
     Refused = 5,
 }
 
@@ -130,7 +130,7 @@ pub struct Answer {
 /// Reads a question.
 ///
 /// # Errors
-/// When it is none, and what to do then.
+/// When the message is not a question, and what to do then.
 pub fn read(message: &[u8]) -> Result<Question, NotAQuestion> {
     let Some((header, rest)) = message.split_first_chunk::<12>() else { return Err(NotAQuestion::Silence) };
     let [first, second, flags, ..] = *header;
@@ -245,7 +245,7 @@ fn written(question: &Question, answer: &Answer, extent: Extent) -> Vec<u8> {
     });
     let is_authoritative = matches!(answer.outcome, Outcome::Found | Outcome::NoName);
     let has_soa = is_authoritative && answer.records.is_empty();
-    // Whoever asks for it is answered by it; to others it says how long there is nothing.
+    // To a question for SOA it is the answer; to other questions it says for how long there is no record.
     let is_answer = has_soa && question.kind == SOA && question.name == answer.zone;
     let additional = targets.clone().count() + usize::from(question.edns.is_some());
     let flags = [

@@ -46,7 +46,7 @@ pub enum PathError {
 pub struct Readings<'p> {
     /// Its normal form, in which what is in doubt stands as it was sent: `/a%2Fb`.
     pub first: Cow<'p, [u8]>,
-    /// With encoded separators and backslashes as slashes, up to a NUL; `None` if there is none of them.
+    /// With encoded separators and backslashes as slashes, up to a NUL; `None` if the path has no such character.
     pub other: Option<Vec<u8>>,
     /// Both again with dot segments and parameters as they stand, where there are any: at most two.
     pub literal: Vec<Vec<u8>>,
@@ -101,9 +101,9 @@ pub fn normal_form(path: &[u8]) -> Result<Cow<'_, [u8]>, PathError> {
     }
 }
 
-/// `path` byte for byte, but for dot segments, which are resolved (RFC 3986, section 5.2.4): the path that may be sent on. An
-/// empty segment is none that `..` takes along, as in the normal form. Encoded separators stay, and [`readings`] of what is
-/// given says what servers make of them.
+/// `path` byte for byte, but for dot segments, which are resolved (RFC 3986, section 5.2.4): the path that may be sent on.
+/// `..` never removes an empty segment, as in the normal form. Encoded separators stay, and [`readings`] of what is given
+/// says what servers make of them.
 ///
 /// # Errors
 /// As [`normal_form`], but for encoded separators: these are refused only where a dot segment stands beside one, `/..%2F`.

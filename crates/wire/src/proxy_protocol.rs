@@ -1,4 +1,4 @@
-//! The header that a proxy of TCP connections writes in front of each, which says whose it is (PROXY protocol,
+//! The header that a proxy of TCP connections writes in front of each with its client's address (PROXY protocol,
 //! versions 1 and 2, as HAProxy's `proxy-protocol.txt` has them).
 //!
 //! | begins with | then | most bytes |
@@ -106,7 +106,7 @@ pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Mal
             let (ip, rest) = rest.split_first_chunk::<16>().ok_or(Malformed)?;
             Ok(Some(SocketAddr::new(Ipv6Addr::from(*ip).into(), source_port::<16>(rest)?)))
         }
-        // No address, or one that is none of TCP, which is to be taken for none (2.2).
+        // No address, or an address that is not of TCP, which counts as absent (2.2).
         (1, 0x00 | 0x12 | 0x22 | 0x31 | 0x32) => Ok(None),
         _ => Err(Malformed),
     }

@@ -3,7 +3,7 @@
 //! Follows draft-ietf-httpapi-ratelimit-headers-11 (23 May 2026), RFC 9651 (structured fields) and
 //! RFC 9110 section 10.2.3. The draft may change: nothing else in the workspace writes these fields.
 //!
-//! What the draft leaves open, and what is sent here:
+//! The draft leaves some points open. Here:
 //! - denied: `r=0` and `t` = the wait in whole seconds, rounded up; `Retry-After` says the same;
 //! - allowed: a client that spends all of `r` now gets its next unit after `t` seconds, rounded up, at
 //!   least 1. So nothing beyond `r` is admitted before `t - 1` seconds. (`ceil(r x w / q)` promised times
@@ -11,7 +11,7 @@
 //! - under a concurrency limit there is no `t`: permits may come back at any time;
 //! - `pk` is never sent: it would show clients how others are told apart.
 
-/// What one policy's two items say.
+/// The values of one policy's two items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
     /// Policy name. Names are lower-case ASCII letters, digits, `-`, `_` and `.`, so they need no
@@ -72,9 +72,9 @@ pub fn whole_seconds(nanos: u64) -> u64 {
     nanos.div_ceil(1_000_000_000).max(1)
 }
 
-/// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for one policy, from before there was a draft: the
-/// same quota, and the reset as seconds from now, as Envoy sends it; of a permit that was handed out, its
-/// lease. They cannot tell two policies.
+/// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for one policy, which are older than the draft: the same quota, and
+/// the reset as seconds from now, as Envoy sends it, or the lease of a permit that was handed out. They have room for
+/// one policy only.
 #[must_use]
 pub fn legacy_fields(item: &Item<'_>) -> [u64; 3] {
     let (remaining, seconds) = available(item);

@@ -98,7 +98,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// A denial of a request as a whole, of which no descriptor was looked at.
+    /// A denial of a request as a whole, without a look at its descriptors.
     #[must_use]
     pub fn over_limit() -> Self {
         Self { overall_code: Code::OverLimit.into(), ..Self::default() }

@@ -4,8 +4,8 @@
 //! were absent: the request gets a trace of its own. A higher version than 00 is read as far as 00
 //! defines it, and what we write is version 00. The random numbers are arguments.
 //!
-//! Deliberately absent: `tracestate`, which only vendors' tools read. Whoever forwards requests passes it on
-//! as it is with the trace that it came with, and removes it where a new trace begins.
+//! Deliberately absent: `tracestate`, which only vendors' tools read. A proxy passes it on as it is with the trace
+//! that it came with, and removes it where a new trace begins.
 
 use std::fmt::{self, Write};
 

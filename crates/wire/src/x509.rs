@@ -1,8 +1,8 @@
-//! From when to when an X.509 certificate is valid.
+//! The validity of an X.509 certificate: its first and its last moment.
 //!
-//! A TLS server has to know this of its own certificate, to refuse an expired one and to warn of the
-//! day. TLS libraries check their peer's certificate only and keep the dates to themselves, so this
-//! reads them: as much of DER (X.690) as lies on the way to the field `validity` of RFC 5280, 4.1.
+//! A TLS server has to know these of its own certificate, to refuse an expired one and to warn before the end. TLS
+//! libraries check their peer's certificate only and keep the dates to themselves, so this reads them: as much of DER
+//! (X.690) as lies on the way to the field `validity` of RFC 5280, 4.1.
 //!
 //! Deliberately absent: everything else of a certificate, signatures above all. What is read here is
 //! the operator's own file; whether it can be used is the TLS library's to say.
@@ -25,7 +25,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Reads it from a certificate in DER; `None` if `certificate` is none.
+    /// Reads it from a certificate in DER; `None` if `certificate` is not a certificate.
     #[must_use]
     pub fn of(certificate: &[u8]) -> Option<Self> {
         let mut outer = Der(Der(certificate).take(SEQUENCE)?);

@@ -1,4 +1,4 @@
-//! What a performance case asks: `regression/<case>/case.toml`. The fields are in `regression/README.md`.
+//! A performance case: `regression/<case>/case.toml`. Its fields are described in `regression/README.md`.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) struct Case {
     pub(crate) folder: PathBuf,
     /// What is measured and why, in a sentence or two; stands above the table.
     pub(crate) what: String,
-    /// Who is measured, in the order of the table's columns; nobody, if a script says what it measures.
+    /// The peers that are measured, in the order of the table's columns; empty if a script names them.
     #[serde(default)]
     pub(crate) subjects: Vec<Subject>,
     /// A configuration file in the case's folder for Tidegate; none: its defaults.

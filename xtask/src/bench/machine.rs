@@ -1,4 +1,4 @@
-//! What the figures were measured on, since a figure without its machine says nothing.
+//! The machine of a measurement, since a figure without its machine says nothing.
 
 use std::process::Command;
 

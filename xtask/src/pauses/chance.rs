@@ -1,4 +1,4 @@
-//! What is stopped, when and for how long: everything random about a run, from one seed.
+//! Chance: what is stopped, when and for how long, all from one seed.
 //!
 //! The numbers are a hash of the seed and a counter, so xtask needs no generator and no dependency.
 //! The same seed gives the same choices; it does not give the same run, since the threads that are

@@ -1,4 +1,4 @@
-//! Which faults are met: a fault that code or a document claims to meet has a test that names it.
+//! Faults: a fault that code or a document claims to meet has a test that names it.
 //!
 //! `docs/faults.md` numbers the faults. A claim is `fault 8` or `faults 8, 9 and 10` in a comment of
 //! `crates/`; its proof is a test function `fault_08_...`, or a client library's in the way its language

@@ -121,6 +121,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let page = files.iter().find(|file| file.path == "docs/faults.md").context("docs/faults.md")?;
     findings.extend(faults::check_marks(&page.text, &sources, &files));
     findings.extend(decisions::check(&files));
+    findings.extend(decisions::check_order(&files));
     findings.extend(verdict::check(&files));
     findings.extend(invariants::check(&files, &sources));
     findings.sort();

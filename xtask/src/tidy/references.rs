@@ -1,4 +1,4 @@
-//! What documents and comments point at: files of this repository, `make` targets, chores, tests.
+//! References in documents and comments: files of this repository, `make` targets, chores, tests.
 //!
 //! A path is checked when it is written as `code` in Markdown, or in a Rust, TOML or Make comment,
 //! and begins with a folder of ours; a name with a placeholder (`NNNN`, `<name>`, `*`) is not.

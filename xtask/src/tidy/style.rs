@@ -1,4 +1,4 @@
-//! What each Rust file keeps by itself: its size, its functions' size, its header, no loose ends.
+//! Style of a Rust file: its size, its functions' size, its header, no loose ends.
 //! SQL and Lua are measured too, with headers of `--` lines.
 
 use super::{Finding, TextFile};

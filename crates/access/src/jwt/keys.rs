@@ -7,8 +7,8 @@
 //! | OKP, Ed25519 | EdDSA |
 //! | oct, of 32 bytes or more, from a file of the operator's | HS256 |
 //!
-//! A key that is for something else is passed over, as a set may have keys for others. A secret that is published is none, so
-//! that it is taken from files only.
+//! A key that is for something else is passed over, as a set may have keys for others. A published secret is not secret, so
+//! secrets are read from files only.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use super::JwtDenial;
 
-/// Most keys of a set. Those who sign for many tenants publish some hundreds.
+/// Most keys of a set. Issuers with many tenants publish some hundreds.
 pub const MAX_KEYS: usize = 1_000;
 
 /// Most keys that a token is tried with.
@@ -73,10 +73,10 @@ pub enum JwtKeysError {
 }
 
 impl JwtKeys {
-    /// The keys of a JWKS. `is_private`: nobody else can read it, so that it may have secrets.
+    /// The keys of a JWKS. `is_private`: the set comes from a file that others cannot read, so it may have secrets.
     ///
     /// # Errors
-    /// If there is none that can be used.
+    /// If the set has no key that can be used.
     pub fn read(text: &[u8], is_private: bool) -> Result<Self, JwtKeysError> {
         #[derive(Deserialize)]
         struct Set {
@@ -117,8 +117,8 @@ impl JwtKeys {
         self.len() == 0
     }
 
-    /// The keys that may have signed a token, at least one: those of this name and algorithm, of which the first four count; or, if
-    /// it names none, the only one of its algorithm.
+    /// The keys that may have signed a token, at least one: the first four keys of its name and algorithm or, if the token
+    /// names no key, the only key of its algorithm.
     pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<Vec<&JwtKey>, JwtDenial> {
         let is_for = |key: &&JwtKey| key.algorithm == algorithm;
         let Some(id) = id else {

@@ -1,4 +1,5 @@
-//! JSON Web Tokens (RFC 7519) of clients, verified: whose request it is, in the words of an issuer that is trusted.
+//! JSON Web Tokens (RFC 7519) of clients: a token is verified, and its claims, by an issuer that is trusted, are the
+//! client's identity.
 //!
 //! ```text
 //!   JWKS (RFC 7517) ── JwtKeys: each key has one algorithm ──.
@@ -38,12 +39,12 @@ pub const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// Longest claim that is made an attribute or a field.
 pub const MAX_CLAIM_BYTES: usize = 512;
 
-/// What a token must say.
+/// What the claims of a token must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtRules {
     /// Its issuer.
     pub issuer: Box<str>,
-    /// For whom it is: one of these. Empty: it may be for nobody in particular only.
+    /// The audiences (`aud`) that are accepted: the token must name one of them. If empty, the token must name no audience.
     pub audiences: Vec<Box<str>>,
     /// By how many seconds its times may be off.
     pub leeway_seconds: u64,
@@ -60,10 +61,10 @@ pub enum JwtDenial {
     /// It has no token.
     #[error("a bearer token is needed")]
     Missing,
-    /// What it has is no token that could be good here.
-    #[error("the token is no signed JWT of an algorithm that is taken here")]
+    /// Its token is no JWT, or not of an accepted algorithm.
+    #[error("the token is not a JWT that is signed with an accepted algorithm")]
     Malformed,
-    /// No key that is known has signed it, as far as it says.
+    /// The key that it names is not known.
     #[error("the token is signed by a key that is not known")]
     UnknownKey,
     /// It is not signed by the key that it names.
@@ -82,7 +83,7 @@ pub enum JwtDenial {
     #[error("the token is for another audience")]
     Audience,
     /// A claim is absent or cannot be used.
-    #[error("the token's claim {0} is missing or not of its form")]
+    #[error("the token's claim {0} is missing or malformed")]
     Claim(Box<str>),
     /// It does not say what is required here.
     #[error("the token's claim {0} is not what is required")]
@@ -113,7 +114,7 @@ impl JwtDenial {
         matches!(self, Self::Required(_))
     }
 
-    /// What the field `WWW-Authenticate` says of it (RFC 6750, 3). Who has sent no token is told no error.
+    /// What the field `WWW-Authenticate` says of it (RFC 6750, 3). It names no error for a request without a token.
     #[must_use]
     pub fn challenge(&self) -> String {
         let error = match self {

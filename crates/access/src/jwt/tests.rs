@@ -1,5 +1,5 @@
-//! What tokens are taken and refused for: the example of RFC 7515, and each claim and each key by itself. Tokens of a real
-//! issuer are in the tests of the binary.
+//! Tokens that are accepted and tokens that are refused: the example of RFC 7515, and each claim and each key by itself.
+//! Tokens of a real issuer are in the tests of the binary.
 
 use serde_json::json;
 

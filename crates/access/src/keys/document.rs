@@ -1,4 +1,4 @@
-//! What is stored of a key.
+//! The document of an API key, as the control store keeps it.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ impl KeyDocument {
         document
     }
 
-    /// The same with one more secret. The newest of those before is good until `until`, the others no more.
+    /// The same with one more secret. The newest earlier secret is good until `until`, the others are not.
     #[must_use]
     pub fn rotated(&self, digest: [u8; 32], now: Wall, until: Wall) -> Self {
         let before = self.secrets.first().cloned().filter(|_| until > now);

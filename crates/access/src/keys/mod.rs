@@ -1,4 +1,4 @@
-//! API keys: whose request it is, and which tier of limits is theirs.
+//! API keys: the consumer that a request is from, and its tier of limits.
 //!
 //! ```text
 //!   admin API ── issue, rotate ──> text of the key, shown once       documents of kind `key`: its digests
@@ -9,12 +9,12 @@
 //!
 //! A key is `tgk_ID_SECRET`: the id finds it, so that a look-up is one step however many there are, and the secret
 //! proves it. What is kept is HMAC-SHA256 of the whole text, under the secret of the setting `gateway.key_secret`. The
-//! text has 256 bits of chance; so its digest gives nothing away where that setting is empty, either.
+//! text has 256 random bits, so that its digest gives nothing away even where that setting is empty.
 //!
 //! A rotated key has two secrets for a while ([`MAX_SECRETS`]). A revoked one is deleted: the audit log remembers it.
-//! Times are civil time. When a key was last used is written now and then, off the way of requests, and read from the other nodes
-//! ([`ApiKeys::unkept_uses`], [`ApiKeys::learn`]). Where this node's keys may be too old to be believed, all of them can be refused
-//! ([`ApiKeys::refuse_all`]).
+//! Times are civil time. The times at which keys were last used are written now and then, which no request waits for, and read
+//! from the other nodes ([`ApiKeys::unkept_uses`], [`ApiKeys::learn`]). Where this node's keys may be too old to be believed,
+//! all of them can be refused ([`ApiKeys::refuse_all`]).
 //!
 //! Bounds: the documents that the control store takes.
 //!
@@ -49,7 +49,7 @@ pub const KEY: Kind = Kind::new("key");
 /// Not known to have been used.
 const NEVER: u64 = 0;
 
-/// The keys in force, and how they fare.
+/// The keys in force, with their counters.
 pub struct ApiKeys {
     hasher: Hmac<Sha256>,
     in_force: ArcSwap<KeySet>,
@@ -73,7 +73,7 @@ pub struct ApiKey {
 struct LastUsed {
     /// At this node, since its start.
     here: AtomicU64,
-    /// At any node, as far as is kept.
+    /// At any node, by the times that nodes have written.
     known: AtomicU64,
 }
 
@@ -92,7 +92,7 @@ pub enum KeyDenial {
     /// There is no such key, or it was revoked, or the time of its old secret is over.
     #[error("the API key is not known")]
     Unknown,
-    /// Its own time is over.
+    /// Its lifetime is over.
     #[error("the API key has expired")]
     Expired,
     /// This node has not heard of the others' changes for too long: the key may have been revoked.
@@ -100,7 +100,7 @@ pub enum KeyDenial {
     Stale,
 }
 
-/// What became of requests that needed a key.
+/// Counts of requests that needed a key, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyStats {
     /// Their key was good.
@@ -118,7 +118,7 @@ pub struct KeyStats {
 }
 
 impl ApiKeys {
-    /// No keys yet, of which the digests are made under `secret`.
+    /// No keys yet. Digests of keys are made under `secret`.
     #[must_use]
     pub fn new(secret: &str) -> Self {
         let hasher = Hmac::new_from_slice(secret.as_bytes());
@@ -132,7 +132,7 @@ impl ApiKeys {
         }
     }
 
-    /// What is kept of a key's text.
+    /// The digest of a key's text, which is stored in its place.
     #[must_use]
     pub fn digest(&self, text: &[u8]) -> [u8; 32] {
         let mut hasher = self.hasher.clone();
@@ -140,7 +140,7 @@ impl ApiKeys {
         hasher.finalize().into_bytes().into()
     }
 
-    /// The key of this text, if it is good at `now`. What is compared with a known key's digests takes the same time
+    /// The key of this text, if it is good at `now`. The comparison with a known key's digests takes the same time
     /// whatever differs.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl ApiKeys {
         Ok(Arc::clone(key))
     }
 
-    /// As [`ApiKeys::look`], of a request that is made by it: counted, and noted as the key's last use.
+    /// As [`ApiKeys::look`], for a request with this key: counts it, and notes it as the key's last use.
     ///
     /// # Errors
     /// As [`ApiKeys::look`].
@@ -212,12 +212,13 @@ impl ApiKeys {
         KeyStats { accepted, missing, unknown, expired, stale, keys: self.in_force.load().len() }
     }
 
-    /// Refuses every key from now on, or none any more: they may have been revoked where this node does not hear of it.
+    /// Refuses every key from now on, or ends that: this node may not hear of keys that others revoke.
     pub fn refuse_all(&self, are_stale: bool) {
         self.are_stale.store(are_stale, Relaxed);
     }
 
-    /// The keys that this node was asked with at least `least` seconds after what is known to be kept of them, and when last.
+    /// The keys whose last use at this node is at least `least` seconds later than the last use that is stored, with the
+    /// time.
     #[must_use]
     pub fn unkept_uses(&self, least: u64) -> Vec<Use> {
         let set = self.in_force.load();
@@ -252,7 +253,7 @@ impl fmt::Debug for ApiKeys {
 }
 
 impl ApiKey {
-    /// What it is called: not secret, and the same under every secret that it has had.
+    /// Its id: not secret, and the same under every secret that it has had.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -270,13 +271,13 @@ impl ApiKey {
         self.document.tier.as_deref()
     }
 
-    /// What is stored of it.
+    /// Its stored document.
     #[must_use]
     pub fn document(&self) -> &KeyDocument {
         &self.document
     }
 
-    /// The change that wrote that.
+    /// The revision that wrote the document.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision

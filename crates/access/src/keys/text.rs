@@ -24,7 +24,7 @@ pub struct KeyText {
 }
 
 impl KeyText {
-    /// A new key. `chance` is known to nobody else.
+    /// A new key. `chance` is random, and no other party knows it.
     #[must_use]
     pub fn new(chance: &[u8; CHANCE_BYTES]) -> Self {
         let (id, secret) = chance.split_at(ID_BYTES);

@@ -1,4 +1,4 @@
-//! `/v1/audit`: who changed what, when, from where, from what, to what.
+//! `/v1/audit`: the audit log, with the author, time, origin, old and new document of each change.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct AuditEntry {
     revision: u64,
     /// When, in milliseconds since the Unix epoch.
     at_ms: u64,
-    /// Who.
+    /// The author.
     actor: String,
     /// From where: the address at the other end of the connection; of a change of the file, the name of the machine. `null` where
     /// nobody asked, as when a backend's heartbeats end, and for changes that an earlier version made.

@@ -14,7 +14,7 @@ use tidegate_access::schema::Problems;
 
 use super::Shared;
 
-/// Who knows what the breakers of a gateway judge by.
+/// The breakers of a gateway, with what they judge by.
 pub trait JudgedBreakers: Debug + Send + Sync {
     /// All of them, each with its rule.
     fn judged(&self) -> Value;

@@ -1,8 +1,8 @@
 //! `/v1/candidate`: routes and upstreams that are judged beside those in force, promoted or dropped by one call.
 //!
 //! The candidate is a document of the configuration: all nodes have it, and the audit log says who put it, promoted or
-//! dropped it. What such a document is, what it would change and what was found of it the gateway says, as a value from the
-//! binary; here are the address, the rights and the changes.
+//! dropped it. The gateway knows what such a document is, what it would change and what was found; it is a value from the
+//! binary. This file has the addresses, the rights and the changes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ const CANDIDATE: Kind = Kind::new("candidate");
 /// The one document of its kind.
 const NAME: &str = "candidate";
 
-/// Who knows what a candidate is.
+/// The gateway's candidate.
 pub trait Candidates: Debug + Send + Sync {
     /// The document that a file in TOML has.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the file is not a candidate.
     fn read_toml(&self, file: &[u8]) -> Result<Value, Mistake>;
 
     /// The change that makes this document the candidate.
@@ -49,7 +49,7 @@ pub trait Candidates: Debug + Send + Sync {
     /// The changes that put the stored candidate in force.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no candidate.
     fn promoted(&self, parts: &Parts) -> Result<Vec<Change>, ChangeError>;
 
     /// The stored candidate.
@@ -78,8 +78,8 @@ pub(super) struct CandidateNow {
     candidate: Value,
     /// Why it is not judged, if it is not: it does not go with what is in force now.
     mistakes: Vec<String>,
-    /// Since when it is judged beside what is in force, how many requests would fare the same and otherwise, and examples of
-    /// those; null while it is not judged.
+    /// Since when it is judged beside what is in force, how many requests would end the same and how many differently, with
+    /// examples of the latter; null while it is not judged.
     #[schema(required = true)]
     judged: Option<Value>,
 }
@@ -114,7 +114,7 @@ pub(super) async fn read(State(shared): State<Arc<Shared>>) -> Result<Tagged<Can
 /// without those in `remove`. It changes nothing but what is counted. It may be JSON, or TOML like the file.
 #[utoipa::path(
     operation_id = "put_candidate", put, path = "/v1/candidate", tag = "gateway",
-    params(("if-match" = Option<String>, Header, description = "change only this version, \"0\" if there must be none", example = "\"7\"")),
+    params(("if-match" = Option<String>, Header, description = "change only this version; \"0\": only if there is no candidate yet", example = "\"7\"")),
     request_body(content = Object, content_type = "application/json", description = "`upstream` and `route`, lists of documents with their names; `remove`, the names of stored ones that would go.",
         example = json!({"route": [{"name": "app", "upstream": "app-v2"}], "remove": {"route": ["old"]}})),
     responses(

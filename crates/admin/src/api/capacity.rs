@@ -26,7 +26,7 @@ const CAPACITY: Kind = Kind::new("capacity");
 /// The one document of its kind.
 const NAME: &str = "accepted";
 
-/// Who reads reports and counts requests.
+/// A reader of reports and of counts of requests.
 pub trait CapacityReports: Debug + Send + Sync {
     /// What is kept of a report, for the load of this server of the process.
     ///
@@ -34,7 +34,8 @@ pub trait CapacityReports: Debug + Send + Sync {
     /// When the text is no report, or says nothing that a load can be compared with.
     fn read(&self, server: &str, report: &str) -> Result<AcceptedCapacity, NoExplanation>;
 
-    /// Requests per second of the server that the accepted report is for; `None`: there is none, or it is too early.
+    /// Requests per second of the server that the accepted report is for; `None`: there is no accepted report, or it
+    /// is too early to say.
     fn load(&self) -> Option<f64>;
 }
 
@@ -66,7 +67,7 @@ impl AcceptedCapacity {
     #[must_use]
     pub fn stored(documents: &Snapshot) -> Option<(Self, Revision)> {
         let document = documents.get(CAPACITY, NAME)?;
-        // Nobody but this program writes it; one that is altered on the disk is as good as none.
+        // Only this program writes it; a body that was altered on the disk counts as absent.
         let accepted = serde_json::from_str(&document.body).ok()?;
         Some((accepted, document.revision))
     }
@@ -119,7 +120,7 @@ pub(super) async fn read(State(shared): State<Arc<Shared>>) -> Result<Tagged<Cap
 /// Accepts a report, as `tidegate saturate --json` writes it, in the place of the one before.
 #[utoipa::path(
     operation_id = "accept_capacity", post, path = "/v1/capacity", tag = "operation",
-    params(("server" = Option<String>, Query, description = "whose load it is compared with: the label `server` of the metrics; api if absent", example = "gateway")),
+    params(("server" = Option<String>, Query, description = "the server whose load it is compared with, by the label `server` of the metrics; api if absent", example = "gateway")),
     request_body(content = Object, content_type = "application/json", description = "The report.",
         example = json!({"schema": "tidegate-report/2"})),
     responses(

@@ -80,14 +80,14 @@ pub(super) async fn edit_all(
     edited.map_err(|error| refusal(as_sent(error, kind, name, str::to_owned)))
 }
 
-/// Who makes a change that is asked for now, and from where.
+/// The author of a change that is asked for now, and the address that asks.
 pub(super) fn author(actor: &Actor) -> Author {
     let from = actor.from().map(|address| address.to_string().into());
     Author { actor: actor.name().to_owned(), at: clock::wall(), from }
 }
 
-/// Lets mistakes point into what the client sent, which is this document or, by `sent`, became it. One in
-/// another document, which does not go with this one, says in words where it is.
+/// Lets mistakes point into what the client sent, which is this document or, by `sent`, became it. A mistake in
+/// another document, which does not go with this one, says its place in words.
 fn as_sent(error: ChangeError, kind: Kind, name: &str, sent: impl Fn(&str) -> String) -> ChangeError {
     let ChangeError::Mistakes(mut mistakes) = error else { return error };
     let document = format!("/{kind}/{name}");

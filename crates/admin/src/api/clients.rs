@@ -30,10 +30,10 @@ const MAX_PAGE: usize = 1_000;
 pub(super) struct ListedClient {
     /// The client.
     client_id: String,
-    /// Its numbers, by policy; what is stored stands before what the file declares.
+    /// Its numbers, by policy; stored numbers come before those of the file.
     #[schema(value_type = Object)]
     limits: Map<String, Value>,
-    /// The entity tag of what is stored; absent if the file alone declares its numbers.
+    /// The entity tag of the stored numbers; absent if the file alone declares numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
 }
@@ -69,7 +69,7 @@ pub(super) async fn list(
 /// Reads a client's own limits, by policy.
 #[utoipa::path(
     operation_id = "get_client_limits", get, path = "/v1/clients/{client_id}/limits", tag = "configuration",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123")),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123")),
     responses(
         (status = 200, description = "Its own limits.", body = Object, headers(("etag" = String, description = "the version, for if-match")),
             example = json!({"default": {"limit": 500}})),
@@ -92,7 +92,7 @@ pub(super) async fn read(
 /// Sets a client's own limits, by policy.
 #[utoipa::path(
     operation_id = "put_client_limits", put, path = "/v1/clients/{client_id}/limits", tag = "configuration",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123"), ("if-match" = Option<String>, Header, description = "change only this version, \"0\" what is not stored", example = "\"7\"")),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123"), ("if-match" = Option<String>, Header, description = "change only this version; \"0\": only if it is not stored yet", example = "\"7\"")),
 
     request_body(content = ClientLimits, example = json!({"default": {"limit": 500}})),
     responses(
@@ -118,7 +118,7 @@ pub(super) async fn put(
 /// Takes all of a client's own limits away.
 #[utoipa::path(
     operation_id = "delete_client_limits", delete, path = "/v1/clients/{client_id}/limits", tag = "configuration",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123"), ("if-match" = Option<String>, Header, description = "change only this version, \"0\" what is not stored", example = "\"7\"")),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123"), ("if-match" = Option<String>, Header, description = "change only this version; \"0\": only if it is not stored yet", example = "\"7\"")),
     responses(
         (status = 204, description = "the client has everyone's limits again"),
         Problems,

@@ -171,7 +171,8 @@ async fn list(
     let mut page_of = &names[..];
     if let Some((_, after)) = parameter("after") {
         let place = names.iter().position(|name| **name == *after);
-        let gone = || Refusal::field("/after", format!("is {after:?}"), "the name of one that is in force");
+        let gone =
+            || Refusal::field("/after", format!("is {after:?}"), "the name of a document that is in force");
         page_of = &names[place.ok_or_else(gone)? + 1..];
     }
     let mut next = None;
@@ -247,7 +248,7 @@ pub fn described(resources: &[&'static Resource]) -> Value {
         let path_of = json!({"name": "name", "in": "path", "required": true, "schema": {"type": "string"},
             "description": format!("the {}'s name", name.replace('_', " ")), "example": words.examples.read["name"]});
         let tag = json!({"name": "if-match", "in": "header", "required": false, "schema": {"type": "string"},
-            "description": "change only this version, \"0\" what is not stored", "example": "\"7\""});
+            "description": "change only this version; \"0\": only if it is not stored yet", "example": "\"7\""});
         let limit = json!({"name": "limit", "in": "query", "required": false,
             "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
             "description": "a page of so many at most; `next` is there if there are more"});

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Both sources keep what is newest, not what has been: changes that come faster than a reader takes them become one
-//! event. So a reader that was away loses nothing by connecting again: the first events say what is so. One that says
-//! by the last event's `id` what it knew (`Last-Event-ID`, or `?after=` where a page has no say over header fields) is
-//! told what has changed since. An id holds while this process has this file; any other one is as none.
+//! event. So a reader that was away loses nothing by connecting again: the first events say what is so. A reader that
+//! states the `id` of its last event (`Last-Event-ID`, or `?after=` where a page cannot set header fields) is told
+//! what has changed since. An id holds while this process has this file; any other id counts as absent.
 //!
 //! | event | data |
 //! |---|---|
@@ -62,8 +62,8 @@ pub const MAX_QUEUED: usize = 8;
 /// Most changed documents that one event names.
 pub const MAX_LISTED: usize = 100;
 
-/// Longest that a reader may leave a full queue as it is. One that reads too slowly for the listener is cut there,
-/// and counted as any such client.
+/// Longest that a reader may leave a full queue as it is. The listener cuts a reader that is too slow for it, and
+/// counts it as any such client.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often breakers are looked at, while there are readers.
@@ -83,7 +83,7 @@ pub struct BreakerState {
     pub state: &'static str,
 }
 
-/// Who knows the breakers of this process. Asked four times a second at most.
+/// The breakers of this process. Asked four times a second at most.
 pub trait Breakers: Debug + Send + Sync {
     /// All of them.
     fn breakers(&self) -> Vec<BreakerState>;
@@ -206,7 +206,7 @@ fn last_event(request: &Request) -> Option<String> {
     parameters.find(|(name, _)| name == "after").map(|(_, id)| id.into_owned())
 }
 
-/// Who reads, to be asked again before each event.
+/// The reader's credential, which is checked again before each event.
 struct Caller {
     guard: Arc<Guard>,
     uri: Uri,

@@ -41,7 +41,7 @@ pub struct NoExplanation {
 #[utoipa::path(
     get, path = "/v1/explain", tag = "decisions",
     params(
-        ("client_id" = Option<String>, Query, max_length = 512, description = "who asks; any other parameter is an attribute too", example = "user123"),
+        ("client_id" = Option<String>, Query, max_length = 512, description = "the client that asks; any other parameter is an attribute too", example = "user123"),
         ("cost" = Option<u64>, Query, maximum = 1_000_000_000, description = "units, 1 if absent"),
         ("not_applying" = Option<u64>, Query, maximum = 1_000_000_000, description = "most policies that do not apply which are listed; the others are counted in not_listed. All if absent"),
     ),

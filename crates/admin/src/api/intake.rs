@@ -28,7 +28,7 @@ use super::changes::{author, refusal};
 /// What will be there later.
 type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who reads an intake's lines.
+/// A reader of an intake's lines.
 pub trait ReadIntake: Debug + Send + Sync {
     /// Answers a query, as the intake's own listener does; `None`: there is no intake.
     fn query<'a>(&'a self, parameters: &'a str) -> Later<'a, Option<http::Response<Body>>>;
@@ -141,7 +141,7 @@ pub(super) async fn remove_group(
     for before in 0..REMOVALS {
         let mut groups = intake.groups().ok_or_else(missing)?.into_iter();
         let Some(group) = groups.find(|group| group.name == name) else {
-            // Whoever else removed it meanwhile, it is gone.
+            // It is gone, also if another request removed it meanwhile.
             let is_gone = before > 0;
             let unknown = || Refusal::not_found(format_args!("group {name:?}"));
             return is_gone.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown);

@@ -1,8 +1,8 @@
 //! `/v1/keys`: API keys, issued, listed, rotated, moved between tiers and revoked.
 //!
-//! The text of a key is in the reply that issues or rotates it and nowhere else; no cache may keep that reply. What is
-//! stored is a digest ([`tidegate_access::keys`]). Revoking deletes: the key is unknown from then on, at all nodes within
-//! a second, and the audit log says who did it.
+//! The text of a key is in the reply that issues or rotates it and nowhere else; no cache may keep that reply. The
+//! document has a digest only ([`tidegate_access::keys`]). Revoking deletes: the key is unknown from then on, at all
+//! nodes within a second, and the audit log says who did it.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ pub(super) struct ShownKey {
 /// A key and its text, which nobody can learn later.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct IssuedKey {
-    /// All of it, for its owner.
+    /// The whole text, for the key's owner.
     key: String,
     /// The same as lists show it.
     #[serde(flatten)]
@@ -227,7 +227,7 @@ pub(super) async fn change(
     shown(&shared, &id)
 }
 
-/// Gives a key another secret; the one before is good for a while longer.
+/// Gives a key another secret. The old secret is good for a while longer.
 #[utoipa::path(
     operation_id = "rotate_key", post, path = "/v1/keys/{id}/rotation", tag = "keys",
     params(("id" = String, Path, description = "the key's id", example = "mzxw6ytboimzxw6y"), ("if-match" = Option<String>, Header, description = "change only this version", example = "\"7\"")),
@@ -341,7 +341,7 @@ fn chance() -> Result<[u8; CHANCE_BYTES], Refusal> {
     Err(Refusal(Problem::new(503, "Service Unavailable", detail)))
 }
 
-/// A key that was just changed; another may have revoked it since.
+/// A key that was just changed; another request may have revoked it since.
 fn in_force(shared: &Shared, id: &str) -> Result<ShownKey, Refusal> {
     let key = shared.keys.get(id).ok_or_else(|| Refusal::not_found(format_args!("key {id:?}")))?;
     Ok(ShownKey::of(&key))

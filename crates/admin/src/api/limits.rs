@@ -1,4 +1,4 @@
-//! What the admin API shows and changes of the decision service: values and commands that the binary gives.
+//! The decision service in the admin API: values to show and commands to run, which the binary gives.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tidegate_control::{Edit, Revision};
 use tidegate_wire::bodies::ConfigureBody;
 use tidegate_wire::problem::Problem;
 
-/// What is answered when the store has been asked.
+/// A value that takes a question to the store.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Problem>> + Send + 'a>>;
 
 /// Attributes of a request: names and values.
@@ -21,9 +21,9 @@ pub type Pairs<'a> = &'a [(&'a str, &'a [u8])];
 pub struct OwnLimits {
     /// The client.
     pub client_id: String,
-    /// Its limits, by policy; what is stored stands before what the file declares.
+    /// Its limits, by policy; stored limits come before those of the file.
     pub limits: Map<String, Value>,
-    /// The revision of what is stored, if anything is.
+    /// The revision of the stored limits, if there are any.
     pub stored_at: Option<Revision>,
 }
 
@@ -60,7 +60,7 @@ pub struct Near {
 pub struct Usage<'a> {
     /// What names the counters: the client, and further attributes that policies are keyed on.
     pub attributes: Pairs<'a>,
-    /// The only policy that is meant; all if absent.
+    /// The policy whose counter is reset; all policies if absent.
     pub policy: Option<&'a str>,
 }
 
@@ -75,8 +75,7 @@ pub struct Resettable {
 
 /// The decision service, as an operator sees it.
 pub trait Limits: Debug + Send + Sync {
-    /// At most `limit` clients that have limits of their own, in the byte order of their names, of those after
-    /// `after`.
+    /// At most `limit` clients that have limits of their own and whose names come after `after`, in byte order.
     fn clients(&self, after: &str, limit: usize) -> Vec<OwnLimits>;
 
     /// The clients that were denied most, the heaviest first.

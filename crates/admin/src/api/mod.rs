@@ -70,7 +70,7 @@ struct Shared {
     events: Events,
 }
 
-/// Who explains what this process has, as values of the binary.
+/// The sources of explanations, as values of the binary.
 #[derive(Clone, Debug, Default)]
 pub struct Explainers {
     /// Routes of a gateway.

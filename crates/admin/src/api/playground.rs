@@ -1,5 +1,5 @@
-//! `/v1/playground`: what limits would say to requests at stated times. The functions are those that decide; nothing
-//! is stored, counted or charged.
+//! `/v1/playground`: what limits would say to requests at stated times. The same functions answer as in real
+//! decisions; nothing is stored, counted or charged.
 //!
 //! ```text
 //!   policies, requests, points ── for each policy, in the order of time: check, charge ──> verdicts
@@ -30,8 +30,8 @@ const MAX_POINTS: u64 = 500;
 /// Largest cost of a request.
 const MAX_COST: u64 = 100;
 
-/// When the simulated time begins, in seconds since the Unix epoch: the first moment of 2026 in UTC, where windows of
-/// whole minutes, hours and days begin.
+/// The beginning of simulated time, in seconds since the Unix epoch: the first moment of 2026 in UTC, where windows
+/// of whole minutes, hours and days begin.
 const BEGINNING: u64 = 1_767_225_600;
 
 /// What is tried.
@@ -186,7 +186,7 @@ fn checked(trial: &Trial) -> Result<Vec<Limit>, Refusal> {
     Err(Refusal::fields("a policy is wrong", errors.collect()))
 }
 
-/// A policy without a name gets one, since nobody is told it.
+/// Gives a name to a policy without one; replies do not show it.
 fn named(document: &Value) -> Value {
     let mut document = document.clone();
     if let Some(fields) = document.as_object_mut() {

@@ -1,4 +1,4 @@
-//! `/v1/revert`: what was in force at an earlier revision, again.
+//! `/v1/revert`: puts the documents of an earlier revision in force again.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const STAYS: [Kind; 2] = [KEY, Kind::new("edge_registration")];
 pub(super) struct RevertRequest {
     /// What was stored at this revision is in force again.
     revision: u64,
-    /// Only if this is the newest revision: 412 if somebody has changed something since. As it is, if absent.
+    /// Only if this is the newest revision: 412 if something has changed since. Not checked if absent.
     if_newest: Option<u64>,
     /// Whether only to say what would change, with each document as it is and as it would be. Nothing is changed then.
     preview: Option<bool>,
@@ -79,8 +79,8 @@ struct DocumentDifference {
 }
 
 /// Puts what was stored at an earlier revision in force again: policies, clients' limits, routes, upstreams, the candidate,
-/// and the edge's backends and places. All of it in one change, or nothing. API keys stay as they are, so that no revoked key
-/// comes back, as do registrations and what the file declares.
+/// and the edge's backends and places. All of it is one change, or nothing changes. API keys, registrations and the file's
+/// documents stay as they are, so that no revoked key comes back.
 #[utoipa::path(
     operation_id = "revert", post, path = "/v1/revert", tag = "configuration",
     request_body(content = RevertRequest, example = json!({"revision": 7, "if_newest": 9})),

@@ -1,7 +1,7 @@
 //! `/v1/saturation`: runs of `tidegate saturate` against this machine, and the reports that they leave.
 //!
-//! The binary starts the run as a process of its own; here are the addresses, the rights and the audit log. A run puts
-//! as much load on its target as it can carry: that takes the scope `configure`.
+//! The binary starts the run as a process of its own; this file checks addresses and rights, and writes the audit log.
+//! A run puts as much load on its target as it can carry, so starting one takes the scope `configure`.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ use super::{NoExplanation, Shared, query};
 /// Runs in the audit log; there are no documents of this kind.
 const RUN: Kind = Kind::new("saturation_run");
 
-/// Who runs the tester. Its methods may block.
+/// The tester of this machine. Its methods may block.
 pub trait SaturationRuns: Debug + Send + Sync {
     /// What this machine allows of such a run.
     ///
     /// # Errors
-    /// When it is none that may be run from here.
+    /// When the run may not be started from here.
     fn preflight(&self, wanted: &WantedRun) -> Result<Value, NoExplanation>;
 
     /// Whether one is under way.
@@ -167,7 +167,7 @@ pub(super) async fn start(
     record(&shared, &actor, &wanted, "started").await?;
     let started = blocking(&shared, move |runs| runs.start(&wanted)).await?;
     started.map_err(|why| match why {
-        // Of two who ask at once, one finds out here.
+        // Of two requests at once, one is refused here.
         NotStarted::Busy => busy(),
         NotStarted::Refused(mistake) => wrong(mistake),
         NotStarted::Failed(why) => Refusal(Problem::new(503, "Service Unavailable", why)),

@@ -30,8 +30,8 @@ pub(super) struct ListedPolicy {
     /// Its document.
     #[schema(value_type = Object)]
     policy: Value,
-    /// Whether a request that spends has met it at this node since it came into force as it is: since its last change,
-    /// or since the process began.
+    /// Whether a request that spends has met this version of it at this node: since its last change, or since the
+    /// process began.
     asked_since_change: bool,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn require_by_algorithm(policy: &mut Value) {
     policy["else"] = json!({"if": algorithm("concurrency"), "else": {"required": ["window_seconds"]}});
 }
 
-/// What an attribute has to be.
+/// The values of an attribute that match.
 #[derive(ToSchema)]
 #[schema(as = Pattern)]
 #[serde(untagged)]
@@ -130,7 +130,7 @@ pub(super) enum PatternSchema {
     },
 }
 
-/// What an attribute must not be.
+/// The values of an attribute that do not match.
 #[derive(ToSchema)]
 #[schema(as = PatternToAvoid)]
 #[serde(untagged)]

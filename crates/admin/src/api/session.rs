@@ -26,7 +26,7 @@ use utoipa::ToSchema;
 use super::Shared;
 use crate::{Families, Family};
 
-/// Who asks, and what they may do.
+/// The user of a session, with the scopes.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Who {
     /// The token's name; `local` where none is demanded.
@@ -39,7 +39,7 @@ pub(super) struct Who {
 #[utoipa::path(
     operation_id = "begin_session", post, path = "/v1/session", tag = "configuration",
     responses(
-        (status = 200, description = "Its cookie comes with this. Where no token is demanded there is none.", body = Who,
+        (status = 200, description = "The reply sets the session's cookie, unless no token is demanded.", body = Who,
             headers(("set-cookie" = String, description = "the session, for 12 hours")),
             example = json!({"name": "ops", "scopes": ["read", "configure"]})),
         Problems,
@@ -120,7 +120,7 @@ pub(super) async fn end(
     Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie(&shared.guard, "", 0)?)]).into_response())
 }
 
-/// Who asks where no token is demanded: this machine, and no page of another site.
+/// The user where no token is demanded: requests from this machine, unless a page of another site sent them.
 fn local(guard: &Guard, uri: &Uri, headers: &HeaderMap) -> Result<Who, Refusal> {
     guard.origins.expect_local(uri, headers)?;
     Ok(Who { name: "local".to_owned(), scopes: words(|_| true) })

@@ -1,7 +1,7 @@
 //! The simple API's configuration under `/api/v1`: two numbers for everyone or for one client.
 //!
-//! What the numbers stand for is the decision service's affair; here are their addresses and their shapes,
-//! which are fixed by the clients that speak it.
+//! The decision service makes policies of the numbers. This file has their addresses and their shapes, which existing
+//! clients fix.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const DEFAULT_POLICY: &str = "default";
 /// A client's numbers under the policy `default`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ClientConfig {
-    /// Whose.
+    /// The client.
     client_id: String,
     /// Length of the window in seconds.
     window_seconds: u64,
@@ -90,7 +90,7 @@ pub(super) async fn configure_client(
 /// Reads a client's numbers under the policy `default`.
 #[utoipa::path(
     operation_id = "get_client_config", get, path = "/api/v1/client-config/{client_id}", tag = "simple",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123")),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123")),
     responses(
         (status = 200, description = "Its own, or everyone's.", body = ClientConfig,
             example = json!({"client_id": "vip_user", "window_seconds": 60, "request_per_window": 500, "custom": true})),
@@ -112,7 +112,7 @@ pub(super) async fn client_config(
 /// Takes a client's own numbers under the policy `default` away.
 #[utoipa::path(
     delete, path = "/api/v1/client-config/{client_id}", tag = "simple",
-    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123")),
+    params(("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123")),
     responses(
         (status = 200, description = "It has everyone's numbers, now or already before.", body = Changed,
             example = json!({"status": "ok", "revision": 9})),

@@ -11,9 +11,9 @@ use tidegate_access::schema::Problems;
 
 use super::Shared;
 
-/// Who keeps the last requests with what was done for each.
+/// The last requests, with what was done for each.
 pub trait LastTraces: Debug + Send + Sync {
-    /// All that are kept, the newest first, without their steps. Whoever asks has them kept for a while.
+    /// All that are kept, the newest first, without their steps. Requests are kept for a while after somebody asked.
     fn last(&self) -> Value;
 
     /// One of them with its steps.

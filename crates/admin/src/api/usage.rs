@@ -1,7 +1,7 @@
-//! What clients have used: reset of one client's counters, who is nearest to a limit, and who was denied.
+//! Usage of clients: reset of one client's counters, the clients nearest to a limit, and the clients that were denied.
 //!
-//! A reset touches only policies that are keyed on the client. One that is keyed on more (a path, say) needs
-//! that too, as further query parameters; without them it is named in the reply and left alone.
+//! A reset touches only policies that are keyed on the client. A policy that is keyed on more (a path, say) needs
+//! these attributes as query parameters; without them the reply names the policy, and its counters stay.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ pub(super) struct DeniedClient {
 #[utoipa::path(
     operation_id = "reset_client_usage", delete, path = "/v1/clients/{client_id}/usage", tag = "decisions",
     params(
-        ("client_id" = String, Path, min_length = 1, max_length = 512, description = "whose", example = "user123"),
+        ("client_id" = String, Path, min_length = 1, max_length = 512, description = "the client", example = "user123"),
         ("policy" = Option<String>, Query, description = "the only policy to reset; all that are keyed on the client if absent. Any other parameter is an attribute that policies are keyed on", example = "default"),
     ),
     responses(

@@ -11,9 +11,9 @@ use tidegate_access::schema::Problems;
 
 use super::Shared;
 
-/// Who keeps them.
+/// The keeper of the last warnings.
 pub trait LastWarnings: Debug + Send + Sync {
-    /// The last ones, the newest first, and how many there were.
+    /// The last warnings, the newest first, and the number of all.
     fn last(&self) -> Value;
 }
 

@@ -1,4 +1,4 @@
-//! Which backend a client was at last, for as long as it comes back: a bounded table with an idle time.
+//! Affinity: the backend where each client was last, in a bounded table with an idle time.
 //!
 //! ```text
 //!   look up ──> young ── not there ──> old ── there: moves to young
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Two generations instead of a list by age: an entry costs one place in one map, and nothing is written when it
-//! is found in the young one but its time. Whoever came back within the last half of a table of new clients is
-//! still known.
+//! is found in the young one but its time. A client is known until half a table of new clients has come after its
+//! last visit.
 //!
 //! A client is not idle while it has a connection open ([`AffinityTable::enter`], [`AffinityTable::leave`]). Where the table had to
 //! forget one that has some, fewer of them are known than there are, never more: it may be forgotten early, and never for

@@ -5,8 +5,8 @@
 //!   ejection:   so many failed requests in a row --> out for a time that grows, never for ever; then one more is enough
 //! ```
 //!
-//! Hysteresis keeps a backend that flaps from coming and going with each check. What is used of a
-//! set of which none is left is the set's to say.
+//! Hysteresis keeps a backend that flaps from coming and going with each check. If no backend is left, the set
+//! decides which are used all the same.
 
 use crate::time::{SECOND, Tick};
 
@@ -116,8 +116,8 @@ impl Ejection {
         }
     }
 
-    /// A request failed. True if the backend has just been ejected, which `may_eject` can forbid: nobody
-    /// takes the only one out.
+    /// A request failed. True if the backend has just been ejected, which `may_eject` can forbid, so that the only
+    /// backend stays.
     pub fn failed(&mut self, now: Tick, settings: EjectionSettings, may_eject: bool) -> bool {
         if self.is_ejected(now) || settings.failures == 0 {
             return false;

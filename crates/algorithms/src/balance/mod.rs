@@ -1,4 +1,4 @@
-//! Which backend a request or a connection goes to, as functions of what is known of the backends.
+//! Balancing: functions that choose a backend for a request or a connection from what is known of the backends.
 //!
 //! ```text
 //!   backends --> may be used at all: health, ejection, drain     (eligibility)
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The functions take the backends as an index range and closures, so that the caller can keep
-//! loads in atomics and hand out no copies: a pick allocates nothing. Whoever calls them owns the
-//! state; the same state, random numbers and time give the same pick.
+//! loads in atomics and hand out no copies: a pick allocates nothing. The caller owns the state; the same state,
+//! random numbers and time give the same pick.
 //!
 //! Deliberately absent: addresses, connections, and counting what is in flight.
 
@@ -60,11 +60,11 @@ impl RoundRobin {
     }
 }
 
-/// The backend with the least load for its weight, `in flight / weight`. Those that tie, as all do while little is asked, are
-/// picked in proportion to their weights by a caller who counts `turn` up. `None`: all weights are 0.
+/// The backend with the least load for its weight, `in flight / weight`. Backends tie while there are few requests: a caller
+/// that counts `turn` up then picks them in proportion to their weights. `None`: all weights are 0.
 ///
-/// Who has a tie is told by the fractions of `turn` times the golden ratio, which are spread as evenly over all backends as over
-/// any of them (D. Knuth, "The Art of Computer Programming", 6.4), so that nothing is kept between picks.
+/// A tie is decided by the fraction of `turn` times the golden ratio. Such fractions are spread as evenly over all backends as
+/// over any of them (D. Knuth, "The Art of Computer Programming", 6.4), so that nothing is kept between picks.
 pub fn least(
     count: usize,
     turn: u64,

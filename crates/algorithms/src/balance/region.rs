@@ -19,9 +19,9 @@
 //!   priority 1 ──> ... only if nothing of priority 0 has room
 //! ```
 //!
-//! A backend at its hard limit is never chosen. One at its soft limit has spent what its tier gives
-//! it, and [`Spill`] says whether its clients then go to the next tier. The hard limit is judged
-//! here on a reading; it is kept by reserving a place before connecting, which is not here.
+//! A backend at its hard limit is never chosen. A backend at its soft limit has used up the advantage of its tier,
+//! and [`Spill`] says whether its clients then go to the next tier. The hard limit is judged here on a reading; it is
+//! kept by reserving a place before connecting, which is not here.
 //!
 //! Rejected: one pass over all backends, which costs the same wherever the client is.
 
@@ -197,7 +197,7 @@ pub struct Chosen {
 pub enum Unplaced {
     /// None is to be used.
     None,
-    /// Those that are to be used have no room.
+    /// The backends that may be used have no room.
     Full,
 }
 

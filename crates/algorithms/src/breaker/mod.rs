@@ -12,8 +12,8 @@
 //! least `minimum_calls`, and the share of failed or of slow ones reached its bound. Half open, it
 //! admits `trials` calls and judges them by the same shares: it opens again as soon as the bound
 //! cannot be missed any more, and closes as soon as it cannot be reached any more. So one trial
-//! that takes its time, as a long upload does, keeps no others out. One that never reports and
-//! is needed holds its place for one more pause and not longer.
+//! that takes its time, as a long upload does, keeps no others out. A trial that never reports, and whose place is
+//! needed, keeps it for one more pause at most.
 //!
 //! A call is admitted with a [`Pass`], which names the state that admitted it. An outcome that
 //! arrives after the state has changed counts for nothing: a burst of old time-outs neither opens

@@ -11,7 +11,7 @@ use crate::time::Tick;
 pub enum Window {
     /// The last so many, 1 to [`MAX_CALLS`].
     Calls(u32),
-    /// Those of the last so many nanoseconds, >= 10.
+    /// The calls of the last so many nanoseconds, >= 10.
     Span(u64),
 }
 

@@ -37,7 +37,7 @@ pub struct Calendar {
     pub limit: u64,
     /// Day or month.
     pub period: Period,
-    /// Whose midnight.
+    /// The time zone at whose midnight a period begins.
     pub zone: TimeZone,
 }
 

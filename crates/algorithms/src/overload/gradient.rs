@@ -91,7 +91,7 @@ struct Window {
 }
 
 impl Gradient {
-    /// One that has seen nothing.
+    /// A gradient that has seen nothing.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let limit = f64::from(FIRST).clamp(f64::from(settings.least), f64::from(settings.most));
@@ -322,7 +322,7 @@ mod tests {
     fn a_server_that_always_takes_long_is_not_held_at_a_quarter() {
         let mut gradient = Gradient::new(Settings::default());
         assert_eq!(repeating(&mut gradient, &[2 * SECOND; 15], SECOND, 120), (900, 0, 20));
-        // One that can just be measured is, for a second at most in thirty.
+        // A measurement that is just possible is made, for a second at most in thirty.
         let mut gradient = Gradient::new(Settings::default());
         let (replies, refusals, _) = repeating(&mut gradient, &[900 * MS; 15], SECOND, 120);
         assert!(replies > 1_800 && refusals < 5 * 120, "{replies} {refusals}");

@@ -1,4 +1,4 @@
-//! What is refused when a process cannot keep up: first what matters least.
+//! Shedding: when a process cannot keep up, it refuses the requests of least priority first.
 //!
 //! ```text
 //!   how late a core comes to what is ready ──> least delay of an interval ── above the target, or longer than the last ─> the level rises
@@ -84,7 +84,7 @@ pub struct Shedding {
 }
 
 impl Shedding {
-    /// One that refuses nothing, until the delay stays above `target` nanoseconds.
+    /// A shedding that refuses nothing, until the delay stays above `target` nanoseconds.
     #[must_use]
     pub fn new(target: u64) -> Self {
         Self { target: target.max(1), level: 0.0, since: None, least: u64::MAX, samples: 0, last: 0.0 }

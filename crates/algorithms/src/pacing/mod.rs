@@ -7,9 +7,9 @@
 //! ```
 //!
 //! An open-loop schedule never waits for replies, so it needs no queue either: the requests that
-//! are due but not yet sent are exactly those between the schedule's next hit and now. Whoever is
-//! late takes the *oldest* due time, and latency counted from there shows the stall (the idea of
-//! wrk2 and of vegeta's pacer). Time is nanoseconds since the schedule began, always an argument.
+//! are due but not yet sent are exactly those between the schedule's next hit and now. A connection that is late
+//! takes the *oldest* due time, and latency counted from there shows the stall (the idea of wrk2 and of vegeta's
+//! pacer). Time is nanoseconds since the schedule began, always an argument.
 
 mod profile;
 mod schedule;

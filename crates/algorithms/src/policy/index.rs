@@ -1,4 +1,4 @@
-//! Which of many policies a request could concern, found without asking each.
+//! An index of policies by what they match, so that a request does not have to ask each of them.
 //!
 //! ```text
 //!   policy  match = { tenant = "a" }      --> tenant: exact "a"
@@ -126,7 +126,8 @@ fn conditions(policy: &Policy) -> Vec<Condition<'_>> {
     matched.chain(keyed).collect()
 }
 
-/// The selectors of which one holds whenever `pattern` matches; none if only presence can be said.
+/// Selectors, at least one of which holds whenever `pattern` matches; `None` if the pattern only demands that the
+/// attribute is there.
 fn selectors(pattern: &Pattern) -> Option<Vec<Selector<'_>>> {
     match pattern {
         Pattern::Present => None,

@@ -24,7 +24,7 @@ pub enum Source {
     PathPart(usize),
     /// The client's address, an IPv6 one as its /64.
     Address,
-    /// The name in the certificate of who connected.
+    /// The name in the certificate of the client that connected.
     TlsName,
 }
 
@@ -74,8 +74,8 @@ impl Sources {
         self.iter().find(|(other, _)| *other == name).map(|(_, source)| source)
     }
 
-    /// The attributes that `look` finds a value for. An empty value is none: whoever sends an empty key
-    /// has none. An attribute on which nothing depends (`is_needed`) is left out where `look` fails.
+    /// The attributes that `look` finds a value for. An empty value counts as absent: a client that sends an empty
+    /// key has no key. An attribute on which nothing depends (`is_needed`) is left out where `look` fails.
     ///
     /// # Errors
     /// The first of `look` about an attribute that is needed.

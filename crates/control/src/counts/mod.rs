@@ -11,9 +11,10 @@
 //! What requests are told apart by is a text that means nothing here.
 //!
 //! Bounds: [`MAX_COUNTED`] texts in a minute, hour or day of all nodes; further requests go to the text that their row
-//! names for that. [`Span::kept`] of each span are kept up to the clock of who writes, and as many after it: forgotten is by
-//! number, so that a clock that is wrong by years costs the spans that it writes, and no others. A sum is read whole before it is written, under a lock:
-//! merging classes of times in two dialects of SQL would be two things to keep equal.
+//! names for that. [`Span::kept`] of each span are kept up to the writer's clock, and as many after it. The oldest are
+//! forgotten by their number, so that a clock that is wrong by years costs the spans that it writes, and no others. A sum is
+//! read whole before it is written, under a lock: merging classes of times in two dialects of SQL would be two things to keep
+//! equal.
 //!
 //! Deliberately absent: the clock (`now` comes with a batch), and what waits while the database is away.
 
@@ -59,7 +60,7 @@ impl Span {
         }
     }
 
-    /// How many of them are kept, of those that have requests: two hours, a week, a year without a gap.
+    /// How many spans with requests are kept: two hours, a week, a year without a gap.
     #[must_use]
     pub fn kept(self) -> u64 {
         match self {
@@ -143,7 +144,7 @@ pub struct Counted {
 /// What a node has counted in a minute, or in a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Who has counted: a random number, drawn when the process starts. 63 bits are stored.
+    /// The process that has counted: a random number, drawn when it starts. 63 bits are stored.
     pub writer: u64,
     /// Larger with each batch of this writer; 1 or more. 63 bits are stored.
     pub number: u64,
@@ -200,8 +201,8 @@ impl Control {
         }
     }
 
-    /// Tells `add` of all sums in a period, one moment's, and returns what it made of them; beside it the number of the
-    /// last batch of `writer` that is in them, 0 if there is none. Blocks.
+    /// Gives `add` all sums in a period, as they were at one moment, and returns its result, with the number of the
+    /// last batch of `writer` in them (0 without one). Blocks.
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Late`], [`Error::Database`] or [`Error::Corrupt`].
@@ -243,7 +244,7 @@ fn merged(mut there: HashMap<String, Sums>, rows: &[Counted]) -> (HashMap<String
     let mut changed: HashSet<&str> = HashSet::new();
     let mut without_room = 0;
     let is_other = |row: &&Counted| row.labels == row.otherwise;
-    // Those of the others last, so that they take no room from what is told apart.
+    // Rows for `others` come last, so that they take no room from rows that are counted apart.
     let others = rows.iter().filter(is_other);
     for row in rows.iter().filter(|row| !is_other(row)).chain(others) {
         let has_room = is_other(&row) || there.contains_key(&row.labels) || there.len() < MAX_COUNTED;

@@ -59,7 +59,7 @@ const ADDRESS: &str = "an address and a port, as in \"127.0.0.1:8080\" or \"[::]
 pub struct ListenerConfig {
     /// Its address.
     pub listen: SocketAddr,
-    /// Whose backends its connections go to.
+    /// The app whose backends its connections go to.
     pub app: Arc<str>,
     /// Apps by the server name that TLS asks for, which is read without decrypting. Empty: it is not looked at.
     pub server_names: Arc<[ServerNames]>,

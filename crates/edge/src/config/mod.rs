@@ -39,9 +39,9 @@ pub struct EdgeConfig {
     pub region: Option<Arc<str>>,
     /// Where connections can go; of equal ones the first wins.
     pub backends: Vec<Arc<BackendConfig>>,
-    /// What listeners do with connections. Those that are open are found again by their addresses.
+    /// What listeners do with connections. Open listeners are found again by their addresses.
     pub listeners: Arc<[Arc<ListenerConfig>]>,
-    /// Who is where; the most exact network wins, and of the same one the first.
+    /// The places of clients. The most exact network wins, and of equal networks the first.
     pub places: Arc<[Arc<PlaceConfig>]>,
     /// The longest round trip of each tier; `None`: a backend's tier comes from its place.
     pub round_trip_tiers: Option<TierBounds>,

@@ -12,7 +12,7 @@ use super::{optional_country, optional_name};
 /// The keys of a place.
 pub const PLACE_KEYS: [&str; 4] = ["networks", "countries", "country", "region"];
 
-/// Those of a place that has a name: one that is stored.
+/// The keys of a place that has a name, which is a stored one.
 const NAMED_KEYS: [&str; 5] = ["name", "networks", "countries", "country", "region"];
 
 /// Most networks or countries of one place.
@@ -21,7 +21,7 @@ const MAX_ENTRIES: usize = 10_000;
 /// A place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceConfig {
-    /// Who is there.
+    /// Its clients.
     pub who: Who,
     /// The country that it is.
     pub country: Option<Country>,
@@ -29,7 +29,7 @@ pub struct PlaceConfig {
     pub region: Option<Arc<str>>,
 }
 
-/// Who is in a place.
+/// The clients of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     /// Clients of these addresses.

@@ -66,8 +66,8 @@ impl<T> OfKind<T> {
         format!("/{}/{name}", self.kind)
     }
 
-    /// The file's documents with the stored ones on top. Those that stand in `known` at the same revision are taken from
-    /// there.
+    /// The file's documents with the stored ones on top. Entries that stand in `known` at the same revision are taken
+    /// from there.
     pub(super) fn merge(
         &self,
         file: &[Entry<T>],

@@ -1,4 +1,4 @@
-//! What the file declares of the edge, with its documents as they were written.
+//! The edge's part of the file: what it declares, with its documents as they were written.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl EdgeLayer {
     /// # Errors
     /// As [`config::check`].
     pub fn check(backends: &[Value], places: &[Value]) -> Result<Self, Vec<Mistake>> {
-        // In the order of the lists, and as many: what has a mistake gives none of them.
+        // The check keeps the order of the lists, and one mistake refuses all: so each document pairs with its checked form.
         let (checked_backends, checked_places) = config::check(backends, places)?;
         let backend = |(config, document): (&Arc<BackendConfig>, &Value)| Entry {
             name: Arc::clone(&config.name),

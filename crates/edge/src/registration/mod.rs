@@ -6,10 +6,10 @@
 //!   nothing heard for heartbeat_ttl ──> removed from the store, and from what is in force
 //! ```
 //!
-//! Who may register decides where clients' connections go, so (fault 47): a token where one is demanded; without one
-//! only requests that no web page can have made; addresses of a list, if there is one; no loopback unless the API
-//! itself is there, and never a link-local, multicast or unspecified address. What registers is an address, never a
-//! name, so that nobody can point it elsewhere afterwards.
+//! A registration decides where clients' connections go, so (fault 47) it needs a token where one is demanded.
+//! Without a token only requests pass that no web page can have made. Its address must be in the list, if there is
+//! one; a loopback address passes only if the API itself is on one, and a link-local, multicast or unspecified
+//! address never does. What registers is an address, never a name, so that nobody can point it elsewhere afterwards.
 //!
 //! Where nodes share their configuration, a backend registers at one of them and is in force at all; it sends its
 //! heartbeats to that one, which removes it when they do not come. When that node is gone, each of the others gives the
@@ -68,7 +68,7 @@ pub enum StoreError {
     Unavailable(String),
 }
 
-/// Who registers or removes a backend, and from where.
+/// The author of a registration or removal, and the address it came from.
 #[derive(Clone, Debug)]
 pub struct By {
     /// A token's name, `local` where none is demanded, or what stands for its absence.
@@ -91,16 +91,16 @@ pub trait RegistrationStore: fmt::Debug + Send + Sync + 'static {
     /// The number of this node among those that share what is stored.
     fn own(&self) -> u32;
 
-    /// Those of them that are there; `None` while nobody knows.
+    /// The nodes that are there now; `None` while this node does not know.
     fn nodes(&self) -> Option<Arc<HashSet<u32>>>;
 }
 
 /// Who may ask.
 pub trait Admission: fmt::Debug + Send + Sync + 'static {
-    /// The name of who may read, or change if `changes`; `None`: nobody needs a token for that.
+    /// The name of the client that may read, or change if `changes`; `None` if no token is needed for that.
     ///
     /// # Errors
-    /// When a token is needed and `secret` is none that is good.
+    /// When a token is needed and `secret` is not the secret of a valid one.
     fn admit(&self, changes: bool, secret: Option<&[u8]>) -> Result<Option<Arc<str>>, Unadmitted>;
 }
 
@@ -114,7 +114,7 @@ pub struct Unadmitted;
 pub struct RegistrationApi {
     /// Whose backends register.
     pub edge: Arc<Edge>,
-    /// Who was heard of when.
+    /// When each backend was last heard of.
     pub registry: Arc<Registry>,
     /// Which addresses may register.
     pub rules: AddressRules,
@@ -174,7 +174,7 @@ impl RegistrationApi {
         json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "registered_backends": count })
     }
 
-    /// Who asks, if they may.
+    /// The name of the author, if the request may pass.
     fn admit(&self, head: &Parts, changes: bool) -> Result<Arc<str>, Refused> {
         let given = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
         let secret = given.and_then(|field| {

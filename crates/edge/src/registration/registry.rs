@@ -1,4 +1,4 @@
-//! Who has registered, and when it was last heard of.
+//! The registry: backends that have registered, and the time of each one's last heartbeat.
 //!
 //! A node counts for the backends that registered with it. Of a node that is gone, each other one counts for its
 //! backends, from the moment when it notices; the first to have waited long enough removes them, unless they have
@@ -7,7 +7,7 @@
 //! Registrations run side by side; a removal runs alone. A backend whose removal is under way is not known any more: its heartbeat says
 //! so, and when it registers it waits for the removal and is registered afterwards.
 //!
-//! While the process stands still nobody can be heard, so that time counts against no backend.
+//! While the process stands still it hears no heartbeats, so that time does not count against backends.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -57,8 +57,8 @@ struct Heard {
 }
 
 impl Registry {
-    /// A registry of the backends of `edge` that removes what was not heard of for `ttl`. Those that registered before
-    /// this process started have as long to be heard of.
+    /// A registry of the backends of `edge` that removes what was not heard of for `ttl`. Backends that registered
+    /// before this process started get the same time for their first heartbeat.
     #[must_use]
     pub fn new(edge: Arc<Edge>, store: Arc<dyn RegistrationStore>, clock: Clock, ttl: Duration) -> Self {
         let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
@@ -72,7 +72,7 @@ impl Registry {
     /// is gone. Others are not counted any more.
     fn take_stock(&self) {
         let (own, Some(present)) = (self.own(), self.store.nodes()) else { return };
-        // Whoever registers is in force before it is counted, so nobody is missed under this lock.
+        // A registration is in force before it is counted, so none is missed under this lock.
         let mut heard = self.heard();
         let registered = self.edge.registered();
         let registrar = |backend: &RegisteredBackend| backend.config.registrar.unwrap_or(own);

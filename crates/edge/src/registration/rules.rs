@@ -1,4 +1,4 @@
-//! Which addresses may register (fault 47).
+//! Rules of registration: the addresses that may register (fault 47).
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -112,7 +112,7 @@ fn reasons(said: &Value) -> (&str, &str, Vec<(&str, &str)>) {
 fn an_explanation_says_which_backends_are_not_looked_at_whatever_their_scores_are() {
     let running = regions("never", 100);
     let beyond = ("next", "there are nearer ones, and spill is \"never\"");
-    let lowest = "it has the lowest score of those that are not left out";
+    let lowest = "it has the lowest score among the backends that are not left out";
     assert_eq!(reasons(&explained(&running, "127.0.0.1")), ("near", lowest, vec![beyond]));
     let (_held, _) = visits(&running, 2);
     let full = "the nearest backends are at their hard limits, and spill is \"never\"";

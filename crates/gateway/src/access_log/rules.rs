@@ -1,4 +1,4 @@
-//! Which requests have a line in the access log: a share, by route and status.
+//! Rules of the access log: the share of requests that get a line, by route and status.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ const ALL: u32 = 100_000;
 pub enum StatusClass {
     /// All.
     Any,
-    /// Those that begin with this digit.
+    /// Statuses that begin with this digit.
     Class(u16),
     /// One.
     One(u16),

@@ -1,4 +1,4 @@
-//! What requests are told apart by: while they are counted, and as it is stored.
+//! Labels of counts: by these requests are counted apart, in memory and in the store.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) struct Labels {
     pub(super) upstream: Option<Arc<str>>,
     pub(super) server: Option<Target>,
     pub(super) status: u16,
-    /// One of those that there was no room to tell apart.
+    /// There was no room to count it apart.
     pub(super) is_other: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Names {
 type Listed = (Option<String>, Option<String>, Option<String>, Option<String>, u16, bool);
 
 impl Labels {
-    /// Those of a request that there is no room to tell apart.
+    /// The labels of a request that there is no room to count apart.
     pub(super) fn of_others(&self) -> Self {
         Self { status: self.status, is_other: true, ..Self::default() }
     }

@@ -1,7 +1,7 @@
-//! How long requests took, as counts in classes: what percentiles are read from, and what two of make one.
+//! Latencies as a histogram: counts in classes. Percentiles are read from it, and two histograms can be added.
 //!
-//! A class is at most an eighth as wide as what is in it is long, so that a percentile is at most 12.5 % too high. Only
-//! classes that have something take room. What a class is must not change: sums of them are stored.
+//! A class is at most an eighth as wide as the times in it, so that a percentile is at most 12.5 % too high. Empty classes
+//! take no room. The bounds of classes must not change: sums of them are stored.
 
 use tidegate_control::Sums;
 
@@ -34,7 +34,7 @@ pub(super) fn class(micros: u64) -> u16 {
     (PARTS * (power - 2) + part) as u16
 }
 
-/// The longest time of a class. One that is none, which only somebody else can have stored, is as long as the longest.
+/// The longest time of a class. An unknown class, which only another program can have stored, counts as the longest.
 fn longest(class: u16) -> u64 {
     let class = u64::from(class);
     if class < PARTS {

@@ -14,15 +14,15 @@
 //!
 //! Off unless the configuration wants it: a request then has a record, which costs about a microsecond. Nothing is
 //! written on a request's way. A process that is killed loses what it has not written: at most what it counted in the last
-//! [`FLUSH`] and while one write was under way. One that is told to end writes everything first.
+//! [`FLUSH`] and while one write was under way. A process that is told to end writes everything first.
 //!
 //! A batch has a number, larger than the one before, and never changes once it was taken to be written. So it can be written
 //! again after an outcome that was lost, and an answer counts it in the store or here, never in both: the store tells
 //! with its sums which of this process's batches are in them.
 //!
 //! Bounds: [`MAX_SERIES`] combinations of labels in a batch, and in a minute, hour or day that is stored; further ones are
-//! counted together as `others`. [`MAX_WAITING`] batches, the oldest of which is dropped, and its requests are counted
-//! as lost, while the store is away.
+//! counted together as `others`. While the store is away, [`MAX_WAITING`] batches wait; then the oldest is dropped, and
+//! its requests are counted as lost.
 
 mod keep;
 mod labels;
@@ -63,7 +63,7 @@ pub struct Analytics {
     /// Each of some threads. One is locked before `counting`, never after it.
     shards: Box<[Mutex<Shard>]>,
     counting: Mutex<Counting>,
-    /// Who writes: drawn for each process, so that its numbers are its own.
+    /// The writer's number, drawn for each process, so that its batches are its own.
     writer: u64,
     others: AtomicU64,
     lost: AtomicU64,
@@ -148,7 +148,7 @@ impl Analytics {
         Self { shards, counting: Mutex::default(), writer: drawn >> 1, others, lost }
     }
 
-    /// Counts a request that has ended. One that no server was asked about counts for the upstream that its route has.
+    /// Counts a request that has ended. A request that reached no server counts for its route's upstream.
     pub(crate) fn note(&self, record: &Record) {
         let (tried, _) = record.attempts();
         let server = tried.map(|(upstream, place)| upstream.group.backends()[place].target().clone());

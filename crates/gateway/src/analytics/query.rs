@@ -375,7 +375,7 @@ fn time(second: u64) -> String {
     at.map(|at| at.to_string()).unwrap_or_default()
 }
 
-/// A cell of text. One that a spreadsheet would take for a formula is kept from being one.
+/// A cell of text. A cell that a spreadsheet would take for a formula is made text.
 fn quoted(cell: &str, text: &mut String) {
     let is_formula = cell.starts_with(['=', '+', '-', '@']);
     if !is_formula && !cell.contains([',', '"', '\r', '\n']) {

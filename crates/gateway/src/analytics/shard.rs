@@ -1,4 +1,4 @@
-//! Where a thread counts: a table of its own, so that cores wait for each other only when a minute ends or somebody
+//! A thread's shard of the counts, so that cores wait for each other only when a minute ends or somebody
 //! asks.
 //!
 //! A shard has requests of one minute. It is emptied into the batch of that minute by whoever wants to know or to store, and by the

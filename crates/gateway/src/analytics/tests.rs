@@ -1,5 +1,5 @@
-//! What is counted is neither lost nor counted twice, whatever its span and wherever it is, and a question about it is
-//! answered or refused.
+//! Requests are neither lost nor counted twice, whatever the span and wherever the counts are, and a question about them
+//! is answered or refused.
 
 use tempfile::TempDir;
 use tidegate_control::{Control, Limits};

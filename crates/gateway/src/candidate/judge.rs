@@ -1,4 +1,4 @@
-//! What becomes of a request by a route's configuration alone: a function that asks nobody.
+//! The candidate's verdict on a request, by a route's configuration alone: a function that asks no store, server or other service.
 //!
 //! ```text
 //!   maintenance ─> size of the head ─> preflight ─> who is it? ─> policy in force? ─> reply ─> size of the body ─> upstream
@@ -80,7 +80,7 @@ type Side<'r> = Option<(&'r RouteConfig, bool)>;
 struct Seen {
     /// Without what says who the client is; `None`: nothing was taken off.
     parts: Option<Parts>,
-    /// Who that is, as far as it is judged, or why it is refused.
+    /// The client's identity, as far as it is judged, or why the request is refused.
     proof: Result<Option<Identity>, Does>,
 }
 

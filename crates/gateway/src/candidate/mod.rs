@@ -135,7 +135,7 @@ pub struct CandidateStats {
     pub since: Wall,
     /// Requests by difference.
     pub counts: DifferenceCounts,
-    /// Some of those that would fare otherwise.
+    /// Some requests that would end differently.
     pub examples: Vec<Example>,
     /// Such requests that no example counts.
     pub without_example: u64,

@@ -1,4 +1,4 @@
-//! What is compressed: bodies that are there, and bodies as they come.
+//! Encoders for bodies that are complete, and for bodies that are still coming.
 
 use std::io::{self, Write};
 use std::pin::Pin;

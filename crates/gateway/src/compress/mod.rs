@@ -169,7 +169,7 @@ impl Compressor {
     }
 }
 
-/// The coding that a request likes best of those that there are; of two that it likes alike the better one.
+/// The coding with the highest weight in the request among those that there are; of equal weights the better coding.
 fn wanted(fields: &HeaderMap) -> Option<Coding> {
     const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
     let (mut stated, mut others, mut plain) = ([None; 3], None, None);
@@ -192,7 +192,7 @@ fn wanted(fields: &HeaderMap) -> Option<Coding> {
     (liking > 0 && plain.is_none_or(|plain| plain <= liking)).then_some(coding)
 }
 
-/// The weight of `q=0.8` in thousandths; what is none is 0.
+/// The weight of `q=0.8` in thousandths; 0 if it is not a weight.
 fn quality(parameter: &[u8]) -> u32 {
     let text = std::str::from_utf8(parameter).unwrap_or_default();
     let value = text.strip_prefix("q=").or_else(|| text.strip_prefix("Q="));
@@ -216,7 +216,7 @@ fn is_eligible(status: StatusCode, fields: &HeaderMap) -> bool {
         && fields.get(CONTENT_TYPE).is_some_and(gets_smaller)
 }
 
-/// Whether one side says that nobody on the way may change what is sent.
+/// Whether one side forbids proxies to change what is sent (`no-transform`).
 fn is_fixed(fields: &HeaderMap) -> bool {
     fields.get_all(CACHE_CONTROL).iter().any(|line| {
         let mut words = line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);

@@ -1,4 +1,4 @@
-//! What a request must prove of whose it is before a route takes it, and where it does.
+//! The configuration of a route's authentication: the credential that a request needs, and where the route reads it.
 
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::document::DocumentReader;
@@ -21,13 +21,13 @@ const ACCEPTED: &str = "\"header:NAME\", \"query:NAME\", \"bearer\", \"basic\"";
 /// What a request must prove.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Auth {
-    /// That it has an API key.
+    /// An API key.
     Key(KeyAuth),
-    /// That an issuer has given it a token.
+    /// A token of an issuer.
     Jwt(Box<JwtAuth>),
     /// Whatever another service asks for.
     Forward(Box<ForwardAuth>),
-    /// That its connection has shown a certificate.
+    /// A certificate that its connection has shown.
     Certificate(CertificateAuth),
 }
 

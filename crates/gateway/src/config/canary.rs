@@ -36,7 +36,7 @@ pub struct CanaryConfig {
 /// What stays on one side of a split, for as long as the percentage is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StickyBy {
-    /// The client: its API key, or its address if it has none.
+    /// The client: its API key, or its address without a key.
     Client,
     /// The value of a field; the client where it is not there.
     Field(HeaderName),
@@ -64,7 +64,7 @@ fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<Ca
     let per_thousand = percent(reader).unwrap_or(0);
     let sticky_by = reader.text("sticky_by", 1, 256).map_or(Some(StickyBy::Client), sticky_by);
     let Some(sticky_by) = sticky_by else {
-        reader.mistake("sticky_by", "is none of these", STICKY_BY);
+        reader.mistake("sticky_by", "is unknown", STICKY_BY);
         return None;
     };
     upstream.map(|upstream| CanaryConfig { upstream, per_thousand, fields, cookies, sticky_by })

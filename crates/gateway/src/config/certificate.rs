@@ -31,7 +31,7 @@ impl CertificateAuth {
             NamePattern::Any => true,
             NamePattern::Exactly(text) => **text == *name,
             NamePattern::BeginsWith(text) => name.starts_with(&**text),
-            // Whoever is named in a URI chooses how it ends, so its end proves nothing.
+            // The client chooses how the URI of its name ends, so the end proves nothing.
             NamePattern::Below(text) => name.ends_with(&**text) && !name.contains([':', '/']),
         })
     }

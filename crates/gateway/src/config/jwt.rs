@@ -72,7 +72,7 @@ pub struct JwtKeysUrl {
 pub(super) fn jwt(reader: &mut DocumentReader<'_>, source: Source) -> Option<JwtAuth> {
     let issuer = reader.text("issuer", 1, MAX_NAME);
     if reader.field("issuer").is_none() {
-        reader.mistake("issuer", "is missing", "what the claim iss of tokens is");
+        reader.mistake("issuer", "is missing", "the value of the claim iss in tokens");
     }
     let audiences = reader.texts("audience", MAX_AUDIENCES, 1, MAX_NAME).into_iter().map(Box::from).collect();
     let leeway_seconds = reader.number("leeway_seconds", 0, 600).unwrap_or(LEEWAY_SECONDS);

@@ -1,4 +1,4 @@
-//! Which requests a route is for: hosts, paths, methods and query parameters.
+//! A route's match: hosts, paths, methods and query parameters.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub enum PathPattern {
     Exact(Box<str>),
     /// This one and all below it; empty: every path.
     Prefix(Box<str>),
-    /// Those of this many segments, of which some are given.
+    /// Paths of this many segments, of which some are given.
     Segments(Vec<Segment>),
 }
 

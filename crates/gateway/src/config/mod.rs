@@ -74,7 +74,7 @@ impl GatewayConfig {
     /// `/route/N`.
     pub fn check(upstreams: &[Value], routes: &[Value], policies: &[&str]) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Vec::new();
-        // Those with mistakes too: a route to one of them has none of its own.
+        // Upstreams with mistakes count, too: a route to one of them is not wrong for that.
         let named: HashSet<&str> =
             upstreams.iter().filter_map(|upstream| upstream.get("name")?.as_str()).collect();
         let listable: HashSet<&str> = policies.iter().copied().collect();

@@ -32,7 +32,7 @@ pub struct Redirect {
 pub enum Location {
     /// Always this one.
     Fixed(HeaderValue),
-    /// One that keeps something of the request.
+    /// A redirect that keeps something of the request.
     Kept {
         /// Up to the request's host, or up to its path if it keeps none of the host.
         before: Box<str>,

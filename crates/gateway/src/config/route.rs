@@ -103,7 +103,7 @@ pub struct RouteConfig {
     pub query: Vec<(Box<str>, Box<str>)>,
     /// What becomes of a request.
     pub action: Action,
-    /// What a request must prove of whose it is.
+    /// The credential that a request needs.
     pub auth: Option<Auth>,
     /// Whether preflights, which browsers send without credentials, pass to the servers without any.
     pub skip_auth_preflight: bool,
@@ -313,7 +313,7 @@ fn upgrade_idle(reader: &mut DocumentReader<'_>) -> u64 {
     reader.seconds("upgrade_idle_timeout_seconds", 0.001, DAY).unwrap_or(UPGRADE_IDLE_TIMEOUT)
 }
 
-/// The protocols that a route lets connections go on in. HTTP itself is none: its requests would pass unseen.
+/// The protocols that a route lets connections go on in. HTTP itself is not allowed: its requests would pass unseen.
 fn upgrades(reader: &mut DocumentReader<'_>) -> Vec<Box<str>> {
     if reader.field("upgrades").is_none() {
         return vec!["websocket".into()];

@@ -159,7 +159,7 @@ pub(super) fn sources(reader: &mut DocumentReader<'_>, servers: &[ServerConfig])
 pub(crate) enum Source {
     /// The configuration file, whose writer may read this machine's files.
     File,
-    /// The admin API, of whose callers that is not known: no file that they name is looked at.
+    /// The admin API: its callers may not be allowed to read the file, so files that they name are not looked at.
     Stored,
 }
 

@@ -1,4 +1,4 @@
-//! What is read, and what is said of what is not: every mistake at once, each with its place.
+//! Documents that are read, and documents that are refused: every mistake at once, each with its place.
 
 use serde_json::{Value, json};
 

@@ -66,7 +66,7 @@ pub struct UpstreamConfig {
     pub name: Arc<str>,
     /// Its servers, at least one unless they register themselves.
     pub servers: Vec<ServerConfig>,
-    /// Whose registered backends are its servers, too.
+    /// The app whose registered backends are its servers, too.
     pub registered: Option<RegisteredServers>,
     /// What is spoken with them.
     pub protocol: Protocol,

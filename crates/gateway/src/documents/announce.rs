@@ -1,4 +1,4 @@
-//! What the log says of routes and upstreams: what a new file changes, and what is set aside.
+//! Lines of the log about routes and upstreams: what a new file changes, and which documents are set aside.
 
 use std::collections::HashMap;
 

@@ -228,7 +228,7 @@ pub fn proposed(parts: &Parts, document: &Value) -> Result<Change, ChangeError> 
     let (live, stored) = (&parts.of::<Routes>().table, parts.documents());
     let proposal = Proposal::read(document, &SENT_KEYS).map_err(ChangeError::Mistakes)?;
     let table = proposal.table(live, stored).map_err(ChangeError::Mistakes)?;
-    // One that a route in force lists, too, is missing whatever becomes of the candidate.
+    // A policy that a route in force lists, too, is missing whatever becomes of the candidate.
     let missing = table.listed.iter().filter(|(policy, _)| !live.listed.contains_key(*policy));
     let missing = missing.filter(|(policy, _)| !parts.has(POLICY, policy));
     let missing: Vec<Mistake> = missing
@@ -258,7 +258,7 @@ pub fn proposed(parts: &Parts, document: &Value) -> Result<Change, ChangeError> 
 /// The changes that put the stored candidate in force.
 ///
 /// # Errors
-/// There is none, or it is not one.
+/// There is no candidate, or the document is not one.
 pub fn promoted(parts: &Parts) -> Result<Vec<Change>, ChangeError> {
     let document = parts
         .documents()

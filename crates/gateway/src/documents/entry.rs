@@ -71,8 +71,8 @@ pub(super) fn aside<T: Documented>(entry: &Entry<T>, mistake: Mistake) -> SetAsi
     }
 }
 
-/// The file's documents with the stored ones on top. Those that stand in `known` at the same revision are
-/// taken from there.
+/// The file's documents with the stored ones on top. Entries that stand in `known` at the same revision are taken
+/// from there.
 pub(super) fn merge<T: Documented>(
     file: &[Entry<T>],
     stored: &Snapshot,

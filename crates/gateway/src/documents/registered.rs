@@ -1,7 +1,7 @@
 //! Servers that registered themselves: the edge's documents, as far as they say where a backend is.
 //!
-//! What is in such a document was checked by the registration API. One that cannot be read all the same is left out here;
-//! the edge says so.
+//! What is in such a document was checked by the registration API. A document that cannot be read all the same is left
+//! out here; the edge says so.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a route does with a request: a reply of its own, or the server that is next.
+//! Explanation of a route's action: a reply of its own, or the server that is next.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What becomes of fields on their way to a server and back.
+//! Header fields on their way to a server and back.
 
 use super::*;
 

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! A request whose token names an unknown key waits for one fetch, [`LONGEST_WAIT`] at most, so that the first token after a rotation
-//! is good. During the rest nobody waits: a flood of unknown names holds nobody up.
+//! is good. Between fetches requests do not wait: a flood of unknown names holds up no client.
 //!
-//! Routes with the same URL share the keys. Until the first fetch is good there are none, and requests are answered 503.
-//! Redirects are not followed: the URL is where the keys are.
+//! Routes with the same URL share the keys. Until a fetch has succeeded there are no keys, and requests are answered
+//! 503. Redirects are not followed: the URL is where the keys are.
 //!
 //! Bounds: [`MAX_BYTES`] of a set, [`FETCH_TIMEOUT`], one fetch at a time for a URL.
 
@@ -160,7 +160,7 @@ impl IssuerKeys {
             }
             Err(error) => {
                 self.failed.fetch_add(1, Relaxed);
-                tracing::warn!(%error, url = %self.url.text, "the keys of an issuer of JWTs cannot be had: those before stay");
+                tracing::warn!(%error, url = %self.url.text, "the keys of an issuer of JWTs cannot be fetched: the earlier keys stay in force");
                 false
             }
         }
@@ -205,12 +205,12 @@ pub(crate) async fn follow(keys: Weak<IssuerKeys>, resolver: Resolver) {
         let is_good = strong.fetch_once(&resolver).await;
         let (wanted, phase) = (Arc::clone(&strong.wanted), strong.phase.clone());
         phase.send_replace(Phase::Rest);
-        // It goes before the pause, so that keys that nobody uses any more are not kept alive by it.
+        // It is dropped before the pause, which would otherwise keep alive keys that no route uses any more.
         drop(strong);
         sleep(LEAST_INTERVAL.mul_f64(1.0 + JITTER * fraction())).await;
         phase.send_replace(Phase::Ready);
         if is_good {
-            // That nobody wants them before is no failure.
+            // The time may be over before a request wants them, which is no failure.
             let _elapsed = timeout(REFRESH_INTERVAL - LEAST_INTERVAL, wanted.notified()).await;
         }
     }

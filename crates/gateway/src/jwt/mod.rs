@@ -1,4 +1,4 @@
-//! Whose request it is by its JWT: verified once a minute, with keys that are there already.
+//! Authentication by JWT: a token is verified once a minute, with keys that are there already.
 //!
 //! ```text
 //!   digest of token, keys and rules ── known ── whose it is
@@ -97,7 +97,8 @@ impl JwtVerifier {
         Self { id: before.map_or(fresh, |before| before.id), issuer }
     }
 
-    /// Whose request it is, by the keys that are in force or, if its token names another one, that its issuer has now.
+    /// The identity in the request's token. The token is verified with the keys in force or, if it names another key,
+    /// with the keys that its issuer has now.
     pub(crate) async fn verify(
         &self,
         auth: &JwtAuth,

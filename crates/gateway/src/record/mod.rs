@@ -1,4 +1,4 @@
-//! What became of one request, step by step: the one source of traces, of the access log and of analytics.
+//! The record of one request, step by step: the one source of traces, of the access log and of analytics.
 //!
 //! ```text
 //!   proxy, forward ── each step ──> Record ──┬── `tidegate-trace` fields of the reply, if they were asked for
@@ -7,8 +7,8 @@
 //!                                            └── a trace for whom it looks at the last ones (`traces.rs`), likewise
 //! ```
 //!
-//! A record is logged when it is dropped, so that a request whose client left has its line like any other. A request of
-//! which nobody wants to know has no record: each step then costs a comparison, and no clock is read.
+//! A record is logged when it is dropped, so that a request whose client left has its line like any other. A request
+//! without a reader has no record: each step then costs a comparison, and no clock is read.
 //!
 //! Bounds: [`MAX_STEPS`] of a request, and [`trace::MAX_BYTES`] of their text.
 
@@ -71,7 +71,7 @@ pub(crate) enum What {
     Route,
     /// It was refused, for this process has more to do than it can.
     Shed,
-    /// It was found out whose it is.
+    /// It was authenticated.
     Authenticate,
     /// Its route answered before its limits: it is out of service, say.
     Answer,
@@ -114,14 +114,14 @@ pub(crate) struct Asked {
     pub(crate) user_agent: Option<HeaderValue>,
 }
 
-/// Who wants to know what becomes of a request.
+/// The readers of a request's record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readers<'a> {
     pub(crate) log: Option<&'a Arc<AccessLog>>,
     pub(crate) analytics: Option<&'a Arc<Analytics>>,
-    /// Those who look at the last requests, if anybody does.
+    /// The last requests, if somebody looks at them.
     pub(crate) traces: Option<&'a Arc<Traces>>,
-    /// Those who export its spans, if it is recorded.
+    /// The exporter of its spans, if it is recorded.
     pub(crate) spans: Option<(&'a Arc<Spans>, SpanContext)>,
     /// The client, in its reply.
     pub(crate) client: bool,
@@ -267,7 +267,7 @@ impl Recorder {
         }
     }
 
-    /// Tells the path alone: where no route takes the request, nobody has said that its query holds no secret.
+    /// Records the path alone: where no route takes the request, its query may hold a secret.
     pub(crate) fn leave_query_out(&mut self) {
         self.note(|record| {
             if let Ok(path) = Uri::try_from(record.asked.target.path()) {

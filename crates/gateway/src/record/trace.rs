@@ -13,7 +13,7 @@
 //!   respond;status=200;us=6
 //! ```
 //!
-//! `record`, the last phase, is what writes these lines, and has none.
+//! `record`, the last phase, writes these lines, and has no line itself.
 //!
 //! In a reply each member is a field line of its own, which is the same list; in the access log they are one text.
 

@@ -1,4 +1,4 @@
-//! What a listener does about plain HTTP: it sends clients to `https://`, or tells browsers to use nothing else.
+//! Plain HTTP on a listener with HTTPS: clients are redirected to `https://`, or browsers are told to use nothing else.
 
 use http::header::{HOST, HeaderMap, HeaderValue, LOCATION, STRICT_TRANSPORT_SECURITY};
 use http::{Request, Response, StatusCode};
@@ -30,7 +30,7 @@ impl HttpsRules {
         Self { hsts: HeaderValue::try_from(format!("max-age={seconds}{names}")).ok(), ..self }
     }
 
-    /// Where a request is sent to, if it is: 308, so that it keeps its method and its body.
+    /// The redirect of a request, if it gets one: 308, so that it keeps its method and its body.
     pub(super) fn redirect<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let port = self.redirect_to?;
         let uri = request.uri();
@@ -56,7 +56,7 @@ impl HttpsRules {
         Some(reply)
     }
 
-    /// Says so in a reply, in place of what its server has said of it.
+    /// Writes the field into a reply, in place of the server's.
     pub(super) fn mark(&self, reply: &mut HeaderMap) {
         if let Some(hsts) = &self.hsts {
             reply.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());

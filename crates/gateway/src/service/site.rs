@@ -1,4 +1,4 @@
-//! What is in force: routes and upstreams, made of a configuration and of what was in force before it.
+//! The site: routes and upstreams in force, made of a configuration and of the site before.
 //!
 //! Upstreams whose configuration did not change are taken over as they are, with their connections, breakers and health; of
 //! the others, servers that stay keep theirs. So it is with routes: one that did not change is taken over as it is; one that

@@ -1,4 +1,4 @@
-//! What is known of upstreams, routes and a candidate, for metrics and the admin API.
+//! The state of upstreams, routes and a candidate, for metrics and the admin API.
 
 use std::sync::Arc;
 

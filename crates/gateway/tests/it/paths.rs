@@ -25,7 +25,7 @@ struct Row {
     path: &'static str,
     /// Its other reading, which they saw, too.
     other: Option<&'static str>,
-    /// What the service that says whose requests are was asked about, where one is.
+    /// What the service that authenticates clients was asked about, where the route has one.
     judged: Option<&'static str>,
     /// What the server was asked for.
     server: &'static str,

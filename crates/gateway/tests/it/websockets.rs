@@ -174,7 +174,7 @@ fn a_server_that_speaks_http2_alone_is_sent_no_request_without_the_offer() {
             assert_eq!((status(&other), text(&other)), (200, "HTTP/2.0".to_owned()), "{upstream}");
             let refused = gateway.send(OFFER);
             assert_eq!(status(&refused), 502, "{upstream}");
-            assert!(text(&refused).contains("goes on in the protocol"), "{upstream}: {}", text(&refused));
+            assert!(text(&refused).contains("switches to the protocol"), "{upstream}: {}", text(&refused));
             assert_eq!(said(&mut node(), gateway.address.port()), "502\n", "{upstream}");
         }
         let (_, server) = &gateway.gateway.upstreams()[0].servers[0];

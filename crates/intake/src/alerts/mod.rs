@@ -5,9 +5,9 @@
 //!                                                 ^ a second passes
 //! ```
 //!
-//! A series is a rule, a client and the tags of a line. Lines count when they were kept, with the time of their
-//! arrival; those whose own time is more than five minutes from that are passed over, so that what is sent again from
-//! yesterday wakes nobody. The state machine is [`tidegate_algorithms::alert`].
+//! A series is a rule, a client and the tags of a line. Lines count once they are kept, with the time of their
+//! arrival. A line whose own time is more than five minutes from that is passed over, so that lines of yesterday that
+//! are sent again alert nobody. The state machine is [`tidegate_algorithms::alert`].
 //!
 //! | bound | value | reached |
 //! |---|---|---|
@@ -114,7 +114,7 @@ pub struct AlertCounts {
 }
 
 impl Alerts {
-    /// Rules with distinct names, of which no series is beyond a threshold; and what the webhook is to be told.
+    /// Rules with distinct names, none of whose series is beyond a threshold, and the webhook's queue of notices.
     pub(crate) fn new(rules: Vec<AlertRule>) -> (Self, mpsc::Receiver<Notice>) {
         let (queue, notices) = mpsc::channel(MAX_NOTICES);
         let alerts = Self {
@@ -132,7 +132,7 @@ impl Alerts {
         (alerts, notices)
     }
 
-    /// Tells another receiver from now on, or nobody; whether that is a change.
+    /// Sends notices to another receiver from now on, or to none; returns whether that is a change.
     pub fn tell_at(&self, url: Option<EndpointUrl>) -> bool {
         self.webhook.send_if_modified(|known| {
             let is_other = *known != url;

@@ -16,7 +16,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// `rules` in their order. One that is as it was `before` is the same one.
+    /// `rules` in their order. A rule that is as it was `before` stays the same one, with its state.
     pub(super) fn new(rules: Vec<AlertRule>, before: &Self) -> Self {
         let mut new = Self::default();
         for rule in rules {
@@ -34,7 +34,7 @@ impl Rules {
         &self.list
     }
 
-    /// Those that look at a metric.
+    /// The rules that look at a metric.
     pub(super) fn of_metric(&self, metric: &str) -> &[Arc<AlertRule>] {
         self.by_metric.get(metric).map(Vec::as_slice).unwrap_or_default()
     }

@@ -28,9 +28,9 @@ pub(super) struct HttpSink<L> {
     protocol: HttpProtocol,
     endpoint: Endpoint,
     token_file: Option<PathBuf>,
-    /// What the token's file had when it was last read; it is read again for the try after a failure.
+    /// The content of the token's file when it was last read. The file is read again after a failure.
     authorization: Option<HeaderValue>,
-    /// Of the deltas that went by remote write.
+    /// The sums of the deltas that went by remote write.
     sums: Sums,
 }
 
@@ -117,11 +117,11 @@ impl<L: Limits> HttpSink<L> {
     }
 }
 
-/// What some lines are to the other side.
+/// Some lines as a request to the other side.
 struct Request {
     body: Bytes,
     samples: u64,
-    /// Lines that it does not have, since a later one has their time.
+    /// Lines that the request leaves out, since a later line has their time.
     superseded: u64,
 }
 
@@ -141,8 +141,7 @@ fn fields(protocol: HttpProtocol) -> Vec<(HeaderName, HeaderValue)> {
     }
 }
 
-/// How many of the samples of a request that was answered 2xx the other side has not taken all the same, as far as it
-/// says so.
+/// The samples that the other side says it has left out, of a request that it answered 2xx.
 fn left_out(protocol: HttpProtocol, samples: u64, answer: &Answer) -> u64 {
     match protocol {
         HttpProtocol::Otlp => forward::otlp::rejected(&answer.body),
@@ -152,7 +151,8 @@ fn left_out(protocol: HttpProtocol, samples: u64, answer: &Answer) -> u64 {
     }
 }
 
-/// The field in which a receiver says how many samples it has written: that of remote write 2.0 has to, one of 1.0 may.
+/// The field in which a receiver says how many samples it has written: a receiver of remote write 2.0 must, one of 1.0
+/// may.
 const WRITTEN: &str = "x-prometheus-remote-write-samples-written";
 
 fn written(fields: &HeaderMap) -> Option<u64> {

@@ -44,7 +44,7 @@ impl End {
         let mut stop = self.stop.clone();
         tokio::select! {
             () = self.drain.reached(Stage::Draining) => {}
-            // Whoever says so lives as long as the process.
+            // The sender of `stop` lives as long as the process.
             () = async { drop(stop.wait_for(|stop| *stop).await) } => {}
         }
     }
@@ -125,7 +125,7 @@ impl<L: Limits> Forwarder<L> {
         self.place().store(next, Relaxed);
     }
 
-    /// The next lines; none if there are none yet. Lines that are gone are counted and passed over.
+    /// The next lines; `None` while there are no new ones. Lines that are gone are counted and passed over.
     async fn read(&mut self) -> Result<ReadLines, Ending> {
         loop {
             let (log, partition, at) = (Arc::clone(self.intake.log()), self.partition, self.next);

@@ -1,4 +1,4 @@
-//! What a forward sends lines to, and what became of them.
+//! A sink: where a forward sends lines, and what became of them there.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -11,7 +11,7 @@
 //!
 //! It answers "did it arrive, and what does it look like". Series of one name that differ in their tags are
 //! taken together, but for `rate`, which adds up the growth of each; a line with the tag `temporality="delta"` is
-//! growth itself. Who wants a query language forwards the lines to a database that has one.
+//! growth itself. For a query language, forward the lines to a database that has one.
 //!
 //! | bound | value | reached |
 //! |---|---|---|

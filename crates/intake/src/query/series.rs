@@ -99,7 +99,7 @@ type Point = (i64, Number);
 struct Counter {
     /// The last one whose growth was added up.
     settled: Option<Point>,
-    /// Those behind it, in the order of their arrival.
+    /// The points behind it, in the order of their arrival.
     waiting: Vec<Point>,
 }
 

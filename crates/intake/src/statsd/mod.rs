@@ -6,10 +6,11 @@
 //! ```
 //!
 //! It is lossy by nature: a sender is told nothing, so nothing is promised. What is lost here is counted: datagrams that
-//! the kernel dropped because nobody took them in time, metrics that a limit or a full queue refused, lines that are
-//! none. What is kept is kept as with `ack=memory`.
+//! the kernel dropped because they were not read in time, metrics that a limit or a full queue refused, malformed lines.
+//! What is kept is kept as with `ack=memory`.
 //!
-//! Nobody shows a token, so who may send is a list of networks; without one, it is this machine.
+//! StatsD has no tokens, so a list of networks says which senders are accepted; without the list, only this machine
+//! is.
 //!
 //! | bound | value | reached |
 //! |---|---|---|

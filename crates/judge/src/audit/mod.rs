@@ -1,9 +1,9 @@
-//! Published claims against arithmetic: what a load test's own figures say about it.
+//! An audit of published claims by arithmetic: whether the figures of a load test agree with one another.
 //!
 //! The figures of a claim are typed into a TOML file; nothing is measured. The rules ask only what
 //! must hold whatever the system: Little's law, what an average over survivors leaves out, how long a
-//! step lasted, whether denials were counted as work, whether a rate was offered or reached. A claim
-//! that gives too little is "not checkable", which is no praise.
+//! step lasted, whether denials were counted as work, whether a rate was offered or reached. A claim with too few
+//! figures is "not checkable", which does not mean that it is right.
 //!
 //! ```toml
 //! title = "Edge proxy, stress test"
@@ -33,7 +33,7 @@ pub const MAX_CLAIMS: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimFile {
-    /// Whose claims they are.
+    /// The author of the claims.
     pub title: String,
     /// The claims.
     #[serde(default, rename = "claim")]
@@ -82,7 +82,7 @@ pub struct Claim {
     pub errors: Option<f64>,
     /// Requests that timed out.
     pub timeouts: Option<f64>,
-    /// The deadline of those.
+    /// The deadline of these requests.
     pub timeout_ms: Option<f64>,
     /// Which requests the latency was taken over.
     pub latency_of: Option<LatencyOf>,
@@ -92,11 +92,11 @@ pub struct Claim {
     pub clients: Option<f64>,
     /// Requests that the limit lets through per client and window.
     pub limit_per_window: Option<f64>,
-    /// That window.
+    /// The length of that window.
     pub window_seconds: Option<f64>,
     /// The load was raised while the average was taken, from this to `concurrency`.
     pub ramp_from: Option<f64>,
-    /// What the load did not pass through although the claim names it.
+    /// A part that the claim names and that the load did not pass through.
     pub bypasses: Option<String>,
     /// False when the figure was never measured.
     pub measured: Option<bool>,
@@ -120,7 +120,7 @@ pub enum Objection {
     RampAverage,
     /// The load did not pass through what the claim names.
     WrongTarget,
-    /// Nobody measured it.
+    /// It was not measured.
     NotMeasured,
     /// The figures contradict each other.
     Arithmetic,
@@ -131,7 +131,7 @@ pub enum Objection {
 pub struct Finding {
     /// What is wrong.
     pub objection: Objection,
-    /// With which figures.
+    /// The figures that show it.
     pub says: String,
 }
 

@@ -176,7 +176,7 @@ fn wrong_target(claim: &Claim) -> Option<Finding> {
 
 fn not_measured(claim: &Claim) -> Option<Finding> {
     (claim.measured == Some(false)).then_some(())?;
-    finding(Objection::NotMeasured, "a figure that nobody measured".to_owned())
+    finding(Objection::NotMeasured, "a figure without a measurement".to_owned())
 }
 
 fn arithmetic(claim: &Claim) -> Option<Finding> {

@@ -1,4 +1,4 @@
-//! Who used the cores that the server runs on: the server, the generator beside it, others, nobody.
+//! Use of the server's cores: by the server, by the generator beside it, by others, or by nothing.
 //!
 //! A service that waits (for a pool, a distance, an upstream) leaves cores idle. On a machine without an
 //! idle core everything waits for the cores first, and what then looks like a pool is the machine: so no
@@ -15,7 +15,7 @@ const IDLE_SHARE: f64 = 0.30;
 /// Share of the cores that the kernel's own work for the traffic may take beside both programs.
 const KERNEL: f64 = 0.10;
 
-/// Who had the larger part of the cores.
+/// The processes that had the larger part of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taker {
     /// The server.
@@ -72,7 +72,7 @@ impl CoreUse {
         (self.cores * (1.0 - KERNEL) - self.idle - self.server - self.generator).max(0.0)
     }
 
-    /// Who had most of the cores.
+    /// The processes that had most of the cores.
     pub(super) fn taker(&self) -> Taker {
         if self.others() >= self.server.max(self.generator) {
             Taker::Others
@@ -97,7 +97,7 @@ impl CoreUse {
     }
 }
 
-/// Whether the machine had no idle core from the load in question on; false when nobody looked.
+/// Whether the machine had no idle core from the load in question on; false if it was not measured.
 pub(super) fn none_idle(evidence: &Evidence) -> bool {
     let seen = |step: &StepEvidence| {
         let kernel = step.kernel?;

@@ -1,4 +1,4 @@
-//! What is known about a run: the client's steps, and the kernel's and the server's figures for each.
+//! The evidence about a run: the client's steps, and the kernel's and the server's figures for each.
 //!
 //! Everything is per step and already a difference (counter after minus counter before) or a maximum
 //! over samples taken during the step, so that the rules compare figures and never clocks. A figure

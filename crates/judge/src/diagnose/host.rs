@@ -11,7 +11,7 @@ use crate::discover::gates::Gate;
 /// Share of the cores' time from which the host's part shows in the figures.
 pub const TAKEN: f64 = 0.05;
 
-/// The largest share of its machine's time that the host took in a step, 0 to 1; none when nobody looked.
+/// The largest share of its machine's time that the host took in a step, 0 to 1; `None` if it was not measured.
 #[must_use]
 pub fn taken(evidence: &Evidence) -> Option<f64> {
     let shares = evidence.steps.iter().filter_map(|step| step.kernel?.stolen);

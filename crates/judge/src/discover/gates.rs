@@ -58,7 +58,7 @@ pub fn run_delay(record: &StepRecord) -> f64 {
 /// What a generator was short of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// One of its threads used up its core.
+    /// A thread of the generator used up its core.
     OwnCore,
     /// Its threads were ready to run while somebody else had the core.
     TakenCores,

@@ -18,7 +18,7 @@ use super::settings::Settings;
 use super::zones::ERRORS_BROKEN;
 use super::{Move, Stop};
 
-/// Growth of throughput over growth of load, in logarithms, below which a gain is none.
+/// Growth of throughput over growth of load, in logarithms. Less than this is not a gain.
 const ELASTICITY: f64 = 0.10;
 /// Factor between levels of the climb.
 const FACTOR: f64 = 2.0;

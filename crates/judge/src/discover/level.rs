@@ -93,7 +93,7 @@ impl Level {
         !self.repeats.is_empty() && self.repeats.iter().all(|r| r.generator_bound)
     }
 
-    /// Throughput over the usable repeats; none when there is none.
+    /// Throughput over the usable repeats; `None` without one.
     #[must_use]
     pub fn throughput(&self) -> Option<Estimate> {
         let usable: Vec<Estimate> = self

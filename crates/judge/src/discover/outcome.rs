@@ -1,4 +1,4 @@
-//! What a search's steps say together: capacity, knee, zones, fit and gates.
+//! The outcome of a search, from all its steps: capacity, knee, zones, fit and gates.
 
 use serde::{Deserialize, Serialize};
 use tidegate_algorithms::stats::{Interval, usl};

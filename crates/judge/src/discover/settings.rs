@@ -1,4 +1,4 @@
-//! What the search is asked for, with the bounds that it keeps.
+//! The settings of a search, and its bounds.
 
 use serde::{Deserialize, Serialize};
 

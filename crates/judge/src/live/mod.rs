@@ -1,8 +1,7 @@
 //! The live view of a run, as lines: for a terminal that can be redrawn, and for one that cannot.
 //!
-//! Pure: a [`View`] in, text out. Whoever owns the terminal decides when to draw, how wide it is and
-//! whether it may use colour; moving the cursor is its business too. The plain form is one line per
-//! call, so that a log of a run reads like a table.
+//! Pure: a [`View`] in, text out. The owner of the terminal decides when to draw, how wide it is and whether it may
+//! use colour, and moves the cursor. The plain form is one line per call, so that a log of a run reads like a table.
 
 use crate::discover::{Level, Mode};
 use crate::report::format::{count, percent, time};

@@ -122,8 +122,11 @@ pub enum PlanError {
         /// The best that was measured.
         best: String,
     },
-    /// Too many.
-    #[error("{0} instances of this size: that is another kind of problem")]
+    /// The target needs more instances than a plan is made for.
+    #[error(
+        "the target needs {0} instances of this size, more than a plan is made for: state a lower target, or measure a \
+         larger instance"
+    )]
     TooMany(String),
 }
 

@@ -73,7 +73,7 @@ pub fn pinned_words(report: &Report) -> Option<String> {
     ))
 }
 
-/// Who used the server's cores, if that was seen.
+/// The use of the server's cores, if it was measured.
 #[must_use]
 pub fn cores_sentence(report: &Report) -> Option<String> {
     report.cores.map(|used| {

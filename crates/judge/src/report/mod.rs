@@ -43,7 +43,7 @@ pub const SCHEMA: &str = "tidegate-report/2";
 /// What stands for a cause at a load where more load still gives more.
 const NOT_SATURATED: &str = "not-saturated";
 
-/// Who runs on which cores of a machine that both share, by their numbers.
+/// The cores of the server and of the generator on a machine that both share, by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     /// The server's.
@@ -142,7 +142,7 @@ pub struct Report {
     pub cause: Cause,
     /// What is true beside it, the most certain first.
     pub findings: Vec<Cause>,
-    /// Who used the server's cores at the load in question; null when that was not seen.
+    /// The use of the server's cores at the load in question; null if it was not measured.
     pub cores: Option<CoreUse>,
     /// One row per load.
     pub levels: Vec<LevelRow>,

@@ -54,7 +54,8 @@ pub(super) fn matching<'s>(
     applying
 }
 
-/// The concurrency policies that match, of all or of those `listed`: what does not apply to who cannot give a permit back.
+/// The concurrency policies that match, among all or those `listed`: they do not apply to a request that cannot give a
+/// permit back.
 pub(super) fn barred(
     set: &PolicySet,
     attributes: &Attributes<'_>,

@@ -62,7 +62,7 @@ impl Engine {
     }
 }
 
-/// Those of the `policies` that apply, in their order, and their keys, one after another in `keys`.
+/// The policies among `policies` that apply, in their order, and their keys, one after another in `keys`.
 fn listed<'s>(
     set: &'s PolicySet,
     policies: &[Arc<str>],

@@ -13,7 +13,7 @@ use crate::policy_set::{CLIENT_ID, PolicySet};
 pub struct Reset {
     /// The policies under which the client starts anew.
     pub reset: Vec<Arc<str>>,
-    /// Those whose counter could not be found, each with the attribute that is missing.
+    /// Policies whose counter could not be found, each with the attribute that is missing.
     pub not_reset: Vec<(Arc<str>, String)>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Envoy asks about several descriptors at once and turns a request away if any is over its limit. The
 //! reference service charges the others all the same; here a denial charges nobody, as for several
-//! policies of one demand, so that a client that is denied by one limit does not use up another. Nor does it
-//! get units back: those come back once all are allowed, and never more than were charged.
+//! policies of one demand, so that a client that is denied by one limit does not use up another. Nor does it get
+//! units back: these come back only if all demands are allowed, and never more than were charged.
 
 use std::ops::Range;
 
@@ -20,14 +20,14 @@ use crate::decision::{Decision, Part, Parts};
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
 
-/// One of several demands that a request makes at once.
+/// A demand, of which a request may make several at once.
 #[derive(Debug)]
 pub struct Demand<'a> {
-    /// What is known of it.
+    /// Its attributes.
     pub attributes: Attributes<'a>,
     /// Units; 0 reads what remains.
     pub cost: u64,
-    /// Units that come back if the request is allowed; what is told of the limits is from before.
+    /// Units that come back if the request is allowed; the reply shows the limits as they were before that.
     pub given_back: u64,
     /// A limit that it brings along, instead of policies; counted by all the attributes.
     pub own: Option<OwnLimit<'a>>,
@@ -156,7 +156,7 @@ impl Share<'_> {
         self.policy.map_or(Mode::Enforce, |index| set.policies()[index].policy.mode)
     }
 
-    /// What its policy answers without a store; a demand's own limit counts in this node's memory.
+    /// What happens without a store, by the policy; a demand's own limit then counts in this node's memory.
     fn on_failure(&self, set: &PolicySet) -> OnStoreFailure {
         self.policy.map_or(OnStoreFailure::Local, |index| set.policies()[index].policy.on_store_failure)
     }
@@ -191,7 +191,7 @@ fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>)
             }
             shares.push(Share { demand: index, policy: None, limit: &own.limit, key: start..keys.len() });
         } else {
-            // Nobody who asks this way can give a permit back.
+            // A request of this kind cannot give a permit back.
             let matching = matching(set, &demand.attributes, false, keys);
             shares.extend(matching.into_iter().map(|applies| Share {
                 demand: index,

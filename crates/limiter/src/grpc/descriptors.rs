@@ -96,7 +96,7 @@ enum Kind {
     Enum(&'static str),
     Messages(&'static str),
     ListOf(Type),
-    /// One of several, the message's only such group.
+    /// A field of the message's only `oneof`.
     OneOf(Type),
     OneOfMessages(&'static str),
 }

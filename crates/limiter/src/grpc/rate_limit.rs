@@ -1,10 +1,10 @@
-//! What a rate-limit request of Envoy means, and how its answer is told.
+//! Envoy's rate-limit requests: from their descriptors to a question for the engine, and from its decision to the answer.
 //!
 //! A descriptor's entries are attributes, a repeated key's second one as `key#2`; the policies that match
 //! them apply. Two more stand before them: `domain`, and `descriptor_keys`, which is the entries' keys in
 //! their order with a `/` between them: by it a policy is about descriptors of this shape and no other,
-//! as a rule of the reference service is. A descriptor to which no policy applies is within its limits
-//! and has none to show; where none applies to any descriptor of a request, `on_no_match` decides.
+//! as a rule of the reference service is. A descriptor to which no policy applies is within its limits and shows no
+//! limit. If no policy applies to any descriptor of a request, `on_no_match` decides.
 //!
 //! Envoy lets a request through when it gets an error, unless it is told otherwise (`failure_mode_deny`). So nothing that a
 //! client wrote makes one, whatever its bytes, length or encoding; errors are about what the operator's configuration sends.
@@ -120,7 +120,7 @@ impl RateLimits {
     }
 }
 
-/// Who calls, which is a proxy and not its client.
+/// The caller, which is a proxy and not its client.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     /// The metadata of the call.

@@ -4,7 +4,8 @@
 //! in [`super::descriptors`]. Versions v1 and v1alpha have the same messages under two names.
 //!
 //! Bounds: a question is at most 64 KiB; the stream has the pace of any request body, so a client that
-//! falls silent ends it with DEADLINE_EXCEEDED, and a drain does not wait for one. Deliberately absent: extensions, which proto3 has none of.
+//! falls silent ends it with DEADLINE_EXCEEDED, and a drain does not wait for one. Deliberately absent: extensions, which
+//! proto3 does not have.
 //!
 //! Reference: grpc.reflection.v1, the GRPC Server Reflection Protocol.
 

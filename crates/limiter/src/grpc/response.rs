@@ -1,4 +1,4 @@
-//! What a call is answered with: messages and trailers, or trailers alone.
+//! Replies to calls: messages and trailers, or trailers alone.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! What a proxy says of the request that it asks about, as far as it is believed (faults 48 and 59).
+//! Fields in which a proxy describes the request that it asks about, as far as they are believed (faults 48 and 59).
 //!
 //! A proxy passes its client's header fields on along with its own, so a field says nothing about who
 //! wrote it. Only the pair that is configured is looked at, and both pairs at once are refused: a proxy

@@ -1,4 +1,4 @@
-//! What a decision means for the client's quota, in header fields.
+//! A client's quota after a decision, in header fields.
 
 use bytes::Bytes;
 use http::header::{HeaderValue, RETRY_AFTER};

@@ -24,8 +24,8 @@ impl PolicySet {
         set
     }
 
-    /// The set with `documents` in the place of those it was made from. Looks only at those that have
-    /// changed, if that is known and none of them is a policy; other services' are none of its business.
+    /// This set, made again from `documents`. If it is known which have changed, and only overrides have, it looks at
+    /// these alone. Documents of other services are left alone.
     pub(crate) fn after(&self, documents: &Snapshot, tallies: &Tallies) -> Self {
         let changes = documents.changes_since(&self.documents);
         let only_overrides = changes.map(|changes| {

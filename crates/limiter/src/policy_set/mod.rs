@@ -44,7 +44,7 @@ use crate::tally::{Tallies, Tally};
 /// Documents that are policies; their names are the policies'.
 pub const POLICY: Kind = Kind::new("policy");
 
-/// Documents that are clients' own limits; their names are the clients'.
+/// Documents of clients' own limits; their names are the clients'.
 pub const OVERRIDE: Kind = Kind::new("override");
 
 /// Most policies in force.
@@ -56,7 +56,7 @@ pub const CLIENT_ID: &str = "client_id";
 /// The name of the built-in policy, which the simple API configures.
 pub const DEFAULT_POLICY: &str = "default";
 
-/// What the configuration file declares.
+/// The file's layer: what it declares for the limiter.
 #[derive(Clone, Debug, Default)]
 pub struct FileLayer {
     /// Its policies, in order.
@@ -75,7 +75,7 @@ impl FileLayer {
         policies.any(|it| *it.name == *name && it.quota.spec.algorithm == Algorithm::Concurrency)
     }
 
-    /// What it declares: kind, name and document, each once. Overrides are a client's, all together.
+    /// Its declarations: kind, name and document, each once. Overrides are a client's, all together.
     #[must_use]
     pub fn documents(&self) -> Vec<(Kind, String, Value)> {
         let policies = self.policies.iter().map(|it| (POLICY, it.name.to_string(), it.document()));
@@ -144,9 +144,9 @@ pub struct InForce {
     pub policy: Policy,
     /// Where it comes from.
     pub origin: Origin,
-    /// What it decided so far, as it is and as it was before.
+    /// Its decisions so far, over all its versions.
     pub tally: Arc<Tally>,
-    /// Whether it decided anything as it is. All cores read it, and one of them writes it once.
+    /// Whether this version of it has decided anything. All cores read it, and one of them writes it once.
     asked: AtomicBool,
 }
 
@@ -160,7 +160,7 @@ pub struct PolicySet {
     set_aside: Rejections,
 }
 
-/// What a change of overrides leaves as it is.
+/// The part that a change of overrides leaves as it is.
 #[derive(Debug)]
 struct Base {
     file: Arc<FileLayer>,
@@ -186,7 +186,7 @@ type Rejections = RedBlackTreeMapSync<(Kind, Arc<str>), Arc<[Rejection]>>;
 struct Rejection {
     /// The policy that the part is about, if the document is about several.
     policy: Option<String>,
-    /// Whether there is just no policy of that name.
+    /// Whether the only mistake is that there is no policy of that name.
     is_without_policy: bool,
     mistakes: Vec<Mistake>,
 }
@@ -215,8 +215,7 @@ impl InForce {
         self.see();
     }
 
-    /// Whether a request that spends has met it since it came into force as it is: since its last change, or since the
-    /// process began.
+    /// Whether a request that spends has met this version of it: since its last change, or since the process began.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
@@ -236,8 +235,8 @@ impl InForce {
 }
 
 impl PolicySet {
-    /// Takes out of `applying` what others in it replace; `index` is an item's policy, if it has one.
-    /// One that is replaced still replaces, so the order does not matter.
+    /// Removes from `applying` the policies that others in it replace; `index` gives an item's policy, if it has one.
+    /// A policy that is replaced still replaces others, so the order does not matter.
     pub(crate) fn leave_out_replaced<A: Array>(
         &self,
         applying: &mut SmallVec<A>,
@@ -336,13 +335,13 @@ impl PolicySet {
         Some(self.quota(index, &Attributes::new(&pairs)))
     }
 
-    /// Number of documents of which something is not in force.
+    /// The number of documents that are set aside, as a whole or in part.
     #[must_use]
     pub fn set_aside_count(&self) -> usize {
         self.set_aside.size()
     }
 
-    /// The documents of which something is not in force, by kind and name.
+    /// The documents that are set aside, as a whole or in part, by kind and name.
     pub fn set_aside(&self) -> impl Iterator<Item = SetAside<'_>> {
         self.set_aside.iter().map(|((kind, name), rejections)| SetAside {
             kind: *kind,
@@ -352,7 +351,7 @@ impl PolicySet {
         })
     }
 
-    /// Whether this set has just the same to say of a document that `other` sets aside.
+    /// Whether this set sets a document aside for the same mistakes as `other`.
     pub(crate) fn sets_aside_alike(&self, other: &Self, document: &SetAside<'_>) -> bool {
         let document = (document.kind, Arc::from(document.name));
         self.set_aside.get(&document) == other.set_aside.get(&document)
@@ -367,7 +366,7 @@ impl PolicySet {
         })
     }
 
-    /// Takes over from the set before this one which policies were asked, of those that are in both as they are.
+    /// Takes over from the last set which policies were asked, for the policies that are unchanged in both.
     pub(crate) fn take_over_asked(&self, last: &Self) {
         if Arc::ptr_eq(&self.base, &last.base) {
             return;

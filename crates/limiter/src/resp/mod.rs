@@ -21,8 +21,8 @@
 //! RESP has no word for "go elsewhere", so a drain closes a connection where nothing is lost that the
 //! protocol could have saved: between two commands. Clients reconnect, as they do when Redis restarts.
 //!
-//! Who may speak is said by [`tidegate_access::tokens`]: a token with the scope `decide`, by AUTH or HELLO. A
-//! reload that takes a token away closes its connections to commands at once.
+//! A client needs a token with the scope `decide`, by AUTH or HELLO ([`tidegate_access::tokens`]). A reload that
+//! takes a token away closes its connections to commands at once.
 //!
 //! MULTI, EXEC and DISCARD are there because clients' pipelines send them by default (redis-py does). The
 //! commands run in their order, each atomic by itself; those of other clients may come between.

@@ -1,4 +1,4 @@
-//! One client's conversation: whether it may speak, which protocol it chose, what each command answers.
+//! A client's session: its credentials, the protocol that it chose, and the answer to each command.
 //!
 //! Pure in the sense that matters here: bytes in, bytes out. The server owns the socket and its deadlines.
 
@@ -22,7 +22,7 @@ use transaction::Transaction;
 /// Wrong passwords after which a connection ends.
 const MAX_FAILED_AUTH: u32 = 8;
 
-/// What a client is told that has yet to say who it is.
+/// The reply to a client that has not authenticated yet.
 const UNAUTHENTICATED: &str = "NOAUTH Authentication required.";
 
 /// What all sessions share.
@@ -140,7 +140,7 @@ impl Session {
         }
     }
 
-    /// Whether the client has yet to say who it is.
+    /// Whether the client must authenticate first.
     pub(super) fn is_closed(&self) -> bool {
         !self.authenticated
     }
@@ -204,7 +204,7 @@ impl Session {
             _ if !spec.takes(command.arguments()) => {
                 refuse(out, format_args!("ERR wrong number of arguments for '{}' command", spec.name()))
             }
-            // Those that may be answered are in the batch.
+            // Commands of clients that may ask are in the batch.
             Kind::Throttle(_) => refuse(out, UNAUTHENTICATED),
             Kind::Ping => ping(command, out),
             Kind::Hello => self.hello(command, out),

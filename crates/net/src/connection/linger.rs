@@ -51,7 +51,7 @@ impl Linger {
 /// Half-closes, and reads dry. The time counts for both.
 ///
 /// # Errors
-/// When the stream cannot be half-closed: then there is nobody to wait for.
+/// When the stream cannot be half-closed: then the client is gone already.
 pub async fn half_close<S>(mut stream: S, patience: Duration, bytes: usize) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,

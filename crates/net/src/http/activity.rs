@@ -1,4 +1,4 @@
-//! What a connection is doing, shared by its socket and its service.
+//! The activity of a connection, shared by its socket and its service.
 //!
 //! Both live on one core, so the atomics are plain loads and stores in practice; they are atomics
 //! because tasks must be `Send`.
@@ -57,7 +57,7 @@ impl Activity {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// An idle connection that is closed has nobody to read dry.
+    /// An idle connection has no bytes under way that would have to be read before it is closed.
     pub(super) fn leave_if_idle(&self) {
         if self.phase() == Phase::Idle {
             self.enter(Phase::Leaving);

@@ -77,7 +77,7 @@ struct Arriving {
     wait: Option<Box<Wait>>,
 }
 
-/// A body that is read on when nobody wants more of it.
+/// A body that is read on after the service has stopped reading it.
 #[derive(Debug)]
 struct Lingering {
     /// There until this is dropped.
@@ -86,7 +86,7 @@ struct Lingering {
     linger: Duration,
 }
 
-/// Time that was spent on waiting for the client. That in which nobody asked for the body is not its fault.
+/// Time that was spent on waiting for the client. Time in which the service did not ask for the body does not count.
 #[derive(Debug)]
 struct Wait {
     /// Before the present wait.
@@ -97,7 +97,7 @@ struct Wait {
 }
 
 impl RequestBody {
-    /// One of which what nobody wants is read for `linger`.
+    /// A body whose unread rest is read for `linger`.
     pub(super) fn new(incoming: Incoming, pace: BodyPace, account: Arc<Account>, linger: Duration) -> Self {
         let incoming = Lingering { incoming: Some(incoming), linger };
         Self(Source::Arriving(Arriving { incoming, pace, account, received: 0, wait: None }))

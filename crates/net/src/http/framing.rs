@@ -129,7 +129,7 @@ pub(super) fn judge(
             }
             10 if is("connection") => simple &= value.eq_ignore_ascii_case(b"keep-alive"),
             6 if is("expect") => simple = false,
-            // Who takes trailers gets them by way of hyper.
+            // A client that takes trailers gets them by way of hyper.
             2 if is("te") => simple = false,
             7 if is("upgrade") => upgrade = true,
             _ => {}

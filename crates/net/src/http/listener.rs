@@ -1,4 +1,4 @@
-//! Which protocol a connection speaks.
+//! The protocol of a connection: HTTP/1.1 or HTTP/2.
 //!
 //! | listener | said by | protocol |
 //! |---|---|---|

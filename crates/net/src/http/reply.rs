@@ -1,4 +1,4 @@
-//! What a service answers with.
+//! The reply of a service.
 
 use std::pin::Pin;
 
@@ -18,7 +18,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A body that is still being made.
 pub(super) type StreamedBody = Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>;
 
-/// A reply's body. Those that are not streamed allocate nothing.
+/// A reply's body. A body that is not streamed allocates nothing.
 #[derive(Default)]
 pub enum Body {
     /// No bytes.

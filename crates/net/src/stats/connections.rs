@@ -1,4 +1,4 @@
-//! What is counted of connections, whatever is spoken on them.
+//! Counters of connections, whatever protocol they speak.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -93,7 +93,7 @@ pub struct ConnectionStats {
     pub cut_write: AtomicU64,
     /// TLS handshakes that succeeded.
     pub handshakes: AtomicU64,
-    /// Those that failed, by reason.
+    /// Handshakes that failed, by reason.
     pub(super) handshakes_failed: [AtomicU64; HandshakeFailure::ALL.len()],
 }
 

@@ -1,4 +1,4 @@
-//! What is counted of requests, by the names that the service gives them.
+//! Counters of requests, by the names that the service gives them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

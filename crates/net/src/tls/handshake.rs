@@ -123,7 +123,7 @@ impl Tls {
         match timeout_at(turn, is_hello(&stream)).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => {
-                // Whoever cannot take it does not wait for it.
+                // A client that cannot take it now goes without it.
                 drop(stream.try_write(&NOT_A_HELLO));
                 return Err(Unsecured::Failed(HandshakeFailure::NotTls, Some(stream)));
             }

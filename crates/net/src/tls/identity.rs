@@ -59,7 +59,7 @@ pub struct TlsError {
     pub fault: TlsFault,
 }
 
-/// Why a file cannot be used. None of these repeats what is in it.
+/// Why a file cannot be used. The messages do not repeat the file's content.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFault {
     /// The operating system does not hand it out.
@@ -89,7 +89,7 @@ pub enum TlsFault {
     /// The certificate is for later.
     #[error("holds a certificate that becomes valid in {}", Span(*.0))]
     NotYetValid(u64),
-    /// Nobody can ask for it.
+    /// Clients could not ask for it by name.
     #[error("holds a certificate without names (subject alternative names of DNS)")]
     NoName,
     /// It would not be known which one to show.

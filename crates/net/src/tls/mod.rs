@@ -74,7 +74,7 @@ pub struct PairFiles {
 /// The files of a listener's TLS, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// What clients are shown that ask for a name of which there is nothing else, or for none.
+    /// The pair for clients that ask for no name, or for a name without a pair of its own.
     pub pair: Option<PairFiles>,
     /// What clients are shown that ask for a name in the certificate.
     pub named: Vec<PairFiles>,
@@ -94,7 +94,7 @@ pub struct TlsConfig {
     pub named: Option<NamedCertificates>,
     /// The application protocols it speaks: [`HTTP`], [`GRPC`], or nothing, if ALPN is not used.
     pub protocols: &'static [&'static [u8]],
-    /// Those of what is behind it, to which it passes bytes on as they are: they are agreed on, too.
+    /// Protocols of the servers behind it, to which it passes bytes on as they are: these are agreed on, too.
     pub passed: Vec<Vec<u8>>,
     /// From connecting to the turn of the handshake, and from there to its end.
     pub handshake_timeout: Duration,

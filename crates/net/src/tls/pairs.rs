@@ -1,8 +1,8 @@
-//! Which certificate a client is shown, by the name that it asks for (RFC 6066, 3).
+//! The choice of a certificate by the name that a client asks for (RFC 6066, 3).
 //!
 //! Files name themselves: each certificate says its names (RFC 6125: `*.` at the beginning stands for one label). An exact
-//! name goes before a wildcard, files before what was ordered. A client that asks for no name, or for one of which there
-//! is nothing, is shown the pair for all others; where there is none, the handshake fails.
+//! name goes before a wildcard, files before what was ordered. A client that asks for no name, or for a name without a
+//! pair of its own, is shown the default pair; without a default, the handshake fails.
 
 use std::collections::HashMap;
 use std::sync::Arc;

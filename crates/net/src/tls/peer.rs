@@ -1,4 +1,4 @@
-//! Who the other side of a session is, by the certificate that it showed.
+//! The peer of a TLS session, by the certificate that it showed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the lack of an answer says about the charge.
+//! Failures of a shared store, and whether the charge was made all the same.
 
 use crate::StoreError;
 

@@ -136,7 +136,7 @@ async fn drain(mut requests: mpsc::Receiver<Request>, executor: Arc<impl Executo
             match request {
                 Request::Open(reply) => {
                     let executor = Arc::clone(&executor);
-                    // Whoever asked may have given up meanwhile.
+                    // The caller may have given up meanwhile.
                     tokio::spawn(async move { reply.send(executor.open().await).unwrap_or_default() });
                 }
                 Request::Run(job) => {
@@ -197,7 +197,7 @@ fn run<E: Executor>(
     })
 }
 
-/// Decides a batch and answers everyone but those among whom is a damaged counter. These are returned.
+/// Decides a batch and answers all its calls but those of a part with a damaged counter. These are returned.
 async fn decide(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) -> Vec<Job> {
     let alone = jobs.len() == 1;
     let (operations, waiting): (Vec<_>, Vec<_>) =

@@ -1,4 +1,4 @@
-//! What the stores share that decide batches of requests by a script or function of their own.
+//! Batches: the part that stores share which decide many requests in one script or function.
 
 mod failure;
 mod lane;

@@ -1,4 +1,4 @@
-//! What a guard counts.
+//! A guard's counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct GuardStats {
     /// Of those, what the store has charged afterwards. Units whose window had ended by then are counted in none of
     /// these three.
     pub charged_units: u64,
-    /// Of those, what could not be charged afterwards, so that nobody knows: see [`super::outage`].
+    /// Units of these that could not be charged afterwards: see [`super::outage`].
     pub unsettled_units: u64,
     /// How long the store's calls took.
     pub calls: CallDurations,

@@ -52,8 +52,8 @@ use crate::{Answer, Charge, Intent, StoreError};
 /// Least time between two warnings of states that cannot be read.
 const BETWEEN_WARNINGS: u64 = 10 * SECOND;
 
-/// When a store is no longer asked. One that fails every call is given up within milliseconds under
-/// load, and one late call among many opens nothing.
+/// When a store is no longer asked. Under load, a store that fails every call is given up within milliseconds, and
+/// one late call among many opens nothing.
 const STORE_BREAKER: Settings = Settings {
     window: Window::Span(500_000_000),
     minimum_calls: 5,
@@ -142,7 +142,7 @@ impl Guard {
     }
 
     /// Opens the store's connections, for so long at most, so that the first calls need not wait for
-    /// that. Nobody has to call it; why a store cannot be reached is then what [`Guard::trouble`] says.
+    /// that. Calling it is optional; [`Guard::trouble`] says why a store cannot be reached.
     ///
     /// # Errors
     /// Why the store cannot be reached.

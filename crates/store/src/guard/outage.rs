@@ -1,4 +1,4 @@
-//! What was admitted without the store, and charging it to the store afterwards.
+//! Settling an outage: units that were admitted without the store are charged to it afterwards.
 //!
 //! ```text
 //!   blind spend --note--> this node's own state of the key, under the whole limit
@@ -11,7 +11,7 @@
 //! a client does not find a fresh quota after an outage in which it was served.
 //!
 //! Over-admitted is what the store has no room for, and what this node alone admitted above the
-//! limit. Units whose time has come back by then are neither: nobody else can have been denied for them.
+//! limit. Units that have come back by then count as neither: no other client can have been denied for them.
 //!
 //! Not known, and counted as unsettled: units of calls without an answer, which the store may have
 //! charged already (charging them again would deny somebody else); those of keys beyond [`MAX_KEYS`];

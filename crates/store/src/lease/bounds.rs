@@ -1,4 +1,4 @@
-//! What leasing a limit can cost, from its numbers alone.
+//! The bounds of leasing a limit, from its numbers alone.
 
 use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::limit::calendar::Period;

@@ -1,4 +1,4 @@
-//! What one node holds of one key, as a state machine over (event, now).
+//! A node's holding of one key, as a state machine over (event, now).
 //!
 //! ```text
 //!   spend --enough held--> answered here
@@ -25,7 +25,7 @@ use super::bounds::Bounds;
 /// Least units of a lease while there is plenty.
 const LEAST: u64 = 4;
 
-/// A denial stands for the so-manieth part of T, or longer.
+/// A denial stands for T divided by this, or longer.
 const PAUSES: u64 = 200;
 
 /// A node's share of one key.
@@ -184,7 +184,8 @@ impl Holding {
         held
     }
 
-    /// Whether forgetting it loses nothing but what was learnt, some T ago, of its demand.
+    /// Whether the holding can be forgotten: it has no units, takes none, and what it learnt of the key's demand is older
+    /// than two T.
     pub(super) fn is_idle(&self, now: Tick, turn: u64) -> bool {
         !self.taking
             && (self.held == 0 || now >= self.expires)

@@ -1,4 +1,4 @@
-//! What a node holds of its keys.
+//! A shard of a node's holdings, by key.
 
 use std::collections::HashMap;
 

@@ -3,8 +3,8 @@
 //! The table keeps this hash instead of the key, which bounds an entry at 32 bytes and keeps client
 //! names out of memory dumps and snapshots. The price is that two keys may share a counter: among
 //! `n` keys some pair does with probability `n^2 / 2^65`, 3e-6 at ten million keys, and a given key
-//! is one of such a pair with `n / 2^64`, 5e-13. Nobody can look for one (fault 11): the hash key
-//! is drawn at random when the store is made and never leaves the process but in its snapshot.
+//! is one of such a pair with `n / 2^64`, 5e-13. An attacker cannot search for such a pair (fault 11): the hash key
+//! is drawn at random when the store is made and leaves the process only in its snapshot.
 //!
 //! 128 bits would make even that chance vanish; they were rejected because the entry could keep
 //! only half of them, so that a snapshot could not be restored into another number of shards.

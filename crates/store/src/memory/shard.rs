@@ -1,4 +1,4 @@
-//! One shard: a table, the bytes it may use, and who leaves when they are used up.
+//! One shard: a table, the bytes it may use, and which entries leave when they are used up.
 //!
 //! ```text
 //!   shard's budget, 40 KiB                       common reserve, 1/8 of the cap
@@ -39,7 +39,7 @@ use super::table::{MOST_SLOTS, SLOT, Table};
 pub(super) const BUDGET: usize = MOST_SLOTS * SLOT;
 /// Slots whose entries an insert examines.
 const SWEPT: usize = 4;
-/// Entries of which one is evicted.
+/// Entries that are compared to evict one of them.
 const SAMPLED: usize = 8;
 /// What the allocator adds to a log's or permits' two blocks: headers and rounding.
 const BLOCKS: usize = 32;
@@ -102,8 +102,8 @@ impl Shard {
         self.latest
     }
 
-    /// Runs `act` on the state of `hash`, a fresh one if there is none, and keeps what it became if
-    /// that says anything: asking about an unknown key takes no memory.
+    /// Runs `act` on the state of `hash`, or on a fresh one, and keeps the result unless it is still fresh: asking
+    /// about an unknown key takes no memory.
     pub(super) fn with_state<R>(
         &mut self,
         hash: u64,

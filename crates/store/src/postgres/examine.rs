@@ -1,4 +1,4 @@
-//! What the PostgreSQL server says of itself, and how far its tables are. It changes nothing.
+//! Facts about the PostgreSQL server, and the version of its tables. Asking changes nothing.
 
 use tidegate_algorithms::time::Wall;
 use tidegate_postgres::{Error, Session, text};

@@ -7,9 +7,9 @@
 //!
 //! A whole batch of requests is decided at once, by the server's clock: spends from one bucket each
 //! by one statement, requests under one window or counter each by another, and all others by a function
-//! (`schema/`). The statements charge and say what they found, of which
-//! the pure functions of `tidegate_algorithms::limit` make the verdicts; the function mirrors these in
-//! 64-bit nanoseconds. All are checked against them (`tests/it/differential.rs`), not the other way round.
+//! (`schema/`). The statements charge and return what they found, and the pure functions of
+//! `tidegate_algorithms::limit` make verdicts of it; the function mirrors these in 64-bit nanoseconds. All are
+//! checked against them (`tests/it/differential.rs`), not the other way round.
 //!
 //! Over-admission: 0 while the same server answers. After a crash it is what was decided since the
 //! last durable state: see [`Durability`].

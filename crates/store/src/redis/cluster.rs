@@ -1,4 +1,4 @@
-//! Which server of a Cluster decides a counter, and the lanes to each.
+//! The server of a Cluster that decides a counter, and the lanes to each server.
 //!
 //! Counters carry one of 64 hash tags ([`super::keys`]), so the map is 64 addresses. It is learnt
 //! from `CLUSTER SLOTS` when it is first needed, and again when a server says that it does not

@@ -56,13 +56,13 @@ pub struct Address {
 /// Certificates, in PEM.
 #[derive(Clone, Debug, Default)]
 pub struct TlsConfig {
-    /// Who signed the servers' certificates; the system's roots if absent.
+    /// The authority that signed the servers' certificates; the system's roots if absent.
     pub root: Option<Vec<u8>>,
     /// This client's certificate chain and key, for mTLS.
     pub client: Option<(Vec<u8>, Secret)>,
 }
 
-/// Whose clock a decision is made by.
+/// The clock that decisions go by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DecidingClock {
     /// The server's: nodes whose clocks differ still agree.

@@ -1,4 +1,4 @@
-//! What the Redis servers that decide say of themselves.
+//! Facts about the Redis servers that decide.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an error from Redis says about the charge, and what may be done about it.
+//! Errors of Redis: whether the charge was made all the same, and whether to try again.
 //!
 //! | reply | was it charged? | what is done |
 //! |---|---|---|

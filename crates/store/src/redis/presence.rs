@@ -1,5 +1,5 @@
-//! Which versions count in a Redis: each node names one connection of its to each server, and the doctor reads the names of all
-//! connections. Nothing is stored, and a node that is gone leaves no name behind.
+//! Versions of the nodes that count in a Redis: each node names one of its connections to each server, and the doctor reads the
+//! names of all connections. Redis stores nothing for this, and a node that is gone leaves no name behind.
 
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
@@ -8,7 +8,8 @@ use redis::cmd;
 const PREFIX: &str = "tidegate-";
 const OWN: &str = env!("CARGO_PKG_VERSION");
 
-/// Says who this is. A user without the right `+client|setname`, and a proxy that knows no names, counts all the same.
+/// Names this connection. A user without the right `+client|setname`, and a proxy that knows no names, counts all the
+/// same.
 pub(super) async fn announce(mut connection: MultiplexedConnection) {
     let name = format!("{PREFIX}{OWN}");
     let said = cmd("CLIENT").arg("SETNAME").arg(name).query_async::<()>(&mut connection).await;
@@ -17,7 +18,7 @@ pub(super) async fn announce(mut connection: MultiplexedConnection) {
     }
 }
 
-/// The versions of all that are connected, each once; none for a user without the right `+client|list`.
+/// The versions of all connected nodes, each once; empty for a user without the right `+client|list`.
 pub(super) async fn versions(mut connection: MultiplexedConnection) -> Option<Vec<String>> {
     let listed = cmd("CLIENT").arg("LIST").query_async::<String>(&mut connection).await;
     listed.ok().map(|clients| named(&clients))

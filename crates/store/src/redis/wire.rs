@@ -1,4 +1,4 @@
-//! What the batch script is told and what it answers, as bytes.
+//! The batch script's input and output, as bytes.
 //!
 //! ```text
 //!   batch    n limits (u16), limits; n operations (u16), operations

@@ -222,7 +222,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         for (child, _) in &mut self.0 {
             if !matches!(child.try_wait(), Ok(Some(_))) {
-                // One that has just ended cannot be killed; it is waited for all the same.
+                // A child that has just ended cannot be killed; it is waited for all the same.
                 let _ended = child.kill().is_err();
             }
             let _reaped = child.wait().is_ok();

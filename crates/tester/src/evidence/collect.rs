@@ -306,7 +306,7 @@ fn on_allowed_cores(pid: Option<u32>) -> impl Fn(u32) -> bool {
     move |core| ranges.iter().any(|&(low, high)| (low..=high).contains(&core))
 }
 
-/// Established connections that the process opened itself: their local port is none it listens on.
+/// Established connections that the process opened itself: it does not listen on their local port.
 fn outgoing(pid: u32, tcp: &[TcpSocket]) -> Option<u64> {
     let ids = names(&format!("/proc/{pid}/fd"), MAX_DESCRIPTORS)?;
     let own: BTreeSet<u64> = ids

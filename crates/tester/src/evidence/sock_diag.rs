@@ -1,4 +1,4 @@
-//! What the kernel knows of single TCP sockets: a listener's queue with its limit, and the smallest
+//! The kernel's knowledge of single TCP sockets: a listener's queue with its limit, and the smallest
 //! round trip that a connection has seen.
 //!
 //! `/proc/net/tcp` has neither the limit nor the round trip; netlink's socket diagnostics (what `ss`

@@ -155,7 +155,7 @@ impl<P: Protocol> Worker<P> {
             established: tally.alive(),
             recent: recent.clone(),
         };
-        // Nobody took the last one: this one's latencies stay for the next.
+        // The last snapshot was not taken: these latencies stay for the next one.
         if sender.try_send(snapshot).is_ok() {
             recent.reset();
         }

@@ -1,4 +1,4 @@
-//! What a reply counts as: the workload's checks with their searchers built.
+//! Verdicts on replies: the workload's checks, with their searchers built.
 
 use memchr::memmem::Finder;
 

@@ -1,4 +1,4 @@
-//! What the engine is told beside the plan of a step.
+//! Options of the engine beside the plan of a step.
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -55,9 +55,8 @@ pub(crate) trait Protocol: Send {
     /// Opening the connection, with its handshake, is the whole exchange; nothing is sent.
     const CONNECT_ONLY: bool = false;
 
-    /// Connections have a life beside their requests: a handshake, bytes that nobody asked for,
-    /// answers to them. Where this is false such bytes break the connection, and `open` and `answer`
-    /// are not called.
+    /// Connections have a life beside their requests: a handshake, unsolicited bytes, answers to them. Where this is
+    /// false such bytes break the connection, and `open` and `answer` are not called.
     const CONVERSES: bool = false;
 
     /// The state of a connection that was not yet opened.

@@ -22,7 +22,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Those of thread `index` of `threads` of a run.
+    /// The requests of thread `index` of `threads` of a run.
     pub(super) fn new(workload: Arc<Workload>, seed: u64, index: u32, threads: u32) -> Self {
         let mut total = 0;
         let weights = workload.requests.iter().map(|request| {

@@ -1,4 +1,4 @@
-//! What a generator thread says of itself: CPU used, and time it was runnable without a core.
+//! A generator thread's watch on itself: CPU used, and time it was runnable without a core.
 //!
 //! `/proc/thread-self/schedstat` holds both in nanoseconds: time on a core, time waiting for one,
 //! slices. A kernel without it reads as zeroes, and the report then has no such evidence.

@@ -2,7 +2,7 @@
 //!
 //! A source address is bound with `IP_BIND_ADDRESS_NO_PORT`: the port is then chosen when the
 //! connection is made, unique per four-tuple, so that one address carries its whole port range to
-//! *each* target (without it, bind takes a port from everybody).
+//! *each* target (without it, bind takes a port from all targets).
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -1,4 +1,4 @@
-//! What one thread counts, and how the threads' counts become a [`Measurement`].
+//! The counts of one thread, and how the threads' counts become a [`Measurement`].
 //!
 //! A request belongs to the measured time by its *planned* send in an open loop (so that a request
 //! that the server's stall made late still counts), by its end in a closed one. Requests in flight

@@ -70,7 +70,7 @@ impl Tls {
     /// TLS to the host `name`, offering `alpn` (empty: no offer).
     ///
     /// # Errors
-    /// When the name or the authorities are none.
+    /// When the name or the authorities are invalid.
     pub fn new(name: &str, alpn: &[u8], trust: &Trust) -> Result<Self, TlsError> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
         let provider = Arc::new(ring::default_provider());
@@ -106,7 +106,7 @@ impl Tls {
             .ok_or_else(|| io::Error::other("the server did not choose the protocol that was offered (ALPN)"))
     }
 
-    /// Whether the server chose what was offered. One that does not know ALPN is believed.
+    /// Whether the server chose what was offered. A server without ALPN is taken to speak the protocol.
     fn agreed(&self, connection: &ClientConnection) -> bool {
         let h2 = self.config.alpn_protocols.iter().any(|offered| offered == b"h2");
         connection

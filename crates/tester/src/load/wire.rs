@@ -1,4 +1,4 @@
-//! What an asynchronous library takes for a socket: two buffers that never wait for anything.
+//! A socket for asynchronous libraries, made of two buffers that never wait for anything.
 //!
 //! Reading gives what the event loop has put in, writing always succeeds; whoever owns the real socket
 //! moves the bytes. Bounds: the input is one read of the event loop, the output what one request and

@@ -138,8 +138,8 @@ impl<P: Protocol> Worker<P> {
         self.task.epoch.now()
     }
 
-    /// Opens all connections, before the clock of the step starts. Those that fail are tried again
-    /// in the step itself.
+    /// Opens all connections, before the clock of the step starts. Connections that fail are tried again in the step
+    /// itself.
     pub(super) fn connect(&mut self) -> io::Result<()> {
         if P::CONNECT_ONLY || self.task.options.reuse == Reuse::PerRequest {
             self.idle.extend(0..self.task.connections);

@@ -1,4 +1,4 @@
-//! Which requests are sent, in which proportion, and what counts as a good reply.
+//! The workload: its requests, their proportions, and what counts as a good reply.
 //!
 //! A workload is compiled once and shared; each thread has its own random numbers and its own share
 //! of the counter (thread `i` of `n` counts `i, i + n, ...`, so no two requests of a run carry the
@@ -64,7 +64,7 @@ pub struct Checks {
     pub body_lacks: Vec<String>,
     /// Statuses that are denials.
     pub denied_status: StatusSet,
-    /// Texts of which one in the body makes it a denial.
+    /// Texts: if the body has one of them, the reply is a denial.
     pub denied_body: Vec<String>,
 }
 

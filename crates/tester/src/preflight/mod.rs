@@ -228,7 +228,7 @@ fn queue(machine: &Machine, need: &Need) -> Option<Finding> {
 }
 
 fn sight(machine: &Machine) -> Option<Finding> {
-    let text = "without /proc nobody sees what the server and the generator use: no cause will be named, and a step that the generator limited is not told from others";
+    let text = "there is no /proc, so the CPU that the server and the generator use cannot be measured: no cause will be named, and a step that the generator limited is not told from others";
     (!machine.shows_programs)
         .then(|| finding(Severity::Note, text.to_owned(), Some("mount -t proc proc /proc".to_owned())))
 }

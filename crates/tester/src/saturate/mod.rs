@@ -161,7 +161,7 @@ pub fn run<B: Bench>(
 }
 
 /// Whether the generator was the limit of its last refused step is settled by an experiment: the same
-/// step with one more thread. That step is no part of the report's curve.
+/// step with one more thread. The report's curve leaves out that step.
 fn one_more_thread<B: Bench>(
     bench: &mut Watched<B>,
     discovery: &Discovery,

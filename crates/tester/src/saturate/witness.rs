@@ -1,4 +1,4 @@
-//! What is looked at while a step runs, beside what its requests say.
+//! Witnesses: what is observed while a step runs, beside its requests.
 //!
 //! Three sources: the kernel's files, the server's process when it is on this machine, and the
 //! server's own Prometheus page. The kernel's figures of *this* machine say nothing of a server on

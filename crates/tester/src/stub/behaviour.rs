@@ -1,4 +1,4 @@
-//! What happens to a request, as a function of its arrival: no socket, no clock.
+//! A stub's behaviour towards a request, as a function of its arrival: no socket, no clock.
 //!
 //! A pool of c workers is a heap of c times at which each is free next: a request starts at the
 //! earliest of them or at its arrival, whichever is later. That *is* a FIFO queue with c servers,

@@ -2,8 +2,8 @@
 //! has a case in which it is known to be true.
 //!
 //! It must stay far from being the limit itself: an event loop per thread over epoll, replies
-//! rendered once, a pool of workers that is arithmetic and not threads. What it did is known exactly
-//! (`GET /__stub/stats` or [`Stub::stats`]), so that a measurement can be held against the truth.
+//! rendered once, a pool of workers that is arithmetic and not threads. It counts exactly what it did (`GET
+//! /__stub/stats` or [`Stub::stats`]), so that a measurement can be compared with the truth.
 
 mod behaviour;
 mod connection;
@@ -53,7 +53,7 @@ pub enum StubError {
     /// An event loop failed.
     #[error("the stub's event loop failed: {0}")]
     Loop(#[source] io::Error),
-    /// A thread ended without a word.
+    /// A thread ended without an error.
     #[error("a stub thread ended unexpectedly")]
     Thread,
 }

@@ -1,4 +1,4 @@
-//! What a stub is told to do, and to do badly.
+//! Options of a stub: what it does, and what it does badly.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a stub knows of itself: the truth that a measurement is compared with.
+//! A stub's own counts: the truth that a measurement is compared with.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -78,7 +78,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if self.is_new {
-            // One that is gone already is what was wanted.
+            // A file that is gone already is as wanted.
             let _gone = fs::remove_file(&self.path).is_err();
         }
     }

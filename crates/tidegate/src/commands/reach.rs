@@ -1,11 +1,11 @@
-//! What `tidegate check` can say of where a policy applies: attributes that no request may ever have, and concurrency
+//! The reach of policies, for `tidegate check`: attributes that no request can have, and concurrency
 //! limits, which do not apply at every door.
 //!
-//! Who asks decides what is known of a request. A policy that routes or the edge's listeners list is looked at with the
-//! attributes that these supply: one that looks at another attribute never limits there. Any other policy is for the decision
-//! service, whose callers send what attributes they like (`POST /v1/decisions`): one of these is a mistake only where it looks
-//! like a slip of a known name, or is what a door knows that does not list the policy. (The intake knows nothing that the
-//! decision service does not.)
+//! The asking door decides which attributes a request has. A policy that routes or the edge's listeners list is looked at with
+//! the attributes that these supply: one that looks at another attribute never limits there. Any other policy is for the
+//! decision service, whose callers send what attributes they like (`POST /v1/decisions`): one of these is a mistake only where
+//! it looks like a slip of a known name, or is what a door knows that does not list the policy. (The intake knows nothing that
+//! the decision service does not.)
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `tidegate revert`: what was in force at an earlier revision, again.
+//! `tidegate revert`: puts the documents of an earlier revision in force again.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ Examples:
 pub struct Revert {
     /// The revision, of `GET /v1/audit`.
     revision: u64,
-    /// Only if this is the newest revision, so that nobody's change is undone unseen.
+    /// Only if this is the newest revision, so that no change is undone unseen.
     #[arg(long, value_name = "REVISION")]
     if_newest: Option<u64>,
     /// Only say what would change, with each document as it is and as it would be; nothing is changed.

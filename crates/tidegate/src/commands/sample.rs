@@ -1,4 +1,4 @@
-//! What `tidegate check` can say of requests without a server: which policies a sample request meets.
+//! Sample requests for `tidegate check`: the policies that apply to one, without a server.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

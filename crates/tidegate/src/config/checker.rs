@@ -1,5 +1,5 @@
-//! What services read their tables of the file with: mistakes get the lines of the file, and listeners' addresses are
-//! compared.
+//! The checker, by which services read their tables of the file: it gives mistakes the lines of the file, and compares
+//! listeners' addresses.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a configuration file declares, as one value that may be kept and compared: settings as they are shown, with secrets left out,
+//! The declarations of a configuration file, as one value that may be kept and compared: settings as they are shown, without secrets,
 //! and the documents of all services.
 //!
 //! Not in it: tokens, listeners, and the lists of the intake. That they changed is known from the digest of the file's bytes.

@@ -123,7 +123,7 @@ pub(super) const SERVICE: ServiceConfig = ServiceConfig {
 fn check(checker: &mut Checker<'_>, config: &mut Config) {
     let upstreams = checker.entries("upstream", MAX_UPSTREAMS);
     let routes = checker.entries("route", MAX_ROUTES);
-    // A policy with a mistake is in the file all the same: a route to it has none of its own.
+    // A policy with a mistake counts as declared: a route that lists it is not wrong for that.
     let declared = declared(checker.document);
     let layer = GatewayLayer::check(&upstreams, &routes, &listable(&declared));
     config.gateway = layer.unwrap_or_else(|mistakes| {
@@ -145,7 +145,7 @@ fn warnings(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// Routes that ask for a client's certificate where no listener does: nobody can have shown one.
+/// Routes that demand a client's certificate although no listener asks for one, so that no client can show one.
 fn unshown_certificates(Config { gateway, listeners, .. }: &Config) -> Vec<String> {
     if listeners.is_empty() || listeners.iter().any(|it| it.tls.client_ca.is_some()) {
         return Vec::new();
@@ -153,7 +153,11 @@ fn unshown_certificates(Config { gateway, listeners, .. }: &Config) -> Vec<Strin
     let asks = |route: &&Arc<RouteConfig>| matches!(route.auth, Some(Auth::Certificate(_)));
     let routes = gateway.config().routes;
     let warning = |route: &Arc<RouteConfig>| {
-        format!("route {:?} lets nobody in: no [[gateway.listener]] has tls_client_ca", &*route.name)
+        format!(
+            "route {:?} refuses all requests, since it demands a client certificate and no [[gateway.listener]] asks \
+             for one: set tls_client_ca",
+            &*route.name
+        )
     };
     routes.iter().filter(asks).map(warning).collect()
 }

@@ -130,7 +130,7 @@ fn warnings(Config { settings, intake: lists, layer, .. }: &Config) -> Vec<Strin
     let names =
         names.map(ToString::to_string).filter(|name| layer.policies.is_empty() && name != DEFAULT_POLICY);
     warnings.extend(names.map(|name| {
-        format!("{POLICIES} lists {name:?}, and the file has no policy: while none of this name is stored, batches are answered 503")
+        format!("{POLICIES} lists {name:?}, which the file does not declare: until a policy of this name is stored, batches are answered 503")
     }));
     if settings.intake.listen.is_none() {
         if !lists.alerts.is_empty() {
@@ -144,7 +144,7 @@ fn warnings(Config { settings, intake: lists, layer, .. }: &Config) -> Vec<Strin
         }
     } else if settings.intake.alert_webhook.is_none() && !lists.alerts.is_empty() {
         warnings.push(
-            "nobody is told of alerts, since there is no intake.alert_webhook: GET /v1/intake/alerts shows them"
+            "alerts are sent to no receiver, since intake.alert_webhook is not set: GET /v1/intake/alerts shows them"
                 .to_owned(),
         );
     }

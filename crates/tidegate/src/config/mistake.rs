@@ -1,4 +1,4 @@
-//! What is wrong in a configuration, and where: the list that every loader of it returns.
+//! A mistake in a configuration, with its place. Every loader returns a list of them.
 //!
 //! A line reads `file:line:column: path: problem (accepted: what would be right)`, so editors and
 //! terminals can jump to it. Values of secrets never get here.

@@ -233,7 +233,7 @@ pub fn load_for(
 /// Rules about several settings at once.
 fn cross_checks(config: &Config, resolver: &mut Resolver<'_>) {
     let settings = &config.settings;
-    // A secret that is wrong is a mistake of its own. An empty one is none, and guards nothing.
+    // A secret that is wrong is a mistake of its own. An empty secret counts as absent, and guards nothing.
     let wrong = |path: &str| resolver.found.list().iter().any(|mistake| mistake.path == path);
     let open = unguarded(settings, &Access::new(settings, &config.tokens));
     let open: Vec<_> = open.into_iter().filter(|listener| !listener.secret.is_some_and(wrong)).collect();

@@ -78,10 +78,10 @@ fn attributes() -> Json {
     json!({ "type": "object", "additionalProperties": false, "properties": protocols })
 }
 
-/// What is accepted in the place of a concurrency limit that nobody could give a permit back to.
+/// What is accepted in the place of a concurrency limit whose permits could not be given back.
 pub(super) const RETURNABLE: &str = "a limit of another algorithm, or this one listed by a [[route]] or in `policies` of an [[edge.listener]]";
 
-/// Refuses concurrency limits of the file that can apply only where nobody gives a permit back, and so would limit nothing
+/// Refuses concurrency limits of the file that can apply only where permits are not given back, and so would limit nothing
 /// (decision 0361): those that the intake lists, and those of Envoy's descriptors that neither a route nor a listener of the
 /// edge lists. (Bytes of the edge are looked at with its listeners.) Any other may be meant for `POST /v1/permits`.
 pub(super) fn cross_checks(

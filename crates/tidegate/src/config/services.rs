@@ -1,4 +1,4 @@
-//! What each service brings to the configuration, as one value: one line for each service.
+//! The services of this program: what each brings to the configuration, as one value on one line.
 //!
 //! ```text
 //!                 ┌── tables ────▶ which keys of the file are known, and the JSON schema
@@ -43,7 +43,8 @@ pub struct ServiceConfig {
     pub listeners: fn(&Config) -> Vec<ServiceListener<'_>>,
     /// What is not wrong but looks like a mistake.
     pub warnings: fn(&Config) -> Vec<String>,
-    /// What serves it, if it asks nothing of the other services. Those that do are wired in `serve/mod.rs`.
+    /// What serves it, if it asks nothing of the other services. Services that do ask others are wired in
+    /// `serve/mod.rs`.
     pub serve: Option<Serve>,
 }
 

@@ -82,7 +82,7 @@ pub struct TlsSettings {
 
 const CERTIFICATE: &str = " PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must then speak TLS. Read again on SIGHUP and when it changes.";
 const KEY: &str = " PEM file with the private key of `tls_certificate`, not encrypted.";
-const CLIENT_CA: &str = " PEM file with the authorities one of which must have signed the certificate that each client then has to show (mTLS). It opens the listener and gives no right beyond that.";
+const CLIENT_CA: &str = " PEM file with authorities. Each client then has to show a certificate that one of them has signed (mTLS). It opens the listener and gives no right beyond that.";
 
 impl TlsSettings {
     fn resolve(resolver: &mut Resolver<'_>, [certificate, key, client_ca]: [&'static str; 3]) -> Self {
@@ -325,7 +325,7 @@ settings! {
         contact: Vec<MailAddress> = "", ();
         /// How the authority is shown that the names are this server's: by a gateway listener without TLS, which it reaches on port 80, or by a TLS listener with `tls_acme`, which it reaches on port 443.
         challenge: AcmeChallenge = "http-01", ();
-        /// PEM file with the authorities one of which must have signed the certificate of the directory itself. Without it, the system's.
+        /// PEM file with the authorities that may have signed the certificate of the directory itself. Without it, the system's.
         ca_file: Option<PathBuf> = "", ();
     }
 

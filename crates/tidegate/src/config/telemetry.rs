@@ -70,8 +70,8 @@ pub(super) fn is_standard(variable: &str) -> bool {
     beside.contains(&variable) || STANDARD.iter().any(|(standard, _)| *standard == variable)
 }
 
-/// Puts what OpenTelemetry's variables say into the words of the settings. What has none stays as it is, and is refused
-/// by its setting.
+/// Puts what OpenTelemetry's variables say into the words of the settings. A value without such a word stays as it is,
+/// and its setting refuses it.
 pub(super) fn in_our_words(variables: &mut Variables) {
     let argument = variables.remove(SAMPLER_ARGUMENT).flatten();
     let is_disabled = variables.remove(DISABLED).flatten().is_some_and(|it| it.eq_ignore_ascii_case("true"));

@@ -138,7 +138,7 @@ fn accepted(file: TlsFile) -> &'static str {
 pub(super) fn listener_schema() -> Map<String, Json> {
     let file =
         |doc: &str| json!({ "type": "string", "minLength": 1, "maxLength": 4_096, "description": doc });
-    let certificate = file("PEM file with a certificate, and those that lead to its authority.");
+    let certificate = file("PEM file with a certificate, and the chain that leads to its authority.");
     let pair = json!({
         "type": "object",
         "additionalProperties": false,

@@ -1,5 +1,5 @@
-//! The operator's token in a file, for containers and packages: nobody has to think one up before the first
-//! start, and none is ever the same at two places.
+//! The operator's token in a file, for containers and packages: the first start makes it, so that every installation
+//! has a token of its own.
 //!
 //! The file is read where the configuration has no `admin.token`. Only `serve` makes it: whole under a name of
 //! its own, and then linked to its name, which fails if there is one. So of two servers that start at once both
@@ -17,7 +17,8 @@ const BYTES: usize = 24;
 /// Longest file that is read: longer than any token.
 const MOST: u64 = 8 << 10;
 
-/// The token in the file; none if there is no file. Whoever names a file wants a token, so an empty one is a mistake.
+/// The token in the file; none if there is no file. A file that is named and empty is a mistake, since it was to hold
+/// a token.
 ///
 /// # Errors
 /// When it cannot be read, is no text, or is empty.

@@ -1,6 +1,6 @@
 //! This machine's clock: kept by somebody, cheap to read, and not being set while the doctor looks.
 //!
-//! Counters in memory run on uptime, so a clock that is set locks nobody out. Calendar quotas, tokens and
+//! Counters in memory run on uptime, so a clock that is set locks out no client. Calendar quotas, tokens and
 //! certificates go by the date.
 
 use std::fs;
@@ -88,7 +88,7 @@ pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
         Keeper::Runs(file) => Finding::ok(AREA, format!("a daemon keeps it ({file})")),
         // A container, or a virtual machine that its host keeps in time.
         Keeper::Unknown => {
-            Finding::ok(AREA, "nothing here says who keeps it; in a container that is the host's affair")
+            Finding::ok(AREA, "no time service is found here; in a container the host sets the clock")
         }
     }];
     if seen.seconds < BUILT_AFTER {

@@ -29,7 +29,7 @@ pub(super) struct Seen {
     pub(super) folder: Option<(u32, u32)>,
     /// Whether this user may write in it, or make it where it is not there.
     pub(super) is_writable: bool,
-    /// A file in it that is not its owner's, and whose it is.
+    /// A file in it of another owner, and the number of that owner.
     pub(super) stranger: Option<(PathBuf, u32)>,
     /// Bytes that a user may still write there.
     pub(super) free: Option<u64>,

@@ -1,4 +1,4 @@
-//! The addresses that the configuration listens on: free, taken and by whom, or not to be had at all.
+//! The addresses that the configuration listens on: free, taken (and by which process), or not of this machine.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, UdpSocket};

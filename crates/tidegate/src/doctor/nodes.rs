@@ -15,7 +15,8 @@ const OWN: &str = env!("CARGO_PKG_VERSION");
 /// What was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Where the shared configuration is, and the versions of those who are connected to it, or why that is not known.
+    /// Where the shared configuration is, and the versions of the nodes that are connected to it, or why these are not
+    /// known.
     database: Option<(String, Result<Vec<String>, String>)>,
     /// Where nodes count in Redis, and their versions, if it tells.
     redis: Option<(String, Option<Vec<String>>)>,

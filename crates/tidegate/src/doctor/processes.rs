@@ -80,7 +80,7 @@ impl Processes {
         Self { root: root.to_owned(), streams, datagrams, locks: read("locks") }
     }
 
-    /// Who listens where `address` cannot be bound for that.
+    /// The process that listens where `address` is to be bound.
     pub(super) fn listener(&self, address: SocketAddr, is_datagram: bool) -> Option<Process> {
         let sockets = if is_datagram { &self.datagrams } else { &self.streams };
         let (wanted, port) = (address.ip().to_canonical(), address.port());
@@ -106,7 +106,7 @@ impl Processes {
         })
     }
 
-    /// Who holds the lock on this file.
+    /// The process that holds the lock on this file.
     pub(super) fn holder(&self, file: &Path) -> Option<Process> {
         let inode = fs::metadata(file).ok()?.ino();
         Process::look(&self.root, holder_of(&self.locks, inode)?)

@@ -16,12 +16,12 @@ const AREA: &str = "store";
 /// The versions that the stores are tested against begin here.
 const LEAST_REDIS: u32 = 7;
 const LEAST_POSTGRES: u32 = 15;
-/// Clocks that differ by more are not kept by anybody.
+/// If clocks differ by more, no time service sets them.
 const MOST_APART: Duration = Duration::from_secs(1);
 /// Decisions that are timed; the fastest counts, since the first opens the connection.
 const DECISIONS: usize = 5;
 
-/// What was seen of the store.
+/// The findings about the store.
 #[derive(Debug)]
 pub(super) enum Seen {
     /// Counters are in the server's own memory.
@@ -32,7 +32,7 @@ pub(super) enum Seen {
     Shared(Shared),
 }
 
-/// What was seen of a shared store.
+/// The findings about a shared store.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) kind: Kind,
@@ -209,7 +209,7 @@ impl Shared {
     }
 }
 
-/// How far the two clocks are apart at the least, if that is far.
+/// The least difference of the two clocks, if it is large.
 fn apart(address: &str, ClockReading { asked, server, answered }: ClockReading) -> Option<Finding> {
     let (ahead, behind) = (server.0.saturating_sub(answered.0), asked.0.saturating_sub(server.0));
     let apart = Duration::from_nanos(ahead.max(behind));

@@ -29,7 +29,7 @@ pub async fn reopen(log: Option<Arc<AccessLog>>) -> io::Result<()> {
 /// Writes the last lines. Blocks.
 pub(super) fn close(log: &AccessLog) {
     if !log.close(PATIENCE) {
-        tracing::warn!(waited = ?PATIENCE, "the access log's last lines are not written: its file takes none");
+        tracing::warn!(waited = ?PATIENCE, "the access log's last lines are lost: its file cannot be written");
     }
 }
 
@@ -39,15 +39,19 @@ pub(super) struct AccessLogMetrics(pub(super) Arc<AccessLog>);
 impl Family for AccessLogMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let stats = self.0.stats();
-        let help = "Lines of the access log: dropped ones found the queue full, failed ones could not be written, those left out have a rule for that";
+        let help = "Lines of the access log: dropped because the queue was full, failed because the file could not be written, or left out by a rule";
         families.counters("tidegate_access_log_lines", help, |series| {
             series(&[("result", "written")], stats.written)?;
             series(&[("result", "dropped")], stats.dropped)?;
             series(&[("result", "failed")], stats.failed)?;
             series(&[("result", "left_out")], stats.left_out)
         })?;
-        let help = "Bytes of lines that wait to be written";
+        let help = "Bytes of lines of the access log that wait to be written";
         families.gauge("tidegate_access_log_queued_bytes", help, stats.queued_bytes as u64)?;
-        families.gauge("tidegate_access_log_queue_max_bytes", "Most bytes of these", QUEUE_BYTES as u64)
+        families.gauge(
+            "tidegate_access_log_queue_max_bytes",
+            "Most bytes of lines of the access log that may wait",
+            QUEUE_BYTES as u64,
+        )
     }
 }

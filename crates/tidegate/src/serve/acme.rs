@@ -33,7 +33,7 @@ impl Family for AcmeMetrics {
         families.gauges("tidegate_acme_certificate_seconds_left", help, |series| {
             status.iter().try_for_each(|it| series(&[("name", &it.name)], it.seconds_left.unwrap_or(0)))
         })?;
-        let help = "Orders of a name that failed since the last that did not";
+        let help = "Orders of a name that failed since its last success";
         families.gauges("tidegate_acme_failures", help, |series| {
             status.iter().try_for_each(|it| series(&[("name", &it.name)], u64::from(it.failures)))
         })?;

@@ -137,7 +137,7 @@ impl Tools {
     }
 }
 
-/// Whose values the APIs show and change.
+/// The services whose values the APIs show and change.
 pub(super) struct Shown<'a> {
     engine: &'a Arc<Engine>,
     gateway: &'a Arc<ServedGateway>,

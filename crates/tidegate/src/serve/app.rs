@@ -1,4 +1,4 @@
-//! What an [`App`] tells who runs it.
+//! An [`App`]'s answers to the program that runs it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl App {
         &self.status
     }
 
-    /// Who may do what at each listener.
+    /// The tokens and scopes of each listener.
     #[must_use]
     pub fn tokens(&self) -> &ListenerTokens {
         &self.tokens

@@ -159,7 +159,7 @@ impl Family for LoadMetrics {
         let help = "Requests per second that the accepted capacity report says are kept up";
         families.gauge("tidegate_capacity_per_second", help, accepted.per_second)?;
         let Some(load) = self.0.load() else { return Ok(()) };
-        let help = "Share of these that was asked for in the last ten seconds, of this node";
+        let help = "Share of the accepted capacity that was asked for in the last ten seconds, of this node";
         families.gauge("tidegate_capacity_used_ratio", help, load / accepted.per_second)
     }
 }

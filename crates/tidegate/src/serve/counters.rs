@@ -1,9 +1,9 @@
 //! The counters of a process: found again at start, saved on a timer and at the end, so that a
 //! deploy does not hand everyone a fresh window.
 //!
-//! A snapshot that cannot be read is set aside, never deleted, and the process starts with empty
-//! counters: a limiter that does not start protects nobody. What a kill -9 loses is at most what
-//! was spent since the last save, one `memory.snapshot_interval`.
+//! A snapshot that cannot be read is set aside, never deleted, and the process starts with empty counters: a limiter
+//! that does not start protects nothing. What a kill -9 loses is at most what was spent since the last save, one
+//! `memory.snapshot_interval`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,7 @@ fn reach(counters: &Counters, cores: &Cores) {
     cores.spawn_on(0, async move {
         let first = guard.open(REACHING).await;
         let failed = first.is_err();
-        // Nobody may listen any more.
+        // The receiver may be gone.
         tell.send(first).unwrap_or_default();
         if failed {
             while guard.open(REACHING).await.is_err() {

@@ -1,4 +1,4 @@
-//! What the metrics page says of the edge: of listeners, backends and their regions, never of clients.
+//! Metrics of the edge: of listeners, backends and their regions, never of clients.
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,20 +55,24 @@ impl EdgeMetrics {
                 series(&labels("affinity"), affine)
             })
         })?;
-        families.counters("tidegate_edge_refused", "Connections that got none, by reason", |series| {
-            listeners.iter().try_for_each(|it| {
-                Refusal::ALL.iter().zip(&it.stats().refused).try_for_each(|(reason, count)| {
-                    series(&[("listener", it.label()), ("reason", reason.word())], count.load(Relaxed))
+        families.counters(
+            "tidegate_edge_refused",
+            "Connections that got no backend, by reason",
+            |series| {
+                listeners.iter().try_for_each(|it| {
+                    Refusal::ALL.iter().zip(&it.stats().refused).try_for_each(|(reason, count)| {
+                        series(&[("listener", it.label()), ("reason", reason.word())], count.load(Relaxed))
+                    })
                 })
-            })
-        })?;
+            },
+        )?;
         let help = "Times that a connection waited for its limits of bytes";
         families.counters("tidegate_edge_byte_waits", help, |series| {
             listeners
                 .iter()
                 .try_for_each(|it| series(&[("listener", it.label())], it.stats().waits.load(Relaxed)))
         })?;
-        let help = "Attempts at backends that failed; another one was tried for up to eight";
+        let help = "Attempts at backends that failed; a connection tries up to eight backends";
         families.counters("tidegate_edge_failed_attempts", help, |series| {
             listeners
                 .iter()
@@ -129,7 +133,7 @@ fn counts(families: &mut Families<'_>, reports: &[BackendReport]) -> fmt::Result
     families.counters("tidegate_edge_backend_connect_milliseconds", help, |series| {
         reports.iter().try_for_each(|it| series(&labels(it), (it.connect_seconds * 1e3) as u64))
     })?;
-    let help = "Connections that ended for a backend's sake, by cause";
+    let help = "Connections that ended because of their backend, by cause";
     families.counters("tidegate_edge_backend_lost", help, |series| {
         reports.iter().try_for_each(|it| {
             let [app, region, backend] = labels(it);

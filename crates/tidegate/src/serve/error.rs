@@ -18,7 +18,7 @@ pub enum StartError {
     #[error("{}{}", .0, elsewhere(.0))]
     Listen(#[from] ListenError),
     /// An address that one flag chooses.
-    #[error("{source} (stop what is there, or choose another address with {flag})")]
+    #[error("{source} (stop the program that listens there, or choose another address with {flag})")]
     ListenFlag {
         /// The flag.
         flag: &'static str,

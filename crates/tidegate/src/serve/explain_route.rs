@@ -1,4 +1,4 @@
-//! What the admin API asks the gateway: to explain routes, and how many requests it has counted.
+//! Questions of the admin API to the gateway: explanations of routes, and counts of requests.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;

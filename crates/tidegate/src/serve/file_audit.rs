@@ -6,13 +6,14 @@
 //!                              `─> one row of the audit log ─then──'
 //! ```
 //!
-//! What was recorded is kept beside the stored configuration, so that a file which is changed while nobody serves is recorded at
-//! the next start. The first start of a data directory records nothing: there is nothing before. The row has what differs, up to
-//! [`MAX_BYTES`]; it is written even if nothing that may be shown does, since tokens, listeners and comments are part of the file.
+//! The last record is kept beside the stored configuration, so that a change of the file while no process runs is recorded at
+//! the next start. The first start of a data directory records nothing: there is nothing before. The row has what differs, up
+//! to [`MAX_BYTES`]; it is written even if nothing that may be shown does, since tokens, listeners and comments are part of the
+//! file.
 //!
 //! Each node records its own file. While the database is away it is tried again, and what was recorded last stays, so that no
 //! change is lost: several may become one row then. A crash between the row and the record writes the row again. A record that
-//! cannot be read is none, which the log says: what was changed since it was written is in no row.
+//! cannot be read counts as absent, which the log says: changes since it was written get no row.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -32,7 +33,7 @@ use crate::config::watch::State;
 
 /// In the data directory: what the file declared when that was last recorded.
 const RECORDED_FILE: &str = "file-recorded.json";
-/// Who is said to have made the change: whoever may write the file.
+/// The author of such a change in the audit log: whoever may write the file.
 const ACTOR: &str = "file";
 /// Most of what differs that a row has, as JSON before and after together; the audit log takes 64 KiB.
 const MAX_BYTES: usize = 48 << 10;
@@ -89,7 +90,7 @@ async fn record(configuration: &Configuration, place: &Path, loaded: &Arc<Loaded
     let keep =
         move || replace_file(&kept_at, |out| serde_json::to_writer(out, &next).map_err(io::Error::from));
     if let Ok(Err(error)) = tokio::task::spawn_blocking(keep).await {
-        tracing::warn!(%error, path = %place.display(), "what the file declares cannot be kept for the audit log");
+        tracing::warn!(%error, path = %place.display(), "the file's declarations cannot be recorded for the audit log");
     }
     true
 }
@@ -100,7 +101,7 @@ type Differs = (Value, Value);
 /// What is to be recorded, and how it differs from what was recorded last, if something was; `None`: it is the same file.
 fn compare(place: &Path, digest: String, loaded: &Loaded) -> Option<(Recorded, Option<Differs>)> {
     let last = read(place).unwrap_or_else(|error| {
-        tracing::warn!(%error, path = %place.display(), "what the file declared last cannot be read: changes since are not in the audit log");
+        tracing::warn!(%error, path = %place.display(), "the record of what the file declared cannot be read: changes of the file since then are not in the audit log");
         None
     });
     if last.as_ref().is_some_and(|last| last.digest == digest) {

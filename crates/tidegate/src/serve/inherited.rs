@@ -42,7 +42,7 @@ pub enum InheritError {
     Stranger(SocketAddr),
 }
 
-/// The sockets that were passed on and that nobody has taken yet, and how the others are bound.
+/// The sockets that were passed on and are not taken yet, and how the others are bound.
 #[derive(Debug)]
 pub(super) struct Inherited {
     sockets: Vec<(SocketAddr, TcpListener)>,

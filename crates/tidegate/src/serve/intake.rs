@@ -316,7 +316,7 @@ impl IntakeLimits {
         }
     }
 
-    /// A listed policy that is not in force, so that nobody knows how much may pass.
+    /// A listed policy that is not in force, so that its limit is not known.
     fn missing(&self) -> Option<Denial> {
         let set = self.engine.set();
         let name = self.policies.iter().find(|name| set.policy(name).is_none())?;

@@ -103,8 +103,7 @@ impl Family for ForwardMetrics {
         families.gauges("tidegate_intake_forward_waiting_lines", help, |series| {
             forwards.iter().try_for_each(|it| series(&[("forward", it.name())], it.waiting()))
         })?;
-        let help =
-            "How long ago the oldest line came that is not delivered, whatever time it states; 0 if all are";
+        let help = "Time since the arrival of the oldest line that is not delivered, whatever time it states; 0 if all are delivered";
         families.gauges("tidegate_intake_forward_oldest_age_seconds", help, |series| {
             forwards.iter().try_for_each(|it| series(&[("forward", it.name())], it.oldest_age().as_secs()))
         })
@@ -136,7 +135,7 @@ type Number = (&'static str, &'static str, fn(&PartitionStatistics) -> u64);
 
 const GAUGES: &[Number] = &[
     ("tidegate_log_queue_bytes", "Bytes that wait for the disk or are being written", |it| it.queue_bytes),
-    ("tidegate_log_queue_max_bytes", "Most bytes of these", |it| it.queue_limit_bytes),
+    ("tidegate_log_queue_max_bytes", "Most bytes that may wait for the disk", |it| it.queue_limit_bytes),
     ("tidegate_log_troubled", "1 while the disk refuses lines", |it| u64::from(it.troubled)),
     ("tidegate_log_segments", "Segments, the one that is written to included", |it| it.segments),
     ("tidegate_log_disk_bytes", "Bytes that segments and their indexes take", |it| it.disk_bytes),
@@ -151,7 +150,7 @@ const COUNTERS: &[Number] = &[
     ("tidegate_log_suspect_files", "Files given up because they could not be synced", |it| it.suspect_files),
     ("tidegate_log_lost_lines", "Lines acknowledged in memory that the disk refused", |it| it.lost_lines),
     ("tidegate_log_quarantined_files", "Damaged files set aside at the start", |it| it.quarantined_files),
-    ("tidegate_log_quarantined_bytes", "Bytes of these", |it| it.quarantined_bytes),
+    ("tidegate_log_quarantined_bytes", "Bytes that were put into quarantine", |it| it.quarantined_bytes),
     ("tidegate_log_removed_segments", "Segments that retention removed", |it| it.removed_segments),
     ("tidegate_log_damaged_blocks", "Blocks that could not be read back", |it| it.damaged_blocks),
 ];

@@ -16,7 +16,7 @@ use crate::config::Settings;
 pub(super) struct IntakePolicies(Vec<Arc<str>>);
 
 impl IntakePolicies {
-    /// Those of the settings; none if there is no intake.
+    /// The intake's policies of the settings; empty if there is no intake.
     pub(super) fn of(settings: &Settings) -> Self {
         let listed = settings.intake.listen.map(|_| &settings.intake.policies).into_iter().flatten();
         Self(listed.map(|name| name.to_string().into()).collect())

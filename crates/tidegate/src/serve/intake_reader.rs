@@ -25,7 +25,7 @@ use super::intake::ServedIntake;
 /// Most bytes that are read for the oldest line.
 const LINE_BYTES: usize = 64 << 10;
 
-/// Who reads the intake's lines, once the intake is there.
+/// The reader of the intake's lines, once the intake is there.
 #[derive(Debug, Default)]
 pub(super) struct IntakeReader(OnceLock<Reader>);
 
@@ -125,7 +125,7 @@ fn oldest(log: &Log) -> Vec<Value> {
     (0..).map_while(of).collect()
 }
 
-/// Who asks the second intake: nobody outside.
+/// The peer of requests to the second intake, which are this process's own.
 fn this_process() -> Peer {
     Peer {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

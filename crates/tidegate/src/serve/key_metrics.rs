@@ -1,4 +1,4 @@
-//! What the metrics page says of who requests are from: API keys, JWTs, other services. Keys are no labels: there are as many as somebody issues.
+//! Metrics of authentication: API keys, JWTs, other services. A key is never a label, since the number of keys has no bound.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ impl Family for KeyMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let stats = self.0.stats();
         families.gauge("tidegate_api_keys", "API keys in force", stats.keys as u64)?;
-        let help = "Requests on routes that need an API key, by what was found";
+        let help = "Requests on routes that need an API key, by the result of the check";
         families.counters("tidegate_api_key_requests", help, |series| {
             series(&[("result", "accepted")], stats.accepted)?;
             series(&[("result", "missing")], stats.missing)?;
@@ -33,14 +33,14 @@ pub(super) struct IdentityMetrics<L>(pub(super) Arc<Gateway<L>>);
 impl<L: Limits> Family for IdentityMetrics<L> {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let (stats, evicted) = self.0.jwt();
-        let help = "Requests on routes that need a JWT, by what was found";
+        let help = "Requests on routes that need a JWT, by the result of the check";
         families.counters("tidegate_jwt_requests", help, |series| {
             series(&[("result", "accepted")], stats.accepted)?;
             series(&[("result", "missing")], stats.missing)?;
             series(&[("result", "refused")], stats.refused)?;
             series(&[("result", "no_keys")], stats.no_keys)
         })?;
-        let help = "JWTs that were verified, since they were not known from less than a minute ago";
+        let help = "JWTs that were verified, since they had not been verified within the last minute";
         families.counter("tidegate_jwt_verifications", help, stats.verified)?;
         let keys = self.0.jwt_keys();
         families.gauges("tidegate_jwt_keys", "Keys of an issuer that are in force", |series| {
@@ -54,7 +54,7 @@ impl<L: Limits> Family for IdentityMetrics<L> {
             })
         })?;
         let asked = self.0.forward_auth();
-        let help = "Requests about which another service was to be asked, by what came of it";
+        let help = "Requests that another service was to admit, by the result";
         families.counters("tidegate_forward_auth_requests", help, |series| {
             series(&[("result", "allowed")], asked.allowed)?;
             series(&[("result", "known")], asked.known)?;

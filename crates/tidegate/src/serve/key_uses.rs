@@ -1,7 +1,7 @@
-//! What is known of API keys beside their documents: when each was last used, and whether all of them are too old.
+//! API keys beside their documents: when each was last used, and whether this node's copy of all of them is too old.
 //!
-//! Neither is on the way of a request. Uses are written every [`KEPT_EVERY`], and those of other nodes read; a process that is
-//! killed loses what it has not written. The age of the keys is looked at every [`LOOKED_AT_EVERY`].
+//! A request waits for neither. Uses are written every [`KEPT_EVERY`], and those of other nodes read; a process that is killed
+//! loses what it has not written. The age of the keys is looked at every [`LOOKED_AT_EVERY`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -55,7 +55,7 @@ fn allowed(root: &Path, process: &str) -> Option<Allowed> {
     let machine = machine(&read("proc/meminfo")).map(|bytes| Allowed { bytes, by: "the machine".to_owned() });
     let groups = group_files(&read(&format!("proc/{process}/cgroup")));
     let groups = groups.into_iter().filter_map(|file| {
-        // "max" is none, and version 1 has a number above every machine's memory for that.
+        // "max" means no limit; version 1 writes a number above every machine's memory instead.
         let bytes = read(&file).trim().parse().ok()?;
         Some(Allowed { bytes, by: format!("/{file}") })
     });

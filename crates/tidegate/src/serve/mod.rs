@@ -159,7 +159,7 @@ impl App {
         let control = stored::open(settings, &cores).inspect(stored::announce_altered)?;
         let acme = acme::start(config, control.clone(), named)?;
         let (tallies, mut clock, snapshots) = (Tallies::default(), Clock::start(), Snapshots::of(settings));
-        // In force until the configuration starts, and nobody is served before.
+        // In force until the configuration starts; no request is served before.
         let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
         let counters = counters::open(settings, snapshots.as_ref(), &mut clock, &cores)?;
         let engine = Engine::new(set, tallies, counters, clock).on_no_match(settings.on_no_match.into());

@@ -133,7 +133,7 @@ impl Family for Held {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let help = "Bytes of request bodies and replies that connections hold beyond what each has free";
         families.gauge("tidegate_buffered_bytes", help, self.buffers.taken())?;
-        let help = "Most bytes of these";
+        let help = "Most bytes of bodies and replies that connections may hold beyond what each has free";
         families.gauge("tidegate_buffered_max_bytes", help, self.buffers.limit())?;
         let help = "Times that a connection was refused bytes, for its own limit or that of all";
         families.counter("tidegate_buffer_refusals", help, self.buffers.refused())
@@ -159,7 +159,7 @@ impl Family for Decisions {
             })
         })?;
         let decided = self.engine.decided();
-        let help = "Decisions, each counted once however many policies it is of";
+        let help = "Decisions; a decision under several policies counts once";
         families.counters("tidegate_requests_decided", help, |series| {
             series(&[("result", "allowed")], decided.allowed)?;
             series(&[("result", "denied")], decided.denied)
@@ -196,13 +196,14 @@ impl Family for Stored {
         let help = "Transactions in which changes were stored";
         families.counter("tidegate_control_transactions", help, stats.transactions)?;
         let control = self.configuration.control();
-        let help = "Stored documents that are not what was put: GET /v1/set-aside lists them";
+        let help =
+            "Stored documents that something else than Tidegate has altered: GET /v1/set-aside lists them";
         families.gauge("tidegate_control_altered", help, control.altered().len() as u64)?;
         let help = "Newest stored revision known here, for a moment more than the one in force";
         families.gauge("tidegate_control_revision", help, control.snapshot().revision().0)?;
         let help = "1 while the stored configuration can be changed, and others' changes heard of";
         families.gauge("tidegate_control_reachable", help, u64::from(control.is_reachable()))?;
-        let help = "1 while this node has only its copy of the stored configuration to go by";
+        let help = "1 while this node knows the stored configuration from its copy only";
         families.gauge("tidegate_control_from_copy", help, u64::from(control.is_from_copy()))?;
         let help = "Times that the stored configuration turned out to have another history";
         families.counter("tidegate_control_replaced", help, control.snapshot().replaced())?;
@@ -247,9 +248,9 @@ fn memory_store(stats: &memory::Stats, families: &mut Families<'_>) -> fmt::Resu
     families.gauge("tidegate_store_max_bytes", "Most bytes that counters may take", stats.max_bytes)?;
     let help = "Bytes left of the reserve for logs and permits";
     families.gauge("tidegate_store_reserve_left_bytes", help, stats.reserve_left)?;
-    let help = "Keys dropped because the store was full, although they still said something";
+    let help = "Keys dropped because the store was full, although they had units in use";
     families.counter("tidegate_store_evicted", help, stats.evicted_live)?;
-    let help = "Keys dropped because they said no more than an absent one";
+    let help = "Keys dropped because they had no units in use";
     families.counter("tidegate_store_expired", help, stats.expired)
 }
 
@@ -278,11 +279,11 @@ fn guarded_store(stats: &GuardStats, families: &mut Families<'_>) -> fmt::Result
         series(&[("mode", "closed")], stats.degraded_closed)
     })?;
     families.counter("tidegate_store_blind_units", "Units admitted blindly", stats.blind_units)?;
-    let help = "Of the units admitted blindly, those that the store had no room for afterwards";
+    let help = "Units admitted blindly that the store had no room for afterwards";
     families.counter("tidegate_store_over_admitted_units", help, stats.over_admitted_units)?;
-    let help = "Of the units admitted blindly, those that the store has charged afterwards";
+    let help = "Units admitted blindly that the store has charged afterwards";
     families.counter("tidegate_store_charged_afterwards_units", help, stats.charged_units)?;
-    let help = "Of the units admitted blindly, those of which nobody knows whether the store had room";
+    let help = "Units admitted blindly that could not be charged to the store afterwards";
     families.counter("tidegate_store_unsettled_units", help, stats.unsettled_units)
 }
 

@@ -29,8 +29,8 @@ use crate::config::{Config, FieldName, Listener, OnMissingPolicy, Secret, Settin
 /// The gateway of a process that decides, too.
 pub(super) type ServedGateway = Gateway<RouteLimits>;
 
-/// A gateway without routes, limited by `engine`. Who has a token with the scope `read` may ask it for traces; where
-/// there is no token, nobody may.
+/// A gateway without routes, limited by `engine`. A client with a token with the scope `read` may ask it for traces;
+/// where there are no tokens, no client may.
 pub(super) fn gateway(
     settings: &Settings,
     engine: &Arc<Engine>,
@@ -62,7 +62,7 @@ pub(super) fn gateway(
     Ok(Arc::new(gateway.with_access_log(log).with_traces(TraceGuard::new(may_trace))))
 }
 
-/// What digests of API keys are made under.
+/// The secret under which digests of API keys are made.
 fn key_secret(settings: &Settings) -> &str {
     settings.gateway.key_secret.as_ref().map_or("", Secret::expose)
 }
@@ -114,7 +114,7 @@ impl Proxies {
         Ok(proxies)
     }
 
-    /// Where they listen, with the real ports.
+    /// Their addresses, with the real ports.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(|(_, listeners)| listeners.address()).collect()
     }

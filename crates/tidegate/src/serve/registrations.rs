@@ -39,7 +39,7 @@ impl RegistrationStore for ControlStore {
         let (name, body): (Arc<str>, Arc<str>) = (name.into(), document.to_string().into());
         Box::pin(self.change(by, move |parts| {
             let stored = parts.documents().get(REGISTRATION, &name);
-            // Who registers again as it is only says that it is there, which is no change.
+            // A backend that registers again unchanged only says that it is there, which is no change.
             let is_same = stored.is_some_and(|stored| stored.body == body);
             (!is_same).then(|| Change::put(REGISTRATION, Arc::clone(&name), Arc::clone(&body)))
         }))

@@ -59,8 +59,8 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
     Ok(())
 }
 
-/// Whether the listeners that are open are those of `config`, but for what they do with connections. One on port 0 is
-/// not known again.
+/// Whether the listeners that are open are those of `config`, but for what they do with connections. A listener on
+/// port 0 is not recognised.
 fn are_open(open: &[ListenerConfig], config: &[ListenerConfig]) -> bool {
     let is_open = |open: &ListenerConfig, listener: &ListenerConfig| {
         open == listener || (listener.listen.port() != 0 && open.has_socket_of(listener))

@@ -51,8 +51,8 @@ impl Limits for RouteLimits {
 }
 
 impl RouteLimits {
-    /// Those of a route's policies that a request is charged under. A preflight has no credentials and none of the application's fields,
-    /// so that it is charged under those that need neither.
+    /// The policies of a route that a request is charged under. A preflight has no credentials and none of the application's
+    /// fields, so that it is charged under those that need neither.
     fn about<'p>(&self, policies: &'p [Arc<str>], request: &LimitedRequest<'_>) -> Cow<'p, [Arc<str>]> {
         if request.is_preflight {
             Cow::Owned(self.engine.of_anyone(policies))

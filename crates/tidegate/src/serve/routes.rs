@@ -1,4 +1,4 @@
-//! Which service answers which path on an HTTP listener.
+//! The routes of an HTTP listener: the service that answers each path.
 
 use std::sync::Arc;
 

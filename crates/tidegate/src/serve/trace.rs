@@ -1,4 +1,4 @@
-//! One line for a request that somebody wants to follow.
+//! The log's line for a request that somebody wants to follow.
 //!
 //! A request is logged at level `debug`, and at `warn` when the service failed (5xx), with the
 //! trace it belongs to: the caller's (W3C `traceparent`), or one of its own. At the default level

@@ -29,11 +29,12 @@ impl LastTraces for KeptTraces {
 impl Family for KeptTraces {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let (count, kept) = self.0.counts();
-        let help = "Requests of the gateway that were kept for who looks at the last ones";
+        let help = "Requests of the gateway that were kept for the list of the last requests";
         families.counter("tidegate_gateway_traces", help, count)?;
-        let help = "Of these, those that are still kept";
+        let help = "Requests of the gateway that are in the list of the last requests now";
         families.gauge("tidegate_gateway_traces_kept", help, kept as u64)?;
-        let help = "Most that are: half of them answered, half turned away or failed";
+        let help =
+            "Most requests in the list of the last ones: half of them answered, half refused or failed";
         families.gauge("tidegate_gateway_traces_max", help, 2 * MAX_KEPT as u64)
     }
 }

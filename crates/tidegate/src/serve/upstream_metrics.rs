@@ -1,4 +1,4 @@
-//! What the metrics page says of upstreams, their servers, and routes.
+//! Metrics of upstreams, their servers, and routes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
             shedding(&shedder.stats(), families)?;
         }
         adaptive(&upstreams, families)?;
-        let help = "Requests by how they would fare under the candidate configuration: the same, or in which way otherwise; \
+        let help = "Requests by how they would end under the candidate configuration: the same, or in which way differently; \
             it begins at 0 with each candidate";
         families.counters("tidegate_candidate_requests", help, |series| {
             let counts = self.0.candidate_counts();
@@ -48,7 +48,7 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
         })?;
         let help = "Streamed replies that are being compressed";
         families.gauge("tidegate_gateway_compressing", help, compression.at_once as u64)?;
-        let help = "Most of these";
+        let help = "Most streamed replies that may be compressed at once";
         families.gauge("tidegate_gateway_compressing_max", help, MAX_COMPRESSED_AT_ONCE as u64)?;
         let help = "1 while health checks let a server be used";
         families.gauges("tidegate_upstream_server_up", help, |series| {
@@ -98,7 +98,7 @@ fn breakers(
             },
         )
     })?;
-    let help = "1 for what a route's breaker is now, of routes that have one";
+    let help = "1 for the present state of a route's breaker, of routes with a breaker";
     families.gauges("tidegate_route_breaker", help, |series| {
         routes.iter().try_for_each(|(route, phase)| {
             PHASES.into_iter().try_for_each(|state| {
@@ -111,11 +111,11 @@ fn breakers(
 /// What is counted of requests, and where that waits.
 fn counted(analytics: &Analytics, families: &mut Families<'_>) -> fmt::Result {
     let stats = analytics.stats();
-    let help = "Combinations of route, key, server and status in the last minute that has some";
+    let help = "Combinations of route, key, server and status in the last minute that has requests";
     families.gauge("tidegate_analytics_series", help, stats.series as u64)?;
-    let help = "Most of these";
+    let help = "Most combinations that are counted apart";
     families.gauge("tidegate_analytics_series_max", help, MAX_SERIES as u64)?;
-    let help = "Requests that there was no room to tell apart: they are counted as others";
+    let help = "Requests that are counted as others, since there was no room to count them apart";
     families.counter("tidegate_analytics_others", help, stats.others)?;
     let help = "Requests that are counted and not stored yet";
     families.gauge("tidegate_analytics_waiting_requests", help, stats.waiting)?;
@@ -131,18 +131,18 @@ fn shedding(stats: &SheddingStats, families: &mut Families<'_>) -> fmt::Result {
             series(&[("priority", priority.word())], stats.refused[priority as usize])
         })
     })?;
-    let help = "How many of a hundred such requests are refused now, by the core that refuses most";
+    let help = "How many of a hundred requests of a priority are refused now, by the core that refuses most";
     families.gauges("tidegate_gateway_shed_percent", help, |series| {
         Priority::ALL.into_iter().try_for_each(|priority| {
             let percent = (priority.refused(stats.level) * 100.0).round();
             series(&[("priority", priority.word())], percent as u64)
         })
     })?;
-    let help = "How late the latest core came to what was ready, at least, in its last tenth of a second";
+    let help = "How late the latest core begins work that is ready, at least, in its last tenth of a second";
     families.gauge("tidegate_gateway_core_delay_microseconds", help, stats.delay / 1_000)?;
-    let help = "Refusals of these requests that wait to be told";
+    let help = "Refusals of requests that were shed, held back before they are sent";
     families.gauge("tidegate_gateway_held_refusals", help, stats.held as u64)?;
-    let help = "Most of these; those beyond are told at once";
+    let help = "Most refusals that are held back; further ones are sent at once";
     families.gauge("tidegate_gateway_held_refusals_max", help, MAX_HELD as u64)
 }
 
@@ -153,7 +153,7 @@ fn adaptive(upstreams: &[UpstreamStatus], families: &mut Families<'_>) -> fmt::R
     families.gauges("tidegate_upstream_adaptive_limit", help, |series| {
         limits().try_for_each(|(name, it)| series(&[("upstream", name)], u64::from(it.limit)))
     })?;
-    let help = "Requests that do";
+    let help = "Requests that wait for an upstream's servers under its adaptive limit";
     families.gauges("tidegate_upstream_adaptive_requests", help, |series| {
         limits().try_for_each(|(name, it)| series(&[("upstream", name)], u64::from(it.under_way)))
     })?;
@@ -169,7 +169,7 @@ fn adaptive(upstreams: &[UpstreamStatus], families: &mut Families<'_>) -> fmt::R
 
 /// What became of second attempts, by the routes that have them.
 fn hedges(hedges: &[HedgeStats], families: &mut Families<'_>) -> fmt::Result {
-    let help = "Requests that were late at their first server: the second one's reply went on, it did not, or there was none";
+    let help = "Requests that were late at their first server: the second server's reply won, it lost, or there was no second attempt";
     families.counters("tidegate_hedged_requests", help, |series| {
         hedges.iter().try_for_each(|it| {
             let labels = |result| [("route", &*it.route), ("result", result)];
@@ -208,5 +208,9 @@ fn mirrors(mirrors: &[MirrorStats], families: &mut Families<'_>) -> fmt::Result 
     families.gauges("tidegate_mirror_in_flight", "Copies under way", |series| {
         mirrors.iter().try_for_each(|it| series(&[("route", &*it.route)], it.at_once as u64))
     })?;
-    families.gauge("tidegate_mirror_in_flight_max", "Most of these for a route", MAX_MIRRORED_AT_ONCE as u64)
+    families.gauge(
+        "tidegate_mirror_in_flight_max",
+        "Most copies under way for a route",
+        MAX_MIRRORED_AT_ONCE as u64,
+    )
 }

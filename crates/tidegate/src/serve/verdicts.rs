@@ -1,4 +1,4 @@
-//! What health checks find, between the services that check and the nodes that share the configuration.
+//! Verdicts of health checks, passed between the services that check and the nodes that share the configuration.
 //!
 //! A message is `health up SUBJECT` or `health down SUBJECT`. What a later version says beside that is passed over.
 

@@ -316,7 +316,7 @@ fn fault_42_an_authority_that_is_away_when_a_certificate_is_due() {
     assert!(kept.ask(NAME).ends_with("hello"), "connections live on");
     service.signal("TERM");
     let output = service.wait().output;
-    assert!(output.contains("no certificate was issued: what is in force stays"), "{output}");
+    assert!(output.contains("no certificate was issued: the one in force stays"), "{output}");
 }
 
 /// Past the certificate's end: an order for each time that the clock gives a reason for one, and hardly more.

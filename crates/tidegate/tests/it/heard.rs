@@ -110,7 +110,7 @@ fn why_a_server_is_down_is_in_the_log_once_and_in_explanations() {
         ("/gone", "its health checks fail: connection refused"),
         ("/ill", "its health checks fail: answered 500"),
         ("/silent", "its health checks fail: timed out after 200ms"),
-        ("/strange", "its health checks fail: certificate: signed by none of the trusted authorities"),
+        ("/strange", "its health checks fail: certificate: not signed by a trusted authority"),
     ];
     for (path, reason) in expected {
         until(path, || because_of(&service, path).is_some_and(|it| it.starts_with("its health checks fail")));

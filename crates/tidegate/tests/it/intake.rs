@@ -171,7 +171,7 @@ fn a_policy_that_the_intake_lists_and_the_file_does_not_have_is_a_mistake() {
         assert!(is_good && !said.contains("batchs"), "{said}");
     }
     let (is_good, said) = check("intake.policies = ['batches']\n", &[]);
-    assert!(is_good && said.contains("while none of this name is stored"), "{said}");
+    assert!(is_good && said.contains("until a policy of this name is stored"), "{said}");
 }
 
 #[test]

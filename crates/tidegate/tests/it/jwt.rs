@@ -186,8 +186,8 @@ fn fault_50_a_token_that_is_not_wholly_good_is_401_and_nothing_is_charged() {
     served.head();
     let now = seconds();
     let mut bad = vec![
-        (issuer.token("none", json!({})), "no signed JWT"),
-        (issuer.ask(&json!({"key": "rs", "confused": true, "claims": claims(json!({}))})), "no signed JWT"),
+        (issuer.token("none", json!({})), "not a JWT"),
+        (issuer.ask(&json!({"key": "rs", "confused": true, "claims": claims(json!({}))})), "not a JWT"),
         (issuer.token("hs", json!({})), "a key that is not known"),
         (issuer.token("es2", json!({})), "a key that is not known"),
         (issuer.token("rs", json!({"exp": now - 61})), "has expired"),
@@ -199,13 +199,13 @@ fn fault_50_a_token_that_is_not_wholly_good_is_401_and_nothing_is_charged() {
         (issuer.token("rs", json!({"sub": "a".repeat(600)})), "claim sub"),
         (issuer.token("rs", json!({"roles": {"a": 1}})), "claim roles"),
         (with_another_signature(&good), "signature is wrong"),
-        (format!("{good}.x"), "no signed JWT"),
+        (format!("{good}.x"), "not a JWT"),
         ("x".repeat(20_000), "a bearer token is needed"),
     ];
     for (header, said) in [
         (json!({"kid": "../../secret.json"}), "a key that is not known"),
-        (json!({"kid": "es"}), "no signed JWT"),
-        (json!({"crit": ["exp"]}), "no signed JWT"),
+        (json!({"kid": "es"}), "not a JWT"),
+        (json!({"crit": ["exp"]}), "not a JWT"),
         (json!({"jku": "http://127.0.0.1:1/", "kid": "mine"}), "a key that is not known"),
     ] {
         bad.push((issuer.ask(&json!({"key": "rs", "claims": claims(json!({})), "header": header})), said));

@@ -282,7 +282,8 @@ fn check_warns_of_a_route_whose_certificates_no_listener_asks_for() {
                 auth = \"certificate\"\ncertificate = { names = [\"*\"] }\n";
     let (code, said) = check(file);
     assert_eq!(code, Some(0), "{said}");
-    let warning = "warning: route \"pay\" lets nobody in: no [[gateway.listener]] has tls_client_ca\n";
+    let warning = "warning: route \"pay\" refuses all requests, since it demands a client certificate and no \
+                   [[gateway.listener]] asks for one: set tls_client_ca\n";
     assert!(said.starts_with(warning), "{said}");
 }
 

@@ -302,7 +302,8 @@ fn a_collector_that_is_away_is_waited_for_within_bounds_and_costs_no_request() {
     assert_eq!((spans_with(&service, "refused"), spans_with(&service, "taken")), (0, taken + 1));
     service.signal("TERM");
     let said = service.wait().output;
-    let warnings = ["the collector is away", "the collector is back"].map(|text| said.matches(text).count());
+    let warnings =
+        ["the collector cannot be reached", "the collector is back"].map(|text| said.matches(text).count());
     assert_eq!(warnings, [1, 1], "each is said once: {said}");
 }
 
@@ -368,7 +369,7 @@ fn metrics_are_those_of_the_page_as_a_collector_and_an_intake_read_them() {
     );
     assert_eq!(count["attributes"]["status"], "2xx");
     assert!(count["since"].as_u64() > Some(0) && count["since"].as_u64() < count["at"].as_u64(), "{count}");
-    assert_eq!(count["description"], "Answered");
+    assert_eq!(count["description"], "Requests or commands that were answered");
     let times = collector.until("five times", |lines| {
         of_gateway(lines, "tidegate_http_request_duration_seconds").filter(|line| line["count"] == 5)
     });

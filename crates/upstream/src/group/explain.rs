@@ -1,4 +1,4 @@
-//! Which backend would be next, and why not the others: a pick that takes nothing.
+//! Explanations: the backend that would be next, and why it is not another. Explaining takes no place.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,10 +17,10 @@ pub struct Candidate {
     pub is_usable: bool,
     /// Whether it carries as much as it may.
     pub is_full: bool,
-    /// Its weight, less while it starts slowly; 0: it is not picked. One that is full is passed over.
+    /// Its weight, less while it starts slowly; 0: it is not picked. A full backend is passed over.
     pub share: f64,
-    /// What is compared. By turns the credit, of which the highest is next; otherwise the load, of which the
-    /// lowest is.
+    /// What is compared. By turns it is the credit: the highest is next. Otherwise it is the load: the lowest is
+    /// next.
     pub score: f64,
 }
 
@@ -58,7 +58,7 @@ impl Group {
             let (status, is_usable) = (backend.status(now), backend.is_usable(now));
             let is_full = status.in_flight >= backend.settings().hard_limit;
             let requests = f64::from(status.in_flight);
-            // Those of weight 0 have a score, too, that nobody compares.
+            // Backends of weight 0 have a score, too, which is not compared.
             let weight = full_share(index).max(f64::EPSILON);
             let score = match self.settings.balance {
                 Balance::RoundRobin => turn.credit(index) + share(index),

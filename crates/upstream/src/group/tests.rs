@@ -1,4 +1,4 @@
-//! What a group picks: by weight, by load, by key, and of those that are usable.
+//! A group's picks: by weight, by load, by key, and only of usable backends.
 
 use std::net::Ipv4Addr;
 

@@ -1,7 +1,7 @@
-//! What a client of DNS asks, and for how long an answer holds.
+//! The client's side of DNS: its question, and for how long an answer holds.
 //!
 //! Of a reply (RFC 1035, 4.1) nothing is read but the lifetimes and addresses of its answers; the shortest counts, those of
-//! aliases on the way included. One that was cut counts as far as it goes, so that TCP is not needed.
+//! aliases on the way included. A cut reply counts as far as it goes, so that TCP is not needed.
 
 use std::net::IpAddr;
 

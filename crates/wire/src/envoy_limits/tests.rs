@@ -1,4 +1,4 @@
-//! What is read, every mistake in one pass, and any text at all.
+//! Files that are read, every mistake in one pass, and any text at all.
 
 use super::*;
 use proptest::prelude::*;

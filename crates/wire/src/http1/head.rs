@@ -73,7 +73,8 @@ impl Framing {
     pub(super) fn note(&mut self, line: &[u8]) -> Result<(), HeadError> {
         let colon = memchr(b':', line).filter(|&at| at > 0).ok_or(HeadError::Field)?;
         let name = &line[..colon];
-        // One with a blank at its end is read as that field by some and as another by others (RFC 9112, 5.1).
+        // Some readers take a name with a blank at its end for that field, and others for another field (RFC 9112,
+        // 5.1).
         if matches!(name, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {
             return Err(HeadError::Field);
         }

@@ -78,7 +78,8 @@ pub struct Rejected {
     pub error: MetricError,
 }
 
-/// Writes a line for each metric of `body`. Those that were rejected, if `limits` take a part of a batch.
+/// Writes a line for each metric of `body`. Returns the metrics that were rejected, if `limits` accept a part of a
+/// batch.
 ///
 /// # Errors
 /// When nothing of the batch is to be kept. What `writer` holds then is of no use.

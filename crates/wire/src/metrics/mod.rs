@@ -117,7 +117,7 @@ pub enum MetricError {
     /// The name is empty or too long.
     #[error("the name has {0} bytes; 1 to {MAX_NAME_BYTES} are accepted")]
     NameLength(usize),
-    /// A text of protobuf is none.
+    /// A text of protobuf is not UTF-8.
     #[error("a name or the value of a tag is not UTF-8")]
     NotText,
     /// The value is infinite or not a number.

@@ -20,8 +20,8 @@
 //! tag's text, bytes are base64. An attribute called as a tag of ours (`temporality`, `le`, `quantile`) is
 //! `exported_temporality`, as Prometheus renames such labels. Points without a value and exemplars are left out and
 //! counted, and so are quantiles of a summary that are NaN, which is how a summary says that nothing was observed lately. All
-//! other points are kept with all their lines or not at all. One of whose name and attributes something is not UTF-8 is rejected
-//! by name, and the others of its request are kept: not every sender looks at what it is given.
+//! other points are kept with all their lines or not at all. A point whose name or attributes are not UTF-8 is rejected by
+//! name, and the others of its request are kept: not every sender checks its texts.
 //!
 //! Follows <https://github.com/open-telemetry/opentelemetry-proto>, version 1, and its mapping of JSON.
 
@@ -61,7 +61,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Points of which nothing is kept.
+    /// Points that are left out entirely.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.not_finite + self.rejected
@@ -73,7 +73,7 @@ impl Counts {
         self.left_out() > 0 || self.histograms > 0
     }
 
-    /// Why they were left out, and what else was.
+    /// Why points were left out, and what else was.
     #[must_use]
     pub fn reason(&self) -> String {
         let mut reasons = Vec::new();
@@ -91,7 +91,7 @@ impl Counts {
 /// Why nothing of a request is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// It is not what it should be.
+    /// It is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// Its lines are too long.
@@ -118,7 +118,7 @@ struct Reading<'w> {
     counts: Counts,
 }
 
-/// What is said of a metric beside its points.
+/// A metric's description, without its points.
 struct About<'a> {
     name: &'a str,
     /// Whether the name is UTF-8; otherwise it is empty here.
@@ -172,10 +172,10 @@ impl Reading<'_> {
         }
         for field in Fields::of(metric) {
             let (number, data) = field?;
-            // Those from 5 to 11 are the kinds of data; all others are about the metric.
+            // Fields 5 to 11 are the kinds of data; all others describe the metric.
             let read = match number {
                 5 | 7 => Self::read_number,
-                // One of kind 10 has no buckets that a line could hold.
+                // A histogram of kind 10 has no buckets that a line could hold.
                 9 | 10 => Self::read_histogram,
                 11 => Self::read_summary,
                 _ => continue,

@@ -32,7 +32,7 @@ pub fn format(millis: i64) -> Option<[u8; LENGTH]> {
     Some(text)
 }
 
-/// Reads a time with any offset. `None` if it is none, or if its year does not have four digits in UTC.
+/// Reads a time with any offset. `None` if it is no time, or if its year does not have four digits in UTC.
 #[must_use]
 pub fn parse(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();

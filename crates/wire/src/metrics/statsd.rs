@@ -155,7 +155,7 @@ impl<'a> Parts<'a> {
         } else if field.starts_with(|first: char| first.is_ascii_alphabetic()) {
             counts.unknown_parts += 1;
         } else {
-            return Err(StatsdError::Syntax("a part is none that is known"));
+            return Err(StatsdError::Syntax("a part is unknown"));
         }
         Ok(())
     }

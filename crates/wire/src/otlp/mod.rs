@@ -1,7 +1,7 @@
-//! What this process says of itself by OTLP: its spans and its metrics page, in protobuf.
+//! OTLP of this process: its spans and its metrics page, in protobuf.
 //!
-//! Fields are written one by one, as the intake's forwards write theirs: of the protocol, a dozen messages are needed, of which none is read.
-//! Follows opentelemetry-proto 1.x: `trace/v1/trace.proto`, `metrics/v1/metrics.proto`.
+//! Fields are written one by one, as the intake's forwards write theirs: a dozen messages of the protocol are needed, all of
+//! them only for writing. Follows opentelemetry-proto 1.x: `trace/v1/trace.proto`, `metrics/v1/metrics.proto`.
 
 pub mod page;
 pub mod spans;

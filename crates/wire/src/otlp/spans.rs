@@ -12,7 +12,7 @@ const IS_REMOTE: u32 = 0x200;
 /// `STATUS_CODE_ERROR`.
 const ERROR: u64 = 2;
 
-/// Whose side a span is on.
+/// The side that a span is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// It answers.
@@ -38,7 +38,7 @@ pub struct SpanHead<'a> {
     pub is_parent_remote: bool,
     /// Its name.
     pub name: &'a str,
-    /// Whose side it is on.
+    /// The side that it is on.
     pub kind: SpanKind,
     /// When it began and ended, in nanoseconds since the Unix epoch.
     pub from: u64,

@@ -1,4 +1,4 @@
-//! What a client sends: one command at a time from the front of what has been received.
+//! Commands of clients, read one at a time from the front of what has been received.
 //!
 //! Scanning keeps no state between calls: an incomplete command is scanned again when more of it is
 //! there. That makes the outcome independent of how the bytes were cut into pieces, and costs little,
@@ -175,8 +175,8 @@ impl Scanner {
     }
 }
 
-/// Reads `*N` or `$N` and CRLF at `at`: the number, of which a sign is only a minus, and where the line
-/// ends.
+/// Reads `*N` or `$N` and CRLF at `at`: the number, and where the line ends. The number may begin with a minus, and not
+/// with a plus.
 fn header(input: &[u8], at: usize, error: CommandError) -> Result<Option<(i64, usize)>, CommandError> {
     let line = &input[at + 1..input.len().min(at + HEADER_BYTES)];
     let (digits, sign) = line.strip_prefix(b"-").map_or((line, 1), |digits| (digits, -1));

@@ -1,4 +1,4 @@
-//! What a client is answered, appended to a buffer that is written once for a whole pipeline.
+//! Replies to clients, appended to a buffer that is written once for a whole pipeline.
 
 use std::fmt::Display;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What the OpenAPI document says of each kind of documents.
+//! The texts of the OpenAPI document for each kind of documents.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(super) struct Examples {
 }
 
 impl Words {
-    /// Those of a kind of which no more is said.
+    /// The texts of a kind that has no texts of its own.
     pub(super) fn of(resource: &Resource) -> Self {
         let example = json!({"name": "example"});
         Self {

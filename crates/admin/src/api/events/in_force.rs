@@ -7,8 +7,8 @@ use tidegate_control::{Parts, Revision, Snapshot};
 
 use super::MAX_LISTED;
 
-/// What a reader is told of the configuration. Of the parts only this is kept, so that no set in force is taken apart
-/// on a thread that serves.
+/// The part of the configuration that readers are told. Only this part is kept, so that a thread that serves requests
+/// never has to drop a set.
 pub(super) struct InForce {
     documents: Snapshot,
     files: u64,
@@ -19,7 +19,7 @@ impl InForce {
         Self { documents: parts.documents().clone(), files: parts.files() }
     }
 
-    /// Within one of these only documents change, and a revision says one thing.
+    /// Within one era only documents change, so that a revision has one meaning.
     fn era(&self, salt: &RandomState) -> u64 {
         salt.hash_one((self.files, self.documents.replaced()))
     }

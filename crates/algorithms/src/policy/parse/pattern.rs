@@ -1,4 +1,4 @@
-//! What a policy matches: a text, a list of alternatives, or an object for what a text cannot say.
+//! A policy's match: a text, a list of alternatives, or an object for conditions that a text cannot express.
 //!
 //! ```text
 //!   "GET"  "/v1/*"  "*"                    exactly this; this prefix; anything
@@ -106,7 +106,7 @@ impl DocumentReader<'_> {
         self.pattern_text(field, value).map(|text| Pattern::like(&text))
     }
 
-    /// One pattern as text; a mistake if it is none.
+    /// A pattern as text; a mistake if the value is no text.
     fn pattern_text<'v>(&mut self, field: &str, value: &'v Value) -> Option<Cow<'v, str>> {
         let is_of_path = field == "match/path" || field.starts_with("match/path/");
         let text = value.as_str().map(|text| if is_of_path { spelt(text) } else { Cow::Borrowed(text) });

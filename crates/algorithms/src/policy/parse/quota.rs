@@ -82,7 +82,7 @@ impl DocumentReader<'_> {
     }
 
     /// Whether `field` is to be read: it belongs to the algorithm; or the algorithm is unknown and
-    /// the field is there, to be judged alone. One that is there and does not belong is a mistake.
+    /// the field is there, to be judged alone. A field that does not belong to the algorithm is a mistake.
     fn belongs(&mut self, field: &str, algorithm: Option<Algorithm>) -> bool {
         let present = self.field(field).is_some();
         let Some(algorithm) = algorithm else { return present };

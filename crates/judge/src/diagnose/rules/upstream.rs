@@ -1,9 +1,8 @@
 //! `upstream`: what stands behind the server is the limit.
 //!
 //! Positive: a plateau with the server's CPU idle, while the count of its own outgoing connections
-//! stays flat. Excluded: its upstream is not slower under load. When nobody can say how slow the
-//! upstream is, the signature alone gives a low confidence: a small pool of the proxy's own towards a
-//! fast upstream looks the same.
+//! stays flat. Excluded: its upstream is not slower under load. Without a measurement of the upstream, the signature
+//! alone gives a low confidence: a small pool of the proxy's own towards a fast upstream looks the same.
 
 use super::super::{Cause, CauseName, Evidence, StepEvidence};
 use super::{mean_of, percent};

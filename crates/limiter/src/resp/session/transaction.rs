@@ -81,8 +81,8 @@ impl Session {
         }
     }
 
-    /// Puts a command off until EXEC. What Redis would refuse at once is refused at once: a name that is
-    /// none, and a wrong number of arguments.
+    /// Puts a command off until EXEC. What Redis would refuse at once is refused at once: an unknown command, and a
+    /// wrong number of arguments.
     fn queue(
         &mut self,
         queued: &mut Batch,

@@ -1,5 +1,5 @@
-//! How replies leave on the short way, and what else may happen while one is waited for: the client sends more,
-//! or leaves.
+//! Sending replies on the short way, and watching the client meanwhile, which may send more
+//! or leave.
 //!
 //! What is there of a reply is on its way before its rest is waited for, so that an event stream comes as it is
 //! made. Pieces that are there at once leave together, up to [`WRITE_BYTES`].

@@ -1,4 +1,4 @@
-//! What stands before hyper: only whole heads that are beyond doubt pass, and their bodies.
+//! The front of hyper: it lets only whole heads pass that are beyond doubt, and their bodies.
 //!
 //! ```text
 //!   DeadlineIo ─> input ─ head whole? ─ framing::judge ─> hyper: the head, then its body, no byte more

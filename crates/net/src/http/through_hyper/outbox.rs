@@ -84,8 +84,8 @@ impl Outbox {
         Arc::strong_count(self) <= 3
     }
 
-    /// A reply begins. Whoever polls the future that makes it asks for it by [`Outbox::made`] afterwards:
-    /// one at a time, since all of a connection runs on one core.
+    /// A reply begins. The task that polls the reply's future calls [`Outbox::made`] afterwards: one reply at a time,
+    /// since all of a connection runs on one core.
     pub(in crate::http) fn begin(&self) -> Arc<Delivery> {
         let waiting = Waiting { since: Some(monotonic()), taken: 0, in_hand: 0 };
         let delivery = Arc::new(Delivery(Mutex::new(waiting)));

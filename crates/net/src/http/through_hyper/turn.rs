@@ -1,4 +1,4 @@
-//! Who answers the requests of an HTTP/2 connection: the connection's own task, in turns.
+//! Requests of an HTTP/2 connection are answered by the connection's own task, in turns.
 //!
 //! hyper hands over a future per request and expects it to become a task. Most of them have their
 //! answer at their first poll: the body came with its head and the store is this process's memory. So
@@ -9,8 +9,8 @@
 //! polled anew by its task, which leaves the right one. A turn has at most [`MOST`] answers; a future
 //! beyond them becomes a task at once.
 //!
-//! Those that become tasks are watched until their replies have left ([`super::outbox`]). What sends the bytes of a tunnel
-//! is a task from the beginning, and watched by [`super::tunnel`].
+//! Answers that become tasks are watched until their replies have left ([`super::outbox`]). What sends the bytes of a
+//! tunnel is a task from the beginning, and watched by [`super::tunnel`].
 //!
 //! What follows: a panic in a handler ends its connection, as it does on HTTP/1.1.
 
@@ -33,7 +33,7 @@ type Answer = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Turn {
     outbox: Arc<Outbox>,
     answers: Arc<Mutex<Vec<Answer>>>,
-    /// Those that are being given; empty between turns.
+    /// The answers of this turn; empty between turns.
     taken: Vec<Answer>,
 }
 

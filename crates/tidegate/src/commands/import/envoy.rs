@@ -1,4 +1,4 @@
-//! What a rule of the reference service means, said in policies.
+//! A rule of the reference service, translated into policies.
 //!
 //! That service asks one rule of each descriptor: it goes down the tree entry by entry, to the child
 //! with the entry's value, else to the first whose `*` matches it, else to the one without a value,

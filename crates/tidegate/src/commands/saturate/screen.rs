@@ -1,8 +1,7 @@
 //! The terminal of a run: redrawn in place when standard error is one, a line per step otherwise.
 //!
-//! What is shown is rendered by `tester::live` and `tester::saturate`; here is only the cursor, and
-//! what the step's thread and the search's thread both write to. A terminal that cannot be written to
-//! does not end the run.
+//! `tester::live` and `tester::saturate` render the text. This file has the cursor, and the state that the step's
+//! thread and the search's thread share. A terminal that cannot be written to does not end the run.
 
 use std::sync::Arc;
 
@@ -48,7 +47,7 @@ impl Screen {
         Self { shown: Arc::new(Mutex::new(shown)), redraw, profiles }
     }
 
-    /// What the load engine calls while a step runs.
+    /// The function that the load engine calls while a step runs.
     pub(super) fn progress(&self) -> OnProgress {
         let shown = Arc::clone(&self.shown);
         Box::new(move |progress| {

@@ -70,7 +70,7 @@ impl Collector {
             Ok(answer) => {
                 if tries.refused.fetch_add(1, Relaxed) == 0 {
                     let (status, said) = (answer.status.as_u16(), answer.said());
-                    tracing::error!(url = %endpoint.url(), status, said = %said.escape_debug(), "the collector refuses what it is sent, which is dropped; this is said once");
+                    tracing::error!(url = %endpoint.url(), status, said = %said.escape_debug(), "the collector refuses spans or metrics, which are dropped; later refusals are only counted");
                 }
                 return Outcome::Refused;
             }
@@ -78,7 +78,7 @@ impl Collector {
         };
         tries.failed.fetch_add(1, Relaxed);
         if !tries.is_away.swap(true, Relaxed) {
-            tracing::warn!(url = %endpoint.url(), why = %why.escape_debug(), "the collector is away: spans wait, and those that find no room are dropped");
+            tracing::warn!(url = %endpoint.url(), why = %why.escape_debug(), "the collector cannot be reached: spans wait in a queue, and are dropped while it is full");
         }
         Outcome::Failed { asked }
     }

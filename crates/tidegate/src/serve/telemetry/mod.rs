@@ -1,4 +1,4 @@
-//! What an OpenTelemetry collector is sent: spans of the gateway's requests, and the metrics page.
+//! Telemetry for an OpenTelemetry collector: spans of the gateway's requests, and the metrics page.
 //!
 //! ```text
 //!   gateway::spans ── a batch is there, or span_delay is over ──> batch ── POST /v1/traces ──> collector
@@ -303,7 +303,7 @@ impl Family for TelemetryMetrics {
         })?;
         if let Some(export) = metrics {
             let help =
-                "Points of metrics that the OpenTelemetry collector did not take of requests that it took";
+                "Points of metrics that the OpenTelemetry collector refused in requests that it accepted";
             let refused = export.refused.load(Relaxed);
             families.counter("tidegate_telemetry_points_refused", help, refused)?;
         }
@@ -317,7 +317,11 @@ impl Family for TelemetryMetrics {
         })?;
         let help = "Spans that wait to be sent, beside up to 512 under way";
         families.gauge("tidegate_telemetry_spans_waiting", help, waiting as u64)?;
-        families.gauge("tidegate_telemetry_spans_waiting_max", "Most of these", MAX_SPANS as u64)
+        families.gauge(
+            "tidegate_telemetry_spans_waiting_max",
+            "Most spans that may wait to be sent",
+            MAX_SPANS as u64,
+        )
     }
 }
 

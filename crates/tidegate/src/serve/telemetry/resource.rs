@@ -1,4 +1,4 @@
-//! What is said of this process with everything that it sends: what it is called, its version, and which one it is.
+//! The resource of everything that this process sends: its name, its version, and its instance.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 

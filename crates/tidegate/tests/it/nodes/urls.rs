@@ -124,7 +124,7 @@ fn a_url_that_cannot_be_used_is_refused_at_start_without_being_shown() {
         ("redis-sentinel://u:canary@127.0.0.1:1", "names no master"),
         ("rediss://u:canary@127.0.0.1:1?ca=/nowhere", "as ca cannot be read: entity not found"),
         ("redis-cluster://u:canary@127.0.0.1:port", "an invalid port"),
-        ("postgres://u:canary@127.0.0.1/db?sslmode=on", "sslmode is none of"),
+        ("postgres://u:canary@127.0.0.1/db?sslmode=on", "sslmode is not one of"),
         ("postgres://u:canary@127.0.0.1/db?sslmode=require&sslrootcert=/nowhere", "sslrootcert"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -5,8 +5,8 @@
 //!                                   └─ OTLP: a metric of one point
 //! ```
 //!
-//! By OTLP each line is a message of its own inside the request. Lines that cannot be read are left out, and are none that the log
-//! has.
+//! By OTLP each line is a message of its own inside the request. Lines that cannot be read are left out; the log never has such
+//! lines.
 
 pub mod otlp;
 pub mod remote_write;

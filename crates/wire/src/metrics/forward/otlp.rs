@@ -24,7 +24,7 @@ pub fn encode<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     request.0
 }
 
-/// How many points a reply, `ExportMetricsServiceResponse`, says were rejected; 0 if it is none.
+/// How many points a reply, `ExportMetricsServiceResponse`, says were rejected; 0 if it is no such reply.
 #[must_use]
 pub fn rejected(reply: &[u8]) -> u64 {
     let read = || {

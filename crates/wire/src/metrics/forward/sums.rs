@@ -37,7 +37,7 @@ pub struct Sums {
     hasher: RandomState,
     recent: HashMap<u64, Sum>,
     before: HashMap<u64, Sum>,
-    /// Those of the request under way.
+    /// The sums of the request under way.
     changed: HashMap<u64, Sum>,
 }
 
@@ -53,7 +53,8 @@ pub(super) enum Added {
 }
 
 impl Sums {
-    /// None yet. `hasher` tells series apart; a random one, so that nobody finds two that are taken for one.
+    /// None yet. `hasher` tells series apart. It is random, so that a client cannot search for two series that are
+    /// taken for one.
     #[must_use]
     pub fn new(hasher: RandomState) -> Self {
         let [recent, before, changed] = [(); 3].map(|()| HashMap::new());

@@ -24,7 +24,7 @@ pub(super) struct Attributes<'a> {
 /// Why an attribute cannot be read.
 enum Unreadable {
     Malformed,
-    /// One of its texts is not UTF-8, which says nothing against the rest of the request.
+    /// A text of the point is not UTF-8; the rest of the request may still be good.
     NotText,
 }
 

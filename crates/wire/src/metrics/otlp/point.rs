@@ -25,7 +25,7 @@ pub(super) enum Data {
 #[derive(Debug, Default)]
 pub(super) struct Point<'a> {
     attributes: Attributes<'a>,
-    /// Those of its scope and its resource.
+    /// The attributes of its scope and its resource.
     around: Option<&'a Attributes<'a>>,
     millis: Option<i64>,
     pub(super) value: Option<Number>,

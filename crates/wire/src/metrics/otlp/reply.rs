@@ -1,4 +1,4 @@
-//! What a request is answered: whether all of it was kept, or why nothing was.
+//! The reply to a request: all of it was kept, or why nothing was.
 
 use prost::Message;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! A map of the file whose keys are taken one by one; what nobody took is listed.
+//! A map of the file whose keys are taken one by one; keys that were not taken are listed.
 
 use std::sync::Arc;
 
@@ -128,7 +128,7 @@ impl<'y> Fields<'y> {
         seconds
     }
 
-    /// Lists what nobody took: as without effect if it is in `ignored`.
+    /// Lists the keys that were not taken: as without effect if they are in `ignored`.
     pub(super) fn end(mut self, ignored: &[&str], product: &mut Product) {
         while let Some((name, ..)) = self.left.first().copied() {
             let Some(taken) = self.take(name) else { return };
@@ -140,7 +140,7 @@ impl<'y> Fields<'y> {
         }
     }
 
-    /// Lists what nobody took as not understood.
+    /// Lists the keys that were not taken as not understood.
     pub(super) fn end_strictly(self, product: &mut Product) {
         self.end(&[], product);
     }

@@ -1,4 +1,4 @@
-//! Which requests a route of Envoy is for.
+//! Matches of Envoy's routes.
 
 use serde_json::{Map, Value, json};
 

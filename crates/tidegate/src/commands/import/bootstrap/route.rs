@@ -188,7 +188,7 @@ impl<'y> Importer<'y> {
         retries + 1
     }
 
-    /// Two clusters, of which the second is a canary.
+    /// Two clusters; the second is a canary.
     fn weighted(
         &mut self,
         action: &mut Fields<'y>,

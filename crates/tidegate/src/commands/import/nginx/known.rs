@@ -1,4 +1,4 @@
-//! What becomes of a directive by its name: read by something here, without effect on replies, or not understood.
+//! Known directives: read by a part of this import, without effect on replies, or not understood.
 
 use super::files::Node;
 

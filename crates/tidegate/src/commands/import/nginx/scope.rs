@@ -1,4 +1,4 @@
-//! What a directive inherits from the blocks around it.
+//! A directive's scope: what it inherits from the blocks around it.
 
 use super::files::Node;
 

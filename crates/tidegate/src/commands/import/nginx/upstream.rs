@@ -18,7 +18,7 @@ use super::units::{milliseconds, seconds};
 pub(super) struct Upstreams<'n> {
     /// Blocks by name.
     blocks: BTreeMap<&'n str, &'n Node>,
-    /// Those that are used, by scheme and authority, and what each location must say of them.
+    /// The upstreams that are used, by scheme and authority, and what each location must say of them.
     used: BTreeMap<(bool, String), Used>,
 }
 
