@@ -112,9 +112,12 @@ impl Source {
                 Err(_) => return Ok(None),
             }
         }
+        // A segment that waits to be compressed has no checksums. What a file system leaves where it has not written is zeros, and no
+        // line of text has one.
         let whole = content.len() == block.plain_bytes as usize
             && content.last() == Some(&b'\n')
-            && memchr_iter(b'\n', &content).count() == block.lines as usize;
+            && memchr_iter(b'\n', &content).count() == block.lines as usize
+            && (self.packed || block.checksum.is_some() || memchr(0, &content).is_none());
         Ok(whole.then_some(content))
     }
 }

@@ -249,7 +249,7 @@ fn which_field_made_a_reply_bad_is_in_the_log_by_its_name_and_never_by_what_it_s
             "content-length is there more than once",
         ),
         ("coded", "transfer-encoding: the-secret, chunked", "transfer-encoding is not just chunked"),
-        ("spaced", "content-length: 0\r\nx-token : the-secret", "x-token"),
+        ("spaced", "content-length: 0\r\nx-token : the-secret", "malformed field line"),
     ];
     let servers = odd.map(|(_, fields, _)| answers(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n")));
     let apps =
