@@ -29,11 +29,12 @@ use tidegate_net::clock::Clock;
 use tidegate_store::{Answer, Counters, Intent};
 
 use crate::decision::{Decision, Part, Parts};
+use crate::denied::{DeniedBy, DeniedClients};
 use crate::error::AskError;
 use crate::nearest::NearestClients;
 use crate::no_match::{NoMatch, OnNoMatch};
 use crate::policy_set::{CLIENT_ID, PolicySet};
-use crate::tally::{DeniedClients, Tallies, Tally, TallyCount};
+use crate::tally::{Tallies, Tally, TallyCount};
 use applying::{AllApplying, Applying, Charges, applying, barred, charges, counter, granting, matching};
 use keys::Keys;
 use permit_ids::PermitIds;
@@ -275,8 +276,11 @@ impl Engine {
                 set.policies()[applies.index].count(verdict.allowed, is_degraded);
             }
             if let Some(client) = ask.attributes.value(CLIENT_ID).map(counted) {
-                if !answer.allowed {
-                    self.denied_clients.see(&client);
+                if answer.allowed {
+                    self.denied_clients.see_allowed(&client, now.tick);
+                } else {
+                    let by = DeniedBy::of(set, &parts);
+                    self.denied_clients.see(&client, by, &ask.attributes, now.tick);
                 }
                 self.nearest_clients.see(permit.0, &client, &parts, now.tick);
             }

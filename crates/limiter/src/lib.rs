@@ -12,6 +12,7 @@ pub mod ad_hoc;
 mod announce;
 pub mod connections;
 pub mod decision;
+pub mod denied;
 pub mod documents;
 pub mod engine;
 pub mod error;
