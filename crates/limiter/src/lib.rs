@@ -10,6 +10,7 @@
 
 pub mod ad_hoc;
 mod announce;
+pub mod answers;
 pub mod connections;
 pub mod decision;
 pub mod denied;

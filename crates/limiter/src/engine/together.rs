@@ -16,6 +16,7 @@ use super::applying::Charges;
 use super::keys::Keys;
 use super::{Engine, barred, check, matching};
 use crate::ad_hoc::AdHoc;
+use crate::answers::Door;
 use crate::decision::{Decision, Part, Parts};
 use crate::denied::DeniedBy;
 use crate::error::AskError;
@@ -114,7 +115,7 @@ impl Engine {
         }
         if demands.iter().any(|demand| demand.cost > 0) {
             let allowed = decisions.iter().all(|decision| decision.allowed);
-            self.decided.count(allowed, true, answer.degraded.is_some());
+            self.answers.count(Door::Grpc, allowed, !charges.is_empty());
         }
         self.see_clients(&set, demands, &decisions);
         Ok(decisions)
