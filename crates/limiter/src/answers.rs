@@ -59,7 +59,7 @@ impl Door {
 
     /// Its name as the value of a label.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Grpc => "grpc",
@@ -75,14 +75,14 @@ impl Door {
 impl Answers {
     /// Counts a request. `is_matched`: policies apply to it.
     pub(crate) fn count(&self, door: Door, allowed: bool, is_matched: bool) {
-        let Some(answers) = self.of(door) else { return };
+        let Some(answers) = self.at(door) else { return };
         let tally = if allowed && !is_matched { &answers.unmatched } else { &answers.decided };
         tally.count(allowed, true, false);
     }
 
     /// Counts requests to which policies apply and that were decided together.
     pub(crate) fn count_together(&self, door: Door, allowed: u64, denied: u64) {
-        if let Some(answers) = self.of(door) {
+        if let Some(answers) = self.at(door) {
             answers.decided.count_together(allowed, denied);
         }
     }
@@ -100,10 +100,10 @@ impl Answers {
             let unmatched = answers.unmatched.read().allowed;
             AnswerCount { allowed: decided.allowed, denied: decided.denied, unmatched }
         };
-        self.of(door).map(read).unwrap_or_default()
+        self.at(door).map(read).unwrap_or_default()
     }
 
-    fn of(&self, door: Door) -> Option<&DoorAnswers> {
+    fn at(&self, door: Door) -> Option<&DoorAnswers> {
         let place = Door::COUNTED.iter().position(|counted| *counted == door)?;
         self.by_door.get(place)
     }

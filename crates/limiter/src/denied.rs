@@ -122,7 +122,7 @@ struct Slot {
 
 impl<'a> DeniedBy<'a> {
     /// What denied a request that was answered with these parts.
-    pub(crate) fn of(set: &'a PolicySet, parts: &'a [Part]) -> Self {
+    pub(crate) fn from_parts(set: &'a PolicySet, parts: &'a [Part]) -> Self {
         let denying = parts.iter().find(|part| part.mode == Mode::Enforce && !part.verdict.allowed);
         let Some(part) = denying else { return Self::NoMatch };
         match set.policy(&part.policy) {

@@ -278,7 +278,7 @@ impl Engine {
                 if answer.allowed {
                     self.denied_clients.see_allowed(&client, now.tick);
                 } else {
-                    let by = DeniedBy::of(set, &parts);
+                    let by = DeniedBy::from_parts(set, &parts);
                     self.denied_clients.see(&client, by, &ask.attributes, now.tick);
                 }
                 self.nearest_clients.see(permit.0, &client, &parts, now.tick);

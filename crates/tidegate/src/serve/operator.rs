@@ -163,7 +163,7 @@ impl Family for Decisions {
                     let through, since no policy applies";
         families.counters("tidegate_requests_decided", help, |series| {
             Door::COUNTED.into_iter().try_for_each(|door| {
-                let (protocol, count) = (("protocol", door.word()), self.engine.answers().read(door));
+                let (protocol, count) = (("protocol", door.label()), self.engine.answers().read(door));
                 series(&[protocol, ("result", "allowed")], count.allowed)?;
                 series(&[protocol, ("result", "denied")], count.denied)?;
                 series(&[protocol, ("result", "unmatched")], count.unmatched)
