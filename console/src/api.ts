@@ -51,6 +51,11 @@ export function mayConfigure(who: Session): boolean {
   return who.state === "in" && who.scopes.includes("configure");
 }
 
+/** The address of a path of the server: below that of the page, which a proxy may have under a path of its own. */
+export function addressOf(path: string): string {
+  return new URL(path.replace(/^\//, "./"), document.baseURI).href;
+}
+
 /** Longest wait for a reply, in milliseconds. */
 const PATIENCE = 15_000;
 
@@ -64,7 +69,7 @@ export async function ask<T>(method: string, path: string, sent: Sent = {}): Pro
   let response: Response;
   let text: string;
   try {
-    response = await fetch(path, {
+    response = await fetch(addressOf(path), {
       method,
       headers,
       body: sent.body === undefined ? null : JSON.stringify(sent.body),

@@ -6,7 +6,7 @@
 // costs the server nothing. A new stream says which event was the last, and is told what has changed since, so that
 // nothing is lost in between.
 
-import { readSession, session } from "./api";
+import { addressOf, readSession, session } from "./api";
 import { Observable } from "./observable";
 
 /** A breaker of an upstream or of the counters' store. */
@@ -68,7 +68,8 @@ function close(): void {
 function open(): void {
   close();
   if (document.hidden || session.value.state !== "in") return;
-  stream = new EventSource(last === "" ? "/v1/events" : `/v1/events?${new URLSearchParams({ after: last })}`);
+  const after = last === "" ? "" : `?${new URLSearchParams({ after: last })}`;
+  stream = new EventSource(addressOf(`/v1/events${after}`));
   stream.addEventListener("open", () => {
     wait = 500;
     connection.set("open");

@@ -4,6 +4,7 @@
 // readings; where the process began anew in between there is a gap, never a negative rate.
 
 import { useEffect } from "preact/hooks";
+import { addressOf } from "./api";
 import { Observable } from "./observable";
 
 /** One series of a family. */
@@ -181,7 +182,7 @@ async function read(): Promise<void> {
   const began = performance.now();
   try {
     const signal = AbortSignal.timeout(PATIENCE);
-    const response = await fetch("/metrics", {
+    const response = await fetch(addressOf("/metrics"), {
       headers: { accept: "text/plain" },
       cache: "no-store",
       signal,

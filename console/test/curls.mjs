@@ -47,7 +47,7 @@ await scenario(async ({ server, tab }) => {
   assert.deepEqual((await run("main")).scopes, ["read", "configure"]);
   await page.fill("Token", TOKEN);
   await page.click("button", "Sign in");
-  await page.shows("Decisions per second");
+  await page.shows("Requests per second");
 
   for (const [view, address] of VIEWS) {
     await page.open(service, view);

@@ -34,9 +34,9 @@ warmup_s = 0
 `;
 
 const VIEWS = [
-  ["overview", "#/", "Decisions per second"],
+  ["overview", "#/", "Requests per second"],
   ["policies", "#/policies", "10,000 policies"],
-  ["overview, after a while", "#/", "Decisions per second"],
+  ["overview, after a while", "#/", "Requests per second"],
   ["one policy", "#/policies/p4711", "Applies to"],
   ["one client", "#/clients?id=c7&with=path%3D%2Fp7", "9,999 policies do not apply"],
   ["logs", "#/logs", "Logs"],

@@ -131,12 +131,12 @@ await scenario(async ({ server, tab }) => {
   // Somebody else is nearer, and denied.
   await spend("beta", 101);
   await clients.lists(near, [await seen("beta", near100), /^alpha /]);
-  await clients.lists(denied, [new RegExp(`^beta ${times.beta}$`)]);
+  await clients.lists(denied, [new RegExp(`^beta by hourly ${times.beta}$`)]);
   // Then the first one is, and more often.
   await spend("alpha", 50 + times.beta);
   const full = await seen("alpha", near100);
   await clients.lists(near, [full, /^beta /]);
-  const both = () => [new RegExp(`^alpha ${times.alpha}$`), new RegExp(`^beta ${times.beta}$`)];
+  const both = () => ["alpha", "beta"].map((client) => new RegExp(`^${client} by hourly ${times[client]}$`));
   assert.ok(times.alpha > times.beta);
   await clients.lists(denied, both());
   // Who starts anew is near no more; that it was denied stays so.
@@ -151,19 +151,29 @@ await scenario(async ({ server, tab }) => {
   const policy = () => new RegExp(`^hourly .* ${times.alpha + times.beta}$`);
   await overview.lists(denied, both());
   await overview.lists(rows("By policy"), [policy()]);
-  await overview.lists(rows("By protocol"), [/^HTTP .* [1-9]\d+$/, /^gRPC .* 0$/, /^RESP .* 0$/]);
+  await overview.lists(rows("By protocol"), [
+    /^HTTP .* [1-9]\d+$/,
+    /^gRPC .* 0$/,
+    /^RESP .* 0$/,
+    /^Intake, batches .* 0$/,
+  ]);
   assert.match(await throttle(service.resp), /^\*5\r\n:0\r\n/);
   assert.equal(await shouldRateLimit(service.grpc), "0");
   await spend("alpha", 4);
   await overview.lists(denied, both());
   await overview.lists(rows("By policy"), [policy(), /^CL\.THROTTLE .* 0$/]);
-  await overview.lists(rows("By protocol"), [/^HTTP .* [1-9]\d+$/, /^gRPC .* 1$/, /^RESP .* 1$/]);
+  await overview.lists(rows("By protocol"), [
+    /^HTTP .* [1-9]\d+$/,
+    /^gRPC .* 1$/,
+    /^RESP .* 1$/,
+    /^Intake, batches .* 0$/,
+  ]);
   // Some of the last ten seconds' are allowed, and some are not.
   await until("rates, the share denied and the times are shown", async () => {
     await service.spend("alpha", 1);
     await service.spend("epsilon", 1);
     const now = await overview.tab.line("[aria-label=Now]");
-    return /^Decisions per second[\d.,]*[1-9].*Denied[1-9][\d.]* %.*p50[<\s]*\d.*p99[<\s]*\d/.test(now);
+    return /^Requests per second[\d.,]*[1-9].*Denied[1-9][\d.]* %.*p50[<\s]*\d.*p99[<\s]*\d/.test(now);
   });
   await overview.isUntouched();
 });

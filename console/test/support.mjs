@@ -51,7 +51,7 @@ export class Tab {
 
   /** Opens an address, and waits until its view is drawn and no other is. */
   async open(server, address = "#/") {
-    this.origin = server.url;
+    this.origin = new URL(server.url).origin;
     const { href } = new URL(address, server.url);
     await this.page.evaluate(expectAnother, href);
     await this.page.goto(href);
@@ -281,7 +281,9 @@ async function fromFolder(page, folder) {
   await page.setRequestInterception(true);
   page.on("request", async (request) => {
     const { pathname } = new URL(request.url());
-    const name = { "/": "index.html", "/console.js": "console.js", "/console.css": "console.css" }[pathname];
+    // A proxy may have them under a path of its own.
+    const last = pathname.split("/").at(-1);
+    const name = { "": "index.html", "console.js": "console.js", "console.css": "console.css" }[last];
     // Another answer to it goes before these.
     if (!name) return request.continue({}, 0);
     const contentType = { html: "text/html", js: "text/javascript", css: "text/css" }[name.split(".").at(-1)];

@@ -42,6 +42,23 @@ policies = ["per-client"]
     assert.ok(!JSON.stringify(list.body).includes("do-not-show-this"), "no query is kept");
     await page.isAccessible("the last requests");
 
+    // Those that fit a text, and those that were there when somebody paused.
+    await page.fill("Find", "429");
+    await page.hides("GET /no-such");
+    await page.shows("429 quota");
+    await page.click("button", "Pause");
+    await page.shows("Paused: what came since is not shown.");
+    assert.equal(await get("/no-such-either"), 404);
+    await page.fill("Find", "no-such");
+    await page.shows("GET /no-such");
+    const later = "GET /no-such-either";
+    assert.ok(!(await page.text()).includes(later), "it came later");
+    await page.click("button", "Go on");
+    await page.shows(later);
+    await page.fill("Find", "nothing has this");
+    await page.shows("has “nothing has this” in it.");
+    await page.fill("Find", "api");
+
     // One of them, by its own address.
     const denied = list.body.traces.find(({ status }) => status === 429);
     await page.click("link", "GET /api/orders", `a[href="#/gateway/traces/${denied.id}"]`);

@@ -51,7 +51,9 @@ const VIEWS = [
     "overview",
     "#/",
     [
-      "Decisions per second",
+      "Requests per second",
+      "servers 2 of 2 in use",
+      "Gateway, requests",
       "Most denied clients",
       "user123 under per-client",
       "under trial shadow",
@@ -78,7 +80,15 @@ const VIEWS = [
   [
     "gateway",
     "#/gateway?path=%2Fapi%2Fx",
-    ["1 route", "none of its own", "upstream app", "considered", BREAKER, "in its window"],
+    [
+      "1 route",
+      "none of its own",
+      "upstream app",
+      "The route api takes it",
+      "next server is",
+      BREAKER,
+      "in its window",
+    ],
   ],
   [
     "edge",

@@ -1,8 +1,8 @@
 // Small parts of every view.
 
 import type { ComponentChildren } from "preact";
-import { useId, useState } from "preact/hooks";
-import { RequestError, type Sent, session } from "../api";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { addressOf, RequestError, type Sent, session } from "../api";
 import { ago } from "../format";
 import { Observable, useValue } from "../observable";
 
@@ -148,7 +148,7 @@ export function curl(
 ): string {
   const words = ["curl"];
   if (method !== "GET") words.push("-X", method);
-  words.push(quoted(new URL(path, location.origin).href));
+  words.push(quoted(addressOf(path)));
   if (withToken) words.push("-H", '"authorization: Bearer $TOKEN"');
   if (sent.ifMatch !== undefined) words.push("-H", quoted(`if-match: ${sent.ifMatch}`));
   if (sent.file !== undefined)
@@ -193,10 +193,23 @@ export function Curl(props: {
   );
 }
 
-/** What may be wider than a small screen; by keyboard, too, all of it can be reached. */
+/** What may be wider than a small screen; by keyboard, too, all of it can be reached. On a telephone the cells of a row stand
+ * below one another, each with the head of its column before it. */
 export function Scroll(props: { label: string; children: ComponentChildren }) {
+  const place = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    for (const table of place.current?.querySelectorAll("table") ?? []) {
+      const heads = [...(table.tHead?.rows[0]?.cells ?? [])].map(({ textContent }) => textContent ?? "");
+      for (const row of [...table.tBodies].flatMap(({ rows }) => [...rows])) {
+        for (const cell of row.cells) {
+          const label = cell.tagName === "TD" ? heads[cell.cellIndex] : undefined;
+          if (label && cell.dataset.label !== label) cell.dataset.label = label;
+        }
+      }
+    }
+  });
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
+    <div ref={place} class="scroll" tabIndex={0} role="region" aria-label={props.label}>
       {props.children}
     </div>
   );

@@ -61,6 +61,12 @@ function clock(ticks: number[], [first, last]: [number, number]): string[] {
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
+/** How the legend draws a line that is drawn so. */
+function styleOf(dash: number[] | undefined): string {
+  if (!dash) return "solid";
+  return (dash[0] ?? 0) < 3 ? "dotted" : "dashed";
+}
+
 export function Chart(props: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
@@ -100,7 +106,7 @@ export function Chart(props: ChartProps) {
         {props.lines.map(({ label, color, dash }) => (
           <span key={label}>
             <i
-              style={{ borderTopColor: `var(${color})`, borderTopStyle: dash ? "dashed" : "solid" }}
+              style={{ borderTopColor: `var(${color})`, borderTopStyle: styleOf(dash) }}
               aria-hidden="true"
             />
             {label}

@@ -1,5 +1,6 @@
 // A question of what would happen: fields that go into the address, and the server's answer.
 
+import type { ComponentChild } from "preact";
 import { useState } from "preact/hooks";
 import { go } from "../router";
 import { useAsked } from "./asked";
@@ -19,6 +20,8 @@ export function ExplainForm(props: {
   questions: Question[];
   query: URLSearchParams;
   empty: string;
+  /** The answer in sentences; the whole of it stands behind them. */
+  tell?: (answer: unknown) => ComponentChild;
 }) {
   const [texts, setTexts] = useState<Record<string, string>>(() =>
     Object.fromEntries(props.questions.map(({ name }) => [name, props.query.get(name) ?? ""])),
@@ -61,7 +64,16 @@ export function ExplainForm(props: {
       </form>
       {address === undefined && <Empty>{props.empty}</Empty>}
       {error !== undefined && <Problem what="It is not explained." error={error} />}
-      {body !== undefined && <Tree value={body} />}
+      {body !== undefined && !props.tell && <Tree value={body} />}
+      {body !== undefined && props.tell && (
+        <>
+          {props.tell(body)}
+          <details class="details">
+            <summary>Details</summary>
+            <Tree value={body} />
+          </details>
+        </>
+      )}
       <Curl method="GET" path={of((name) => texts[name] ?? "")} />
     </Panel>
   );

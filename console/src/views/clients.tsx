@@ -2,11 +2,12 @@
 
 import { useState } from "preact/hooks";
 import { ask, mayConfigure, path, RequestError, session } from "../api";
+import { pairsOf } from "../attributes";
 import { count, counted, wait } from "../format";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, Curl, Empty, Field, Meter, Panel, Problem } from "../parts/basics";
-import { MostDenied, Nearest } from "../parts/heaviest";
+import { Fares, MostDenied, Nearest } from "../parts/heaviest";
 import { OwnLimitForm } from "../parts/own_limit";
 import { ORIGINS, type Policy, quota } from "../policy";
 import { go, href } from "../router";
@@ -79,7 +80,10 @@ function Search(props: { id: string; more: string }) {
           />
         )}
       </Field>
-      <Field label="And" hint="Further attributes of a request, such as resource=api path=/v1/users">
+      <Field
+        label="And"
+        hint="Further attributes of a request, such as resource=api path=/v1/users. With a space: name=&quot;a b&quot;"
+      >
         {(attributes) => (
           <input
             {...attributes}
@@ -101,10 +105,7 @@ function Search(props: { id: string; more: string }) {
 /** The query for a request of the client with further attributes, written as `resource=api path=/x`. */
 function explainPath(id: string, more: string): string {
   const query = new URLSearchParams({ client_id: id, not_applying: String(LISTED) });
-  for (const pair of more.split(/\s+/).filter(Boolean)) {
-    const [name = "", ...value] = pair.split("=");
-    query.append(name, value.join("="));
-  }
+  for (const [name, value] of pairsOf(more)) query.append(name, value);
   return `/v1/explain?${query}`;
 }
 
@@ -120,7 +121,7 @@ function Client(props: { id: string; more: string }) {
   const more = body.not_listed ?? 0;
   return (
     <>
-      <Summary id={props.id} explanation={body} />
+      <Summary id={props.id} more={props.more} explanation={body} />
       {error !== undefined && <Problem what="This is the last that is known." error={error} />}
       <div class="grid">
         {applying.map((it) => (
@@ -148,7 +149,7 @@ function Client(props: { id: string; more: string }) {
 }
 
 /** Why, in one sentence. */
-function Summary(props: { id: string; explanation: Explanation }) {
+function Summary(props: { id: string; more: string; explanation: Explanation }) {
   const { explanation } = props;
   const denying = explanation.policies.filter(
     (it) => it.verdict && !it.verdict.allowed && it.verdict.mode !== "shadow",
@@ -156,8 +157,8 @@ function Summary(props: { id: string; explanation: Explanation }) {
   const longest = denying.reduce((most, it) => Math.max(most, it.verdict?.retry_after_ms ?? Infinity), 0);
   const first = denying[0];
   return (
-    <section class="summary" role="status">
-      <p>
+    <section class="summary">
+      <p role="status">
         <Badge kind={explanation.allowed ? "good" : "bad"}>
           {explanation.allowed ? "allowed" : "denied"}
         </Badge>{" "}
@@ -189,6 +190,7 @@ function Summary(props: { id: string; explanation: Explanation }) {
           </>
         )}
       </p>
+      <Fares id={props.id} more={props.more} />
       {explanation.degraded && (
         <p class="hint">Answered without the counters' store: {explanation.degraded}.</p>
       )}
@@ -287,10 +289,7 @@ function Reset(props: { id: string; more: string; policy: string; reload: () => 
   const [state, setState] = useState<"idle" | "sure" | "done">("idle");
   const [error, setError] = useState<unknown>();
   const query = new URLSearchParams({ policy: props.policy });
-  for (const pair of props.more.split(/\s+/).filter(Boolean)) {
-    const [name = "", ...value] = pair.split("=");
-    query.append(name, value.join("="));
-  }
+  for (const [name, value] of pairsOf(props.more)) query.append(name, value);
   const address = `${path("/v1/clients/{}/usage", props.id)}?${query}`;
   const reset = async () => {
     try {

@@ -1,6 +1,8 @@
 // Each setting with its value and the layer it came from, and what is configured and not in force.
 
-import { count } from "../format";
+import { count, wait } from "../format";
+import { readings, useReadings } from "../metrics";
+import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, Curl, Empty, Field, Panel, Problem } from "../parts/basics";
 import { Cell, Rows } from "../parts/rows";
@@ -16,6 +18,46 @@ interface NotInForce {
   set_aside: { kind: string; name: string; mistakes: string[] }[];
   altered: { kind: string; name: string; revision: number }[];
   hidden: { name: string; stored_revision: number }[];
+}
+
+/** Sooner than this a certificate should have been renewed, in seconds. */
+const SOON = 14 * 86_400;
+
+/** The certificates that listeners show, and those that are had by ACME. */
+function Certificates() {
+  useReadings();
+  const now = useValue(readings).at(-1);
+  const of = (family: string) => now?.families.get(family) ?? [];
+  const rows = [
+    ...of("tidegate_tls_certificate_seconds_left").map(({ labels, value }) => ({
+      of: `listener ${labels.server}`,
+      left: value,
+      isRefused: of("tidegate_tls_last_reload_successful").some(
+        (it) => it.labels.server === labels.server && it.value !== 1,
+      ),
+    })),
+    ...of("tidegate_acme_certificate_seconds_left").map(({ labels, value }) => ({
+      of: `name ${labels.name}, by ACME`,
+      left: value,
+      isRefused: false,
+    })),
+  ];
+  if (rows.length === 0) return null;
+  return (
+    <Panel title="Certificates" wide>
+      <ul class="plain">
+        {rows.map(({ of, left, isRefused }) => (
+          <li key={of}>
+            <Badge kind={left <= 0 ? "bad" : left < SOON || isRefused ? "warn" : "good"}>
+              {left <= 0 ? "none that is good" : `good for ${wait(1000 * left)}`}
+            </Badge>{" "}
+            {of}
+            {isRefused && ": its files as they are now were refused, and the ones before are in force"}
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
 }
 
 export function ConfigurationView(props: { query: URLSearchParams }) {
@@ -57,6 +99,7 @@ export function ConfigurationView(props: { query: URLSearchParams }) {
           </ul>
         </Panel>
       )}
+      <Certificates />
       <form class="search" role="search" onSubmit={(event) => event.preventDefault()}>
         <Field label="Find" hint="Any part of a setting, its value or where it came from.">
           {(attributes) => (

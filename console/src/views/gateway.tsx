@@ -1,13 +1,15 @@
-// The gateway: its routes, its upstreams with their servers, the breakers of both with the calls that they judge, the last
-// requests, and where one would go.
+// The gateway: what it answers, as a whole and by route; its upstreams with their servers, the breakers of both with the calls
+// that they judge, the last requests, and where one would go.
 
-import { count, counted, perSecond } from "../format";
-import { earlier, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
+import { ask } from "../api";
+import { count, counted, latency, percent, perSecond, speed } from "../format";
+import { earlier, quantile, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
-import { Badge, chosen, Empty, Panel, Problem, Scroll } from "../parts/basics";
+import { Badge, chosen, Empty, Panel, Problem, Scroll, Stat } from "../parts/basics";
 import { type Breaker, BreakerBadge, BreakerRule, BreakerWindow, useBreakers } from "../parts/breaker";
 import { ExplainForm } from "../parts/explain_form";
+import { type ExplainedRoute, RouteSentences } from "../parts/explained_route";
 import { ORIGINS } from "../policy";
 import { href } from "../router";
 import { LastRequests } from "./traces";
@@ -19,10 +21,36 @@ interface Listed {
 /** Fields of a route that say which requests it takes. */
 const MATCHING = ["host", "path", "method", "header", "headers", "query"];
 
+/** What was counted of a route. */
+interface RouteCount {
+  route: string;
+  requests: number;
+  rate_limited: number;
+  failed: number;
+  p50_ms?: number | null;
+  p99_ms?: number | null;
+}
+
+/** By route, of the last five minutes; without rows where the process counts nothing. */
+interface Counted {
+  from?: string;
+  to?: string;
+  rows?: RouteCount[];
+}
+
+const COUNTED = "/v1/analytics?by=route";
+const SPAN = 300_000;
+
+const countedByRoute = (path: string, signal: AbortSignal) => {
+  const from = new Date(Date.now() - SPAN).toISOString();
+  return ask<Counted>("GET", `${path}&${new URLSearchParams({ from })}`, { signal, answers: [404] });
+};
+
 export function Gateway(props: { query: URLSearchParams }) {
   useReadings();
   const routes = useAsked<Listed>("/v1/routes");
   const upstreams = useAsked<Listed>("/v1/upstreams");
+  const byRoute = useAsked(COUNTED, 5_000, countedByRoute).body;
   const breakers = useBreakers();
   const all = useValue(readings);
   const now = all.at(-1);
@@ -42,7 +70,14 @@ export function Gateway(props: { query: URLSearchParams }) {
   }
   return (
     <div class="grid">
+      {now && <Now now={now} before={before} />}
       <Panel title={counted(routes.body.documents.length, "route")} wide>
+        {byRoute && !byRoute.rows && (
+          <p class="hint">
+            Requests are not counted by route in this process: <code>gateway.analytics = true</code> in the
+            file does so.
+          </p>
+        )}
         <Scroll label="Routes">
           <table>
             <thead>
@@ -51,6 +86,7 @@ export function Gateway(props: { query: URLSearchParams }) {
                 <th scope="col">Takes</th>
                 <th scope="col">To</th>
                 <th scope="col">Policies</th>
+                {byRoute?.rows && <CountHeads />}
                 <th scope="col">Breaker</th>
                 <th scope="col">From</th>
               </tr>
@@ -64,6 +100,7 @@ export function Gateway(props: { query: URLSearchParams }) {
                   <td>{takes(document)}</td>
                   <td>{text(document.upstream ?? document.redirect ?? document.respond)}</td>
                   <td>{text(document.policies)}</td>
+                  {byRoute?.rows && <Counts counted={byRoute} route={document.name} uptime={uptimeOf(now)} />}
                   <td>
                     <OfRoute breaker={breakers?.get(`route ${document.name}`)} />
                   </td>
@@ -99,8 +136,97 @@ export function Gateway(props: { query: URLSearchParams }) {
           { name: "client_ip", label: "Client's address" },
         ]}
         empty="State a host or a path, and the gateway says which route takes it, and why not the others. Nothing is sent or charged."
+        tell={(answer) => <RouteSentences explained={answer as ExplainedRoute} />}
       />
     </div>
+  );
+}
+
+/** What the gateway answers as a whole, whatever the route. */
+function Now({ now, before }: { now: Reading; before: Reading | undefined }) {
+  const answers = (wanted: Record<string, string>) =>
+    before &&
+    rate(before, now, (reading) =>
+      total(reading, "tidegate_http_requests_total", { server: "gateway", ...wanted }),
+    );
+  const [all, failed] = [answers({}), answers({ status: "5xx" })];
+  const denied =
+    before &&
+    rate(before, now, (reading) =>
+      total(reading, "tidegate_requests_decided_total", { protocol: "gateway", result: "denied" }),
+    );
+  const fast = (share: number) =>
+    before &&
+    quantile(
+      before,
+      now,
+      ["tidegate_http_request_duration_seconds"],
+      ({ labels }) => labels.server === "gateway",
+      share,
+    );
+  const shareOf = (some: number | null | undefined) =>
+    all && typeof some === "number" ? percent(some / all) : "–";
+  return (
+    <section class="panel wide" aria-label="Now">
+      <dl class="stats">
+        <Stat
+          label="Requests per second"
+          value={perSecond(all)}
+          note={before ? "in the last 10 s" : "measuring"}
+        />
+        <Stat label="Errors" value={shareOf(failed)} note="answered 500 or above" />
+        <Stat label="Denied" value={shareOf(denied)} note="by a policy" />
+        <Stat label="p50" value={speed(fast(0.5))} note="servers included" />
+        <Stat label="p99" value={speed(fast(0.99))} note="servers included" />
+      </dl>
+    </section>
+  );
+}
+
+/** For how many seconds the process has run: what it counted came in no longer time. */
+function uptimeOf(now: Reading | undefined): number {
+  const began = now && total(now, "process_start_time_seconds");
+  return began ? Math.max(now.at / 1000 - began, 1) : Infinity;
+}
+
+const HEADS = ["Requests /s", "Errors", "Denied", "p50", "p99"];
+
+function CountHeads() {
+  return (
+    <>
+      {HEADS.map((head) => (
+        <th scope="col" class="number" key={head} title="in the last 5 minutes, at all nodes">
+          {head}
+        </th>
+      ))}
+    </>
+  );
+}
+
+/** A route's numbers in its row. */
+function Counts({ counted, route, uptime }: { counted: Counted; route: string; uptime: number }) {
+  const row = counted.rows?.find((it) => it.route === route);
+  const span = (Date.parse(counted.to ?? "") - Date.parse(counted.from ?? "")) / 1000;
+  const seconds = Math.min(span, uptime);
+  const shareOf = (some: number) => (row && row.requests > 0 ? percent(some / row.requests) : "–");
+  const ms = (value: number | null | undefined) => latency(typeof value === "number" ? value / 1000 : null);
+  const cells = row
+    ? [
+        perSecond(row.requests / seconds),
+        shareOf(row.failed),
+        shareOf(row.rate_limited),
+        ms(row.p50_ms),
+        ms(row.p99_ms),
+      ]
+    : ["0", "–", "–", "–", "–"];
+  return (
+    <>
+      {cells.map((cell, place) => (
+        <td class="number" key={HEADS[place]}>
+          {cell}
+        </td>
+      ))}
+    </>
   );
 }
 

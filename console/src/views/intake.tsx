@@ -1,7 +1,7 @@
 // The metrics intake: what comes, what came of one metric, what is refused and why, and how the log on the disk fares.
 
 import { useMemo } from "preact/hooks";
-import { bytes, count, counted, percent, perSecond, speed } from "../format";
+import { bytes, count, counted, percent, perSecond, speed, wait } from "../format";
 import { earlier, quantile, type Reading, rate, readings, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
@@ -152,6 +152,8 @@ export function Intake(props: { query: URLSearchParams }) {
           <dd>{count(total(now, "tidegate_log_lost_lines_total"))}</dd>
         </dl>
       </Panel>
+      <Alerts now={now} />
+      <Forwards now={now} before={before} />
       <Panel title="Refused, and left out">
         {refused.length + left.length === 0 ? (
           <Empty>Nothing was refused or left out since the process began.</Empty>
@@ -181,6 +183,110 @@ export function Intake(props: { query: URLSearchParams }) {
         )}
       </Panel>
     </div>
+  );
+}
+
+/** The alert rules, and how many series are beyond their thresholds. */
+function Alerts({ now }: { now: Reading }) {
+  const of = (alert: string | undefined, state: string) =>
+    total(now, "tidegate_intake_alerts", { alert: alert ?? "", state });
+  const series = now.families.get("tidegate_intake_alerts") ?? [];
+  const names = [...new Set(series.map(({ labels }) => labels.alert))];
+  if (names.length === 0) return null;
+  const notices = (what: string) => total(now, "tidegate_intake_alert_notices_total", { what });
+  const lost = notices("refused") + notices("dropped");
+  return (
+    <Panel title={counted(names.length, "alert")}>
+      <Scroll label="Alerts">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Rule</th>
+              <th scope="col">State</th>
+              <th scope="col" class="number">
+                Fires for
+              </th>
+              <th scope="col" class="number">
+                Pending
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {names.map((name) => {
+              const [firing, pending] = [of(name, "firing"), of(name, "pending")];
+              return (
+                <tr key={name}>
+                  <th scope="row">{name}</th>
+                  <td>
+                    <Badge kind={firing > 0 ? "bad" : pending > 0 ? "warn" : "good"}>
+                      {firing > 0 ? "fires" : pending > 0 ? "pending" : "quiet"}
+                    </Badge>
+                  </td>
+                  <td class="number">{counted(firing, "series", "series")}</td>
+                  <td class="number">{count(pending)}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </Scroll>
+      <p class="hint">
+        Told since the process began: {counted(notices("delivered"), "notice")}
+        {lost > 0 && `; ${count(lost)} were refused or had no room`}. Which series these are,{" "}
+        <code>GET /v1/intake/alerts</code> of the intake says.
+      </p>
+    </Panel>
+  );
+}
+
+/** Where lines go on to, and how far behind that is. */
+function Forwards({ now, before }: { now: Reading; before: Reading | undefined }) {
+  const series = now.families.get("tidegate_intake_forward_waiting_lines") ?? [];
+  if (series.length === 0) return null;
+  return (
+    <Panel title={counted(series.length, "forward")}>
+      <Scroll label="Forwards">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Forward</th>
+              <th scope="col" class="number">
+                Lines /s
+              </th>
+              <th scope="col" class="number">
+                Waiting
+              </th>
+              <th scope="col" class="number">
+                Behind
+              </th>
+              <th scope="col" class="number">
+                Skipped, missing
+              </th>
+              <th scope="col" class="number">
+                Failed tries
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {series.map(({ labels: { forward = "" }, value }) => {
+              const of = (what: string) => (reading: Reading) =>
+                total(reading, "tidegate_intake_forward_total", { forward, what });
+              const age = total(now, "tidegate_intake_forward_oldest_age_seconds", { forward });
+              return (
+                <tr key={forward}>
+                  <th scope="row">{forward}</th>
+                  <td class="number">{perSecond(before && rate(before, now, of("delivered")))}</td>
+                  <td class="number">{count(value)}</td>
+                  <td class="number">{age > 0 ? wait(1000 * age) : "no"}</td>
+                  <td class="number">{count(of("skipped")(now) + of("missing")(now))}</td>
+                  <td class="number">{count(of("failed_tries")(now))}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </Scroll>
+    </Panel>
   );
 }
 

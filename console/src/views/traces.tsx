@@ -1,8 +1,9 @@
 // The gateway's last requests, and what was done for one of them.
 
-import { latency } from "../format";
+import { useState } from "preact/hooks";
+import { counted, latency } from "../format";
 import { useAsked } from "../parts/asked";
-import { Badge, Curl, Empty, Panel, Problem, Scroll, When } from "../parts/basics";
+import { Badge, Curl, Empty, Field, Panel, Problem, Scroll, When } from "../parts/basics";
 import { Cell, Rows } from "../parts/rows";
 import { href } from "../router";
 
@@ -46,10 +47,58 @@ function Outcome({ trace }: { trace: Trace }) {
   );
 }
 
+interface Kept {
+  watched_seconds: number;
+  traces: Trace[];
+}
+
+/** Whether any of what a row shows has the text in it. */
+function fits(trace: Trace, text: string): boolean {
+  const { method, path, host, client, consumer, route, server, status, because } = trace;
+  const shown = [method, path, host, client, consumer, route, server, status, because];
+  return shown.filter(Boolean).join(" ").toLowerCase().includes(text.toLowerCase());
+}
+
 export function LastRequests() {
-  const { body, error } = useAsked<{ watched_seconds: number; traces: Trace[] }>(ADDRESS, 2_000);
+  const asked = useAsked<Kept>(ADDRESS, 2_000);
+  // What was there when somebody paused; the server keeps requests only for as long as it is asked for them.
+  const [held, hold] = useState<Kept>();
+  const [text, setText] = useState("");
+  const { error } = asked;
+  const body = held ?? asked.body;
+  const found = body?.traces.filter((trace) => fits(trace, text)) ?? [];
   return (
-    <Panel title="The last requests" wide>
+    <Panel
+      title="The last requests"
+      wide
+      actions={
+        (body?.traces.length ?? 0) > 0 &&
+        (held ? (
+          <button type="button" onClick={() => hold(undefined)}>
+            Go on
+          </button>
+        ) : (
+          <button type="button" onClick={() => hold(asked.body)}>
+            Pause
+          </button>
+        ))
+      }
+    >
+      {held && <p role="status">Paused: what came since is not shown.</p>}
+      {body && body.traces.length > 0 && (
+        <form class="search" role="search" onSubmit={(event) => event.preventDefault()}>
+          <Field label="Find" hint="Any part of a row, such as a route, a client or 429.">
+            {(attributes) => (
+              <input
+                {...attributes}
+                type="search"
+                value={text}
+                onInput={(event) => setText(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+        </form>
+      )}
       {error !== undefined && !body && <Problem what="They cannot be read." error={error} />}
       {body?.traces.length === 0 && (
         <Empty>
@@ -57,11 +106,16 @@ export function LastRequests() {
           were answered, and the last 100 that were turned away or failed.
         </Empty>
       )}
-      {body && body.traces.length > 0 && (
+      {body && body.traces.length > 0 && found.length === 0 && (
+        <Empty>
+          None of the last {counted(body.traces.length, "request")} has “{text}” in it.
+        </Empty>
+      )}
+      {found.length > 0 && (
         <Rows
           label="The last requests"
           columns="7rem minmax(10rem,2fr) minmax(7rem,1fr) minmax(9rem,1fr) minmax(8rem,1fr) 5rem"
-          items={body.traces}
+          items={found}
           id={({ id }) => id}
           head={
             <>

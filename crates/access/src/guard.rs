@@ -59,8 +59,8 @@ pub(crate) struct AskedFrom(pub(crate) IpAddr);
 pub fn needed(template: &str, method: &Method) -> Option<Scope> {
     match template {
         "/api/v1/health" | "/openapi.json" => None,
-        // The console's files hold no data: what they show they ask for.
-        "/" | "/dashboard" | "/console.js" | "/console.css" | "/console.svg" => None,
+        // They hold no data: what they show they ask for.
+        _ if is_of_the_console(template) => None,
         // It says who asks, and asks for a token itself.
         "/v1/session" => None,
         "/api/v1/ratelimit" | "/v1/decisions" | "/v1/check" => Some(Scope::Decide),
@@ -71,6 +71,11 @@ pub fn needed(template: &str, method: &Method) -> Option<Scope> {
         _ if *method == Method::GET || *method == Method::HEAD => Some(Scope::Read),
         _ => Some(Scope::Configure),
     }
+}
+
+/// Whether it is one of the console's own files.
+fn is_of_the_console(template: &str) -> bool {
+    matches!(template, "/" | "/dashboard" | "/console.js" | "/console.css" | "/console.svg")
 }
 
 /// What stands before the HTTP API.
@@ -139,6 +144,16 @@ impl Guard {
         Ok(Some(credential))
     }
 
+    /// Lets a request for a page through. Where no token is demanded, a page that is had under a foreign name could ask
+    /// for nothing, so it is refused like what it would ask for.
+    fn admit_page(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ForeignPage> {
+        match self.tokens.load().admit(Scope::Read, None) {
+            Ok(None) => self.origins.expect_local(uri, headers),
+            // Whoever opens it signs in.
+            Ok(Some(_)) | Err(_) => Ok(()),
+        }
+    }
+
     /// Whether the bearer may ask for a decision.
     #[must_use]
     pub fn may_decide(&self, authorization: Option<&[u8]>) -> bool {
@@ -155,9 +170,15 @@ pub(crate) async fn admit(
     mut request: axum::extract::Request,
     next: Next,
 ) -> Response<Body> {
-    let admitted = needed(path.as_str(), request.method())
-        .map(|scope| guard.admit(scope, request.uri(), request.headers()));
-    let mut reply = match admitted.transpose() {
+    let (uri, headers) = (request.uri(), request.headers());
+    let admitted = match needed(path.as_str(), request.method()) {
+        Some(scope) => guard.admit(scope, uri, headers).map(Some),
+        None if is_of_the_console(path.as_str()) => {
+            guard.admit_page(uri, headers).map(|()| None).map_err(Refusal::from)
+        }
+        None => Ok(None),
+    };
+    let mut reply = match admitted {
         Err(refusal) => refusal.into_response(),
         Ok(actor) => {
             if let Some(mut actor) = actor {

@@ -4,9 +4,10 @@
 //!   console/src  ── cargo xtask console ──>  console/dist  ── include_bytes ──>  /, /console.js, /console.css, ...
 //! ```
 //!
-//! The files hold no data, so everyone who reaches the listener may have them. What they show they ask of the
-//! admin API, which looks at `Host`, `Origin`, token and session as for any other client
-//! ([`tidegate_access::guard`]).
+//! The files hold no data, so everyone who reaches the listener may have them; where no token is demanded, under a trusted
+//! `Host` alone. What they show they ask of the admin API, which looks at `Host`, `Origin`, token and session as for any
+//! other client ([`tidegate_access::guard`]). All addresses in them are relative, so that a proxy can have them under
+//! another path.
 //!
 //! A browser asks each time whether its copy is still good (`no-cache` and an entity tag), so that a page never goes
 //! with a script of another release. [`POLICY`] admits no script or style in the markup and no other server (fault
@@ -85,7 +86,7 @@ pub fn routes(guard: &Arc<Guard>) -> ApiRoutes {
     let router = ASSETS.iter().fold(Router::new(), |router, asset| {
         router.route(asset.path, get(move |headers: HeaderMap| asset.reply(headers)))
     });
-    let router = router.route(DASHBOARD, get(|| std::future::ready(Redirect::temporary("/"))));
+    let router = router.route(DASHBOARD, get(|| std::future::ready(Redirect::temporary("./"))));
     ApiRoutes::new(router, &TEMPLATES, guard)
 }
 

@@ -8,46 +8,60 @@
 //! A list sorted by count would make an update O(1); a scan of a hundred counters is simpler, and
 //! happens on denials only.
 
-/// The heaviest keys seen so far.
+/// The heaviest keys seen so far, each with a note that its user keeps.
 #[derive(Clone, Debug)]
-pub struct TopKeys {
+pub struct TopKeys<T> {
     capacity: usize,
-    counters: Vec<Counter>,
+    counters: Vec<Counter<T>>,
 }
 
 /// One key of the sketch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counter {
+pub struct Counter<T> {
     /// The key.
     pub key: Box<[u8]>,
     /// How often it was seen, at most.
     pub count: u64,
     /// By how much `count` may be too high.
     pub error: u64,
+    /// What is noted of the key.
+    pub note: T,
 }
 
-impl TopKeys {
+impl<T: Clone + Default> TopKeys<T> {
     /// A sketch of at most `capacity` keys.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { capacity: capacity.max(1), counters: Vec::new() }
     }
 
-    /// Counts `key` once.
-    pub fn see(&mut self, key: &[u8]) {
-        if let Some(counter) = self.counters.iter_mut().find(|counter| *counter.key == *key) {
-            counter.count += 1;
-        } else if self.counters.len() < self.capacity {
-            self.counters.push(Counter { key: key.into(), count: 1, error: 0 });
-        } else if let Some(least) = self.counters.iter_mut().min_by_key(|counter| counter.count) {
-            // The newcomer takes over the least counter and may have been seen as often before.
-            *least = Counter { key: key.into(), count: least.count + 1, error: least.count };
+    /// Counts `key` once. Its note is empty if it was not there.
+    pub fn see(&mut self, key: &[u8]) -> &mut T {
+        let known = self.counters.iter().position(|counter| *counter.key == *key);
+        let place = known.unwrap_or_else(|| self.admit(key));
+        let counter = &mut self.counters[place];
+        counter.count += 1;
+        &mut counter.note
+    }
+
+    /// The place of a key that is not there, which was not seen yet as far as anybody knows.
+    fn admit(&mut self, key: &[u8]) -> usize {
+        let mut newcomer = Counter { key: key.into(), count: 0, error: 0, note: T::default() };
+        if self.counters.len() < self.capacity {
+            self.counters.push(newcomer);
+            return self.counters.len() - 1;
         }
+        // It takes over the least counter and may have been seen as often before. Invariant: there is room for one.
+        let least = self.counters.iter().enumerate().min_by_key(|(_, counter)| counter.count);
+        let (place, count) = least.map_or((0, 0), |(place, counter)| (place, counter.count));
+        (newcomer.count, newcomer.error) = (count, count);
+        self.counters[place] = newcomer;
+        place
     }
 
     /// The keys, heaviest first.
     #[must_use]
-    pub fn heaviest(&self) -> Vec<Counter> {
+    pub fn heaviest(&self) -> Vec<Counter<T>> {
         let mut counters = self.counters.clone();
         counters.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
         counters
@@ -65,7 +79,7 @@ mod tests {
         fn counts_are_bounded_from_both_sides_and_no_heavy_key_is_missing(
             stream in proptest::collection::vec(0u8..40, 0..400), capacity in 1usize..20
         ) {
-            let mut sketch = TopKeys::new(capacity);
+            let mut sketch = TopKeys::<()>::new(capacity);
             let mut truth: HashMap<u8, u64> = HashMap::new();
             for key in &stream {
                 sketch.see(&[*key]);

@@ -367,6 +367,7 @@ impl Arrived<'_> {
 /// Charges a connection under its listener's policies.
 async fn permitted(facts: &ConnectionFacts) -> Result<Option<ConnectionPermit>, Denial> {
     if facts.config.policies.is_empty() {
+        facts.listener.limits.pass();
         return Ok(None);
     }
     facts.listener.limits.admit(&facts.config.policies, &facts.limited()).await

@@ -103,6 +103,9 @@ pub trait Limits: fmt::Debug + Send + Sync + 'static {
         connection: &'a LimitedConnection<'a>,
     ) -> Asked<'a, Result<Option<ConnectionPermit>, Denial>>;
 
+    /// Hears of a connection whose listener lists no policies, which is served without being charged.
+    fn pass(&self) {}
+
     /// Charges up to `most` units of bytes.
     fn take_units<'a>(
         &'a self,

@@ -122,6 +122,9 @@ pub trait Limits: Send + Sync + 'static {
         request: &LimitedRequest<'_>,
     ) -> impl Future<Output = Ruling> + Send;
 
+    /// Hears of a request whose route lists no policies, which goes on without being charged.
+    fn pass(&self) {}
+
     /// What [`Limits::charge`] would say and why, for people. Nothing is charged.
     fn explain(
         &self,

@@ -319,6 +319,7 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
     ) -> Ruling {
         if route.config.policies.is_empty() {
+            self.limits().pass();
             return Ruling::default();
         }
         if let Some(policy) = route.lacks.as_ref().filter(|_| !self.settings().serves_without_policies) {

@@ -24,6 +24,7 @@ use tidegate_algorithms::time::Wall;
 use tidegate_control::{
     Author, Change, Configuration, Control, Layers, Limits, MAX_CHANGES, Services, Snapshot,
 };
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::policy_set::{FileLayer, OVERRIDE, PolicySet};
@@ -156,7 +157,7 @@ impl Deciding {
 }
 
 fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
-    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: true }
+    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: true, door: Door::Http }
 }
 
 fn engine(file: FileLayer, stored: Snapshot) -> Engine {

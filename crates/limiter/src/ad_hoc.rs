@@ -136,7 +136,7 @@ impl AdHoc {
         if spend.cost > 0 {
             let is_degraded = answer.degraded.is_some();
             self.tally.count(verdict.allowed, true, is_degraded);
-            self.engine.decisions().count(verdict.allowed, true, is_degraded);
+            self.engine.answers().count(Door::Resp, verdict.allowed, true);
         }
         Ok(verdict)
     }
@@ -165,7 +165,7 @@ impl AdHoc {
             *if verdict.allowed { &mut allowed } else { &mut denied } += 1;
         }
         self.tally.count_together(allowed, denied);
-        self.engine.decisions().count_together(allowed, denied);
+        self.engine.answers().count_together(Door::Resp, allowed, denied);
         true
     }
 

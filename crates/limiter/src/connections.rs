@@ -18,6 +18,7 @@ use thiserror::Error;
 use tidegate_algorithms::limit::Verdict;
 use tidegate_algorithms::policy::{Attributes, Mode};
 
+use crate::answers::Door;
 use crate::decision::{Decision, Part};
 use crate::engine::{Ask, Engine};
 use crate::error::AskError;
@@ -83,7 +84,13 @@ impl Engine {
         self.expect_all(policies, needs_all)?;
         let address = sources::address_text(connection.client);
         let pairs = connection.attributes(&address);
-        let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: true };
+        let ask = Ask {
+            attributes: Attributes::new(&pairs),
+            cost: 1,
+            peek: false,
+            can_release: true,
+            door: Door::Edge,
+        };
         let decision = self.decide_under(policies, &ask).await?;
         let permit = RoutedPermit::of(&decision, &pairs);
         Ok((decision, permit.map(|permit| permit.hold(Arc::clone(self)))))
@@ -104,7 +111,13 @@ impl Engine {
         }
         let address = sources::address_text(connection.client);
         let pairs = connection.attributes(&address);
-        let ask = Ask { attributes: Attributes::new(&pairs), cost: most, peek: false, can_release: false };
+        let ask = Ask {
+            attributes: Attributes::new(&pairs),
+            cost: most,
+            peek: false,
+            can_release: false,
+            door: Door::EdgeBytes,
+        };
         match self.decide_up_to(policies, &ask).await {
             Ok((decision, units)) if decision.allowed => {
                 let enforced = decision.parts.iter().filter(|part| part.mode == Mode::Enforce);
@@ -134,7 +147,13 @@ impl Engine {
     ) -> Result<(), AskError> {
         let address = sources::address_text(connection.client);
         let pairs = connection.attributes(&address);
-        let ask = Ask { attributes: Attributes::new(&pairs), cost: units, peek: false, can_release: false };
+        let ask = Ask {
+            attributes: Attributes::new(&pairs),
+            cost: units,
+            peek: false,
+            can_release: false,
+            door: Door::EdgeBytes,
+        };
         self.refund_under(policies, &ask).await
     }
 

@@ -28,12 +28,14 @@ use tidegate_algorithms::time::Now;
 use tidegate_net::clock::Clock;
 use tidegate_store::{Answer, Counters, Intent};
 
+use crate::answers::{Answers, Door};
 use crate::decision::{Decision, Part, Parts};
+use crate::denied::{DeniedBy, DeniedClients};
 use crate::error::AskError;
 use crate::nearest::NearestClients;
 use crate::no_match::{NoMatch, OnNoMatch};
 use crate::policy_set::{CLIENT_ID, PolicySet};
-use crate::tally::{DeniedClients, Tallies, Tally, TallyCount};
+use crate::tally::{Tallies, TallyCount};
 use applying::{AllApplying, Applying, Charges, applying, barred, charges, counter, granting, matching};
 use keys::Keys;
 use permit_ids::PermitIds;
@@ -55,6 +57,8 @@ pub struct Ask<'a> {
     /// Whether who asks can give a permit back. Concurrency limits do not apply to those who cannot: what they
     /// took would be held until its lease ends, however short the request was (decision 0050).
     pub can_release: bool,
+    /// Through which door it came.
+    pub door: Door,
 }
 
 /// A permit, as its holder names it.
@@ -75,7 +79,7 @@ pub struct Engine {
     counters: Counters,
     clock: Clock,
     tallies: Tallies,
-    decided: Tally,
+    answers: Answers,
     permits: PermitIds,
     denied_clients: DeniedClients,
     no_match: NoMatch,
@@ -114,7 +118,7 @@ impl Engine {
             counters,
             clock,
             tallies,
-            decided: Tally::default(),
+            answers: Answers::default(),
             permits: PermitIds::default(),
             denied_clients: DeniedClients::default(),
             no_match: NoMatch::default(),
@@ -164,14 +168,10 @@ impl Engine {
         &self.tallies
     }
 
-    /// How many decisions there were, each counted once however many policies it is of.
+    /// What requests were answered, each counted once however many policies it is under.
     #[must_use]
-    pub fn decided(&self) -> TallyCount {
-        self.decided.read()
-    }
-
-    pub(crate) fn decisions(&self) -> &Tally {
-        &self.decided
+    pub fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     /// The clients that were denied most, by `client_id`.
@@ -270,13 +270,16 @@ impl Engine {
         let spends = !ask.peek && ask.cost > 0;
         if spends {
             let is_degraded = answer.degraded.is_some();
-            self.decided.count(answer.allowed, true, is_degraded);
+            self.answers.count(ask.door, answer.allowed, !applying.is_empty());
             for (applies, verdict) in applying.iter().zip(&answer.verdicts) {
                 set.policies()[applies.index].count(verdict.allowed, is_degraded);
             }
             if let Some(client) = ask.attributes.value(CLIENT_ID).map(counted) {
-                if !answer.allowed {
-                    self.denied_clients.see(&client);
+                if answer.allowed {
+                    self.denied_clients.see_allowed(&client, now.tick);
+                } else {
+                    let by = DeniedBy::from_parts(set, &parts);
+                    self.denied_clients.see(&client, by, &ask.attributes, now.tick);
                 }
                 self.nearest_clients.see(permit.0, &client, &parts, now.tick);
             }
@@ -374,9 +377,14 @@ mod tests {
             let set = PolicySet::assemble(Arc::new(file), tidegate_control::Snapshot::default(), &tallies);
             let engine = Engine::new(set, tallies, Counters::Memory(Memory::new(1 << 20)), Clock::start());
             let pairs = [(CLIENT_ID, &b"c"[..])];
-            let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: false };
+            let attributes = Attributes::new(&pairs);
+            let ask = Ask { attributes, cost: 1, peek: false, can_release: false, door: Door::Http };
             assert_eq!(engine.decide_now(&ask).is_some(), at_once);
-            assert_eq!(engine.decided().allowed, u64::from(at_once), "nothing is counted otherwise");
+            assert_eq!(
+                engine.answers().read(Door::Http).allowed,
+                u64::from(at_once),
+                "nothing is counted otherwise"
+            );
         }
     }
 }

@@ -13,6 +13,7 @@ use tidegate_store::lease::Bounds;
 use tidegate_store::{Counters, Degraded};
 use utoipa::ToSchema;
 
+use crate::answers::Door;
 use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
 use crate::error::AskError;
@@ -95,7 +96,8 @@ impl Engine {
         listed: usize,
     ) -> Result<Explanation, AskError> {
         let set = self.set();
-        let decision = self.decide(&Ask { attributes, cost, peek: true, can_release: true }).await?;
+        let decision =
+            self.decide(&Ask { attributes, cost, peek: true, can_release: true, door: Door::Http }).await?;
         let mut others = 0;
         let indices = (0..set.policies().len()).filter(|index| {
             let other = set.policies()[*index].policy.first_mismatch(&attributes).is_some();

@@ -10,8 +10,10 @@
 
 pub mod ad_hoc;
 mod announce;
+pub mod answers;
 pub mod connections;
 pub mod decision;
+pub mod denied;
 pub mod documents;
 pub mod engine;
 pub mod error;

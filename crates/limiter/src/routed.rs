@@ -18,6 +18,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tidegate_algorithms::policy::{Attributes, Policy, Source};
 
+use crate::answers::Door;
 use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
 use crate::error::AskError;
@@ -95,7 +96,13 @@ impl Engine {
         let address = sources::address_text(request.client);
         let attributes = request.attributes(&set, policies, &address)?;
         let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
-        let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: true };
+        let ask = Ask {
+            attributes: Attributes::new(&pairs),
+            cost: 1,
+            peek: false,
+            can_release: true,
+            door: Door::Gateway,
+        };
         let decision = self.decide_under(policies, &ask).await?;
         let permit = RoutedPermit::of(&decision, &pairs);
         Ok((decision, permit.map(|permit| permit.hold(Arc::clone(self)))))
@@ -118,8 +125,12 @@ impl Engine {
         let attributes = request.attributes(&set, policies, &address)?;
         let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
         let attributes = Attributes::new(&pairs);
-        let decision =
-            self.decide_under(policies, &Ask { attributes, cost: 1, peek: true, can_release: true }).await?;
+        let decision = self
+            .decide_under(
+                policies,
+                &Ask { attributes, cost: 1, peek: true, can_release: true, door: Door::Gateway },
+            )
+            .await?;
         Ok(crate::explain::of_policies(self, &set, &attributes, &decision, policies))
     }
 }

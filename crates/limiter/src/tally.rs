@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use tidegate_algorithms::sketch::{Counter, TopKeys};
 
 /// Most policy names that are counted apart.
 pub const MAX_TALLIES: usize = 1_024;
@@ -50,38 +49,6 @@ pub struct TallyCount {
     pub shadow_denied: u64,
     /// Answers given without the store.
     pub degraded: u64,
-}
-
-/// Most clients in the sketch of [`DeniedClients`].
-const MAX_DENIED_CLIENTS: usize = 128;
-
-/// The clients that are denied most: a sketch of at most 128, for the admin API and never for metrics.
-#[derive(Debug)]
-pub struct DeniedClients {
-    sketch: Mutex<TopKeys>,
-}
-
-impl Default for DeniedClients {
-    fn default() -> Self {
-        Self { sketch: Mutex::new(TopKeys::new(MAX_DENIED_CLIENTS)) }
-    }
-}
-
-impl DeniedClients {
-    /// Counts a denial, unless another core is counting one at this moment: a sketch that is a few
-    /// short is worth more than denials that wait for each other.
-    pub(crate) fn see(&self, client: &[u8]) {
-        if let Some(mut sketch) = self.sketch.try_lock() {
-            sketch.see(client);
-        }
-    }
-
-    /// The clients, most denied first.
-    #[must_use]
-    pub fn heaviest(&self) -> Vec<Counter> {
-        // Counting leaves the sketch whole at every step that can panic.
-        self.sketch.lock().heaviest()
-    }
 }
 
 /// The tallies of all policies, by name.

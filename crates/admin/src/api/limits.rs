@@ -36,6 +36,14 @@ pub struct Denied {
     pub denied: u64,
     /// By how much `denied` may be too high.
     pub error: u64,
+    /// The policy that denied it last, or the name of the limit that came with the request; `None`: no policy applied.
+    pub policy: Option<Arc<str>>,
+    /// What the policy looks at in the denied request beside the client, as the query of a URL; `None`: it is too long.
+    pub attributes: Option<String>,
+    /// Milliseconds since the last denial.
+    pub seen_ms_ago: u64,
+    /// Its requests of the last minute, allowed and denied; `None`: they are not counted.
+    pub last_minute: Option<(u64, u64)>,
 }
 
 /// A client that has used up much of a limit.

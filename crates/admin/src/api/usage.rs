@@ -3,6 +3,7 @@
 //! A reset touches only policies that are keyed on the client. A policy that is keyed on more (a path, say) needs
 //! these attributes as query parameters; without them the reply names the policy, and its counters stay.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, RawQuery, State};
@@ -75,6 +76,30 @@ pub(super) struct DeniedClient {
     denied: u64,
     /// By how much `denied` may be too high.
     error: u64,
+    /// The policy that denied it last, or the name of the limit that came with the request. Absent: no policy applied,
+    /// and `on_no_match` denied it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    policy: Option<Arc<str>>,
+    /// What that policy looks at in the request that was denied, beside `client_id`: with it `GET /v1/explain` is asked
+    /// about the same request. Absent: it is too long to be kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<BTreeMap<String, String>>,
+    /// Milliseconds since the last denial.
+    seen_ms_ago: u64,
+    /// Its requests of the last minute, or since its first denial if that was later. Absent: they are not counted,
+    /// since too many other clients are denied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_minute: Option<LastMinute>,
+}
+
+/// A client's requests of the last minute.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LastMinute {
+    /// Those that were allowed.
+    allowed: u64,
+    /// Those that were denied.
+    denied: u64,
 }
 
 /// Lets a client start anew under one policy or all.
@@ -140,12 +165,17 @@ pub(super) async fn nearest(State(shared): State<Arc<Shared>>) -> Json<Vec<NearL
     operation_id = "denied_clients", get, path = "/v1/denied-clients", tag = "decisions",
     responses(
         (status = 200, description = "The heaviest first.", body = Vec<DeniedClient>,
-            example = json!([{"client_id": "user123", "denied": 420, "error": 0}])),
+            example = json!([{"client_id": "user123", "denied": 420, "error": 0, "policy": "per-path", "attributes": {"path": "/v1/pay"}, "seen_ms_ago": 250, "last_minute": {"allowed": 100, "denied": 300}}])),
         Problems,
     )
 )]
 pub(super) async fn denied(State(shared): State<Arc<Shared>>) -> Json<Vec<DeniedClient>> {
-    let denied = shared.limits.denied_clients().into_iter();
-    let denied = denied.map(|Denied { client_id, denied, error }| DeniedClient { client_id, denied, error });
+    let denied = shared.limits.denied_clients().into_iter().map(|denied| {
+        let Denied { client_id, denied, error, policy, attributes, seen_ms_ago, last_minute } = denied;
+        let pairs = |query: String| form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let last_minute = last_minute.map(|(allowed, denied)| LastMinute { allowed, denied });
+        let attributes = attributes.map(pairs);
+        DeniedClient { client_id, denied, error, policy, attributes, seen_ms_ago, last_minute }
+    });
     Json(denied.collect())
 }

@@ -16,7 +16,9 @@ use super::applying::Charges;
 use super::keys::Keys;
 use super::{Engine, barred, check, matching};
 use crate::ad_hoc::AdHoc;
+use crate::answers::Door;
 use crate::decision::{Decision, Part, Parts};
+use crate::denied::DeniedBy;
 use crate::error::AskError;
 use crate::policy_set::{CLIENT_ID, PolicySet};
 
@@ -113,14 +115,28 @@ impl Engine {
         }
         if demands.iter().any(|demand| demand.cost > 0) {
             let allowed = decisions.iter().all(|decision| decision.allowed);
-            self.decided.count(allowed, true, answer.degraded.is_some());
+            self.answers.count(Door::Grpc, allowed, !charges.is_empty());
         }
-        for (demand, _) in demands.iter().zip(&decisions).filter(|(_, decision)| !decision.allowed) {
-            if let Some(client) = demand.attributes.value(CLIENT_ID) {
-                self.denied_clients.see(&counted(client));
+        self.see_clients(&set, demands, &decisions);
+        Ok(decisions)
+    }
+
+    /// Counts the denials of clients; of a request that is allowed each client once, however often it is named.
+    fn see_clients(&self, set: &PolicySet, demands: &[Demand<'_>], decisions: &[Decision]) {
+        let (now, denied_clients) = (self.clock.tick(), &self.denied_clients);
+        let allowed = decisions.iter().all(|decision| decision.allowed);
+        for (place, (demand, decision)) in demands.iter().zip(decisions).enumerate() {
+            let Some(named) = demand.client() else { continue };
+            if !decision.allowed {
+                let by = DeniedBy::from_parts(set, &decision.parts);
+                denied_clients.see(&counted(named), by, &demand.attributes, now);
+            } else if allowed
+                && demand.cost > 0
+                && !demands[..place].iter().any(|other| other.client() == Some(named))
+            {
+                denied_clients.see_allowed(&counted(named), now);
             }
         }
-        Ok(decisions)
     }
 
     /// Gives back what the demands bring, each under all its limits.
@@ -138,6 +154,12 @@ impl Engine {
             self.counters.refund(self.clock.now(), &given_back).await?;
         }
         Ok(())
+    }
+}
+
+impl<'a> Demand<'a> {
+    fn client(&self) -> Option<&'a [u8]> {
+        self.attributes.value(CLIENT_ID)
     }
 }
 

@@ -37,6 +37,7 @@ use super::Shared;
 use super::proxied::{Proxied, client_address};
 use super::quota::describe;
 use super::reply::{Refusal, Reply, Stated, no_content};
+use crate::answers::Door;
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::policy_set::{CLIENT_ID, PolicySet};
@@ -112,7 +113,7 @@ fn pairs<'a>(attributes: &'a [NamedValue<'_>]) -> Pairs<'a> {
 }
 
 fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
-    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: false }
+    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: false, door: Door::Http }
 }
 
 /// Whether any policy needs the path, itself or a part of it.

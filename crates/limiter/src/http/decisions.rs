@@ -24,6 +24,7 @@ use super::Shared;
 use super::permits::{permit_fits, permit_text};
 use super::quota::describe;
 use super::reply::{JsonBytes, Refusal, Reply, Stated, decided, expect_json, is_json, json};
+use crate::answers::Door;
 use crate::decision::{Decision, Part};
 use crate::engine::Ask;
 use crate::error::AskError;
@@ -240,7 +241,7 @@ fn ask<'a>(
 ) -> Result<Ask<'a>, AskError> {
     let attributes = Attributes::new(pairs);
     permit_fits(set, &attributes)?;
-    Ok(Ask { attributes, cost: body.cost, peek: body.peek, can_release: true })
+    Ok(Ask { attributes, cost: body.cost, peek: body.peek, can_release: true, door: Door::Http })
 }
 
 /// Gives units back to every policy that applies.
@@ -259,7 +260,13 @@ pub(super) async fn refund(
 ) -> Result<Json<RefundReply>, Refusal> {
     let body = read_one(&shared, &body)?;
     let pairs = pairs(&body.attributes);
-    let ask = Ask { attributes: Attributes::new(&pairs), cost: body.cost, peek: false, can_release: false };
+    let ask = Ask {
+        attributes: Attributes::new(&pairs),
+        cost: body.cost,
+        peek: false,
+        can_release: false,
+        door: Door::Http,
+    };
     Ok(Json(RefundReply { policies: shared.engine.refund(&ask).await? }))
 }
 

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::quota::{describe, put_number};
 use super::reply::{Refusal, Reply, Stated, bytes, decided, empty, expect_json, is_json};
+use crate::answers::Door;
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::policy_set::CLIENT_ID;
@@ -111,7 +112,7 @@ fn attributes<'a>(body: &'a RateLimitBody<'_>) -> [(&'a str, &'a [u8]); 2] {
 }
 
 fn ask<'a>(pairs: &'a [(&'a str, &'a [u8])]) -> Ask<'a> {
-    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: false }
+    Ask { attributes: Attributes::new(pairs), cost: 1, peek: false, can_release: false, door: Door::Http }
 }
 
 /// Appends a [`RateLimitReply`], written by hand.

@@ -13,6 +13,7 @@ use tidegate_access::guard::Guard;
 use tidegate_access::routes::Api;
 use tidegate_access::tokens::TokensInForce;
 use tidegate_algorithms::policy::{Attributes, parse};
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::http::{ApiSettings, Decisions, Service};
 use tidegate_limiter::policy_set::{FileLayer, PolicySet};
@@ -59,7 +60,13 @@ fn engine(policies: &[(&str, u64)]) -> Arc<Engine> {
 /// Whether a decision that need not be waited for allows this client.
 fn decide(engine: &Engine, client: &[u8]) -> bool {
     let pairs = [("client_id", client), ("resource", b"api")];
-    let ask = Ask { attributes: Attributes::new(&pairs), cost: 1, peek: false, can_release: false };
+    let ask = Ask {
+        attributes: Attributes::new(&pairs),
+        cost: 1,
+        peek: false,
+        can_release: false,
+        door: Door::Http,
+    };
     match pin!(engine.decide(&ask)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision.unwrap().allowed,
         Poll::Pending => panic!("a decision in memory waits for nothing"),

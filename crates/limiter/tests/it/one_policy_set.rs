@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tidegate_algorithms::policy::{Attributes, Policy};
 use tidegate_control::{Configuration, Control, Layers, Limits, Services, Snapshot};
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::policy_set::{FileLayer, PolicySet};
@@ -51,7 +52,13 @@ fn a_decision_never_mixes_two_policy_sets() {
         let mut seen = [0_usize; 2];
         while seen.iter().sum::<usize>() < DECISIONS || seen.contains(&0) {
             let client = [("client_id", &b"c"[..])];
-            let ask = Ask { attributes: Attributes::new(&client), cost: 1, peek: true, can_release: true };
+            let ask = Ask {
+                attributes: Attributes::new(&client),
+                cost: 1,
+                peek: true,
+                can_release: true,
+                door: Door::Http,
+            };
             let decision = block_on(engine.decide(&ask)).unwrap();
             let named: Vec<&str> = decision.parts.iter().map(|part| &*part.policy).collect();
             let side = sides.iter().position(|names| *names == named);

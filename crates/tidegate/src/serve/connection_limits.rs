@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tidegate_algorithms::policy::Mode;
 use tidegate_edge::limits::{Asked, ConnectionPermit, Denial, GrantedUnits, LimitedConnection, Limits};
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::connections::{ConnectionError, ServedConnection};
 use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
@@ -35,6 +36,10 @@ impl Limits for ConnectionLimits {
                 Err(error @ ConnectionError::Ask(_)) => Err(Denial::NoAnswer(error.to_string())),
             }
         })
+    }
+
+    fn pass(&self) {
+        self.engine.answers().count_unlimited(Door::Edge);
     }
 
     fn take_units<'a>(

@@ -16,6 +16,7 @@ use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling};
 use tidegate_intake::settings::IntakeSettings;
 use tidegate_intake::statsd::Statsd;
 use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, Parts, TEMPLATES};
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::error::AskError;
 use tidegate_limiter::http::quota_fields;
@@ -327,6 +328,7 @@ impl IntakeLimits {
 impl Limits for IntakeLimits {
     async fn charge(&self, batch: &LimitedBatch<'_>) -> Ruling {
         if self.policies.is_empty() {
+            self.engine.answers().count_unlimited(Door::Intake);
             return Ruling::default();
         }
         if let Some(denial) = self.missing() {
@@ -335,7 +337,13 @@ impl Limits for IntakeLimits {
         let address = batch.address.to_string();
         let pairs = attributes(batch, &address);
         let cost = self.cost(batch);
-        let ask = Ask { attributes: Attributes::new(&pairs), cost, peek: false, can_release: false };
+        let ask = Ask {
+            attributes: Attributes::new(&pairs),
+            cost,
+            peek: false,
+            can_release: false,
+            door: Door::Intake,
+        };
         let denial = match self.engine.decide_under(&self.policies, &ask).await {
             Ok(decision) => {
                 let fields = quota_fields(&decision, self.legacy_fields);
@@ -354,7 +362,13 @@ impl Limits for IntakeLimits {
         let address = batch.address.to_string();
         let pairs = attributes(batch, &address);
         let cost = self.cost(batch);
-        let ask = Ask { attributes: Attributes::new(&pairs), cost, peek: false, can_release: false };
+        let ask = Ask {
+            attributes: Attributes::new(&pairs),
+            cost,
+            peek: false,
+            can_release: false,
+            door: Door::Intake,
+        };
         if let Err(error) = self.engine.refund_under(&self.policies, &ask).await {
             tracing::debug!(%error, "a batch that was not kept stays charged");
         }

@@ -40,12 +40,17 @@ impl Limits for EngineLimits {
     }
 
     fn denied_clients(&self) -> Vec<Denied> {
-        let heaviest = self.0.denied_clients().heaviest().into_iter().map(|counter| Denied {
-            client_id: text(&counter.key),
-            denied: counter.count,
-            error: counter.error,
+        let now = self.0.clock().tick();
+        let denied = self.0.denied_clients().list(now).into_iter().map(|denied| Denied {
+            client_id: text(&denied.client),
+            denied: denied.denied,
+            error: denied.error,
+            policy: denied.policy,
+            attributes: denied.attributes,
+            seen_ms_ago: now.since(denied.seen) / 1_000_000,
+            last_minute: denied.last_minute.map(|count| (count.allowed, count.denied)),
         });
-        heaviest.collect()
+        denied.collect()
     }
 
     fn nearest_clients(&self) -> Vec<Near> {

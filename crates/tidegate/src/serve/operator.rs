@@ -14,6 +14,7 @@ use tidegate_admin::{
 };
 use tidegate_certificates::Acme;
 use tidegate_control::Configuration;
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::engine::Engine;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::Drain;
@@ -158,11 +159,15 @@ impl Family for Decisions {
                 series(&[("policy", policy), ("result", "shadow_denied")], count.shadow_denied)
             })
         })?;
-        let decided = self.engine.decided();
-        let help = "Decisions; a decision under several policies counts once";
+        let help = "Requests by what they were answered, each counted once however many policies it is under; unmatched: \
+                    let through, since no policy applies";
         families.counters("tidegate_requests_decided", help, |series| {
-            series(&[("result", "allowed")], decided.allowed)?;
-            series(&[("result", "denied")], decided.denied)
+            Door::COUNTED.into_iter().try_for_each(|door| {
+                let (protocol, count) = (("protocol", door.label()), self.engine.answers().read(door));
+                series(&[protocol, ("result", "allowed")], count.allowed)?;
+                series(&[protocol, ("result", "denied")], count.denied)?;
+                series(&[protocol, ("result", "unmatched")], count.unmatched)
+            })
         })?;
         let unmatched = self.engine.unmatched();
         let help = "Requests that no policy applies to, by what on_no_match answered";

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate_algorithms::policy::{Mode, TIER};
 use tidegate_gateway::limits::{Denial, Held, Identity, LimitedRequest, Limits, PolicyVerdict, Ruling};
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::error::AskError;
@@ -25,6 +26,7 @@ impl Limits for RouteLimits {
         let attributes = attributes(request);
         let policies = self.about(policies, request);
         if policies.is_empty() {
+            self.pass();
             return Ruling::default();
         }
         let denial = match self.engine.decide_routed(&policies, &routed(request, &attributes)).await {
@@ -37,6 +39,10 @@ impl Limits for RouteLimits {
             Err(error) => Denial::Invalid(error.to_string()),
         };
         Ruling { denial: Some(denial), ..Ruling::default() }
+    }
+
+    fn pass(&self) {
+        self.engine.answers().count_unlimited(Door::Gateway);
     }
 
     async fn explain(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Value {

@@ -91,6 +91,16 @@ fn a_newcomer_finds_out_why_a_client_is_denied_and_raises_its_limit() {
 }
 
 #[test]
+fn who_is_denied_by_more_than_its_name_is_shown_why_and_shadow_is_no_denial() {
+    scenario("why");
+}
+
+#[test]
+fn the_page_asks_for_nothing_beside_the_path_that_a_proxy_has_it_under() {
+    scenario("prefix");
+}
+
+#[test]
 fn every_view_shows_what_is_there_by_day_by_night_and_on_a_telephone() {
     scenario("views");
 }

@@ -94,8 +94,12 @@ fn fault_58_what_no_policy_applies_to_is_counted_on_the_page_and_warned_of_once(
         agent().post(service.url("/v1/decisions")).send_json(&misspelt).unwrap();
     }
     let page = page(&service, "/metrics").1;
-    let series = "tidegate_unmatched_requests_total{result=\"allowed\"} 2";
-    assert!(page.lines().any(|line| line == series), "{page}");
+    for series in [
+        "tidegate_unmatched_requests_total{result=\"allowed\"} 2",
+        "tidegate_requests_decided_total{protocol=\"http\",result=\"unmatched\"} 2",
+    ] {
+        assert!(page.lines().any(|line| line == series), "{page}");
+    }
     let warning = warning_of_no_match(service);
     assert!(warning.contains("WARN") && warning.contains("client_idd, path"), "{warning}");
 }

@@ -191,3 +191,29 @@ fn no_caller_of_the_api_learns_of_files_and_authorities_come_with_the_document()
     let (status, said) = put(json!({ "ca": authority }));
     assert_eq!(status, 200, "{said}");
 }
+
+#[test]
+fn each_request_is_counted_once_by_its_door_and_its_answer() {
+    let file = "gateway.listener = [{ listen = \"127.0.0.1:0\" }]\n\
+                policy = [{ name = \"a\", limit = 2, window_seconds = 600 }, { name = \"b\", limit = 9, window_seconds = 600 }]\n\
+                [[route]]\nname = \"limited\"\npath = \"/limited\"\nrespond = { body = \"a\" }\npolicies = [\"a\", \"b\"]\n\
+                [[route]]\nname = \"free\"\npath = \"/free\"\nrespond = { body = \"b\" }\n";
+    let service = start(file, &[]);
+    let get = |path: &str| {
+        let address = format!("http://{}{path}", service.gateway[0]);
+        agent().get(address).call().unwrap().status().as_u16()
+    };
+    assert_eq!([(); 3].map(|()| get("/limited")), [200, 200, 429]);
+    assert_eq!(get("/free"), 200);
+    let one = json!({"client_id": "u", "resource": "r"});
+    agent().post(service.url("/api/v1/ratelimit")).send_json(&one).unwrap();
+    let page = agent().get(service.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
+    for (protocol, counts) in [("gateway", [2, 1, 1]), ("http", [1, 0, 0]), ("edge", [0, 0, 0])] {
+        for (result, count) in ["allowed", "denied", "unmatched"].into_iter().zip(counts) {
+            let series = format!(
+                "tidegate_requests_decided_total{{protocol=\"{protocol}\",result=\"{result}\"}} {count}"
+            );
+            assert!(page.lines().any(|line| line == series), "{series}: {page}");
+        }
+    }
+}

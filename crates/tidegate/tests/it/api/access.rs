@@ -245,6 +245,19 @@ fn fault_51_a_page_whose_name_was_rebound_to_loopback_reads_and_changes_nothing(
 }
 
 #[test]
+fn fault_51_the_console_is_not_had_under_a_foreign_name_unless_whoever_opens_it_signs_in() {
+    let (open, closed) = (trusting(&["limits.example"], &[]), guarded(one_token_a_scope()));
+    for path in ["/", "/dashboard", "/console.js", "/console.css", "/console.svg"] {
+        let asked = ("GET", path, "");
+        assert_eq!(from_page(&open, asked, "attacker.example", ""), 403, "{path}");
+        for host in ["localhost:4000", "127.0.0.1", "limits.example"] {
+            assert_ne!(from_page(&open, asked, host, ""), 403, "{path} of {host}");
+        }
+        assert_ne!(from_page(&closed, asked, "limits.example", ""), 403, "{path} with tokens");
+    }
+}
+
+#[test]
 fn a_host_of_the_list_is_as_good_as_loopback() {
     let service = trusting(&["limits.example"], &["https://console.example"]);
     let read = ("GET", "/v1/policies", "");

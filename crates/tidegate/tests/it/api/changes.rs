@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use tidegate_algorithms::policy::parse;
 use tidegate_algorithms::time::Wall;
 use tidegate_control::{Author, Change, Control, Kind, Limits};
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::policy_set::{FileLayer, OVERRIDE, POLICY};
 
 use crate::api::support::{Running, start, start_in, start_with};
@@ -211,7 +212,7 @@ fn a_request_under_several_policies_is_one_decision() {
     for _ in 0..5 {
         service.post("/api/v1/ratelimit", r#"{"client_id":"a","resource":"r"}"#);
     }
-    let decided = service.engine.decided();
+    let decided = service.engine.answers().read(Door::Http);
     assert_eq!((decided.allowed, decided.denied), (3, 2), "what is only looked at denies nothing");
     assert_eq!(service.engine.tallies().read().iter().map(|(_, count)| count.denied).sum::<u64>(), 2);
 }

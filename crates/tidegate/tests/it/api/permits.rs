@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_algorithms::limit::PermitId;
 use tidegate_algorithms::policy::{Attributes, parse};
+use tidegate_limiter::answers::Door;
 use tidegate_limiter::engine::{Ask, Demand, HeldPermit};
 use tidegate_limiter::policy_set::FileLayer;
 
@@ -109,7 +110,7 @@ fn doors_that_take_nothing_back_hold_no_permit() {
         assert!(decisions[0].allowed && decisions[0].parts.is_empty());
     }
     // Who can give it back gets it.
-    let ask = Ask { attributes, cost: 1, peek: false, can_release: true };
+    let ask = Ask { attributes, cost: 1, peek: false, can_release: true, door: Door::Http };
     let decision = runtime.block_on(service.engine.decide(&ask)).unwrap();
     let id = decision.permit.unwrap();
     assert!(!runtime.block_on(service.engine.decide(&ask)).unwrap().allowed, "it is held");

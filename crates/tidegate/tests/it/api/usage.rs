@@ -1,4 +1,4 @@
-//! Reset of what a client has used, the clients with numbers of their own, and those nearest to a limit.
+//! Reset of what a client has used, the clients with numbers of their own, those nearest to a limit, and those denied.
 
 use serde_json::{Value, json};
 use tidegate_algorithms::policy::parse;
@@ -120,4 +120,35 @@ fn the_clients_nearest_to_a_limit_are_found() {
     assert!(of("everyone").is_none(), "98 of 100 are left");
     assert_eq!(service.delete("/v1/clients/busy/usage?path=/a").status, 200);
     assert_eq!(service.get("/v1/nearest-clients").body, json!([]));
+}
+
+#[test]
+fn the_list_of_denied_clients_says_enough_to_ask_why() {
+    let narrow = json!({"name": "narrow", "key": ["client_id", "path"], "match": {"resource": "api"}, "limit": 1, "window_seconds": 600});
+    let policies = vec![parse(&narrow, "").unwrap()];
+    let service = start_with(FileLayer { policies, ..FileLayer::default() }, None);
+    let body =
+        json!({"attributes": {"client_id": "u1", "resource": "api", "path": "/v1/pay", "token": "secret"}});
+    for _ in 0..4 {
+        service.post("/v1/decisions", &body.to_string());
+    }
+    let listed = service.get("/v1/denied-clients").body;
+    let first = &listed[0];
+    assert_eq!((&first["client_id"], &first["denied"]), (&json!("u1"), &json!(3)));
+    assert_eq!(first["policy"], "narrow");
+    assert_eq!(
+        first["attributes"],
+        json!({"resource": "api", "path": "/v1/pay"}),
+        "what the policy looks at"
+    );
+    // It is counted from its first denial on.
+    assert_eq!(first["last_minute"], json!({"allowed": 0, "denied": 3}));
+    // What the client's name alone does not say.
+    assert_eq!(service.get("/v1/explain?client_id=u1").body["allowed"], true);
+    let why = service.get("/v1/explain?client_id=u1&resource=api&path=/v1/pay").body;
+    assert_eq!(why["allowed"], false, "{why}");
+    let other = json!({"attributes": {"client_id": "u1", "resource": "api", "path": "/other"}});
+    service.post("/v1/decisions", &other.to_string());
+    let listed = service.get("/v1/denied-clients").body;
+    assert_eq!(listed[0]["last_minute"], json!({"allowed": 1, "denied": 3}));
 }
