@@ -13,6 +13,7 @@ mod console;
 mod dist;
 mod fuzz;
 mod go;
+mod house;
 mod installed;
 mod kafka;
 mod markdown;
@@ -36,6 +37,10 @@ const CHORES: &[(&str, &str)] = &[
     ("setup", "installs what the checks need and this machine does not have"),
     ("tidy", "checks the rules of the house that a compiler does not know"),
     ("deny", "checks licences, duplicate versions and sources of dependencies [advisories: with --all]"),
+    (
+        "house",
+        "measures what is hard to read: circles of files, names, lines [what is counted in a crate: CRATE; lowers the list: --write; as it was: --at COMMIT]",
+    ),
     ("faults", "lists the faults of docs/faults.md with the tests that prove them"),
     ("api", "makes docs/api.md of docs/openapi.json"),
     (
@@ -85,6 +90,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "setup" => setup::setup(&root),
         "tidy" => tidy::run(&root),
         "deny" => deny(&root, rest),
+        "house" => house::house(&root, &sources(&tidy::files(&root)?), rest),
         "faults" => faults(&root),
         "api" => api::api(&root),
         "dist" => dist::dist(&root, rest),
@@ -116,11 +122,15 @@ fn deny(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     chore::run(Command::new(root.join(".tools/bin/cargo-deny")).arg("check").args(checks).current_dir(root))
 }
 
+fn sources(files: &[tidy::TextFile]) -> Vec<source::Source> {
+    let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
+    rust.map(|file| source::Source::new(&file.path, &file.text)).collect()
+}
+
 fn faults(root: &Path) -> anyhow::Result<()> {
     let files = tidy::files(root)?;
     let list = files.iter().find(|file| file.path == "docs/faults.md").context("docs/faults.md")?;
-    let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
-    let sources: Vec<source::Source> = rust.map(|file| source::Source::new(&file.path, &file.text)).collect();
+    let sources = sources(&files);
     let proofs = tidy::faults::proofs(&sources, &files);
     for (number, fault) in tidy::faults::rows(&list.text) {
         println!("{number:2}  {fault}");

@@ -39,7 +39,7 @@ impl Source {
         }
     }
 
-    /// Whether this line (counted from 0) belongs to tests: a file of `tests/`, a module's `tests.rs`, or inside `#[cfg(test)] mod`.
+    /// Whether this line (counted from 0) belongs to tests: a file of `tests/`, a module's `tests.rs`, or an item marked `#[cfg(test)]`.
     pub(crate) fn is_test(&self, line: usize) -> bool {
         let is_file_of_tests = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");
         is_file_of_tests || self.tests.iter().any(|range| range.contains(&line))
@@ -98,7 +98,11 @@ fn body_end(code: &[String], line: usize, column: usize) -> Option<usize> {
 
 fn test_modules(code: &[String]) -> Vec<Range<usize>> {
     let starts = code.iter().enumerate().filter(|(_, line)| line.contains("#[cfg(test)]"));
-    starts.filter_map(|(line, _)| body_end(code, line + 1, 0).map(|end| line..end + 1)).collect()
+    // An item without a body (`mod tests;`) ends with its `;`.
+    let end = |line: usize| {
+        body_end(code, line + 1, 0).or_else(|| (line + 1..code.len()).find(|at| code[*at].contains(';')))
+    };
+    starts.filter_map(|(line, _)| end(line).map(|end| line..end + 1)).collect()
 }
 
 /// What the lexer is inside of.
@@ -213,6 +217,8 @@ mod tests {
         let source =
             Source::new("crates/x/src/lib.rs", "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n");
         assert!(!source.is_test(0) && source.is_test(3));
+        let source = Source::new("crates/x/src/lib.rs", "#[cfg(test)]\nuse a::B;\nfn c() {}\n");
+        assert!(source.is_test(1) && !source.is_test(2));
         for path in ["crates/x/tests/all.rs", "crates/x/src/y/tests.rs"] {
             assert!(Source::new(path, "fn a() {}").is_test(0), "{path}");
         }

@@ -17,6 +17,7 @@
 //! Deliberately absent: what a route does, and where tokens come from (the configuration).
 
 pub mod guard;
+pub mod json_body;
 pub mod jwt;
 pub mod keys;
 pub mod openapi;

@@ -8,11 +8,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::policy::{MAX_NAME_BYTES, unknown_key};
+use crate::nearest::unknown_key;
 use crate::time::SECOND;
 
 /// Most mistakes that are reported of one document.
 pub const MAX_MISTAKES: usize = 64;
+/// Longest name of a policy or an attribute, in bytes.
+pub const MAX_NAME_BYTES: usize = 64;
 
 /// One thing wrong in a document. It reads as a sentence: `/limit is -1 (accepted: a whole number
 /// from 0 to 1000000000)`.

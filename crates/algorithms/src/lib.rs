@@ -11,6 +11,7 @@ pub mod cardinality;
 pub mod distinct;
 pub mod document;
 pub mod limit;
+mod nearest;
 pub mod overload;
 pub mod pacing;
 pub mod policy;

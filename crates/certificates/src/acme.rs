@@ -9,17 +9,15 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_control::{Control, Error, Secret};
-use tidegate_net::clock::wall;
 use tidegate_net::tls::{Named, NamedCertificates};
 use tidegate_upstream::tls::TlsError;
 use tokio::time::{sleep, timeout};
 
 use crate::challenge::{Challenge, ChallengeKind, HttpChallenges};
 use crate::directory::Directory;
-use crate::entry::{Entry, Issued, least_interval, renewed_at};
+use crate::entry::{Entry, Issued, LEASE, ORDER, least_interval, now, renewed_at};
 use crate::error::OrderError;
 use crate::known::{Known, earlier, secret_name};
-use crate::order::{LEASE, ORDER};
 
 /// How often a node looks for what others have stored, and for names that are due.
 const LOOK: Duration = Duration::from_secs(1);
@@ -92,10 +90,6 @@ impl fmt::Debug for Acme {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Acme").field("config", &self.config).finish_non_exhaustive()
     }
-}
-
-pub(crate) fn now() -> u64 {
-    wall().0 / 1_000_000_000
 }
 
 impl Acme {

@@ -1,8 +1,11 @@
 //! The entry of a name, stored as a secret of the control store: its certificate, the order that is under way, and how
 //! often orders have failed. Its lease is the moment before which no node begins an order: a node that begins one sets it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use tidegate_algorithms::random::Random;
+use tidegate_net::clock::wall;
 use tidegate_net::tls::{NamedPair, NamedPairError};
 use tidegate_wire::x509::Validity;
 
@@ -12,6 +15,16 @@ use crate::challenge::Challenge;
 /// latest.
 const RENEWED_AFTER: f64 = 0.62;
 const SPREAD: f64 = 0.05;
+
+/// How long a node has for an order before another one may begin it.
+pub const LEASE: Duration = Duration::from_secs(150);
+
+/// Longest that an order may take, so that it is over before the lease.
+pub(crate) const ORDER: Duration = Duration::from_secs(120);
+
+pub(crate) fn now() -> u64 {
+    wall().0 / 1_000_000_000
+}
 
 /// What is stored of a name.
 #[derive(Clone, Default, Serialize, Deserialize)]

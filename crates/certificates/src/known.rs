@@ -3,8 +3,7 @@
 use tidegate_control::Secret;
 use tidegate_net::tls::NamedPair;
 
-use crate::acme::now;
-use crate::entry::{Entry, Issued};
+use crate::entry::{Entry, Issued, now};
 
 /// The secret that is the entry of a name at a directory. Secrets of the name at other directories begin in the same
 /// way.

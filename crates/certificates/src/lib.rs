@@ -33,4 +33,4 @@ mod order;
 
 pub use acme::{Acme, AcmeConfig, CertificateStatus, OrderCounts};
 pub use challenge::{ChallengeKind, HttpChallenges};
-pub use order::LEASE;
+pub use entry::LEASE;

@@ -19,12 +19,6 @@ use crate::challenge::Challenge;
 use crate::entry::Issued;
 use crate::error::{OrderError, said};
 
-/// How long a node has for an order before another one may begin it.
-pub const LEASE: Duration = Duration::from_secs(150);
-
-/// Longest that an order may take, so that it is over before the lease.
-pub(crate) const ORDER: Duration = Duration::from_secs(120);
-
 /// How long the authority is waited for at each of two steps: until it has asked, and until it has signed.
 const STEP: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))

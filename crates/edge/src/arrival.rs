@@ -35,9 +35,10 @@ use crate::decisions::{PlacementDecision, Went, named};
 use crate::limits::{ConnectionPermit, Denial};
 use crate::pacing::{ConnectionFacts, Pacer};
 use crate::pool::{Origin, Placed};
-use crate::relay::{Patience, Relay, Side};
+use crate::relay::{Patience, Relay};
 use crate::service::EdgeListener;
 use crate::session::{About, GoesDown, Session, goes_down};
+use crate::side::Side;
 use crate::site::Site;
 use crate::stats::Refusal;
 

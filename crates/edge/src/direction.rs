@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::ReadBuf;
 
-use crate::relay::Side;
+use crate::side::Side;
 use crate::splice::{PIPE_BYTES, Pipe};
 
 /// Bytes that are read at once, and that a direction keeps at most.

@@ -24,6 +24,7 @@ pub mod registration;
 pub mod service;
 pub mod stats;
 
+mod accept;
 mod affinity;
 mod arrival;
 mod backend;
@@ -36,6 +37,7 @@ mod pool;
 mod reach;
 mod relay;
 mod session;
+mod side;
 mod site;
 mod splice;
 mod unsent;

@@ -6,16 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_algorithms::balance::region::Unplaced;
-use tidegate_net::accept::{Gate, accept};
+use tidegate_net::accept::Gate;
 use tidegate_net::listen::Listeners;
 use tidegate_net::proxied::Proxied;
-use tidegate_net::runtime::Cores;
 use tidegate_net::tls::Tls;
 use tidegate_upstream::backend::Place;
 use tidegate_upstream::seldom::SeldomLine;
 
 use crate::affinity::AffinityShards;
-use crate::arrival;
 use crate::config::ListenerConfig;
 use crate::limits::Limits;
 use crate::pool::Origin;
@@ -136,20 +134,5 @@ impl EdgeListener {
     #[must_use]
     pub fn affinity_stats(&self) -> AffinityStats {
         self.affinity.stats()
-    }
-
-    /// Serves `listeners` until the drain ends: socket `i` on core `i`, a task for each connection.
-    pub fn start(self: &Arc<Self>, cores: &Cores, listeners: Listeners) {
-        for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
-            let listener = Arc::clone(self);
-            cores.spawn_on(core, async move {
-                let serve = |stream, peer, held| {
-                    drop(tokio::spawn(arrival::serve(Arc::clone(&listener), stream, peer, core, held)));
-                };
-                if let Err(error) = accept(socket, &listener.gate, core, serve).await {
-                    tracing::error!(listener = %listener.address, %error, "cannot watch a listening socket");
-                }
-            });
-        }
     }
 }

@@ -10,41 +10,11 @@ use std::time::{Duration, Instant};
 
 use tidegate_net::clock::monotonic;
 use tidegate_net::connection::LazyTimer;
-use tidegate_net::tls::TlsStream;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::direction::{Direction, Failure};
+use crate::side::Side;
 use crate::unsent::{self, Pauses};
-
-/// One end of a relay.
-pub(crate) trait Side: AsyncRead + AsyncWrite + Unpin + Send {
-    /// Its socket.
-    fn socket(&self) -> &TcpStream;
-
-    /// Whether the socket carries its bytes as they are.
-    fn is_plain(&self) -> bool;
-}
-
-impl Side for TcpStream {
-    fn socket(&self) -> &TcpStream {
-        self
-    }
-
-    fn is_plain(&self) -> bool {
-        true
-    }
-}
-
-impl Side for TlsStream {
-    fn socket(&self) -> &TcpStream {
-        self.get_ref().0
-    }
-
-    fn is_plain(&self) -> bool {
-        false
-    }
-}
 
 /// The bounds of a relay in time.
 #[derive(Clone, Copy, Debug)]

@@ -22,8 +22,9 @@ use crate::decisions::rounded;
 use crate::limits::ConnectionPermit;
 use crate::pacing::Pacer;
 use crate::pool::Placed;
-use crate::relay::{End, Relay, Side};
+use crate::relay::{End, Relay};
 use crate::service::EdgeListener;
+use crate::side::Side;
 
 /// Bytes after which the counters are told, for connections that live long.
 const REPORT_BYTES: u64 = 1 << 20;

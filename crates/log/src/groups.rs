@@ -13,8 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::GroupError;
 use crate::files::{Files, UNFINISHED, read_small, replace};
+use crate::finding::Finding;
 use crate::inspect::LAST_FIRST_OFFSET;
-use crate::recovery::Finding;
 use crate::settings::Settings;
 
 /// The folder of the groups, beside the partitions.

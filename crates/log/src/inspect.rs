@@ -12,8 +12,8 @@ use memchr::{memchr, memchr_iter};
 use zstd::zstd_safe::find_frame_compressed_size;
 
 use crate::files::{Entry, Files, Readable, UNFINISHED, read_full, read_small};
+use crate::finding::Finding;
 use crate::index::{Block, Index, Indexer, MAX_BLOCK_BYTES, MAX_INDEX_BYTES, Times};
-use crate::recovery::Finding;
 use crate::segment::{INDEX, PACKED, PLAIN, offset_in};
 use crate::settings::{Describe, Fact, MAX_LINE_BYTES, NameDigest};
 

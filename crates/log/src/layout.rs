@@ -7,9 +7,10 @@ use std::path::Path;
 
 use crate::error::OpenError;
 use crate::files::{Files, read_small, replace};
+use crate::finding::Finding;
 use crate::groups::{self, GROUPS};
 use crate::inspect::{Inspection, Look, inspect};
-use crate::recovery::{Finding, Recovery};
+use crate::recovery::Recovery;
 use crate::settings::{Describe, Settings};
 
 const LAYOUT: &str = "log.json";

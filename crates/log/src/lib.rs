@@ -32,6 +32,7 @@
 mod arrivals;
 mod error;
 mod files;
+mod finding;
 mod groups;
 mod index;
 mod inspect;
@@ -49,11 +50,12 @@ mod writer;
 
 pub use error::{AppendError, GroupError, OpenError, ReadError};
 pub use files::{Entry, Files, Growing, Readable, RealFiles};
+pub use finding::Finding;
 pub use groups::is_group_name;
 pub use layout::{Verification, VerifiedPartition, verify};
 pub use log::Log;
 pub use queue::{Appended, Lines};
 pub use reader::{ReadLines, Scan, Scanned};
-pub use recovery::{Finding, Recovery};
+pub use recovery::Recovery;
 pub use settings::{Clock, Describe, Description, Durability, Fact, MAX_LINE_BYTES, NameDigest, Settings};
 pub use statistics::{FLUSH_BOUNDS_US, PartitionStatistics, Statistics};

@@ -15,13 +15,14 @@ use tokio::sync::oneshot;
 
 use crate::error::{AppendError, GroupError, OpenError, ReadError};
 use crate::files::Files;
+use crate::finding::Finding;
 use crate::groups::{GROUPS, Groups};
 use crate::inspect::{Look, inspect};
 use crate::layout::check_partitions;
 use crate::partition::{Bounds, PARTS_OF_DISK, Partition};
 use crate::queue::{Appended, Lines};
 use crate::reader::{ReadLines, Scan, Scanned, read, scan};
-use crate::recovery::{Finding, Mending, Recovery, bound_quarantine};
+use crate::recovery::{Mending, Recovery, bound_quarantine};
 use crate::sealer;
 use crate::segment::Seals;
 use crate::settings::{Clock, Describe, Description, Durability, Settings};

@@ -51,8 +51,6 @@ const FLUSH_BYTES: u64 = 4 << 20;
 /// Part of a partition's share of the disk that no segment exceeds; as much again is kept free for the
 /// sealer, and as much may lie in quarantine.
 pub(crate) const PARTS_OF_DISK: u64 = 8;
-/// The smallest share of the disk that a partition works with.
-pub(crate) const LEAST_DISK_BYTES: u64 = 1 << 20;
 
 impl Bounds {
     pub(crate) fn new(settings: &Settings) -> Self {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use siphasher::sip::SipHasher13;
 
 use crate::error::OpenError;
-use crate::partition::LEAST_DISK_BYTES;
+
+/// The smallest share of the disk that a partition works with.
+const LEAST_DISK_BYTES: u64 = 1 << 20;
 
 /// How a log keeps its lines. Every number is a bound.
 #[derive(Clone, Debug)]

@@ -7,19 +7,15 @@
 //!
 //! Deliberately absent: judging, which is the caller's.
 
-use std::time::Duration;
-
 use tidegate_algorithms::limit::{FixedWindow, Limit, PermitId};
 use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, Wall};
 
+pub use crate::facts::{ClockReading, PATIENCE, SchemaFacts, ServerFacts};
 use crate::postgres::{self, Postgres, PostgresConfig};
 use crate::redis::{self, Redis, RedisConfig};
 use crate::shared::Shared;
 use crate::{Answer, Charge, Intent, StoreError};
-
-/// Longest that a server may take for an answer to a question of this page.
-pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How to reach the store.
 #[derive(Clone, Debug)]
@@ -28,55 +24,6 @@ pub enum Reach {
     Redis(RedisConfig),
     /// PostgreSQL.
     Postgres(PostgresConfig),
-}
-
-/// What one server says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerFacts {
-    /// Where it is, without secrets.
-    pub address: String,
-    /// Its version, in its own words.
-    pub version: String,
-    /// The first number of its version; none if the version cannot be read.
-    pub major: Option<u32>,
-    /// Its clock, and this machine's just before the question and just after the answer.
-    pub clock: Option<ClockReading>,
-    /// The policy by which it drops counters when its memory is full.
-    pub drops_keys: Option<String>,
-    /// How far its tables are, where it has any.
-    pub schema: Option<SchemaFacts>,
-    /// The versions of nodes that are connected, where it tells.
-    pub nodes: Option<Vec<String>>,
-}
-
-/// A server's clock between two readings of this machine's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockReading {
-    /// Before the question.
-    pub asked: Wall,
-    /// The server's.
-    pub server: Wall,
-    /// After the answer.
-    pub answered: Wall,
-}
-
-/// The counters' tables in PostgreSQL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SchemaFacts {
-    /// The version of the tables; `None` without tables.
-    pub found: Option<i32>,
-    /// The version that this program makes.
-    pub own: i32,
-    /// Whether the user may make a schema in this database.
-    pub may_create: bool,
-}
-
-impl SchemaFacts {
-    /// Whether nodes can count in these tables without changing them first.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.found.is_some_and(|found| found >= self.own)
-    }
 }
 
 /// Asks every server that decides. `wall` reads this machine's civil time. Call it inside a runtime.

@@ -13,6 +13,7 @@
 mod batch;
 mod contract;
 pub mod examine;
+mod facts;
 pub mod guard;
 pub mod lease;
 pub mod memory;

@@ -29,6 +29,7 @@ use serde::Deserialize;
 
 pub(crate) use self::links::target_of;
 use crate::chore::cargo;
+use crate::house;
 use crate::source::Source;
 
 /// Dependencies are judged as they are built here; what only Windows needs is not ours to keep tidy.
@@ -124,6 +125,12 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(decisions::check_order(&files));
     findings.extend(verdict::check(&files));
     findings.extend(invariants::check(&files, &sources));
+    let measured = house::check(root, &sources)?.into_iter();
+    findings.extend(measured.map(|it| Finding {
+        path: house::LIST.to_owned(),
+        line: it.line,
+        message: it.message,
+    }));
     findings.sort();
     findings.dedup();
 

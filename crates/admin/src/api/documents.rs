@@ -17,8 +17,8 @@ use http::{HeaderMap, StatusCode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use tidegate_access::guard::{Actor, Guard};
+use tidegate_access::json_body::JsonBytes;
 use tidegate_access::refusal::Refusal;
-use tidegate_access::reply::JsonBytes;
 use tidegate_access::routes::ApiRoutes;
 use tidegate_control::{Change, ChangeError, Configuration, Edit, Kind, Origin, Parts, Revision};
 

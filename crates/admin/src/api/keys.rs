@@ -15,12 +15,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_access::guard::Actor;
+use tidegate_access::json_body::JsonBytes;
 use tidegate_access::keys::{
     ApiKey, CHANCE_BYTES, KEY, KeyDocument, KeyText, MAX_LIFETIME_SECONDS, Secret, read_consumer, read_tier,
     shown_time,
 };
 use tidegate_access::refusal::Refusal;
-use tidegate_access::reply::JsonBytes;
 use tidegate_access::schema::Problems;
 use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::policy::TIER;

@@ -11,8 +11,8 @@
 use axum::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tidegate_access::json_body::JsonBytes;
 use tidegate_access::refusal::Refusal;
-use tidegate_access::reply::JsonBytes;
 use tidegate_access::schema::Problems;
 use tidegate_algorithms::limit::{Limit, PermitId, State, Wait};
 use tidegate_algorithms::policy::{MAX_WINDOW_SECONDS, parse};

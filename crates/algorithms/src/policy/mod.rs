@@ -15,7 +15,6 @@
 
 mod attributes;
 mod index;
-mod nearest;
 mod parse;
 mod sources;
 
@@ -23,13 +22,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::document::{MAX_MISTAKES, Mistake};
+pub use crate::document::{MAX_MISTAKES, MAX_NAME_BYTES, Mistake};
 use crate::limit::calendar::Period;
 use crate::limit::{Bucket, Calendar, FixedWindow, Limit, SlidingCounter, SlidingLog, Slots};
+pub use crate::nearest::{nearest, unknown_key};
 use crate::time::SECOND;
 pub use attributes::{Attributes, Pattern, counted, first_value, key_of};
 pub use index::{MAX_UNINDEXED, MatchIndex};
-pub use nearest::{nearest, unknown_key};
 pub use parse::{parse, parse_quota, parse_sources};
 pub use sources::{Source, SourceForm, Sources};
 
@@ -53,8 +52,6 @@ pub const MAX_TIERS: usize = 64;
 pub const TIER: &str = "tier";
 /// Most policies that one policy replaces.
 pub const MAX_REPLACED: usize = 16;
-/// Longest name of a policy or an attribute, in bytes.
-pub const MAX_NAME_BYTES: usize = 64;
 /// Longest value of an attribute that is counted as it is, in bytes (fault 12); see [`counted`].
 pub const MAX_VALUE_BYTES: usize = 512;
 

@@ -21,7 +21,7 @@ use tidegate_wire::path::readings;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::permits::{permit_fits, permit_text};
+use super::permit_text::{pairs, permit_fits, permit_text};
 use super::quota::describe;
 use super::reply::{JsonBytes, Refusal, Reply, Stated, decided, expect_json, is_json, json};
 use crate::answers::Door;
@@ -268,11 +268,6 @@ pub(super) async fn refund(
         door: Door::Http,
     };
     Ok(Json(RefundReply { policies: shared.engine.refund(&ask).await? }))
-}
-
-/// Attributes as the engine takes them.
-pub(super) fn pairs<'a>(attributes: &'a AttributesBody<'_>) -> SmallVec<[(&'a str, &'a [u8]); 8]> {
-    attributes.0.iter().map(|(name, value)| (&**name, value.as_bytes())).collect()
 }
 
 impl DecisionReply {

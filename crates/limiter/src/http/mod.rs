@@ -14,6 +14,7 @@
 
 mod check;
 mod decisions;
+mod permit_text;
 mod permits;
 mod proxied;
 mod quota;

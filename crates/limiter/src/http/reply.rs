@@ -3,9 +3,10 @@
 use axum::response::IntoResponse;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+pub(super) use tidegate_access::json_body::{JsonBytes, expect_json, is_json};
 pub(super) use tidegate_access::refusal::Refusal;
 use tidegate_access::reply::JSON;
-pub(super) use tidegate_access::reply::{JsonBytes, Reply, bytes, expect_json, is_json, json, no_content};
+pub(super) use tidegate_access::reply::{Reply, bytes, json, no_content};
 use tidegate_net::http::{Answered, Unwritten};
 use tidegate_net::stats::Route;
 use tidegate_wire::problem::{self, FieldError, Problem};

@@ -26,7 +26,8 @@ use tidegate_net::stats::Route;
 use tidegate_store::StoreError;
 use tidegate_wire::resp::{Command, Encoder, Protocol};
 
-use super::session::{Answered, Outcome, Shared};
+use super::outcome::{Answered, Outcome};
+use super::shared::Shared;
 use super::throttle::{Dialect, ThrottleError};
 use crate::ad_hoc::Spend;
 

@@ -31,8 +31,10 @@
 
 mod batch;
 mod commands;
+mod outcome;
 mod server;
 mod session;
+mod shared;
 mod throttle;
 mod wait;
 

@@ -38,7 +38,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::batch::Batch;
-use super::session::{Answered, Outcome, Session, Shared};
+use super::outcome::{Answered, Outcome};
+use super::session::Session;
+use super::shared::Shared;
 use super::wait::{Event, READ_BYTES, Waits};
 use crate::engine::Engine;
 

@@ -5,18 +5,17 @@
 mod transaction;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
-use tidegate_access::tokens::{Credential, Denial, Scope, TokensInForce};
+use tidegate_access::tokens::{Credential, Denial, Scope};
 use tidegate_net::stats::Route;
 use tidegate_store::guard::Guard;
 use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
 
 use super::batch::Batch;
 use super::commands::{self, Kind, Spec};
-use super::throttle::{Dialect, ThrottleError};
-use crate::ad_hoc::AdHoc;
-use crate::engine::Engine;
+use super::outcome::Outcome;
+use super::shared::Shared;
 use transaction::Transaction;
 
 /// Wrong passwords after which a connection ends.
@@ -24,87 +23,6 @@ const MAX_FAILED_AUTH: u32 = 8;
 
 /// The reply to a client that has not authenticated yet.
 const UNAUTHENTICATED: &str = "NOAUTH Authentication required.";
-
-/// What all sessions share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    cell: AdHoc,
-    crab: AdHoc,
-    tokens: TokensInForce,
-    sessions: AtomicI64,
-}
-
-impl Shared {
-    pub(super) fn new(engine: &Arc<Engine>, tokens: TokensInForce) -> Self {
-        Self {
-            cell: AdHoc::new(engine.clone(), "CL.THROTTLE"),
-            crab: AdHoc::new(engine.clone(), "THROTTLE"),
-            tokens,
-            sessions: AtomicI64::new(0),
-        }
-    }
-
-    /// The counters of a dialect.
-    pub(super) fn counters(&self, dialect: Dialect) -> &AdHoc {
-        match dialect {
-            Dialect::Cell => &self.cell,
-            Dialect::Crab => &self.crab,
-        }
-    }
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Answered.
-    Done,
-    /// Answered with an error that is the client's.
-    Refused,
-    /// Answered with an error that is the store's.
-    Failed,
-    /// Answered for the last time: the connection ends.
-    Over,
-}
-
-impl Outcome {
-    /// The class under which it is counted, as an HTTP status.
-    pub(super) fn status(self) -> u16 {
-        match self {
-            Self::Done | Self::Over => 200,
-            Self::Refused => 400,
-            Self::Failed => 503,
-        }
-    }
-}
-
-/// The commands of a pipeline that were answered, in runs of the same.
-#[derive(Debug, Default)]
-pub(super) struct Answered {
-    runs: Vec<(Route, Outcome, u64)>,
-}
-
-impl Answered {
-    /// One more.
-    pub(super) fn push(&mut self, route: Route, outcome: Outcome) {
-        match self.runs.last_mut() {
-            Some((last, how, count)) if (*last, *how) == (route, outcome) => *count += 1,
-            _ => self.runs.push((route, outcome, 1)),
-        }
-    }
-
-    /// All of them: what, how, and how many.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Route, Outcome, u64)> {
-        self.runs.drain(..)
-    }
-}
-
-impl ThrottleError {
-    /// Answers with the error.
-    pub(super) fn answer(&self, out: &mut Encoder<'_>) -> Outcome {
-        out.error(self);
-        if matches!(self, Self::Store(_)) { Outcome::Failed } else { Outcome::Refused }
-    }
-}
 
 /// A client's conversation.
 #[derive(Debug)]

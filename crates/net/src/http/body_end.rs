@@ -1,6 +1,6 @@
 //! Where the body of a request of HTTP/1.1 ends, byte by byte: what [`super::framing`] says of a head, followed.
 
-use super::framing::Refused;
+use super::refused::Refused;
 
 /// How much of a body is still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,23 +26,17 @@
 
 use http::header::{HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
-use http::{Method, Request, StatusCode, Uri};
+use http::{Method, Request, Uri};
 use httparse::Header;
 
 use super::body_end::{Chunks, Framing};
+use super::refused::Refused;
 
 /// Header fields that a request may have.
 pub(super) const MAX_FIELDS: usize = 100;
 
 /// What RFC 9113 counts for a field beside its name and value.
 const FIELD_BYTES: usize = 32;
-
-/// A request that is refused before a service sees it. The connection ends with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
-    pub(super) status: StatusCode,
-    pub(super) reason: &'static str,
-}
 
 /// What a head says of the bytes behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,41 +47,6 @@ pub(super) struct Judged {
     /// HTTP/1.1 in origin form, a method whose reply has its body, nothing about the connection, no
     /// expectation: a request that [`super::Plain`] may read.
     pub(super) simple: bool,
-}
-
-impl Refused {
-    pub(super) const MALFORMED: Self = Self::bad("the request's head is malformed");
-    pub(super) const TOO_LARGE: Self =
-        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large");
-    pub(super) const TARGET_TOO_LONG: Self =
-        Self::new(StatusCode::URI_TOO_LONG, "the request's target is too long");
-    pub(super) const BEHIND_UPGRADE: Self =
-        Self::bad("bytes follow a request for an upgrade that was not answered yet");
-    const BARE_LF: Self = Self::bad("a line of the request's head does not end in CR LF");
-    const HOST: Self = Self::bad("a request has one Host field, and that names a host");
-    const LENGTH: Self = Self::bad("a request has at most one Content-Length field, of digits only");
-    const CODING: Self =
-        Self::bad("Transfer-Encoding is chunked, once, without Content-Length, and not in an older version");
-    const TARGET: Self = Self::bad("the request's target is in no form that is served");
-    pub(super) const CHUNKS: Self = Self::bad("the chunks of the body are malformed");
-    const OTHER_HOST: Self = Self::bad("the request's target and its Host field differ");
-    const TUNNEL: Self = Self::new(StatusCode::NOT_IMPLEMENTED, "there are no tunnels here");
-
-    const fn new(status: StatusCode, reason: &'static str) -> Self {
-        Self { status, reason }
-    }
-
-    const fn bad(reason: &'static str) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, reason)
-    }
-
-    /// What a head that the parser refuses is answered.
-    pub(super) fn unparsed(error: httparse::Error) -> Self {
-        match error {
-            httparse::Error::TooManyHeaders => Self::TOO_LARGE,
-            _ => Self::MALFORMED,
-        }
-    }
 }
 
 /// Judges a head that was parsed from `raw`.

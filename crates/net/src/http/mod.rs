@@ -63,6 +63,7 @@ mod grpc;
 mod in_one_piece;
 mod listener;
 mod preface;
+mod refused;
 mod reply;
 mod server;
 mod through_hyper;

@@ -6,7 +6,7 @@ use tidegate_postgres::{Error, Session, text};
 use super::schema::schema;
 use super::{PostgresConfig, natural};
 use crate::batch::Failure;
-use crate::examine::{ClockReading, PATIENCE, SchemaFacts, ServerFacts};
+use crate::facts::{ClockReading, PATIENCE, SchemaFacts, ServerFacts};
 
 const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::int8";
 const SERVER: &str = "SELECT current_setting('server_version'), current_setting('server_version_num')::int4, \

@@ -12,7 +12,7 @@ use super::eviction::dropping;
 use super::link::{open, unsent};
 use super::{presence, sentinel};
 use crate::batch::Failure;
-use crate::examine::{ClockReading, PATIENCE, ServerFacts};
+use crate::facts::{ClockReading, PATIENCE, ServerFacts};
 
 /// Nanoseconds of a microsecond.
 const MICRO: u64 = 1_000;

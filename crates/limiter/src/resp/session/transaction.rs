@@ -14,7 +14,8 @@ use tidegate_wire::resp::Command;
 
 use super::super::batch::Batch;
 use super::super::commands::{self, Kind, Spec};
-use super::{Outcome, Session, done, refuse};
+use super::super::outcome::Outcome;
+use super::{Session, done, refuse};
 
 /// The commands between MULTI and EXEC.
 #[derive(Debug, Default)]

@@ -30,7 +30,8 @@ use crate::http::activity::{Activity, Phase};
 use crate::http::body_end::Framing;
 use crate::http::deadline::DeadlineIo;
 use crate::http::encode::{end_head, put_head};
-use crate::http::framing::{MAX_FIELDS, Refused, head_end, judge};
+use crate::http::framing::{MAX_FIELDS, head_end, judge};
+use crate::http::refused::Refused;
 use crate::http::{Body, HttpConfig, Reply};
 use crate::stats::Route;
 

@@ -37,7 +37,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep_until;
 
 use super::outbox::{Outbox, PIECE_BYTES};
-use super::turn::{Collect, Turn};
+use super::turn::{Collect, MAX_STREAMS, Turn};
 use crate::clock::monotonic;
 use crate::drain::Stage;
 use crate::http::activity::Activity;
@@ -46,8 +46,6 @@ use crate::http::deadline::DeadlineIo;
 use crate::http::{Handle, HttpConfig};
 use crate::stats::Cut;
 
-/// Most requests at once on a connection.
-pub(super) const MAX_STREAMS: u32 = 256;
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_PROVOKED_RESETS: usize = 64;
 const MAX_SEND_BYTES: usize = PIECE_BYTES;

@@ -24,8 +24,10 @@ use parking_lot::Mutex;
 use super::outbox::{Delivered, Outbox};
 use super::tunnel::Sending;
 
+/// Most requests at once on a connection.
+pub(super) const MAX_STREAMS: u32 = 256;
 /// Most answers of a turn: as many as a connection may have requests.
-const MOST: usize = super::http2::MAX_STREAMS as usize;
+const MOST: usize = MAX_STREAMS as usize;
 
 type Answer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
