@@ -15,14 +15,15 @@ fn unpacked(tarball: &Path, version: &str, to: &Path) -> PathBuf {
     to.join(format!("tidegate-{version}-{}-linux", std::env::consts::ARCH))
 }
 
-/// Runs commands of the page that begin so, in the folder that was unpacked, below a root.
+/// Runs commands of the page that begin so, in the folder that was unpacked, below a root; how many.
 fn install(begin: &str, folder: &Path, root: &Path) -> usize {
     let page = include_str!("../../../../../docs/install.md");
-    let lines = page.lines().filter(|line| line.starts_with(begin));
-    lines
-        .map(|line| line.replace(" /", &format!(" {}/", root.display())))
-        .map(|line| done(Command::new("sh").args(["-ec", &line]).current_dir(folder)))
-        .count()
+    let lines: Vec<_> = page.lines().filter(|line| line.starts_with(begin)).collect();
+    for line in &lines {
+        let below = line.replace(" /", &format!(" {}/", root.display()));
+        done(Command::new("sh").args(["-ec", &below]).current_dir(folder));
+    }
+    lines.len()
 }
 
 #[test]
