@@ -14,7 +14,9 @@ def program() -> str:
         FileNotFoundError: it has been moved away from what it was installed with.
     """
     here = os.path.dirname(os.path.abspath(__file__))
-    user = sysconfig.get_preferred_scheme("user") if hasattr(sysconfig, "get_preferred_scheme") else "posix_user"
+    user = (
+        sysconfig.get_preferred_scheme("user") if hasattr(sysconfig, "get_preferred_scheme") else "posix_user"
+    )
     folders = [
         sysconfig.get_path("scripts"),
         sysconfig.get_path("scripts", scheme=user),
