@@ -44,8 +44,8 @@ bench: setup ## the table of docs/benchmarks.md, against nginx, throttlecrab and
 capacity: setup ## where this machine's tidegate saturates, and why: docs/capacity.md
 book: ## all pages, with a search that needs no network: target/book/html
 charts: ## for who changes the Helm chart: lint, manifests, their schemas; builds Helm and kubeconform at the first call
-dist: ## what is shipped: binary, debug information, .deb, .rpm, image, list of parts, clients: target/dist
-reproduce: ## what is shipped, built twice in two folders, byte by byte: takes as long as two release builds
+dist: ## what is shipped: binary, debug information, .tar.gz, .deb, .rpm, image, wheel, npm package, list of parts, clients: target/dist
+reproduce: setup ## what is shipped, built twice in two folders, byte by byte: takes as long as two release builds
 
 setup pauses bench capacity book charts dist reproduce:
 	cargo xtask $@

@@ -47,7 +47,10 @@ const CHORES: &[(&str, &str)] = &[
         "dist",
         "builds what is shipped, in target/dist/ [of another binary: --binary FILE, --to FOLDER, --version V, --quick]",
     ),
-    ("reproduce", "builds what is shipped twice, in two folders, and compares every byte: target/reproduce"),
+    (
+        "reproduce",
+        "builds what is shipped twice, in two folders, and compares every byte: target/reproduce [the clients alone: --clients]",
+    ),
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
     ("test", "runs all tests of the workspace, or of [crate[/module]], several parts at once [--jobs N]"),
@@ -59,7 +62,10 @@ const CHORES: &[(&str, &str)] = &[
         "charts",
         "lints the Helm chart, writes its manifests anew and compares them with their schemas: deploy/helm/rendered",
     ),
-    ("clients", "checks and tests the client libraries, or the one named [without their tests: --lint]"),
+    (
+        "clients",
+        "checks and tests the client libraries, or the one named [without their tests: --lint; clients/javascript/dist: --build]",
+    ),
     ("collector", "tests what a collector is sent once more, with OpenTelemetry's own, which it builds"),
     ("console", "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint]"),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),

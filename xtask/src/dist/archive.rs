@@ -36,8 +36,7 @@ pub(super) fn write(dist: &Dist) -> anyhow::Result<()> {
     let layer = layer(dist, &staged)?;
     let source = dist.source("deploy/Dockerfile");
     let dockerfile = fs::read_to_string(&source).with_context(|| source.display().to_string())?;
-    let created = capture(dist.command("date").args(["-u", "-d", &format!("@{}", dist.epoch), "+%FT%TZ"]))?;
-    let configuration = configuration(&dockerfile, created.trim(), &layer)?;
+    let configuration = configuration(&dockerfile, &super::date(&dist.root, "+%FT%TZ")?, &layer)?;
     let name = put(&staged, &serde_json::to_vec(&configuration)?)?;
     let manifest = json!([{
         "Config": name,
@@ -67,6 +66,19 @@ fn layer(dist: &Dist, staged: &Path) -> anyhow::Result<String> {
     fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
     fs::rename(staged.join("layer.tar.gz"), folder.join("layer.tar")).context("layer.tar")?;
     Ok(sum)
+}
+
+/// Writes a folder, which is in another one, into a compressed file.
+///
+/// # Errors
+/// When tar or gzip refuses.
+pub(super) fn compressed(dist: &Dist, inside: &Path, folder: &str, file: &Path) -> anyhow::Result<()> {
+    let plain = file.with_extension("tar");
+    tar(dist, &["--create", "--owner=0", "--group=0"], &plain, inside, &[folder.to_owned()])?;
+    let effort = if dist.is_quick { "-1nf" } else { "-9nf" };
+    run(dist.command("gzip").arg(effort).arg(&plain))?;
+    let made = plain.with_extension("tar.gz");
+    fs::rename(&made, file).with_context(|| made.display().to_string())
 }
 
 /// Runs tar so that the same files give the same bytes.

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use super::glibc::Glibc;
 use super::{Dist, tree};
 use crate::chore::{capture, run};
 
@@ -18,12 +19,10 @@ const CONFFILES: &str = "/etc/tidegate/environment\n/etc/tidegate/tidegate.toml\
 ///
 /// # Errors
 /// When dpkg is missing or refuses.
-pub(super) fn build(dist: &Dist, packed: &Path, binary: &Path) -> anyhow::Result<()> {
+pub(super) fn build(dist: &Dist, packed: &Path, glibc: Glibc) -> anyhow::Result<()> {
     let architecture = capture(Command::new("dpkg").arg("--print-architecture"))?.trim().to_owned();
     let size = installed_size(packed)?;
-    let symbols = capture(Command::new("objdump").arg("-p").arg(binary))?;
-    let libc = least_libc(&symbols).context("the binary names no version of glibc")?;
-    let control = control(&dist.version, &architecture, size, &libc);
+    let control = control(&dist.version, &architecture, size, glibc);
     tree::put(packed, "DEBIAN/control", control.as_bytes(), 0o644)?;
     tree::put(packed, "DEBIAN/conffiles", CONFFILES.as_bytes(), 0o644)?;
     for script in SCRIPTS {
@@ -45,11 +44,11 @@ pub(super) fn build(dist: &Dist, packed: &Path, binary: &Path) -> anyhow::Result
         .arg(dist.to.join(name)))
 }
 
-fn control(version: &str, architecture: &str, size: u64, libc: &str) -> String {
+fn control(version: &str, architecture: &str, size: u64, glibc: Glibc) -> String {
     format!(
         "Package: tidegate\nVersion: {version}\nArchitecture: {architecture}\nSection: net\nPriority: optional\n\
          Maintainer: The authors of Tidegate <authors@tidegate.invalid>\nInstalled-Size: {size}\n\
-         Depends: init-system-helpers, libc6 (>= {libc}), libgcc-s1, passwd\nRecommends: ca-certificates\n\
+         Depends: init-system-helpers, libc6 (>= {glibc}), libgcc-s1, passwd\nRecommends: ca-certificates\n\
          Description: rate-limit service, gateway, TCP edge and metrics intake\n \
          Limits traffic, routes it, ingests metrics, and finds where an HTTP service\n \
          stops scaling. One program with embedded defaults; several nodes count\n \
@@ -71,16 +70,6 @@ fn installed_size(tree: &Path) -> anyhow::Result<u64> {
     Ok(size)
 }
 
-/// The least glibc that has all versions of symbols which `objdump -p` lists.
-fn least_libc(listed: &str) -> Option<String> {
-    let versions = listed.lines().filter_map(|line| {
-        let version = line.split_whitespace().last()?.strip_prefix("GLIBC_")?;
-        version.split('.').map(|part| part.parse().ok()).collect::<Option<Vec<u32>>>()
-    });
-    let newest = versions.max()?;
-    Some(newest.iter().map(ToString::to_string).collect::<Vec<_>>().join("."))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,13 +82,5 @@ mod tests {
         }
         // Three folders, and 1, 1 and 2 KiB.
         assert_eq!(installed_size(tree.path()).unwrap(), 7);
-    }
-
-    #[test]
-    fn the_newest_version_of_a_symbol_is_the_least_glibc() {
-        let listed = "  required from libc.so.6:\n    0x069691b9 0x00 22 GLIBC_2.9\n    0x069691b9 0x00 09 GLIBC_2.34\n\
-                      \x20   0x09691a75 0x00 15 GLIBC_2.2.5\n    0x0 0x00 05 GLIBC_ABI_DT_RELR\n    0x0 0x00 05 GCC_3.0\n";
-        assert_eq!(least_libc(listed).as_deref(), Some("2.34"));
-        assert_eq!(least_libc("nothing"), None);
     }
 }

@@ -45,6 +45,7 @@ pub(super) fn folder(dist: &Dist, binary: &Path) -> anyhow::Result<()> {
     put("root/etc/passwd", user.as_bytes(), 0o644)?;
     put("root/etc/group", format!("tidegate:x:{USER}:\n").as_bytes(), 0o644)?;
     put("root/usr/share/doc/tidegate/copyright", &read(&dist.source("LICENSE"))?, 0o644)?;
+    put("root/usr/share/doc/tidegate/NOTICE", &read(&dist.to.join("NOTICE"))?, 0o644)?;
     // The folder of the data stands in one of root's.
     for folder in ["data", "root/var/lib"] {
         std::fs::create_dir_all(image.join(folder)).with_context(|| folder.to_owned())?;

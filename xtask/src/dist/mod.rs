@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   release build --split--> tidegate, tidegate.debug
-//!                               |--> tree/  binary, unit, user, configuration, manual, completions --> .deb, .rpm
+//!                               |--> tree/  binary, unit, user, configuration, manual, completions --> .deb, .rpm, .tar.gz
+//!                               |--> the binary as a wheel of Python and as a package of npm
 //!                               `--> image/ a root with what the binary needs of this system --> -image.tar, for docker load
-//!   cargo metadata -----------> tidegate.cdx.json (CycloneDX)
+//!   cargo metadata -----------> tidegate.cdx.json (CycloneDX), NOTICE (licences, in all of the above)
 //!   all of them --------------> SHA256SUMS
 //! ```
 //!
@@ -17,14 +18,19 @@
 //! the names of functions; with `tidegate.debug` beside it, a backtrace has files and lines as well. A profile
 //! with `strip` would build every crate a second time, and would leave the line tables nowhere.
 //!
-//! The packages of the clients are not made here but by `cargo xtask clients --pack`, which `make dist` runs behind this.
+//! The packages of the clients are not made here but by `cargo xtask clients --pack`, which `make dist` runs behind this; then
+//! `clients` puts them into one file, and that into the sums.
 
 mod archive;
 mod deb;
+mod glibc;
 mod image;
+mod installers;
+mod notice;
 mod reproduce;
 mod rpm;
 mod sbom;
+mod tarball;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -34,10 +40,17 @@ use anyhow::{Context, bail};
 
 pub(crate) use self::reproduce::reproduce;
 
+use self::glibc::Glibc;
+use self::sbom::Metadata;
 use crate::chore::{capture, cargo, find, run};
 
 /// What puts things together, looked for before the build.
-const TOOLS: [&str; 7] = ["objcopy", "objdump", "gzip", "dpkg-deb", "rpmbuild", "ldd", "tar"];
+const TOOLS: [&str; 8] = ["objcopy", "objdump", "gzip", "dpkg-deb", "rpmbuild", "ldd", "tar", "python3"];
+
+/// The sums of all that is offered.
+const SUMS: &str = "SHA256SUMS";
+/// What the packages of the clients are as one file.
+const CLIENTS: &str = "tidegate-clients.tar.gz";
 
 /// What is made, and of what.
 #[derive(Clone, Debug)]
@@ -74,13 +87,29 @@ pub(crate) fn dist(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     dist.to = dist.to.canonicalize().with_context(|| dist.to.display().to_string())?;
     split(&binary, &dist.to)?;
     let shipped = dist.to.join("tidegate");
+    let glibc = Glibc::of(&shipped)?;
+    glibc.keep_promise(std::env::var_os("CI").is_some())?;
+    let metadata = Metadata::of(&dist.root)?;
+    notice::write(&dist, &metadata)?;
     let tree = tree::make(&dist, &shipped)?;
     // The tree of a Debian package has a folder more, so it comes last.
     rpm::build(&dist, &tree)?;
+    tarball::build(&dist, &tree)?;
+    installers::build(&dist, &shipped, glibc)?;
     image::folder(&dist, &shipped)?;
     archive::write(&dist)?;
-    deb::build(&dist, &tree, &shipped)?;
-    sbom::write(&dist)?;
+    deb::build(&dist, &tree, glibc)?;
+    sbom::write(&dist, &metadata)?;
+    sums(&dist)
+}
+
+/// Puts the packages of the clients into one file beside the others, and that into their sums.
+///
+/// # Errors
+/// When they have not been made, or tar or gzip refuses.
+pub(crate) fn clients(root: &Path) -> anyhow::Result<()> {
+    let (dist, _) = Dist::of(root, &[])?;
+    archive::compressed(&dist, &dist.to, "clients", &dist.to.join(CLIENTS))?;
     sums(&dist)
 }
 
@@ -175,6 +204,15 @@ fn epoch(root: &Path) -> anyhow::Result<u64> {
     Ok(committed.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0))
 }
 
+/// The time that everything in packages has, in a form of `date`.
+///
+/// # Errors
+/// When `SOURCE_DATE_EPOCH` is no number.
+pub(crate) fn date(root: &Path, form: &str) -> anyhow::Result<String> {
+    let time = format!("@{}", epoch(root)?);
+    Ok(capture(Command::new("date").env("LC_ALL", "C").args(["-u", "-d", &time, form]))?.trim().to_owned())
+}
+
 /// Writes the program, and its debug information, into `folder`, under its own name and with `.debug` after it.
 fn split(binary: &Path, folder: &Path) -> anyhow::Result<()> {
     let binary = binary.canonicalize().with_context(|| binary.display().to_string())?;
@@ -194,14 +232,14 @@ fn sums(dist: &Dist) -> anyhow::Result<()> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry?;
-        if entry.file_type()?.is_file() {
+        if entry.file_type()?.is_file() && entry.file_name() != SUMS {
             println!("{}: {} kB", entry.path().display(), entry.metadata()?.len() / 1_000);
             names.push(entry.file_name());
         }
     }
     names.sort();
     let sums = capture(Command::new("sha256sum").args(&names).current_dir(&dist.to))?;
-    std::fs::write(dist.to.join("SHA256SUMS"), sums).context("SHA256SUMS")
+    std::fs::write(dist.to.join(SUMS), sums).context(SUMS)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `cargo xtask reproduce`: whether the last commit gives the same bytes when it is built twice.
 //!
 //! ```text
-//!   git archive HEAD ──┬─> target/reproduce/one ──────────────── dist ──> target/dist ──┐
-//!                      └─> target/reproduce/another/further/down ─ dist ──> target/dist ──┴─> every file compared
+//!   git archive HEAD ──┬─> target/reproduce/one ──────────────── dist, clients ──> target/dist ──┐
+//!                      └─> target/reproduce/another/further/down ─ dist, clients ──> target/dist ──┴─> every file compared
 //! ```
 //!
 //! The folders have names of other lengths, since a path that is left shifts what comes after it. Both builds are this
@@ -11,7 +11,8 @@
 //! the binaries are searched for those.
 //!
 //! It takes as long as two release builds, so no test does all of it: one in `mod.rs` compiles a workspace of two crates twice, and
-//! one of the packages' calls this chore with a binary that is there, which is then packed in both folders.
+//! one of the packages' calls this chore with a binary that is there, which is then packed in both folders, without the clients:
+//! what these are packed with, `make setup` has installed beside the sources, and is lent to both folders.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,14 +23,17 @@ use anyhow::{Context, bail};
 
 use super::{dist, places};
 use crate::chore::run;
+use crate::clients;
 
 /// Where the sources are put, below `target/reproduce`.
 const FOLDERS: [&str; 2] = ["one", "another/further/down"];
+/// What clients are packed with, beside the sources.
+const LENT: [&str; 3] = [".npm", ".tools", ".venv"];
 /// What is compiled, and may have the names of folders in it.
 const COMPILED: [&str; 2] = ["tidegate", "tidegate.debug"];
 
-/// Builds what is shipped twice, and compares. With the arguments of `dist`, both are made so: a binary that these name was
-/// built elsewhere, and is not searched for folders.
+/// Builds what is shipped twice, and compares. With the arguments of `dist`, both are made so, and without clients: a binary that
+/// these name was built elsewhere, and is not searched for folders. With `--clients`, the clients alone.
 ///
 /// # Errors
 /// When a build fails, a file differs, or a binary has the name of a folder of this machine.
@@ -38,14 +42,21 @@ pub(crate) fn reproduce(root: &Path, arguments: &[String]) -> anyhow::Result<()>
     if place.exists() {
         fs::remove_dir_all(&place).with_context(|| place.display().to_string())?;
     }
+    let is_clients_alone = arguments.iter().any(|argument| argument == "--clients");
     let mut sums = Vec::new();
     for name in FOLDERS {
         let folder = place.join(name);
         export(root, &folder)?;
-        dist(&folder, arguments)?;
         let made = folder.join("target/dist");
+        if !is_clients_alone {
+            dist(&folder, arguments)?;
+        }
         if arguments.is_empty() {
             named(&folder, &made)?;
+        }
+        if arguments.is_empty() || is_clients_alone {
+            lend(root, &folder)?;
+            clients::pack(&folder)?;
         }
         let text = fs::read_to_string(made.join("SHA256SUMS")).context("SHA256SUMS")?;
         sums.push(by_file(&text));
@@ -57,6 +68,14 @@ pub(crate) fn reproduce(root: &Path, arguments: &[String]) -> anyhow::Result<()>
     println!("the same bytes twice:");
     for (file, sum) in &sums[0] {
         println!("  {sum}  {file}");
+    }
+    Ok(())
+}
+
+/// Links to what is beside the sources, where it is.
+fn lend(root: &Path, folder: &Path) -> anyhow::Result<()> {
+    for name in LENT {
+        std::os::unix::fs::symlink(root.join(name), folder.join(name)).with_context(|| name.to_owned())?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! tests need is left out, what is built in from C (SQLite, zstd, mimalloc, ring) is inside the crate of that name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -17,19 +17,35 @@ use crate::chore::{capture, cargo};
 /// The binary is built for this machine.
 const PACKAGE: &str = "tidegate";
 
+/// What cargo knows of all crates of the workspace.
 #[derive(Deserialize)]
-struct Metadata {
+pub(super) struct Metadata {
     packages: Vec<Package>,
     resolve: Resolve,
 }
 
+/// A crate.
 #[derive(Deserialize)]
-struct Package {
+pub(super) struct Package {
     id: String,
-    name: String,
-    version: String,
+    pub(super) name: String,
+    pub(super) version: String,
     license: Option<String>,
     source: Option<String>,
+    manifest_path: PathBuf,
+}
+
+impl Package {
+    /// Its licence, as SPDX says it: a slash was written before that had expressions.
+    pub(super) fn license(&self) -> Option<String> {
+        Some(self.license.as_ref()?.replace('/', " OR "))
+    }
+
+    /// The folder of its sources, if others have written them.
+    pub(super) fn folder_of_others(&self) -> Option<&Path> {
+        self.source.as_ref()?;
+        self.manifest_path.parent()
+    }
 }
 
 #[derive(Deserialize)]
@@ -61,24 +77,65 @@ impl Edge {
     }
 }
 
+impl Metadata {
+    /// Asks cargo.
+    ///
+    /// # Errors
+    /// When cargo does not know its own packages.
+    pub(super) fn of(root: &Path) -> anyhow::Result<Self> {
+        let host = capture(std::process::Command::new("rustc").arg("-vV"))?;
+        let host =
+            host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names its host")?;
+        let arguments = ["metadata", "--format-version", "1", "--locked", "--filter-platform", host];
+        let text = capture(cargo().args(arguments).current_dir(root))?;
+        serde_json::from_str(&text).context("cargo metadata")
+    }
+
+    /// Everything that the binary reaches, by the name that it has in lists of packages.
+    pub(super) fn reached(&self) -> BTreeMap<String, &Package> {
+        let (edges, packages) = (self.edges(), self.by_id());
+        let own = self.own();
+        let mut reached = BTreeSet::new();
+        let mut next: Vec<&str> = own.iter().map(|it| it.id.as_str()).collect();
+        while let Some(id) = next.pop() {
+            if reached.insert(id) {
+                next.extend(edges.get(id).into_iter().flatten());
+            }
+        }
+        reached.iter().filter_map(|id| packages.get(id)).map(|it| (purl(it), *it)).collect()
+    }
+
+    fn own(&self) -> Option<&Package> {
+        self.packages.iter().find(|it| it.name == PACKAGE && it.source.is_none())
+    }
+
+    fn by_id(&self) -> BTreeMap<&str, &Package> {
+        self.packages.iter().map(|it| (it.id.as_str(), it)).collect()
+    }
+
+    fn edges(&self) -> BTreeMap<&str, Vec<&str>> {
+        let nodes = self.resolve.nodes.iter();
+        nodes
+            .map(|node| {
+                let needed = node.deps.iter().filter(|edge| !edge.is_for_tests());
+                (node.id.as_str(), needed.map(|edge| edge.pkg.as_str()).collect())
+            })
+            .collect()
+    }
+}
+
 /// Writes `tidegate.cdx.json`.
 ///
 /// # Errors
-/// When cargo does not know its own packages.
-pub(super) fn write(dist: &Dist) -> anyhow::Result<()> {
-    let bom = bom(&dist.root, &dist.version)?;
+/// When there is no lock file.
+pub(super) fn write(dist: &Dist, metadata: &Metadata) -> anyhow::Result<()> {
+    let bom = bom(metadata, &dist.root, &dist.version)?;
     std::fs::write(dist.to.join("tidegate.cdx.json"), format!("{bom:#}\n")).context("tidegate.cdx.json")
 }
 
-fn bom(root: &Path, version: &str) -> anyhow::Result<Value> {
-    let host = capture(std::process::Command::new("rustc").arg("-vV"))?;
-    let host =
-        host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names its host")?.to_owned();
-    let arguments = ["metadata", "--format-version", "1", "--locked", "--filter-platform", &host];
-    let text = capture(cargo().args(arguments).current_dir(root))?;
-    let metadata: Metadata = serde_json::from_str(&text).context("cargo metadata")?;
+fn bom(metadata: &Metadata, root: &Path, version: &str) -> anyhow::Result<Value> {
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("Cargo.lock")?;
-    Ok(document(&metadata, &digests(&lock)?, version))
+    Ok(document(metadata, &digests(&lock)?, version))
 }
 
 /// Digests by name and version.
@@ -99,28 +156,7 @@ fn digests(lock: &str) -> anyhow::Result<BTreeMap<(String, String), String>> {
 }
 
 fn document(metadata: &Metadata, digests: &BTreeMap<(String, String), String>, version: &str) -> Value {
-    let edges: BTreeMap<&str, Vec<&str>> = metadata
-        .resolve
-        .nodes
-        .iter()
-        .map(|node| {
-            let needed = node.deps.iter().filter(|edge| !edge.is_for_tests());
-            (node.id.as_str(), needed.map(|edge| edge.pkg.as_str()).collect())
-        })
-        .collect();
-    let packages: BTreeMap<&str, &Package> =
-        metadata.packages.iter().map(|it| (it.id.as_str(), it)).collect();
-    let own = metadata.packages.iter().find(|it| it.name == PACKAGE && it.source.is_none());
-    // Everything that the binary reaches.
-    let mut reached = BTreeSet::new();
-    let mut next: Vec<&str> = own.iter().map(|it| it.id.as_str()).collect();
-    while let Some(id) = next.pop() {
-        if reached.insert(id) {
-            next.extend(edges.get(id).into_iter().flatten());
-        }
-    }
-    let found: BTreeMap<String, &Package> =
-        reached.iter().filter_map(|id| packages.get(id)).map(|it| (purl(it), *it)).collect();
+    let (edges, packages, found) = (metadata.edges(), metadata.by_id(), metadata.reached());
     let components: Vec<Value> = found
         .iter()
         .filter(|(_, it)| it.name != PACKAGE)
@@ -135,7 +171,7 @@ fn document(metadata: &Metadata, digests: &BTreeMap<(String, String), String>, v
             json!({ "ref": from, "dependsOn": needed })
         })
         .collect();
-    let own = format!("pkg:cargo/{PACKAGE}@{}", own.map_or(version, |it| it.version.as_str()));
+    let own = format!("pkg:cargo/{PACKAGE}@{}", metadata.own().map_or(version, |it| it.version.as_str()));
     json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -150,12 +186,11 @@ fn document(metadata: &Metadata, digests: &BTreeMap<(String, String), String>, v
 }
 
 fn component(purl: &str, package: &Package, digests: &BTreeMap<(String, String), String>) -> Value {
-    let Package { name, version, license, .. } = package;
+    let Package { name, version, .. } = package;
     let mut component =
         json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl });
-    if let Some(license) = license {
-        // What was written before SPDX had expressions.
-        component["licenses"] = json!([{ "expression": license.replace('/', " OR ") }]);
+    if let Some(license) = package.license() {
+        component["licenses"] = json!([{ "expression": license }]);
     }
     if let Some(digest) = digests.get(&(name.clone(), version.clone())) {
         component["hashes"] = json!([{ "alg": "SHA-256", "content": digest }]);
@@ -174,7 +209,7 @@ mod tests {
     #[test]
     fn what_is_in_the_binary_is_listed_and_what_only_tests_need_is_not() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let bom = bom(root, "9.9.9").unwrap();
+        let bom = bom(&Metadata::of(root).unwrap(), root, "9.9.9").unwrap();
         let components = bom["components"].as_array().unwrap();
         let of = |name: &str| components.iter().find(|it| it["name"] == name);
         let tokio = of("tokio").unwrap();

@@ -1,4 +1,4 @@
-//! The tree that both kinds of packages have, as it is installed.
+//! The tree that both kinds of packages have, as it is installed. The tarball is made of it, too.
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -40,6 +40,9 @@ pub(super) fn make(dist: &Dist, binary: &Path) -> anyhow::Result<PathBuf> {
         let source = dist.source(source);
         put(&tree, place, &fs::read(&source).with_context(|| source.display().to_string())?, mode)?;
     }
+    let notice = dist.to.join("NOTICE");
+    let text = fs::read(&notice).with_context(|| notice.display().to_string())?;
+    put(&tree, "usr/share/doc/tidegate/NOTICE", &text, 0o644)?;
     for (shell, place) in COMPLETIONS {
         let script = capture(Command::new(binary).args(["completions", shell]))?;
         put(&tree, place, script.as_bytes(), 0o644)?;

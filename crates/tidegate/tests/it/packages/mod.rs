@@ -7,7 +7,10 @@
 
 mod deb;
 mod image;
+mod installers;
 mod rpm;
+mod tarball;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -109,9 +112,22 @@ fn administrator(program: &str) -> Command {
     command
 }
 
+/// Starts a program that was installed somewhere, with its ports moved and its data in a folder.
+fn serve(program: &Path, data: &Path) -> Tidegate {
+    let mut command = Command::new(program);
+    command.arg("serve").env_clear().stdin(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let data = data.display().to_string();
+    let environment = [("TIDEGATE_DATA_DIR", data.as_str()), ("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+    Tidegate::spawn(tempfile::tempdir().unwrap(), command, &environment)
+}
+
 /// Starts the server that is installed below `root` as the unit there says, with its ports moved.
 fn start(root: &Path) -> Tidegate {
-    let unit = std::fs::read_to_string(root.join("usr/lib/systemd/system/tidegate.service")).unwrap();
+    // Of a package, or of the administrator.
+    let unit = ["usr/lib/systemd/system", "etc/systemd/system"]
+        .map(|place| root.join(place).join("tidegate.service"));
+    let unit = std::fs::read_to_string(unit.iter().find(|file| file.exists()).unwrap()).unwrap();
     let below = |text: &str| {
         ["/usr/bin", "/etc/tidegate", "/var/lib/tidegate"].into_iter().fold(text.to_owned(), |text, path| {
             text.replace(path, &root.join(&path[1..]).display().to_string())
@@ -170,6 +186,7 @@ fn is_whole(root: &Path) {
         "usr/share/man/man1/tidegate.1.gz",
         "usr/share/man/man1/tidegate-serve.1.gz",
         "usr/share/doc/tidegate/copyright",
+        "usr/share/doc/tidegate/NOTICE",
     ] {
         assert!(root.join(path).is_file(), "{path}");
     }
@@ -192,7 +209,8 @@ fn the_same_binary_gives_the_same_packages_and_a_list_of_its_parts() {
     let sorted = |lines: &str| lines.lines().map(|line| line.trim().to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(sorted(said), sorted(&sums(&place.join("one/target/dist"))));
     std::fs::remove_dir_all(place).unwrap();
-    for kind in [".deb", ".rpm", ".cdx.json", "-image.tar\n", "  tidegate\n", "  tidegate.debug\n"] {
+    let others = [".cdx.json", "-image.tar\n", "  tidegate\n", "  tidegate.debug\n", "  NOTICE\n"];
+    for kind in [".deb", ".rpm", "-linux.tar.gz\n", ".whl", ".tgz"].into_iter().chain(others) {
         assert!(sums(&now).contains(kind), "{kind}: {}", sums(&now));
     }
     done(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(&now));
@@ -214,16 +232,15 @@ fn a_release_is_made_by_the_makefiles_own_targets_of_files_that_are_packed() {
     for target in targets {
         assert!(makefile.contains(&format!("\n{target}: ")), "make {target}");
     }
+    assert!(makefile.contains("if [ $@ = dist ]; then cargo xtask clients --pack; fi"));
     let now = Packed::once().now();
     let uploaded = workflow.split_whitespace().filter_map(|word| word.strip_prefix("target/dist/"));
     let uploaded: Vec<_> = uploaded.collect();
     assert!(uploaded.len() >= 7, "{uploaded:?}");
+    // The clients', which their own tests pack and install, are a .gz beside the program's.
     for name in uploaded {
         match name.strip_prefix("*.") {
             Some(kind) => assert!(package(&now, kind).is_file()),
-            // The clients' folder is packed by the workflow itself, as one file.
-            None if workflow
-                .contains(&format!("run: tar -czf target/dist/{name} -C target/dist clients\n")) => {}
             None => assert!(now.join(name).is_file(), "{name}"),
         }
     }

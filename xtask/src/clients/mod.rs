@@ -1,8 +1,9 @@
-//! `cargo xtask clients [language] [--lint|--pack]`: the client libraries of `clients/`, checked as their users get them.
+//! `cargo xtask clients [language] [--lint|--pack|--build]`: the client libraries of `clients/`, checked as their users get them.
 //!
 //! ```text
 //!   --lint   formatter, linter and types of each language
-//!   --pack   packages built, into target/dist/clients/: a part of `make dist`
+//!   --pack   packages built, into target/dist/clients/, all of them as one file as well: a part of `make dist`
+//!   --build  what is committed of what is built: clients/javascript/dist, for who installs that folder
 //!   else     packages built -> installed from their files into target/clients/ -> tests against the real binary
 //! ```
 //!
@@ -15,15 +16,18 @@
 //!
 //! The tests start `TIDEGATE_BIN`, or `target/debug/tidegate`, which `cargo test --workspace` has built.
 
+mod java;
+mod javascript;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use crate::chore::{find, run};
-use crate::go;
+use crate::chore::{capture, find, run};
 use crate::tests_run::{LONGEST, bounded};
+use crate::{dist, go};
 
 /// The linter of the Go clients; Go takes it through its module proxy.
 const STATICCHECK: &str = "honnef.co/go/tools/cmd/staticcheck@v0.8.2";
@@ -66,9 +70,9 @@ fn packages(root: &Path, language: &str) -> PathBuf {
 
 const LANGUAGES: &[Language] = &[
     Language { name: "python", lint: lint_python, pack: pack_python, test: test_python },
-    Language { name: "javascript", lint: lint_javascript, pack: pack_javascript, test: test_javascript },
+    Language { name: "javascript", lint: javascript::lint, pack: javascript::pack, test: javascript::test },
     Language { name: "go", lint: lint_go, pack: pack_go, test: test_go },
-    Language { name: "java", lint: lint_java, pack: pack_java, test: test_java },
+    Language { name: "java", lint: java::lint, pack: java::pack, test: java::test },
 ];
 
 /// Checks the language named, or all.
@@ -77,11 +81,12 @@ const LANGUAGES: &[Language] = &[
 /// When a check or test fails, or there is no such language.
 pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let task = match (has("--lint"), has("--pack")) {
-        (true, true) => bail!("--lint and --pack are two things"),
-        (true, false) => Task::Lint,
-        (false, true) => Task::Pack,
-        (false, false) => Task::Test,
+    let task = match (has("--lint"), has("--pack"), has("--build")) {
+        (true, false, false) => Task::Lint,
+        (false, true, false) => Task::Pack,
+        (false, false, true) => return javascript::build(root),
+        (false, false, false) => Task::Test,
+        _ => bail!("--lint, --pack and --build are three things"),
     };
     let named: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let chosen: Vec<&Language> = LANGUAGES
@@ -105,8 +110,22 @@ pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         [language] => {
             (language.step(task))(root).with_context(|| format!("the client in clients/{}", language.name))
         }
-        several => at_once(root, several, task),
+        several => {
+            at_once(root, several, task)?;
+            if task == Task::Pack { dist::clients(root) } else { Ok(()) }
+        }
     }
+}
+
+/// Packs all languages in this process, for a repository that may be another than this program's.
+///
+/// # Errors
+/// When one cannot be packed.
+pub(crate) fn pack(root: &Path) -> anyhow::Result<()> {
+    for language in LANGUAGES {
+        (language.pack)(root).with_context(|| format!("the client in clients/{}", language.name))?;
+    }
+    dist::clients(root)
 }
 
 /// Runs each language in a process of its own.
@@ -201,59 +220,6 @@ fn test_python(root: &Path) -> anyhow::Result<()> {
     run(python(root, "pytest").env("PYTHONPATH", &installed).env("TIDEGATE_BIN", binary(root)))
 }
 
-/// A program of `.npm`.
-fn npm_program(root: &Path, program: &str) -> Command {
-    Command::new(root.join(".npm/node_modules/.bin").join(program))
-}
-
-fn lint_javascript(root: &Path) -> anyhow::Result<()> {
-    let folder = root.join("clients/javascript");
-    run(npm_program(root, "biome").arg("check").current_dir(&folder))?;
-    run(npm_program(root, "tsc").args(["--project", "tsconfig.json", "--noEmit"]).current_dir(&folder))
-}
-
-fn npm(folder: &Path) -> Command {
-    let mut command = Command::new("npm");
-    command.current_dir(folder);
-    command
-}
-
-fn pack_javascript(root: &Path) -> anyhow::Result<()> {
-    let (packed, place) = (packages(root, "javascript"), root.join("target/clients/javascript"));
-    empty(&packed)?;
-    empty(&place)?;
-    // What neither the package nor the tests bring along is found here, as in a parent's node_modules.
-    std::os::unix::fs::symlink(root.join(".npm/node_modules"), place.join("node_modules"))?;
-    let package = place.join("package");
-    run(Command::new("cp").arg("-r").arg(root.join("clients/javascript")).arg(&package))?;
-    run(npm(&package).args(["run", "--silent", "build"]))?;
-    run(npm(&package).args(["pack", "--silent", "--pack-destination"]).arg(&packed))
-}
-
-fn test_javascript(root: &Path) -> anyhow::Result<()> {
-    pack_javascript(root)?;
-    let (source, app) = (root.join("clients/javascript"), root.join("target/clients/javascript/app"));
-    empty(&app)?;
-    std::fs::write(app.join("package.json"), "{\"name\": \"app\", \"private\": true}\n")?;
-    run(npm(&app)
-        .args(["install", "--silent", "--offline", "--no-audit", "--no-fund", "--no-save"])
-        .arg(one_file(&packages(root, "javascript"), ".tgz")?))?;
-    run(Command::new("cp").arg("-r").arg(source.join("test")).arg(app.join("test")))?;
-    run(npm_program(root, "openapi-typescript")
-        .arg(root.join("docs/openapi.json"))
-        .arg("--output")
-        .arg(app.join("test/openapi.d.ts")))?;
-    run(npm_program(root, "tsc").args(["--project", "test/tsconfig.json"]).current_dir(&app))?;
-    let files = files(&app.join("test"), ".test.mjs")?;
-    // Four minutes for each test: the longest builds an application with Next, in 20 s on a quiet machine.
-    run(Command::new("node")
-        .args(["--test", "--test-timeout=240000"])
-        .args(files)
-        .env("TIDEGATE_BIN", binary(root))
-        .env("TIDEGATE_CLIENTS", root.join("clients"))
-        .current_dir(&app))
-}
-
 /// Calls `step` with a command of Go for each module below `clients/go`.
 fn for_each_go_module(root: &Path, step: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut folders = vec![root.join("clients/go")];
@@ -272,8 +238,7 @@ fn for_each_go_module(root: &Path, step: impl Fn(&Path) -> anyhow::Result<()>) -
 }
 
 fn lint_go(root: &Path) -> anyhow::Result<()> {
-    let unformatted =
-        crate::chore::capture(go::program(root, "gofmt").arg("-l").arg(root.join("clients/go")))?;
+    let unformatted = capture(go::program(root, "gofmt").arg("-l").arg(root.join("clients/go")))?;
     if !unformatted.trim().is_empty() {
         bail!("not formatted: gofmt -w {}", unformatted.trim().replace('\n', " "));
     }
@@ -306,40 +271,6 @@ fn test_go(root: &Path) -> anyhow::Result<()> {
             .env("TIDEGATE_MODULES", packages(root, "go"))
             .current_dir(folder))
     })
-}
-
-/// Maven, in a folder of the Java clients.
-fn maven(root: &Path, folder: &str) -> anyhow::Result<Command> {
-    if find("mvn").is_none() {
-        bail!("Maven is not installed: `cargo xtask setup` installs it");
-    }
-    let mut command = Command::new("mvn");
-    command.args(["--batch-mode", "--no-transfer-progress", "--quiet"]).current_dir(root.join(folder));
-    Ok(command)
-}
-
-/// The formatter runs before the compiler, which takes warnings for errors.
-fn lint_java(root: &Path) -> anyhow::Result<()> {
-    run(maven(root, "clients/java")?.arg("test-compile"))
-}
-
-/// The jars with their sources and documentation, in a folder that is a Maven repository, and in this user's.
-fn deploy(root: &Path) -> anyhow::Result<Command> {
-    let packed = packages(root, "java");
-    empty(&packed)?;
-    let mut command = maven(root, "clients/java")?;
-    command.arg("deploy").arg(format!("-DaltDeploymentRepository=packed::file://{}", packed.display()));
-    Ok(command)
-}
-
-fn pack_java(root: &Path) -> anyhow::Result<()> {
-    run(deploy(root)?.arg("-DskipTests"))
-}
-
-/// The tests, and a project that takes the packages as a user would.
-fn test_java(root: &Path) -> anyhow::Result<()> {
-    run(deploy(root)?.env("TIDEGATE_BIN", binary(root)))?;
-    run(maven(root, "clients/java/example")?.arg("test").env("TIDEGATE_BIN", binary(root)))
 }
 
 /// An empty folder, made anew.

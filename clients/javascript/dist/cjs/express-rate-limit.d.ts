@@ -1,0 +1,41 @@
+/**
+ * A store for express-rate-limit: `rateLimit({ windowMs: 60_000, limit: 100, store: new TidegateStore() })`.
+ *
+ * express-rate-limit hands a store a key, while Tidegate counts by its policies. So each limit of the application
+ * needs the policy that `policyOf` writes; a limit without one is said once.
+ */
+import type { Options } from "./options.js";
+/** What the store is made with, beside the options of the client. */
+export interface StoreOptions extends Options {
+    /** Tells applications apart, `express-rate-limit` if absent. */
+    resource?: string;
+    /** Is told once that a limit has no policy, `console.warn` if absent. */
+    warn?: (message: string) => void;
+}
+interface Hits {
+    totalHits: number;
+    resetTime: Date | undefined;
+}
+/** The policy for a limit of the application, for the file of the server. */
+export declare function policyOf(limit: number, windowMs: number, resource?: string): string;
+/** Counts in Tidegate. */
+export declare class TidegateStore {
+    #private;
+    /** Other processes count under the same keys. */
+    readonly localKeys = false;
+    constructor(options?: StoreOptions);
+    /** Is told the application's limit. */
+    init(options: {
+        windowMs: number;
+        limit?: unknown;
+    }): void;
+    /** Takes a unit; more than the limit if it was denied. */
+    increment(key: string): Promise<Hits>;
+    /** What is used. */
+    get(key: string): Promise<Hits>;
+    /** Gives a unit back. */
+    decrement(key: string): Promise<void>;
+    /** Gives back what is used under a key. */
+    resetKey(key: string): Promise<void>;
+}
+export {};
