@@ -35,7 +35,7 @@ const INTRODUCTION: &str = "# HTTP API
 
 What `http.listen` (127.0.0.1:4000) answers; with `admin.listen` set, configuration and operation are there instead. Programs take
 [openapi.json](openapi.json), or `GET /openapi.json` of a server. Names, states and readiness (`/livez`, `/readyz`, `/metrics`) are in
-[what is asked of a server](../README.md#what-it-answers), metrics in the [intake](intake-reference.md), registration in the
+[what is asked of a server](asking.md#what-it-answers), metrics in the [intake](intake-reference.md), registration in the
 [edge](edge-reference.md#the-registration-api), and which token may do what in [tokens](tokens.md).
 
 Any request can be answered 4xx: it is wrong, or may not do this, and nothing was charged or changed; or 5xx: the store or the disk gave no

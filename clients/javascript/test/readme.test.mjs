@@ -9,6 +9,7 @@ import { test } from "node:test";
 import { CLIENTS, withServer } from "./support.mjs";
 
 const MARK = "<!-- run by clients/javascript/test/readme.test.mjs -->";
+const POLICY = "<!-- run by clients/javascript/test/readme.test.mjs: policy -->";
 
 test("the example ends in a 429 within a minute", () =>
   withServer(async ({ url }) => {
@@ -20,6 +21,10 @@ test("the example ends in a 429 within a minute", () =>
     writeFileSync(join(folder, "package.json"), "{}");
     const quiet = ["--silent", "--offline", "--no-audit", "--no-fund"];
     execFileSync("npm", ["install", ...quiet, join(CLIENTS, "..", tarball)], { cwd: folder });
+    const migration = readFileSync(join(CLIENTS, "javascript/MIGRATION.md"), "utf8");
+    const [, command] = /^\n```sh\n(.*?)```/s.exec(migration.split(POLICY)[1]);
+    execFileSync("sh", ["-ec", command], { cwd: folder });
+    assert.match(readFileSync(join(folder, "tidegate.toml"), "utf8"), /^limit = 100$/m);
     const [, code] = /^\n```js\n(.*?)```/s.exec(readme.split(MARK)[1]);
     // It counts on every request being asked, also on a busy machine.
     const example = code

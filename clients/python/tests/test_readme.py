@@ -1,4 +1,4 @@
-"""The example of the README, run as it stands there: from an empty folder to a 429, in a minute."""
+"""The examples of the READMEs, run as they stand there: from an empty folder to a 429, in a minute."""
 
 from __future__ import annotations
 
@@ -8,17 +8,27 @@ import re
 import subprocess
 import sys
 import time
+from typing import Any
 
-from support import BINARY, CLIENTS, ROOT, until
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from support import BINARY, CLIENTS, ROOT, server, until
 
 MARK = "<!-- run by clients/python/tests/test_readme.py -->"
+FASTAPI = "<!-- run by clients/python/tests/test_readme.py: fastapi -->"
+POLICIES = "<!-- run by clients/python/tests/test_readme.py: policies -->"
+
+
+def block(page: pathlib.Path, mark: str) -> str:
+    found = re.search(re.escape(mark) + r"\n```[a-z]+\n(.*?)```", page.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
 
 
 def example() -> str:
-    readme = (CLIENTS / "python/README.md").read_text()
-    found = re.search(re.escape(MARK) + r"\n```python\n(.*?)```", readme, re.DOTALL)
-    assert found is not None
-    return found[1]
+    return block(CLIENTS / "python/README.md", MARK)
 
 
 def status(port: int) -> str:
@@ -85,3 +95,31 @@ def run(folder: pathlib.Path) -> None:
     assert re.search(r"(?mi)^retry-after: \d+\r?$", replies[100])
     assert re.search(r'(?mi)^ratelimit: "default";r=0;t=\d+\r?$', replies[100])
     assert "application/problem+json" in replies[100]
+
+
+def test_fastapi_is_limited_as_the_first_page_shows(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = tmp_path / "tidegate.toml"
+    defaults.write_text("# The defaults: 100 requests a minute for each client.\n")
+    with server(defaults) as started:
+        monkeypatch.setenv("TIDEGATE_URL", started.url)
+        made: dict[str, Any] = {"FastAPI": FastAPI}
+        exec(block(ROOT / "README.md", FASTAPI), made)  # noqa: S102
+        with TestClient(made["app"]) as browser:
+            # A request that takes longer than the deadline, on a busy machine, is allowed and not counted.
+            answers = (browser.get("/").status_code for _ in range(1000))
+            allowed = next(count for count, answer in enumerate(answers) if answer == 429)
+    assert allowed >= 100
+
+
+def test_the_migration_pages_command_writes_good_policies(tmp_path: pathlib.Path) -> None:
+    command = block(CLIENTS / "python/MIGRATION.md", POLICIES)
+    programs = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(
+        ["sh", "-ec", command], cwd=tmp_path, env=os.environ | {"PATH": programs}, check=True, timeout=60
+    )
+    checked = subprocess.run(
+        [BINARY, "check", "tidegate.toml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert checked.stdout.endswith("tidegate.toml: good (policies: 2, overrides: 0)\n"), checked.stdout

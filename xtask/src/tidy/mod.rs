@@ -6,6 +6,7 @@
 //! `Over 400 lines because ...`, `// Sleeps because ...`, and the `skip` list of `deny.toml`.
 
 mod book;
+mod commands;
 mod compatibility;
 mod dead;
 mod decisions;
@@ -108,6 +109,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(sources.iter().flat_map(style::check));
     findings.extend(files.iter().flat_map(style::check_script));
     findings.extend(dead::check(&sources, &dead::roots(&metadata, root)));
+    findings.extend(files.iter().flat_map(commands::check));
     findings.extend(links::check(&files, |path| root.join(path).exists()));
     findings.extend(book::check(&files));
     findings.extend(book::check_api(&files)?);

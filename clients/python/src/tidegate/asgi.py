@@ -1,7 +1,7 @@
 """The ASGI middleware: FastAPI, Starlette, Django's ASGI, Quart, Litestar.
 
 ```python
-app.add_middleware(TidegateMiddleware, client=AsyncClient(), key=lambda scope: header(scope, "x-api-key"))
+app.add_middleware(TidegateMiddleware, client=AsyncClient())
 ```
 
 A WebSocket is asked for when it opens; a denial closes it before it is accepted.

@@ -55,9 +55,9 @@ fn prometheus_fills_it_by_remote_write() {
 fn prometheus<L: Limits>(intake: &TestIntake<L>) -> ((Server, tempfile::TempDir), u16) {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
-    // The README's lines, and something to scrape.
-    let readme = std::fs::read_to_string(root().join("../../README.md")).unwrap();
-    let (_, block) = readme.split_once("senders.rs: prometheus -->\n```yaml\n").unwrap();
+    // The page's lines, and something to scrape.
+    let page = std::fs::read_to_string(root().join("../../docs/intake.md")).unwrap();
+    let (_, block) = page.split_once("senders.rs: prometheus -->\n```yaml\n").unwrap();
     let (shown, _) = block.split_once("```").unwrap();
     let here = intake.url("/api/v1/write");
     assert!(shown.contains("http://127.0.0.1:4002/api/v1/write"), "{shown}");

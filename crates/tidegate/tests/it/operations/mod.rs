@@ -15,11 +15,11 @@ mod rolling;
 use std::path::{Path, PathBuf};
 
 /// A file of the repository.
-fn repository(path: &str) -> PathBuf {
+pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
 /// The text of a file of the repository.
-fn text_of(path: &str) -> String {
+pub(crate) fn text_of(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

@@ -235,6 +235,11 @@ fn a_gateway_lets_in_who_has_a_key_and_limits_it_by_its_tier() {
 }
 
 #[test]
+fn a_gateway_limits_fails_over_breaks_and_recovers() {
+    run("tutorials/gateway-that-fails-over");
+}
+
+#[test]
 fn three_nodes_count_together_and_go_on_without_their_store() {
     run("tutorials/three-nodes");
 }
@@ -242,6 +247,11 @@ fn three_nodes_count_together_and_go_on_without_their_store() {
 #[test]
 fn three_regions_know_of_each_other_what_one_of_them_is_told() {
     run("tutorials/three-regions");
+}
+
+#[test]
+fn an_edge_finds_the_nearest_backend_and_moves_clients_when_it_dies() {
+    run("tutorials/edge-that-moves-clients");
 }
 
 #[test]
@@ -277,6 +287,11 @@ fn express_rate_limit_counts_in_tidegate_as_it_did_in_memory() {
 #[test]
 fn rules_of_envoys_reference_service_are_imported() {
     run("migrations/envoy-ratelimit");
+}
+
+#[test]
+fn what_is_sent_by_statsd_and_as_telegraf_sends_it_is_kept() {
+    run("migrations/statsd");
 }
 
 #[test]
