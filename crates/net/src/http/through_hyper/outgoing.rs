@@ -5,11 +5,12 @@
 //! of them was sent; those that others hold too, such as a document that never changes, cost nothing more.
 //!
 //! A reply that breaks off is reset, and what the protocol has queued of it would be lost with that: its head, and what came before
-//! the end. So the connection's task has its turn first, and writes what there is, as far as its client takes it.
+//! the end. So the connection's task has some milliseconds to write what there is, as far as its client takes it.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -17,6 +18,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use super::outbox::{Delivery, Outbox, PIECE_BYTES};
 use crate::buffers::Charge;
 use crate::clock::monotonic;
+use crate::connection::LazyTimer;
 use crate::http::activity::Activity;
 use crate::http::{Body, BoxError};
 
@@ -28,9 +30,9 @@ pub(in crate::http) struct Outgoing {
     _streaming: Option<Streaming>,
 }
 
-/// How often a reply that breaks off waits for the connection's task: where it is first polled by that task itself, its own task is
-/// the next one.
-const LAST_TURNS: u8 = 2;
+/// How long a reply that breaks off waits for the connection's task. A timer ends behind all that is to be done on its core by then,
+/// however long that takes.
+const LAST_PAUSE: Duration = Duration::from_millis(5);
 
 /// What HTTP/2 keeps of a reply.
 struct Watch {
@@ -38,9 +40,15 @@ struct Watch {
     delivery: Arc<Delivery>,
     /// The next piece is marked already.
     is_marked: bool,
-    /// Why it breaks off, and how often that has waited.
-    cut: Option<(BoxError, u8)>,
+    cut: Option<Break>,
     _charge: Option<Charge>,
+}
+
+/// Why a reply breaks off, and when.
+struct Break {
+    error: BoxError,
+    at: Instant,
+    timer: LazyTimer,
 }
 
 impl Outgoing {
@@ -67,20 +75,14 @@ impl Outgoing {
         Self { body, watch, _streaming: None }
     }
 
-    /// Breaks off with `error`, when what came before it has left.
-    fn cut(
-        &mut self,
-        error: BoxError,
-        waited: u8,
-        cx: &Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    /// Breaks off with `error`: on HTTP/2 when what came before it had time to leave.
+    fn cut(&mut self, error: BoxError, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.watch {
-            Some(watch) if waited < LAST_TURNS => {
-                watch.cut = Some((error, waited + 1));
-                cx.waker().wake_by_ref();
-                Poll::Pending
+            Some(watch) => {
+                watch.cut = Some(Break { error, at: monotonic() + LAST_PAUSE, timer: LazyTimer::default() });
+                watch.poll_cut(cx)
             }
-            _ => Poll::Ready(Some(Err(error))),
+            None => Poll::Ready(Some(Err(error))),
         }
     }
 
@@ -94,6 +96,16 @@ impl Outgoing {
             }
         };
         Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+}
+
+impl Watch {
+    /// The end of a reply that breaks off.
+    fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(Break { at, timer, .. }) = &mut self.cut {
+            ready!(timer.poll(cx, *at));
+        }
+        Poll::Ready(self.cut.take().map(|cut| Err(cut.error)))
     }
 }
 
@@ -126,8 +138,8 @@ impl HttpBody for Outgoing {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(watch) = &mut self.watch {
             watch.delivery.taken();
-            if let Some((error, waited)) = watch.cut.take() {
-                return self.cut(error, waited, cx);
+            if watch.cut.is_some() {
+                return watch.poll_cut(cx);
             }
         }
         match &mut self.body {
@@ -153,7 +165,7 @@ impl HttpBody for Outgoing {
                     }
                     Poll::Pending
                 }
-                Poll::Ready(Some(Err(error))) => self.cut(error, 0, cx),
+                Poll::Ready(Some(Err(error))) => self.cut(error, cx),
                 Poll::Ready(None) => Poll::Ready(None),
             },
         }
