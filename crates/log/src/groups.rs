@@ -20,7 +20,10 @@ use crate::settings::Settings;
 /// The folder of the groups, beside the partitions.
 pub(crate) const GROUPS: &str = "groups";
 const ENDING: &str = ".json";
+/// Longest name of a group of readers.
 const MAX_NAME: usize = 64;
+/// Longest name of any group: those of the log's owner have its prefix in front of a name.
+const MAX_OWN_NAME: usize = 128;
 /// A longer file is damaged: 65,536 partitions in 30 bytes each.
 const MAX_BYTES: usize = 2 << 20;
 
@@ -80,7 +83,7 @@ impl Groups {
 
     /// Returns when the offset is durable. Two commits follow one another; the later one counts.
     pub(crate) fn commit(&self, group: &str, partition: u16, offset: u64) -> Result<(), GroupError> {
-        if !is_group_name(group) {
+        if !is_file_name(group) {
             return Err(GroupError::Name);
         }
         let mut offsets = self.offsets();
@@ -98,7 +101,7 @@ impl Groups {
 
     /// Forgets a group that has come `so_far`; whether there was one.
     pub(crate) fn remove(&self, group: &str, so_far: &Offsets) -> Result<bool, GroupError> {
-        if !is_group_name(group) {
+        if !is_file_name(group) {
             return Err(GroupError::Name);
         }
         let mut offsets = self.offsets();
@@ -123,10 +126,15 @@ fn has_room(groups: &BTreeMap<String, Offsets>, name: &str, own: Option<&str>, l
     groups.keys().filter(|other| is_own(other) == is_own(name)).count() < limit
 }
 
-/// Whether a group of readers can have this name: it is a name of a file, too.
+/// Whether a group of readers can have this name.
 #[must_use]
 pub fn is_group_name(name: &str) -> bool {
-    (1..=MAX_NAME).contains(&name.len())
+    name.len() <= MAX_NAME && is_file_name(name)
+}
+
+/// Whether a group's file can have this name.
+fn is_file_name(name: &str) -> bool {
+    (1..=MAX_OWN_NAME).contains(&name.len())
         && !name.starts_with('.')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
@@ -144,7 +152,7 @@ pub(crate) fn examine(files: &dyn Files, folder: &Path) -> io::Result<Vec<Findin
 
 /// The group that a file of this name is of.
 fn group_of(file: &str) -> Option<&str> {
-    file.strip_suffix(ENDING).filter(|name| is_group_name(name))
+    file.strip_suffix(ENDING).filter(|name| is_file_name(name))
 }
 
 fn text(offsets: &Offsets) -> String {
@@ -167,6 +175,7 @@ mod tests {
     fn a_name_that_leaves_the_folder_is_refused() {
         for name in ["", ".", "..", ".hidden", "a/b", "a\\b", "a b", "ä", &"a".repeat(65)] {
             assert!(!is_group_name(name), "{name}");
+            assert_eq!(is_file_name(name), name.len() == 65, "{name}");
         }
         for name in ["a", "forwarder-1", "team.alerts", &"a".repeat(64)] {
             assert!(is_group_name(name), "{name}");

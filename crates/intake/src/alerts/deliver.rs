@@ -83,7 +83,15 @@ async fn deliver(alerts: &Alerts, mut notices: mpsc::Receiver<Notice>, seed: u64
             endpoint = endpoint_at(url, endpoint);
             let Some(endpoint) = &mut endpoint else { break };
             let count = taken.len() as u64;
-            let Some(wait) = attempt(alerts, endpoint, &body, count, &mut backoff).await else { break };
+            let attempted = tokio::select! {
+                wait = attempt(alerts, endpoint, &body, count, &mut backoff) => wait,
+                // A receiver that hangs does not hold up the one in its place.
+                _ = webhook.changed() => {
+                    backoff.succeeded();
+                    continue;
+                }
+            };
+            let Some(wait) = attempted else { break };
             tokio::select! {
                 () = sleep(wait) => {}
                 // Another one has not failed yet.

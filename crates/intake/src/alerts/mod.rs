@@ -134,11 +134,18 @@ impl Alerts {
 
     /// Sends notices to another receiver from now on, or to none; returns whether that is a change.
     pub fn tell_at(&self, url: Option<EndpointUrl>) -> bool {
-        self.webhook.send_if_modified(|known| {
+        let is_other = self.webhook.send_if_modified(|known| {
             let is_other = *known != url;
             *known = url;
             is_other
-        })
+        });
+        if is_other {
+            // It knows of no alert yet: the next step tells it what fires.
+            for known in self.active().values_mut() {
+                known.told = Tick(0);
+            }
+        }
+        is_other
     }
 
     fn rules(&self) -> Arc<Rules> {

@@ -89,6 +89,25 @@ fn a_rule_is_pending_then_firing_then_resolved_and_is_told_in_alertmanagers_word
     assert_eq!((bench.counts(), bench.notices.try_recv().is_err()), ((0, 0), true));
 }
 
+/// The receiver before it has taken them; without this the other one shows nothing for up to a minute.
+#[test]
+fn another_receiver_is_told_of_what_fires_within_a_second() {
+    let mut bench = Bench::new(&json!({}));
+    bench.line("a", 85.0, 0, 0);
+    bench.alerts.advance(at(60));
+    assert_eq!(bench.notice()["labels"]["host_name"], "a");
+    bench.line("b", 85.0, 60, 0);
+    bench.alerts.advance(at(61));
+    assert!(bench.notices.try_recv().is_err());
+    let other = EndpointUrl::parse("http://127.0.0.1:9093/api/v2/alerts");
+    assert!(bench.alerts.tell_at(other.clone()));
+    bench.alerts.advance(at(62));
+    assert_eq!(bench.notice()["labels"]["host_name"], "a");
+    assert!(!bench.alerts.tell_at(other), "it is the same");
+    bench.alerts.advance(at(63));
+    assert!(bench.notices.try_recv().is_err(), "once, and nothing of what is pending");
+}
+
 #[test]
 fn what_fires_is_told_again_each_minute_and_what_is_silent_is_resolved() {
     let mut bench = Bench::new(&json!({"for_seconds": 0}));

@@ -68,8 +68,8 @@ impl<L: Limits> HttpSink<L> {
             status if status.is_success() => {
                 self.sums.keep();
                 let sent = (lines.len() as u64).saturating_sub(superseded);
-                let left_out = left_out(self.protocol, samples, &answer).min(sent);
-                Sent { left_out, superseded, said: answer.said(), ..Sent::all(lines.len()) }
+                let (left_out, said) = left_out(self.protocol, samples, &answer);
+                Sent { left_out: left_out.min(sent), superseded, said, ..Sent::all(lines.len()) }
             }
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
                 Sent::refused(0, said())
@@ -141,13 +141,13 @@ fn fields(protocol: HttpProtocol) -> Vec<(HeaderName, HeaderValue)> {
     }
 }
 
-/// The samples that the other side says it has left out, of a request that it answered 2xx.
-fn left_out(protocol: HttpProtocol, samples: u64, answer: &Answer) -> u64 {
+/// How many samples the other side says it has left out of a request that it answered 2xx, and its words.
+fn left_out(protocol: HttpProtocol, samples: u64, answer: &Answer) -> (u64, String) {
     match protocol {
-        HttpProtocol::Otlp => forward::otlp::rejected(&answer.body),
-        HttpProtocol::RemoteWrite => {
-            written(&answer.fields).map_or(0, |written| samples.saturating_sub(written))
-        }
+        HttpProtocol::Otlp => (forward::otlp::rejected(&answer.body), answer.said()),
+        HttpProtocol::RemoteWrite => written(&answer.fields).map_or_else(Default::default, |written| {
+            (samples.saturating_sub(written), format!("{WRITTEN}: {written}"))
+        }),
     }
 }
 
@@ -155,6 +155,9 @@ fn left_out(protocol: HttpProtocol, samples: u64, answer: &Answer) -> u64 {
 /// may.
 const WRITTEN: &str = "x-prometheus-remote-write-samples-written";
 
+/// The number of that field. 0 says nothing: Prometheus 3.8 answers it to each request of 1.0 whose samples it has all written,
+/// since its library counts those of 2.0 only.
 fn written(fields: &HeaderMap) -> Option<u64> {
-    fields.get(WRITTEN)?.to_str().ok()?.trim().parse().ok()
+    let written: u64 = fields.get(WRITTEN)?.to_str().ok()?.trim().parse().ok()?;
+    (written > 0).then_some(written)
 }

@@ -1,5 +1,7 @@
 //! Alert rules on what comes in, told to a receiver of Alertmanager's API.
 
+use std::io::Read;
+use std::net::TcpListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -115,6 +117,24 @@ fn a_receiver_that_is_put_in_the_place_of_one_that_is_away_is_told_at_once() {
     assert!(alerts.tell_at(Some(other.url("/"))));
     let told: Value = serde_json::from_slice(&other.next().body).unwrap();
     assert_eq!(told[0]["labels"]["alertname"], "cpu-high");
+}
+
+#[test]
+fn a_receiver_that_is_put_in_the_place_of_one_that_hangs_does_not_wait_for_it() {
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", hanging.local_addr().unwrap());
+    let other = Receiver::start(|_| 200);
+    let cpu = rule(&json!({"name": "cpu-high", "metric": "cpu.usage", "above": 80}));
+    let setup = Setup { alerts: vec![cpu], webhook: EndpointUrl::parse(&url), ..Setup::default() };
+    let intake = TestIntake::start(setup);
+    let alerts = intake.intake.alerts().unwrap();
+    send(&intake, 85.0);
+    let (mut stream, _) = hanging.accept().unwrap();
+    assert_eq!(stream.read(&mut [0; 4]).unwrap(), 4, "a request is under way");
+    assert!(alerts.tell_at(Some(other.url("/"))));
+    let told: Value = serde_json::from_slice(&other.next().body).unwrap();
+    assert_eq!(told[0]["labels"]["alertname"], "cpu-high");
+    assert_eq!(alerts.notices()[1], ("failed_tries", 0), "the time of the first one was not up");
 }
 
 #[test]

@@ -182,6 +182,19 @@ fn what_a_receiver_says_that_it_has_not_written_is_not_delivered() {
     assert_eq!((count(&state, "delivered"), count(&state, "superseded")), (7, 0));
 }
 
+/// As Prometheus 3.8 answers a request of 1.0 that it has written whole, and others with its library of that time.
+#[test]
+fn a_receiver_that_says_it_has_written_nothing_and_answers_2xx_has_the_lines() {
+    let fields =
+        "x-prometheus-remote-write-samples-written: 0\r\nx-prometheus-remote-write-histograms-written: 0\r\n";
+    let receiver = Receiver::telling(fields, "127.0.0.1:0".parse().unwrap(), |_| 200);
+    let intake = support::start();
+    assert_eq!(intake.post("/metrics", &batch(10)).status, 200);
+    let state = forward(&intake, HttpProtocol::RemoteWrite, receiver.url("/"));
+    eventually("all are delivered", || (count(&state, "delivered") == 10).then_some(()));
+    assert_eq!(count(&state, "skipped"), 0);
+}
+
 #[test]
 fn a_forward_that_another_takes_the_place_of_goes_on_where_it_was_and_waits_for_no_outage() {
     let came = Arc::new(Mutex::new(Vec::new()));

@@ -69,6 +69,23 @@ fn readers_do_not_use_up_the_room_of_the_logs_own_groups() {
     }
 }
 
+/// A forward's name may have 64 bytes, as other names do, and its group has a prefix besides. What could not commit was sent again from
+/// the oldest line after each restart.
+#[test]
+fn a_group_of_the_logs_own_has_room_for_its_prefix_and_the_longest_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { own_groups: Some("forward."), ..small(folder.path()) };
+    let name = format!("forward.{}", "n".repeat(64));
+    let (log, _) = open(settings.clone());
+    append(&log, 0..10, Durability::Fsync).unwrap();
+    log.commit(&name, 0, 7).unwrap();
+    drop(log);
+    let (log, recovery) = open(settings);
+    assert_eq!((log.committed(&name, 0), recovery.findings), (Some(7), vec![]));
+    let so_far = log.groups()[&name].clone();
+    assert!(log.remove_group(&name, &so_far).unwrap());
+}
+
 /// Lines that a group has read are lost; others do not get their offsets, or the group would not see them.
 #[test]
 fn offsets_that_a_group_committed_are_not_given_again() {

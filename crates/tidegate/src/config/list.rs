@@ -121,8 +121,13 @@ impl Item for IpAddr {
     const ACCEPTED: &'static str = "addresses of one machine, as in \"203.0.113.7\" or \"2001:db8::7\"";
 
     fn parse(text: &str) -> Option<Self> {
-        let address: Self = text.parse().ok()?;
-        (!address.is_unspecified() && !address.is_multicast()).then_some(address)
+        let address = text.parse::<Self>().ok()?.to_canonical();
+        let is_one = match address {
+            // 0.0.0.0/8 is the network itself (RFC 1122, 3.2.1.3). A link-local address is good on one cable only.
+            Self::V4(ip) => ip.octets()[0] != 0 && !ip.is_broadcast() && !ip.is_link_local(),
+            Self::V6(ip) => !ip.is_unspecified() && !ip.is_unicast_link_local(),
+        };
+        (is_one && !address.is_multicast()).then_some(address)
     }
 }
 
@@ -222,6 +227,12 @@ mod tests {
             ("224.0.0.1", None),
             ("203.0.113.7:80", None),
             ("203.0.113.0/24", None),
+            ("::ffff:203.0.113.7", Some("203.0.113.7")),
+            ("::ffff:0.0.0.0", None),
+            ("0.1.2.3", None),
+            ("255.255.255.255", None),
+            ("169.254.1.1", None),
+            ("fe80::1", None),
             ("a.example", None),
         ] {
             let parsed = <Vec<IpAddr> as Value>::parse(text, &());

@@ -33,7 +33,8 @@ pub fn rejected(reply: &[u8]) -> u64 {
             if let (1, partial) = field? {
                 for field in Fields::of(partial.bytes()?) {
                     if let (1, count) = field? {
-                        rejected = count.unsigned()?;
+                        // A number below 0 says nothing.
+                        rejected = u64::try_from(count.int64()?).unwrap_or(0);
                     }
                 }
             }
@@ -90,7 +91,8 @@ mod tests {
     fn a_partial_success_is_read() {
         let counts = crate::metrics::otlp::Counts { rejected: 3, ..Default::default() };
         assert_eq!(rejected(&crate::metrics::otlp::exported(&counts)), 3);
-        for other in [b"".as_slice(), b"\xff", b"plain text"] {
+        let below_zero = b"\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        for other in [b"".as_slice(), b"\xff", b"plain text", below_zero] {
             assert_eq!(rejected(other), 0);
         }
     }
