@@ -145,9 +145,10 @@ fn fields(protocol: HttpProtocol) -> Vec<(HeaderName, HeaderValue)> {
 fn left_out(protocol: HttpProtocol, samples: u64, answer: &Answer) -> (u64, String) {
     match protocol {
         HttpProtocol::Otlp => (forward::otlp::rejected(&answer.body), answer.said()),
-        HttpProtocol::RemoteWrite => written(&answer.fields).map_or_else(Default::default, |written| {
-            (samples.saturating_sub(written), format!("{WRITTEN}: {written}"))
-        }),
+        HttpProtocol::RemoteWrite => {
+            let told = |written| (samples.saturating_sub(written), format!("{WRITTEN}: {written}"));
+            written(&answer.fields).map(told).unwrap_or_default()
+        }
     }
 }
 
