@@ -138,7 +138,7 @@ fn a_socket_that_is_no_listeners_is_refused() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut command = activated(&socket);
-    for listener in ["HTTP", "GRPC", "RESP"] {
+    for listener in ["HTTP", "GRPC", "RESP", "INTAKE", "EDGE_API"] {
         command.env(format!("TIDEGATE_{listener}_LISTEN"), "127.0.0.1:0");
     }
     let output = command.current_dir(folder.path()).output().unwrap();
