@@ -198,7 +198,7 @@ fn a_log_that_cannot_be_opened_is_named_at_the_start() {
     let folder = folder_with("access_log.to = \"no/such/folder/log\"\n");
     let mut command = support::binary();
     command.args(["serve", "--config", "tidegate.toml"]).current_dir(folder.path());
-    for name in ["HTTP", "GRPC", "RESP"] {
+    for name in ["HTTP", "GRPC", "RESP", "INTAKE", "EDGE_API"] {
         command.env(format!("TIDEGATE_{name}_LISTEN"), "127.0.0.1:0");
     }
     let output = command.output().unwrap();

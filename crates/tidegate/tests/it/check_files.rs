@@ -13,7 +13,7 @@ const EDGE: &str = "[[edge.listener]]\nlisten = '127.0.0.1:PORT'\n[[edge.backend
 /// The exit status of a command on the file `t.toml` of the folder, and what it says.
 fn run(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = binary();
-    for listen in ["HTTP", "GRPC", "RESP"] {
+    for listen in ["HTTP", "GRPC", "RESP", "INTAKE", "EDGE_API"] {
         command.env(format!("TIDEGATE_{listen}_LISTEN"), "127.0.0.1:0");
     }
     let output = command.args(arguments).current_dir(folder).output().unwrap();

@@ -203,7 +203,7 @@ fn fault_23_twenty_processes_take_over_from_one_another_and_no_connection_fails(
     fs::write(data.path().join("site.toml"), &site.file).unwrap();
     let mut alone = binary();
     alone.args(["serve", "--config", "site.toml", "--intake-listen", "off"]).current_dir(data.path());
-    for listener in ["HTTP", "GRPC", "RESP"] {
+    for listener in ["HTTP", "GRPC", "RESP", "INTAKE", "EDGE_API"] {
         alone.env(format!("TIDEGATE_{listener}_LISTEN"), "127.0.0.1:0");
     }
     let refused = alone.output().unwrap();
