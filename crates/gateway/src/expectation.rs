@@ -3,7 +3,7 @@
 //! ```text
 //!   client: head, Expect ─> server: head, Expect
 //!           100, body   <── 100                   the body is passed on
-//!           401         <── 401, 413, ...         the body is never asked for
+//!           401         <── 401, 413, ...         the body is never asked for, and the connection ends with the reply
 //!           100, body   <── nothing for 1 s       it may be a server that does not know of expectations
 //! ```
 //!
@@ -32,9 +32,9 @@ use crate::body::{Progress, RequestPayload};
 /// How long a server may take to ask for a body. Clients wait as long, of their own accord (curl).
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a server has said, beside nothing (0): that it wants the body; that it does not.
-const WANTED: u8 = 1;
-const REFUSED: u8 = 2;
+/// What a server has said, beside nothing (0): that it does not want the body; that it does, which counts for more.
+const REFUSED: u8 = 1;
+const WANTED: u8 = 2;
 
 /// A client that waits until it is asked for its body.
 #[derive(Debug, Default)]
@@ -71,12 +71,13 @@ impl Expectation {
         });
     }
 
-    /// Takes note of the server's reply.
+    /// Takes note of the server's reply. A body that was asked for is passed on to its end whatever the reply says: the server may read
+    /// it before it goes on.
     pub(crate) fn answered(&self, status: StatusCode) {
         if status.is_success() {
             self.met();
         } else {
-            self.said.store(REFUSED, SeqCst);
+            self.said.fetch_max(REFUSED, SeqCst);
         }
     }
 

@@ -130,7 +130,7 @@ impl<L: Limits> Gateway<L> {
             let idle_timeout = route.config.upgrade_idle_timeout;
             let (record, held) = (Recorder::default(), None);
             let tunnel = Tunnel { server, sender: exchange.sender, place, idle_timeout, record, held };
-            return Ok((switching(exchange.reply, route), Some(tunnel)));
+            return Ok((switching(exchange.reply, message.upgrade.as_ref(), route), Some(tunnel)));
         }
         let (pool, promised) = (Arc::clone(&answered_by.pools[server]), exchange.idle_time());
         let back = Return::new(exchange.sender, promised, pool, core);

@@ -7,6 +7,10 @@
 //! |---|---|---|---|
 //! | HTTP/1.1 | with the client's own key; the client verifies the answer to it | 101 | the server's reply |
 //! | HTTP/2, extended CONNECT (RFC 8441) | with a key of the gateway's, which verifies the answer | 200 | the server's reply; 502 for a success |
+//! | the same with a key | with that key; the gateway verifies the answer and passes it on | 200 | the same |
+//!
+//! A client of HTTP/2 has no key of its own (RFC 8441, 5). A proxy such as Envoy sends its client's along, and leaves the answer to
+//! whoever asks the server in HTTP/1.1.
 //!
 //! Deliberately absent: extended CONNECT towards servers. A server that speaks HTTP/2 alone is offered nothing: 502.
 
@@ -33,11 +37,13 @@ pub(crate) struct Offer {
     key: Option<Key>,
 }
 
-/// A key of WebSocket that is the gateway's own, and what a server answers to it.
+/// A key of WebSocket whose answer the gateway verifies, and what a server answers to it.
 #[derive(Debug)]
 struct Key {
     key: HeaderValue,
     answer: HeaderValue,
+    /// It is the gateway's own, so that its answer is nothing to the client.
+    is_own: bool,
 }
 
 impl Offer {
@@ -56,7 +62,10 @@ impl Offer {
         }
         Ok(protocol.map(|protocol| {
             let needs_key = normal.must_go_on && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
-            Self { protocol, key: needs_key.then(|| Key::new(random())) }
+            Self {
+                protocol,
+                key: needs_key.then(|| Key::stated(fields).unwrap_or_else(|| Key::new(random()))),
+            }
         }))
     }
 
@@ -66,6 +75,13 @@ impl Offer {
         fields.insert(UPGRADE, self.protocol.clone());
         if let Some(Key { key, .. }) = &self.key {
             fields.insert(SEC_WEBSOCKET_KEY, key.clone());
+        }
+    }
+
+    /// Takes off a reply that has agreed what its client did not ask for.
+    pub(crate) fn tell(&self, reply: &mut HeaderMap) {
+        if self.key.as_ref().is_some_and(|key| key.is_own) {
+            reply.remove(SEC_WEBSOCKET_ACCEPT);
         }
     }
 
@@ -82,7 +98,15 @@ impl Key {
         let nonce = [first.to_be_bytes(), second.to_be_bytes()].concat();
         let key = STANDARD.encode(nonce);
         let answer = accepts(&key);
-        Self { key: digits(key.as_bytes()), answer: digits(answer.as_bytes()) }
+        Self { key: digits(key.as_bytes()), answer: digits(answer.as_bytes()), is_own: true }
+    }
+
+    /// The key that a request states, if it states one.
+    fn stated(fields: &HeaderMap) -> Option<Self> {
+        let mut lines = fields.get_all(SEC_WEBSOCKET_KEY).iter();
+        let key = lines.next().filter(|_| lines.next().is_none())?;
+        let answer = accepts(key.to_str().ok()?);
+        Some(Self { key: key.clone(), answer: digits(answer.as_bytes()), is_own: false })
     }
 }
 
@@ -116,6 +140,27 @@ mod tests {
     #[test]
     fn the_answer_to_a_key_is_the_one_of_the_standard() {
         assert_eq!(accepts("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn a_client_of_http2_is_told_the_answer_to_a_key_that_it_has_stated() {
+        let mut stated = HeaderMap::new();
+        assert!(Key::stated(&stated).is_none());
+        stated.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
+        let answer = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+        for (key, told) in [(Key::stated(&stated), Some(answer)), (Some(Key::new([1, 2, 3])), None)] {
+            let offer = offer(key);
+            let mut fields = HeaderMap::new();
+            offer.make(&mut fields);
+            assert_eq!(fields.get(SEC_WEBSOCKET_KEY) == stated.get(SEC_WEBSOCKET_KEY), told.is_some());
+            let mut reply = switched(&[("upgrade", "websocket"), ("sec-websocket-accept", answer)]);
+            assert_eq!(is_agreed(&reply, Some(&offer)), told.is_some());
+            offer.tell(reply.headers_mut());
+            let accept = reply.headers().get(SEC_WEBSOCKET_ACCEPT).and_then(|accept| accept.to_str().ok());
+            assert_eq!(accept, told);
+        }
+        stated.append(SEC_WEBSOCKET_KEY, HeaderValue::from_static("other"));
+        assert!(Key::stated(&stated).is_none(), "which of them is asked");
     }
 
     #[test]

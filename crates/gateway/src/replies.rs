@@ -15,6 +15,7 @@ use tidegate_upstream::backend::Place;
 use crate::body::{ReplyBody, ReplySource, Return};
 use crate::config::{Redirect, RouteConfig, StaticReply};
 use crate::fields;
+use crate::offer::Offer;
 use crate::refusal::Refusal;
 use crate::route::Route;
 use crate::target::locate_outside;
@@ -116,10 +117,17 @@ pub(crate) async fn respond(
     Response::from_parts(head, body)
 }
 
-/// The head of a reply that agrees to go on in another protocol.
-pub(crate) fn switching(reply: Response<ReplySource>, route: &Route) -> Response<Body> {
+/// The head of a reply that agrees to an offer to go on in another protocol.
+pub(crate) fn switching(
+    reply: Response<ReplySource>,
+    offer: Option<&Offer>,
+    route: &Route,
+) -> Response<Body> {
     let (mut head, _) = reply.into_parts();
     let protocol = head.headers.remove(UPGRADE);
+    if let Some(offer) = offer {
+        offer.tell(&mut head.headers);
+    }
     fields::back(&mut head.headers, &route.config.response_fields);
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);

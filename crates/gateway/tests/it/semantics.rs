@@ -123,6 +123,7 @@ fn a_server_that_refuses_a_request_by_its_head_never_sees_its_body() {
     client.get_ref().write_all(EXPECTS.as_bytes()).unwrap();
     let reply = head(&mut client);
     assert!(reply.starts_with("HTTP/1.1 401 "), "the client is not asked for its body: {reply}");
+    assert!(reply.contains("\r\nconnection: close\r\n"), "{reply}");
     assert!(told.recv_timeout(PATIENCE).unwrap().contains("expect: 100-continue\r\n"));
     // The gateway sends the server no body, and closes that connection.
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "and 0 bytes");
@@ -141,7 +142,39 @@ fn a_client_that_waits_is_asked_for_its_body_when_its_server_asks() {
     assert!(told.recv_timeout(PATIENCE).unwrap().contains("expect: 100-continue\r\n"));
     client.get_ref().write_all(b"hello").unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "hello");
-    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+    let reply = head(&mut client);
+    assert!(reply.starts_with("HTTP/1.1 200 ") && !reply.contains("\r\nconnection:"), "{reply}");
+}
+
+/// A server may say that it refuses a request while it still reads the body that it has asked for.
+#[test]
+fn a_body_that_was_asked_for_is_passed_on_to_its_end_whatever_the_server_answers() {
+    const BODY_BYTES: usize = 1 << 20;
+    let address = server(|mut reader| {
+        head(&mut reader);
+        let mut stream = reader.get_ref();
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
+        let mut first = [0];
+        reader.read_exact(&mut first).unwrap();
+        reader.get_ref().write_all(b"HTTP/1.1 400 No\r\ncontent-length: 4\r\n\r\n").unwrap();
+        let mut rest = vec![0; BODY_BYTES - 1];
+        reader.read_exact(&mut rest).unwrap();
+        reader.get_ref().write_all(b"read").unwrap();
+    });
+    let upstreams = json!([{"name": "app", "servers": [format!("http://{address}")]}]);
+    let config = config(upstreams, json!([{"name": "all", "upstream": "app"}]));
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
+    let mut client = BufReader::new(gateway.connect());
+    let expects = EXPECTS.replace("content-length: 5", &format!("content-length: {BODY_BYTES}"));
+    client.get_ref().write_all(expects.as_bytes()).unwrap();
+    assert_eq!(head(&mut client), "HTTP/1.1 100 Continue\r\n\r\n");
+    // The first byte alone, so that the reply comes while the rest is under way.
+    client.get_ref().write_all(b"x").unwrap();
+    assert!(head(&mut client).starts_with("HTTP/1.1 400 "));
+    client.get_ref().write_all(&vec![b'x'; BODY_BYTES - 1]).unwrap();
+    let mut body = [0; 4];
+    client.read_exact(&mut body).unwrap();
+    assert_eq!(&body, b"read");
 }
 
 #[test]
@@ -170,7 +203,10 @@ fn a_client_that_waits_is_refused_before_it_sends_its_body() {
     let limited = TestGateway::start(None_, GatewaySettings::default(), &config(upstreams, routes));
     let first_line = |mut client: BufReader<TcpStream>| {
         client.get_ref().write_all(EXPECTS.as_bytes()).unwrap();
-        head(&mut client)[..12].to_owned()
+        let reply = head(&mut client);
+        // A client that goes on behind it on the same connection would not be answered.
+        assert!(reply.contains("\r\nconnection: close\r\n"), "{reply}");
+        reply[..12].to_owned()
     };
     assert_eq!(first_line(BufReader::new(small.connect())), "HTTP/1.1 413");
     assert_eq!(first_line(BufReader::new(limited.connect())), "HTTP/1.1 429");

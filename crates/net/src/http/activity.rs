@@ -4,7 +4,7 @@
 //! because tasks must be `Send`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::stats::{CoreStats, Stats};
@@ -28,6 +28,8 @@ pub(super) enum Phase {
 pub(super) struct Activity {
     opened: Instant,
     phase: AtomicU8,
+    /// Nothing more is written.
+    is_shut_down: AtomicBool,
     idle_since_nanos: AtomicU64,
     stats: Arc<Stats>,
     core: usize,
@@ -36,7 +38,8 @@ pub(super) struct Activity {
 impl Activity {
     pub(super) fn new(opened: Instant, stats: Arc<Stats>, core: usize) -> Self {
         let phase = AtomicU8::new(Phase::Idle as u8);
-        Self { opened, phase, idle_since_nanos: AtomicU64::new(0), stats, core }
+        let (is_shut_down, idle_since_nanos) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { opened, phase, is_shut_down, idle_since_nanos, stats, core }
     }
 
     /// The counters of the connection's core.
@@ -55,6 +58,15 @@ impl Activity {
 
     pub(super) fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Relaxed);
+    }
+
+    /// The last byte was written.
+    pub(super) fn shut_down(&self) {
+        self.is_shut_down.store(true, Relaxed);
+    }
+
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.is_shut_down.load(Relaxed)
     }
 
     /// An idle connection has no bytes under way that would have to be read before it is closed.

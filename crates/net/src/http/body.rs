@@ -10,6 +10,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,8 @@ struct Arriving {
     account: Arc<Account>,
     received: u64,
     wait: Option<Box<Wait>>,
+    /// Where it is noted that somebody asks for it, until somebody does.
+    asked: Option<Arc<AtomicBool>>,
 }
 
 /// A body that is read on after the service has stopped reading it.
@@ -100,7 +103,15 @@ impl RequestBody {
     /// A body whose unread rest is read for `linger`.
     pub(super) fn new(incoming: Incoming, pace: BodyPace, account: Arc<Account>, linger: Duration) -> Self {
         let incoming = Lingering { incoming: Some(incoming), linger };
-        Self(Source::Arriving(Arriving { incoming, pace, account, received: 0, wait: None }))
+        Self(Source::Arriving(Arriving { incoming, pace, account, received: 0, wait: None, asked: None }))
+    }
+
+    /// The same, and it is noted when the service first asks for it.
+    pub(super) fn noting(mut self, asked: Option<Arc<AtomicBool>>) -> Self {
+        if let Source::Arriving(body) = &mut self.0 {
+            body.asked = asked;
+        }
+        self
     }
 
     /// No body, for a request that this process makes of a service of its own.
@@ -267,6 +278,9 @@ impl HttpBody for RequestBody {
             Source::Arriving(body) => body,
             Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
         };
+        if let Some(asked) = body.asked.take() {
+            asked.store(true, Relaxed);
+        }
         match Pin::new(&mut body.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(wait) = &mut body.wait

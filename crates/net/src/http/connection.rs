@@ -6,11 +6,11 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -147,8 +147,15 @@ impl<H: Handle> Connection<H> {
         let HttpConfig { body: pace, linger, .. } = *self.server.config;
         let is_to_head = request.method() == Method::HEAD;
         let linger = if request.version() == Version::HTTP_2 { linger } else { Duration::ZERO };
-        let body = |incoming| RequestBody::new(incoming, pace, Arc::clone(self.account()), linger);
-        let (reply, mut charge) = self.answer(request.map(body)).await;
+        let asked = waits_to_be_asked(&request).then(Arc::<AtomicBool>::default);
+        let body = |incoming| {
+            RequestBody::new(incoming, pace, Arc::clone(self.account()), linger).noting(asked.clone())
+        };
+        let (mut reply, mut charge) = self.answer(request.map(body)).await;
+        // hyper ends the connection of a client that still waits, and does not say so (RFC 9110, 10.1.1).
+        if asked.is_some_and(|asked| !asked.load(Relaxed)) {
+            reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(stream) = stream {
             // Nothing was awaited since it was put there: it is this request's.
             let continuation = self.continuation().take();
@@ -304,6 +311,14 @@ impl<H: Handle> Connection<H> {
     pub(super) fn config(&self) -> &HttpConfig {
         &self.server.config
     }
+}
+
+/// Whether a request's client sends the body when it is asked for it (RFC 9110, 10.1.1).
+fn waits_to_be_asked(request: &Request<Incoming>) -> bool {
+    let states = |expected: &HeaderValue| expected.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    request.version() == Version::HTTP_11
+        && request.headers().get(EXPECT).is_some_and(states)
+        && !hyper::body::Body::is_end_stream(request.body())
 }
 
 /// A reply of HTTP/2 without the bytes that it must not have: to HEAD, and with 204 or 304 (RFC 9110, 6.4.1). hyper leaves them

@@ -272,6 +272,7 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for DeadlineIo<S> {
         if this.linger.is_none() {
             ready!(this.poll_half_close(cx))?;
         }
+        this.activity.shut_down();
         if this.input_over || this.activity.phase() == Phase::Leaving {
             return Poll::Ready(Ok(()));
         }

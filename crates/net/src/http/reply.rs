@@ -132,7 +132,7 @@ impl Reply {
         let fields = reply.response.headers_mut();
         if offer.is_stream() {
             // What follows is no body, and its protocol is known.
-            for name in [header::UPGRADE, header::SEC_WEBSOCKET_ACCEPT, header::CONTENT_LENGTH] {
+            for name in [header::UPGRADE, header::CONTENT_LENGTH] {
                 fields.remove(name);
             }
             *reply.response.status_mut() = StatusCode::OK;

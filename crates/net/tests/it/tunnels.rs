@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::ext::Protocol;
 use h2::{Reason, RecvStream, SendStream};
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::{DrainTiming, Drained};
 use tidegate_net::http::{HttpConfig, MinimumRate};
@@ -115,6 +115,32 @@ async fn a_success_that_accepts_nothing_opens_no_stream() {
     let tunnel = Request::connect("t:443").body(()).unwrap();
     assert_eq!(status(&mut requests, tunnel).await, 501, "to another host");
     assert_eq!(status(&mut requests, get("/")).await, 200);
+}
+
+/// Envoy passes the length of a client's request on, and has other clients' streams on the same connection.
+#[tokio::test]
+async fn one_that_states_the_length_of_a_body_is_reset_and_no_other_stream_is() {
+    let server = start(Options::default());
+    let mut requests = connect_and_wait(server.address).await;
+    let (mut sending, mut body) = upgraded(&mut requests).await;
+    // Several come in one read.
+    let mut refused = Vec::new();
+    for _ in 0..10 {
+        for mut request in [open("/upgraded"), Request::connect("t:443").body(()).unwrap()] {
+            request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("5"));
+            refused.push(requests.send_request(request, false).unwrap());
+        }
+    }
+    for (reply, _sending) in refused {
+        assert_eq!(reply.await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR));
+    }
+    assert_eq!(status(&mut requests, get("/")).await, 200);
+    sending.send_data(Bytes::from_static(b"more"), false).unwrap();
+    assert_eq!(receive(&mut body, 4).await, b"more");
+    sending.send_data(Bytes::new(), true).unwrap();
+    assert_eq!(receive(&mut body, usize::MAX).await, b"bye");
+    drop((sending, body, requests));
+    until("the connection ends", || server.stats.totals().open == 0).await;
 }
 
 #[tokio::test]

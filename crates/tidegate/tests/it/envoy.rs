@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,6 +15,8 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::support;
 use crate::support::envoy::Envoy;
 use crate::support::{Tidegate, agent};
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Rules of the reference service, for descriptors that the routes of `envoy.yaml` make.
 const RULES: &str = "
@@ -73,13 +76,7 @@ impl Limited {
         let text = fs::read_to_string(manifest.join("tests/it/envoy/envoy.yaml")).unwrap();
         let text = text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {denies}"));
         let text = text.replace("PORT_OF_TIDEGATE", &tidegate.port().to_string());
-        let config = folder.join("envoy.yaml");
-        fs::write(&config, text.replace("PORT_OF_STUB", &stub.port().to_string())).unwrap();
-        let admin = folder.join("admin-address");
-        let envoy = Envoy::start(&config, &["--admin-address-path", admin.to_str().unwrap()]);
-        let url = format!("http://{}/listeners", fs::read_to_string(admin).unwrap());
-        let listeners = agent().get(&url).call().unwrap().body_mut().read_to_string().unwrap();
-        let address = listeners.trim().rsplit_once("::").unwrap().1.parse().unwrap();
+        let (address, envoy) = start(folder, &text.replace("PORT_OF_STUB", &stub.port().to_string()));
         Self { address, _envoy: envoy }
     }
 
@@ -108,6 +105,17 @@ impl Limited {
     fn statuses<const N: usize>(&self, path: &str, client: &str) -> [u16; N] {
         std::array::from_fn(|_| self.get(path, client, "").0)
     }
+}
+
+/// Starts an Envoy with this configuration, and says where its listener is.
+fn start(folder: &Path, text: &str) -> (SocketAddr, Envoy) {
+    let config = folder.join("envoy.yaml");
+    fs::write(&config, text).unwrap();
+    let admin = folder.join("admin-address");
+    let envoy = Envoy::start(&config, &["--admin-address-path", admin.to_str().unwrap()]);
+    let url = format!("http://{}/listeners", fs::read_to_string(admin).unwrap());
+    let listeners = agent().get(&url).call().unwrap().body_mut().read_to_string().unwrap();
+    (listeners.trim().rsplit_once("::").unwrap().1.parse().unwrap(), envoy)
 }
 
 /// A backend that answers every request with 200, for as long as the test runs.
@@ -230,4 +238,76 @@ fn envoy_is_limited_by_imported_rules_as_the_reference_service_would() {
     // One rule instead of another: `a` has used up the other, and it is not asked.
     assert_eq!(envoy.statuses("/imported", "a express"), [200, 200, 200, 200, 429]);
     assert_eq!(envoy.statuses("/imported", "a"), [429]);
+}
+
+/// What a client of WebSocket asks, with further fields; `ACCEPTS` is the answer to its key (RFC 6455, 1.3).
+fn ask(address: SocketAddr, fields: &str) -> (String, TcpStream) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let asked = format!(
+        "GET /socket HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
+    );
+    stream.write_all(asked.as_bytes()).unwrap();
+    (read_head(&stream), stream)
+}
+
+const ACCEPTS: &str = "sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
+
+fn read_head(mut stream: &TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&head));
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// A server that agrees to that, and sends back what it gets.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || {
+                let stream = stream.unwrap();
+                read_head(&stream);
+                let agreed = "HTTP/1.1 101 Go\r\nupgrade: websocket\r\nconnection: upgrade\r\n";
+                write!(&stream, "{agreed}{ACCEPTS}\r\n").unwrap();
+                std::io::copy(&mut &stream, &mut &stream).unwrap_or_default();
+            });
+        }
+    });
+    address
+}
+
+fn is_echoed(mut stream: &TcpStream, said: &[u8; 4]) -> bool {
+    stream.write_all(said).unwrap();
+    let mut heard = [0; 4];
+    stream.read_exact(&mut heard).is_ok() && heard == *said
+}
+
+/// It leaves the key, and the answer to it, to its client and the server, and has all clients on one connection.
+#[test]
+fn a_websocket_passes_envoy_that_speaks_http2_to_the_gateway_and_outlives_anothers_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    let text = format!(
+        "[[gateway.listener]]\nlisten = '127.0.0.1:0'\n[[upstream]]\nname = 'app'\nservers = ['{}']\n\
+         [[route]]\nname = 'all'\nupstream = 'app'\n",
+        echo()
+    );
+    fs::write(&file, text).unwrap();
+    let tidegate = Tidegate::start(&["--config", file.to_str().unwrap()], &[]);
+    let text = include_str!("envoy/websocket.yaml");
+    let text = text.replace("PORT_OF_TIDEGATE", &tidegate.gateway[0].port().to_string());
+    let (address, _envoy) = start(folder.path(), &text);
+
+    let (reply, socket) = ask(address, "");
+    assert!(reply.starts_with("HTTP/1.1 101 ") && reply.contains(ACCEPTS), "{reply}");
+    assert!(is_echoed(&socket, b"ping"));
+    let (reply, _other) = ask(address, "content-length: 5\r\n");
+    assert!(reply.starts_with("HTTP/1.1 50"), "{reply}");
+    assert!(is_echoed(&socket, b"more"), "another client's request has ended this one's stream");
 }

@@ -24,10 +24,15 @@
 //! Extended CONNECT (RFC 8441) is offered where the service accepts offers to go on in another protocol; `upgrade.rs` has
 //! what becomes of it.
 //!
+//! A CONNECT that states the length of a body is reset, and no other request hears of it (`poll_on`): proxies have many clients' requests
+//! on a connection.
+//!
 //! Deliberately absent: server push, CONNECT to another host, and upgrading from HTTP/1.1 (RFC 9113 dropped it).
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hyper::server::conn::http2;
@@ -83,6 +88,7 @@ impl<H: Handle> Connection<H> {
     {
         let connection = Arc::new(self);
         let (outbox, peer) = (Arc::clone(connection.outbox()), connection.peer().clone());
+        let activity = connection.shared_activity();
         let drain = connection.drain().clone();
         let mut watch = Watch::new(Arc::clone(&outbox), connection.shared_activity(), connection.config());
         let mut turn = Turn::new(outbox);
@@ -99,7 +105,7 @@ impl<H: Handle> Connection<H> {
             tokio::select! {
                 biased;
                 end = poll_fn(|cx| {
-                    let end = protocol.as_mut().poll(cx);
+                    let end = poll_on(protocol.as_mut(), &activity, cx);
                     if end.is_pending() {
                         turn.answer();
                     }
@@ -125,6 +131,22 @@ impl<H: Handle> Connection<H> {
             }
         }
     }
+}
+
+/// Polls hyper until it waits or the connection is over. hyper resets a CONNECT that states the length of a body, and ends there, as if the
+/// connection had ended: all other requests on it would be dropped. Polled again, it goes on. A connection that is over was shut
+/// down; one that its peer has reset may not be, and says that it is over as often as it is asked.
+fn poll_on<F>(mut protocol: Pin<&mut F>, activity: &Activity, cx: &mut Context<'_>) -> Poll<hyper::Result<()>>
+where
+    F: Future<Output = hyper::Result<()>>,
+{
+    for _ in 0..MAX_STREAMS {
+        let end = protocol.as_mut().poll(cx);
+        if !matches!(end, Poll::Ready(Ok(()))) || activity.is_shut_down() {
+            return end;
+        }
+    }
+    Poll::Ready(Ok(()))
 }
 
 /// Looks at a connection from time to time: whether it is idle, and whether its peer takes what it asked for.
