@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use crate::chore::{capture, find, run};
+use crate::chore::{capture, run};
 use crate::tests_run::{LONGEST, bounded};
 use crate::{dist, go};
 

@@ -137,6 +137,7 @@ impl RequestBody {
     ///
     /// # Errors
     /// When it is still coming.
+    #[expect(clippy::result_large_err, reason = "it is given back as it came")]
     pub fn into_whole(self) -> Result<Bytes, Self> {
         match self.0 {
             Source::Whole(bytes) => Ok(bytes.unwrap_or_default()),
