@@ -121,7 +121,7 @@ pub(crate) enum Refusal {
     #[error("{refusal}: {at}")]
     Explained {
         /// What anybody is told.
-        refusal: Box<Refusal>,
+        refusal: Box<Self>,
         /// The server and the reason.
         at: Box<str>,
     },

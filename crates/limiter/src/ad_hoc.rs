@@ -22,6 +22,7 @@ use tidegate_algorithms::time::SECOND;
 use tidegate_store::guard::Guard;
 use tidegate_store::{Answer, Charge, Intent, StoreError};
 
+use crate::answers::Door;
 use crate::engine::Engine;
 use crate::error::AskError;
 use crate::tally::Tally;
