@@ -16,7 +16,7 @@ use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling};
 use tidegate_intake::settings::IntakeSettings;
 use tidegate_intake::statsd::Statsd;
 use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, Parts, TEMPLATES};
-use tidegate_limiter::answers::Door;
+use tidegate_limiter::answers;
 use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::error::AskError;
 use tidegate_limiter::http::quota_fields;
@@ -328,7 +328,7 @@ impl IntakeLimits {
 impl Limits for IntakeLimits {
     async fn charge(&self, batch: &LimitedBatch<'_>) -> Ruling {
         if self.policies.is_empty() {
-            self.engine.answers().count_unlimited(Door::Intake);
+            self.engine.answers().count_unlimited(answers::Door::Intake);
             return Ruling::default();
         }
         if let Some(denial) = self.missing() {
@@ -342,7 +342,7 @@ impl Limits for IntakeLimits {
             cost,
             peek: false,
             can_release: false,
-            door: Door::Intake,
+            door: answers::Door::Intake,
         };
         let denial = match self.engine.decide_under(&self.policies, &ask).await {
             Ok(decision) => {
@@ -367,7 +367,7 @@ impl Limits for IntakeLimits {
             cost,
             peek: false,
             can_release: false,
-            door: Door::Intake,
+            door: answers::Door::Intake,
         };
         if let Err(error) = self.engine.refund_under(&self.policies, &ask).await {
             tracing::debug!(%error, "a batch that was not kept stays charged");
