@@ -1,4 +1,6 @@
 //! Loading the configuration: layers, messages and redaction.
+//!
+//! Over 400 lines because each layer of the configuration has its tests beside those of the others.
 
 use std::time::Duration;
 

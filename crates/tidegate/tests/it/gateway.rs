@@ -1,4 +1,6 @@
 //! `tidegate gateway URL`: the built binary in front of the stub, without a file.
+//!
+//! Over 400 lines because all of it is about one command.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
