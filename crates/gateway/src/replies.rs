@@ -99,7 +99,9 @@ pub(crate) async fn respond(
     }
     locate_outside(&mut head.headers, &route.config);
     fields::back(&mut head.headers, &route.config.response_fields);
-    if source.is_at_end(&back.sender) || is_head {
+    // HTTP/2 may say behind the head that no byte follows.
+    let has_none = is_head || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if source.is_at_end(&back.sender) || has_none {
         back.now();
         return Response::from_parts(head, Body::Empty);
     }

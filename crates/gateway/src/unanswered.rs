@@ -1,8 +1,10 @@
 //! Why a request got no reply, as far as that says whether it may be sent again.
 
 use std::error::Error;
+use std::io;
 
 use tidegate_net::http::BoxError;
+use tidegate_upstream::failure::in_words;
 
 use crate::direct::Broken;
 
@@ -37,7 +39,19 @@ impl Unanswered {
             () if is_refused => How::Refused,
             () => How::Broken,
         };
-        Self { how, why: error.into() }
+        Self { how, why: said_of(error) }
+    }
+}
+
+/// What hyper says, with the code of HTTP/2 or the connection's error, which it keeps to itself. What else a server says of its reasons
+/// is left out.
+fn said_of(error: hyper::Error) -> BoxError {
+    let cause = error.source();
+    let code = cause.and_then(|cause| cause.downcast_ref::<h2::Error>()).and_then(h2::Error::reason);
+    let of_connection = cause.and_then(|cause| cause.downcast_ref::<io::Error>()).map(in_words);
+    match code.map(|code| code.to_string()).or(of_connection) {
+        Some(reason) => format!("{error}: {reason}").into(),
+        None => error.into(),
     }
 }
 

@@ -10,7 +10,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Backend, PATIENCE, Reaction, TestGateway, config, head, reply, server, status, text};
+use crate::support::{
+    Backend, PATIENCE, Reaction, TestGateway, answer_in_http2, config, head, reply, server, status, text,
+};
 use serde_json::{Value, json};
 use socket2::SockRef;
 use tidegate_gateway::access_log::{AccessLog, AccessLogSettings, Destination, LineFormat, QUEUE_BYTES};
@@ -144,6 +146,24 @@ fn each_request_has_a_line_that_says_what_was_done_for_it_and_how_it_ended() {
     assert_eq!((&ambiguous["status"], &ambiguous["because"]), (&json!(400), &json!("ambiguous_path")));
     assert!(ambiguous.get("route").is_none(), "{ambiguous}");
     assert_eq!((&cut["status"], &cut["bytes"], &cut["end"]), (&json!(200), &json!(3), &json!("broken_off")));
+}
+
+/// Over HTTP/2 a server may say behind the head that nothing follows, as it never does here.
+#[test]
+fn a_reply_that_can_have_no_body_is_complete_with_its_head() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    for (index, expected) in [(0x89, 204), (0x8b, 304)] {
+        // HEADERS without END_STREAM, with a status of the static table (RFC 7541, appendix A).
+        let address = server(move |reader| answer_in_http2(reader, [0, 0, 1, 1, 4, 0, 0, 0, 0], &[index]));
+        let app = json!({"name": "app", "servers": [format!("http://{address}")], "protocol": "http2"});
+        let config = config(json!([app]), json!([{"name": "all", "upstream": "app"}]));
+        let (gateway, _log) = logging(Unlimited, &config, to_file(&path, LineFormat::Json, &[]));
+        assert_eq!(status(&gateway.get("/")), expected);
+        let line: Value = serde_json::from_str(&lines(&path, 1)[0]).unwrap();
+        assert_eq!((&line["status"], &line["end"]), (&json!(expected), &json!("complete")), "{line}");
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]

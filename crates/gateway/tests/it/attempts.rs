@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Barrier};
 
 use crate::support::{
-    Backend, PATIENCE, Reaction, TestGateway, ask_on, black_hole, config, head, load, reply, status, text,
+    Backend, PATIENCE, Reaction, TestGateway, answer_in_http2, ask_on, black_hole, config, head, load, reply,
+    server, status, text,
 };
 use serde_json::{Value, json};
 use tidegate_algorithms::breaker::Phase;
@@ -76,6 +77,20 @@ fn who_may_know_is_told_which_server_failed_and_why_and_nobody_else() {
             assert!(status == expected && !said.contains(server.as_str()), "{path} {status}: {said}");
         }
     }
+}
+
+/// To hyper it is an error of HTTP/2.
+#[test]
+fn who_may_know_is_told_by_which_code_a_server_of_http2_gave_a_request_up() {
+    // RST_STREAM with HTTP_1_1_REQUIRED.
+    let address = server(|reader| answer_in_http2(reader, [0, 0, 4, 3, 0, 0, 0, 0, 0], &[0, 0, 0, 13]));
+    let app = json!({"name": "app", "servers": [format!("http://{address}")], "protocol": "http2"});
+    let config = config(json!([app]), json!([{"name": "all", "upstream": "app"}]));
+    let told = GatewaySettings { explains_failures: true, ..GatewaySettings::default() };
+    let gateway = TestGateway::start(Unlimited, told, &config);
+    let got = gateway.get("/");
+    let why = format!("{address}: http2 error: endpoint requires HTTP/1.1");
+    assert!(status(&got) == 502 && text(&got).contains(&why), "{}", text(&got));
 }
 
 #[test]

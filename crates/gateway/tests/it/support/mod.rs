@@ -376,6 +376,22 @@ pub fn black_hole() -> (SocketAddr, Socket, Vec<TcpStream>) {
     (address, socket, queued)
 }
 
+/// Reads HTTP/2, and answers the head of each request with a frame, on the request's stream.
+pub fn answer_in_http2(mut reader: BufReader<TcpStream>, mut answer: [u8; 9], payload: &[u8]) {
+    reader.get_ref().write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    reader.read_exact(&mut [0; 24]).unwrap();
+    let mut frame = [0; 9];
+    while reader.read_exact(&mut frame).is_ok() {
+        let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]);
+        std::io::copy(&mut (&mut reader).take(length.into()), &mut std::io::sink()).unwrap();
+        // HEADERS.
+        if frame[3] == 1 {
+            answer[5..].copy_from_slice(&frame[5..]);
+            reader.get_ref().write_all(&[&answer[..], payload].concat()).unwrap();
+        }
+    }
+}
+
 /// Reads a head, of a request or a reply.
 pub fn head(reader: &mut impl BufRead) -> String {
     let mut head = String::new();
