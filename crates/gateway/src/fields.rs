@@ -116,7 +116,8 @@ pub(crate) fn idle_time(reply: &HeaderMap) -> Option<Duration> {
 /// Whether an `Authorization` proves to a server of HTTP/1.1 whose its connection is, and not whose the request is: by NTLM, which
 /// goes by the name of Negotiate, too (RFC 4559, 6). All that follows on the connection is then that client's.
 pub(crate) fn is_proof_of_connection(authorization: &HeaderValue) -> bool {
-    let scheme = authorization.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+    // Some servers take a tab for a blank.
+    let scheme = authorization.as_bytes().split(u8::is_ascii_whitespace).next().unwrap_or_default();
     [&b"ntlm"[..], b"negotiate"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 

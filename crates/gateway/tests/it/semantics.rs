@@ -365,7 +365,7 @@ fn nobody_is_sent_on_a_connection_that_a_server_may_know_as_anothers() {
     let ask = |fields: &str| {
         text(&gateway.send(&format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}connection: close\r\n\r\n")))
     };
-    for scheme in ["NTLM", "ntlm", "Negotiate"] {
+    for scheme in ["NTLM", "ntlm", "Negotiate", "Negotiate\t"] {
         assert_eq!(ask(&format!("authorization: {scheme} proof of alice\r\n")), "alice");
         assert_eq!(ask(""), "", "{scheme}: whoever comes next is nobody to the server");
     }
