@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::edge::metric;
 use crate::support::{Tidegate, agent, binary};
 use tidegate_net::clock::monotonic;
 use tidegate_testkit::certificates::Certificates;
@@ -110,14 +111,8 @@ fn routes_of_the_file_are_served_and_change_without_a_failed_request() {
     fs::write(service.path().join("tidegate.toml"), "[[route]]\nname = \"app\"\nupstream = \"gone\"\n")
         .unwrap();
     service.signal("HUP");
-    let refused = |service: &Tidegate| {
-        let mut page = agent().get(service.url("/metrics")).call().unwrap();
-        page.body_mut()
-            .read_to_string()
-            .unwrap()
-            .contains("tidegate_config_reloads_total{result=\"refused\"} 1")
-    };
-    until("the file is refused", || refused(&service));
+    let refused = || metric(&service, "tidegate_config_reloads_total{result=\"refused\"}");
+    until("the file is refused", || refused() > 0);
     assert_eq!(get(&service, "/").0, 200);
     stop.store(true, Ordering::Relaxed);
     for client in clients {

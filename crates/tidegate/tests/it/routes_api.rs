@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support;
+use crate::support::edge::metric;
 use crate::support::{Tidegate, agent};
 use serde_json::{Value, json};
 use tidegate_net::clock::monotonic;
@@ -178,15 +179,9 @@ fn a_file_that_a_stored_route_needs_is_refused_and_a_start_without_it_sets_the_r
     assert_eq!(send(&service, "PUT", "/v1/routes/app", None, Some(&route)).0, 200);
     fs::write(service.path().join("tidegate.toml"), LISTENER).unwrap();
     service.signal("HUP");
-    let refused = || {
-        let mut page = agent().get(service.url("/metrics")).call().unwrap();
-        page.body_mut()
-            .read_to_string()
-            .unwrap()
-            .contains("tidegate_config_reloads_total{result=\"refused\"} 1")
-    };
+    let refused = || metric(&service, "tidegate_config_reloads_total{result=\"refused\"}");
     let begun = monotonic();
-    while !refused() {
+    while refused() == 0 {
         assert!(begun.elapsed() < PATIENCE, "the file is not refused");
     }
     assert_eq!(proxied(&service, "/"), 200);
