@@ -6,7 +6,6 @@
 mod tls;
 
 use std::fmt::Display;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,11 +18,12 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, DefaultConnector};
 
 use super::decide::refused;
+use super::files;
 use crate::config::{INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE, read_token};
 use tls::TlsConnector;
 
 /// Longest file of authorities.
-const MAX_CA_BYTES: u64 = 1 << 20;
+const MAX_CA_BYTES: usize = 1 << 20;
 /// What `--server` takes, in words.
 const ACCEPTED: &str = "http://HOST:PORT or https://HOST:PORT";
 /// Where an intake listens by default.
@@ -73,28 +73,26 @@ pub(super) fn page(text: &str) -> Result<String, String> {
 /// A client that takes every status as an answer, and waits `deadline` for one. TLS is set up for an `url` of `https://`.
 ///
 /// # Errors
-/// When the certificates to trust are none, in words.
+/// When the file of certificates cannot be read, is too long, or holds none, in words.
 pub(super) fn agent(url: &str, ca: Option<&Path>, deadline: Duration) -> Result<ureq::Agent, String> {
     let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(deadline));
     let config = config.build();
     if !url.to_ascii_lowercase().starts_with("https:") {
         return Ok(ureq::Agent::new_with_config(config));
     }
-    let named = |error: &dyn Display| match ca {
+    let authorities = ca.map(|file| files::bytes_within(file, MAX_CA_BYTES)).transpose();
+    let authorities = authorities.map_err(|error| format!("--ca {error}\n"))?;
+    let settings = TlsSettings {
+        authorities: authorities.map(Into::into),
+        server_name: None,
+        protocols: vec!["http/1.1"],
+    };
+    let client = TlsClient::new(settings).map_err(|error| match ca {
         Some(file) => format!("--ca {}: {error}\n", file.display()),
         None => format!("{url}: TLS {error}\n"),
-    };
-    let authorities = ca.map(authorities).transpose().map_err(|error| named(&error))?;
-    let settings = TlsSettings { authorities, server_name: None, protocols: vec!["http/1.1"] };
-    let client = TlsClient::new(settings).map_err(|error| named(&error))?;
+    })?;
     let connector = DefaultConnector::default().chain(TlsConnector::new(client));
     Ok(ureq::Agent::with_parts(config, connector, DefaultResolver::default()))
-}
-
-fn authorities(file: &Path) -> std::io::Result<Box<[u8]>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(MAX_CA_BYTES).read_to_end(&mut bytes)?;
-    Ok(bytes.into())
 }
 
 /// Why there is no answer, and what may help.
