@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::StatusCode;
 use serde_json::Value;
 use tidegate_upstream::endpoint::EndpointUrl;
 use tidegate_upstream::tls::{TlsClient, TlsSettings};
@@ -17,13 +18,14 @@ use ureq::typestate::{WithBody, WithoutBody};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, DefaultConnector};
 
-use super::decide::refused;
 use super::files;
 use crate::config::{INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE, read_token};
 use tls::TlsConnector;
 
 /// Longest file of authorities.
 const MAX_CA_BYTES: usize = 1 << 20;
+/// Most characters of another program's answer that are shown.
+const MAX_SHOWN: usize = 200;
 /// What `--server` takes, in words.
 const ACCEPTED: &str = "http://HOST:PORT or https://HOST:PORT";
 /// Where an intake listens by default.
@@ -110,6 +112,28 @@ pub(super) fn no_answer(url: &str, error: &dyn Display) -> String {
     format!("{url}: {} ({help})\n", said.escape_debug())
 }
 
+/// Why a request was refused: its status, and what is wrong with which field.
+pub(super) fn refused(problem: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().escape_debug().to_string();
+    let mut lines =
+        format!("{} {}: {}\n", problem["status"], text(&problem["title"]), text(&problem["detail"]));
+    for error in problem["errors"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        lines.push_str(&format!("  {}: {}\n", text(&error["pointer"]), text(&error["detail"])));
+    }
+    lines
+}
+
+/// What is said of an answer that is a refusal. A body that is no problem document is another program's: it is shown from its
+/// beginning, behind the URL.
+pub(super) fn refusal(url: &str, status: StatusCode, body: &str) -> String {
+    let problem: Value = serde_json::from_str(body).unwrap_or_default();
+    if problem["status"].is_u64() {
+        return refused(&problem);
+    }
+    let shown: String = body.trim().chars().take(MAX_SHOWN).collect();
+    format!("{url}: {status}: {} (is this `tidegate serve`?)\n", shown.escape_debug())
+}
+
 impl IntakeServer {
     /// Its URL, for messages.
     pub(super) fn url(&self) -> &str {
@@ -180,7 +204,7 @@ impl Client {
         }
     }
 
-    /// The reply's JSON, or in words why there is none.
+    /// The reply's JSON, null for a reply without a body; or in words why there is none.
     pub(super) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let url = self.at(path);
         let mut request =
@@ -192,8 +216,13 @@ impl Client {
         let request = request.body(body).map_err(|error| no_answer(&url, &error))?;
         let mut reply = self.agent.run(request).map_err(|error| no_answer(&url, &error))?;
         let text = reply.body_mut().read_to_string().map_err(|error| no_answer(&url, &error))?;
-        let value = serde_json::from_str(&text).unwrap_or_default();
-        if reply.status().is_success() { Ok(value) } else { Err(refused(&value)) }
+        if !reply.status().is_success() {
+            return Err(refusal(&url, reply.status(), &text));
+        }
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).map_err(|error| no_answer(&url, &error))
     }
 }
 
@@ -227,5 +256,21 @@ mod tests {
         assert!(help("http://a", "protocol: http parse fail: x").contains("https://"));
         assert!(help("https://a", "protocol: http parse fail: x").contains("--server"));
         assert!(help("http://a", "io: Connection refused").contains("--server"));
+    }
+
+    #[test]
+    fn a_refusal_is_said_as_a_sentence_and_another_programs_answer_as_it_is() {
+        let problem = "{\"status\": 401, \"title\": \"Unauthorized\", \"detail\": \"a token is needed\"}";
+        let said = refusal("http://a", StatusCode::UNAUTHORIZED, problem);
+        assert_eq!(said, "401 Unauthorized: a token is needed\n");
+        for page in ["<html>\n", "", "[1]", "7", "{\"status\": \"ok\"}"] {
+            let said = refusal("http://a/v1/keys", StatusCode::BAD_GATEWAY, page);
+            let shown = page.trim().escape_debug();
+            assert_eq!(
+                said,
+                format!("http://a/v1/keys: 502 Bad Gateway: {shown} (is this `tidegate serve`?)\n")
+            );
+        }
+        assert!(refusal("http://a", StatusCode::NOT_FOUND, &"x".repeat(900)).len() < 300);
     }
 }

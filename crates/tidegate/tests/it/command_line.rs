@@ -74,6 +74,11 @@ fn every_command_asks_a_server_by_tls_with_a_token_from_a_file_or_the_environmen
         assert_eq!(output.status.code(), Some(1), "{command:?} {}", said(&output));
         assert!(said(&output).contains("401"), "{command:?} {}", said(&output));
     }
+    // What a gateway's server says is no answer of its admin API, even if it is 200.
+    let gateway = format!("http://{}", service.gateway[0]);
+    let output = run(&["revert", "1", "--server", &gateway], &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("--server names another"), "{}", said(&output));
     let health = run(&["health", "--server", &server, "--ca", ca], &[]);
     assert!(health.status.success(), "{}", said(&health));
 }
