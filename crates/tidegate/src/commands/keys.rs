@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::server::{Client, Server};
+use super::server::{Client, DEADLINE, Server};
 use super::{EXIT_REFUSED, duration, terminal};
 
-/// How long the service may take.
-const DEADLINE: Duration = Duration::from_secs(10);
 /// Keys that are asked for at once.
 const PAGE: usize = 1_000;
 

@@ -22,6 +22,8 @@ use super::files;
 use crate::config::{INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE, read_token};
 use tls::TlsConnector;
 
+/// How long an answer of the admin API may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// Longest file of authorities.
 const MAX_CA_BYTES: usize = 1 << 20;
 /// Most characters of another program's answer that are shown.
@@ -153,7 +155,8 @@ impl Server {
     /// When the certificates or the token cannot be read, in words.
     pub(super) fn client(&self, deadline: Duration) -> Result<Client, String> {
         let agent = agent(&self.server, self.ca.as_deref(), deadline)?;
-        Ok(Client { agent, url: self.server.clone(), token: self.token()? })
+        let authorization = self.token()?.map(|token| format!("Bearer {token}"));
+        Ok(Client { agent, url: self.server.clone(), authorization })
     }
 
     fn token(&self) -> Result<Option<String>, String> {
@@ -173,7 +176,8 @@ impl Server {
 pub(super) struct Client {
     agent: ureq::Agent,
     url: String,
-    token: Option<String>,
+    /// The field that shows its token.
+    authorization: Option<String>,
 }
 
 impl Client {
@@ -198,8 +202,8 @@ impl Client {
     }
 
     fn with_token<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        match &self.token {
-            Some(token) => request.header("authorization", format!("Bearer {token}")),
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
             None => request,
         }
     }
@@ -209,8 +213,8 @@ impl Client {
         let url = self.at(path);
         let mut request =
             http::Request::builder().method(method).uri(&url).header("content-type", "application/json");
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
         }
         let body = body.map(ToString::to_string).unwrap_or_default();
         let request = request.body(body).map_err(|error| no_answer(&url, &error))?;
