@@ -3,7 +3,7 @@
 //! ```text
 //!   --lint   formatter, linter and types of each language
 //!   --pack   packages built, into target/dist/clients/, all of them as one file as well: a part of `make dist`
-//!   --build  what is committed of what is built: clients/javascript/dist, for who installs that folder
+//!   --build  what is committed of what is built: clients/javascript/dist, for users that install that folder
 //!   else     packages built -> installed from their files into target/clients/ -> tests against the real binary
 //! ```
 //!
@@ -81,14 +81,19 @@ const LANGUAGES: &[Language] = &[
 /// When a check or test fails, or there is no such language.
 pub(crate) fn clients(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let named: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let task = match (has("--lint"), has("--pack"), has("--build")) {
         (true, false, false) => Task::Lint,
         (false, true, false) => Task::Pack,
-        (false, false, true) => return javascript::build(root),
+        (false, false, true) if named.iter().all(|name| name.as_str() == "javascript") => {
+            return javascript::build(root);
+        }
+        (false, false, true) => {
+            bail!("--build is for the JavaScript client: nothing of the others is committed")
+        }
         (false, false, false) => Task::Test,
         _ => bail!("--lint, --pack and --build are three things"),
     };
-    let named: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let chosen: Vec<&Language> = LANGUAGES
         .iter()
         .filter(|language| named.is_empty() || named.iter().any(|name| *name == language.name))

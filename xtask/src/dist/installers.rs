@@ -1,8 +1,8 @@
-//! The program as packages of pip and npm, for who has these and no right to install anything else.
+//! The program as packages of pip and npm, for users that have these and no right to install anything else.
 //!
 //! ```text
 //!   tidegate_server-VERSION-py3-none-manylinux_GLIBC_ARCHITECTURE.whl   tidegate among the environment's programs, `python -m tidegate_server`
-//!   tidegate-server-VERSION-linux-ARCHITECTURE.tgz                      tidegate among the folder's programs, for npx
+//!   tidegate-server-VERSION-linux-ARCHITECTURE.tgz                      tidegate in `node_modules/.bin`
 //! ```
 //!
 //! Both have the binary itself as the program that is found on the PATH: nothing is between it and its signals. pip takes the wheel

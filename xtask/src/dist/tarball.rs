@@ -1,7 +1,8 @@
-//! `tidegate-VERSION-ARCHITECTURE-linux.tar.gz`: for who has no right to install, or neither dpkg nor rpm.
+//! `tidegate-VERSION-ARCHITECTURE-linux.tar.gz`: for users that have no right to install, or neither dpkg nor rpm.
 //!
-//! One folder, of that name: what is run and read at its top, `man/` and `completions/` below. With the unit are the three files
-//! that it goes by, so that who wants a service has one by four commands of docs/install.md.
+//! One folder, of that name: the program and its licences at its top, `man/` and `completions/` below. `service/` has the unit and
+//! the three files that it goes by, which commands of docs/install.md install. They stand apart, since a `tidegate.toml` beside the
+//! program would make it warn at each start that it is not read.
 
 use std::fs;
 use std::path::Path;
@@ -15,10 +16,10 @@ const PLACES: [(&str, &str); 10] = [
     ("usr/bin/tidegate", "tidegate"),
     ("usr/share/doc/tidegate/copyright", "LICENSE"),
     ("usr/share/doc/tidegate/NOTICE", "NOTICE"),
-    ("usr/lib/systemd/system/tidegate.service", "tidegate.service"),
-    ("usr/lib/sysusers.d/tidegate.conf", "sysusers.conf"),
-    ("etc/tidegate/tidegate.toml", "tidegate.toml"),
-    ("etc/tidegate/environment", "environment"),
+    ("usr/lib/systemd/system/tidegate.service", "service/tidegate.service"),
+    ("usr/lib/sysusers.d/tidegate.conf", "service/sysusers.conf"),
+    ("etc/tidegate/tidegate.toml", "service/tidegate.toml"),
+    ("etc/tidegate/environment", "service/environment"),
     ("usr/share/bash-completion/completions/tidegate", "completions/tidegate.bash"),
     ("usr/share/fish/vendor_completions.d/tidegate.fish", "completions/tidegate.fish"),
     ("usr/share/zsh/vendor-completions/_tidegate", "completions/_tidegate"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::sample::attribute;
-use super::server::{Server, no_answer};
+use super::server::{Server, no_answer, refused};
 use super::terminal;
 
 /// Exit code of a denial.
@@ -118,17 +118,6 @@ fn for_people(reply: &Value) -> String {
 /// A problem document in sentences.
 fn no_decision(problem: &Value) -> String {
     format!("no decision: {}", refused(problem))
-}
-
-/// Why a request was refused: its status, and what is wrong with which field.
-pub(super) fn refused(problem: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().escape_debug().to_string();
-    let mut lines =
-        format!("{} {}: {}\n", problem["status"], text(&problem["title"]), text(&problem["detail"]));
-    for error in problem["errors"].as_array().map(Vec::as_slice).unwrap_or_default() {
-        lines.push_str(&format!("  {}: {}\n", text(&error["pointer"]), text(&error["detail"])));
-    }
-    lines
 }
 
 /// Milliseconds as people say them.

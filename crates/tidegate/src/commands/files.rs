@@ -23,7 +23,8 @@ pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     bytes_within(path, MAX_BYTES)
 }
 
-fn bytes_within(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+/// Reads a file of at most `most` bytes, and no more than those; the error names the file.
+pub(super) fn bytes_within(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(named)?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tidegate_wire::metrics::describe;
 
-use super::server::{Client, IntakeServer, no_answer};
+use super::server::{Client, IntakeServer, no_answer, refusal};
 use super::terminal;
 
 /// Exit code when the intake gave no answer.
@@ -199,7 +199,10 @@ fn ask(client: &Client, partition: u16, from: &str, wait: u64) -> Result<Page, T
     read.map_err(|error| failed(&error))?;
     match next {
         Some(next) if reply.status().is_success() => Ok(Page { lines, next, partitions }),
-        _ => Err(failed(&format!("{}: {}", reply.status(), String::from_utf8_lossy(&lines)))),
+        _ => {
+            let body = String::from_utf8_lossy(&lines);
+            Err(TailError::Server(refusal(client.url(), reply.status(), &body)))
+        }
     }
 }
 

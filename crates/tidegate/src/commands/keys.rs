@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::server::{Client, Server};
+use super::server::{Client, DEADLINE, Server};
 use super::{EXIT_REFUSED, duration, terminal};
 
-/// How long the service may take.
-const DEADLINE: Duration = Duration::from_secs(10);
 /// Keys that are asked for at once.
 const PAGE: usize = 1_000;
 
@@ -126,19 +124,24 @@ impl Action {
                     body["tier"] = tier.into();
                 }
                 if let Some(lifetime) = days {
-                    body["lifetime_seconds"] = lifetime.as_secs().into();
+                    body["lifetime_seconds"] = whole_seconds(lifetime).into();
                 }
                 one("POST", "/v1/keys", body)
             }
             Self::List => list(client),
             Self::Rotate { id, overlap } => {
-                let body = json!({ "overlap_seconds": overlap.as_secs() });
+                let body = json!({ "overlap_seconds": whole_seconds(overlap) });
                 one("POST", &format!("/v1/keys/{id}/rotation"), body)
             }
             Self::Revoke { id } => client.ask("DELETE", &format!("/v1/keys/{id}"), None).map(|_| Vec::new()),
             Self::SetTier { id, tier } => one("PATCH", &format!("/v1/keys/{id}"), json!({ "tier": tier })),
         }
     }
+}
+
+/// Seconds, as the service has them: a part of one counts as a whole one, so that a short overlap is not none.
+fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
 
 /// Every key, page by page.
@@ -187,6 +190,13 @@ fn sentence(key: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_second_is_a_whole_one_and_nothing_stays_nothing() {
+        for (millis, seconds) in [(0, 0), (1, 1), (500, 1), (1_000, 1), (1_001, 2), (90_000, 90)] {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds, "{millis}");
+        }
+    }
 
     #[test]
     fn a_key_reads_as_a_sentence() {

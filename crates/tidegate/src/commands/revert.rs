@@ -2,15 +2,11 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::server::Server;
+use super::server::{DEADLINE, Server};
 use super::{EXIT_REFUSED, terminal};
-
-/// How long the service may take.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Puts what was stored at an earlier revision in force again.
 ///

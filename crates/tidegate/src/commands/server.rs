@@ -6,10 +6,10 @@
 mod tls;
 
 use std::fmt::Display;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::StatusCode;
 use serde_json::Value;
 use tidegate_upstream::endpoint::EndpointUrl;
 use tidegate_upstream::tls::{TlsClient, TlsSettings};
@@ -18,12 +18,16 @@ use ureq::typestate::{WithBody, WithoutBody};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, DefaultConnector};
 
-use super::decide::refused;
+use super::files;
 use crate::config::{INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE, read_token};
 use tls::TlsConnector;
 
+/// How long an answer of the admin API may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// Longest file of authorities.
-const MAX_CA_BYTES: u64 = 1 << 20;
+const MAX_CA_BYTES: usize = 1 << 20;
+/// Most characters of another program's answer that are shown.
+const MAX_SHOWN: usize = 200;
 /// What `--server` takes, in words.
 const ACCEPTED: &str = "http://HOST:PORT or https://HOST:PORT";
 /// Where an intake listens by default.
@@ -73,28 +77,26 @@ pub(super) fn page(text: &str) -> Result<String, String> {
 /// A client that takes every status as an answer, and waits `deadline` for one. TLS is set up for an `url` of `https://`.
 ///
 /// # Errors
-/// When the certificates to trust are none, in words.
+/// When the file of certificates cannot be read, is too long, or holds none, in words.
 pub(super) fn agent(url: &str, ca: Option<&Path>, deadline: Duration) -> Result<ureq::Agent, String> {
     let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(deadline));
     let config = config.build();
     if !url.to_ascii_lowercase().starts_with("https:") {
         return Ok(ureq::Agent::new_with_config(config));
     }
-    let named = |error: &dyn Display| match ca {
+    let authorities = ca.map(|file| files::bytes_within(file, MAX_CA_BYTES)).transpose();
+    let authorities = authorities.map_err(|error| format!("--ca {error}\n"))?;
+    let settings = TlsSettings {
+        authorities: authorities.map(Into::into),
+        server_name: None,
+        protocols: vec!["http/1.1"],
+    };
+    let client = TlsClient::new(settings).map_err(|error| match ca {
         Some(file) => format!("--ca {}: {error}\n", file.display()),
         None => format!("{url}: TLS {error}\n"),
-    };
-    let authorities = ca.map(authorities).transpose().map_err(|error| named(&error))?;
-    let settings = TlsSettings { authorities, server_name: None, protocols: vec!["http/1.1"] };
-    let client = TlsClient::new(settings).map_err(|error| named(&error))?;
+    })?;
     let connector = DefaultConnector::default().chain(TlsConnector::new(client));
     Ok(ureq::Agent::with_parts(config, connector, DefaultResolver::default()))
-}
-
-fn authorities(file: &Path) -> std::io::Result<Box<[u8]>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(MAX_CA_BYTES).read_to_end(&mut bytes)?;
-    Ok(bytes.into())
 }
 
 /// Why there is no answer, and what may help.
@@ -110,6 +112,28 @@ pub(super) fn no_answer(url: &str, error: &dyn Display) -> String {
         "is `tidegate serve` running there? --server names another"
     };
     format!("{url}: {} ({help})\n", said.escape_debug())
+}
+
+/// Why a request was refused: its status, and what is wrong with which field.
+pub(super) fn refused(problem: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().escape_debug().to_string();
+    let mut lines =
+        format!("{} {}: {}\n", problem["status"], text(&problem["title"]), text(&problem["detail"]));
+    for error in problem["errors"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        lines.push_str(&format!("  {}: {}\n", text(&error["pointer"]), text(&error["detail"])));
+    }
+    lines
+}
+
+/// What is said of an answer that is a refusal. A body that is no problem document is another program's: it is shown from its
+/// beginning, behind the URL.
+pub(super) fn refusal(url: &str, status: StatusCode, body: &str) -> String {
+    let problem: Value = serde_json::from_str(body).unwrap_or_default();
+    if problem["status"].is_u64() {
+        return refused(&problem);
+    }
+    let shown: String = body.trim().chars().take(MAX_SHOWN).collect();
+    format!("{url}: {status}: {} (is this `tidegate serve`?)\n", shown.escape_debug())
 }
 
 impl IntakeServer {
@@ -131,7 +155,8 @@ impl Server {
     /// When the certificates or the token cannot be read, in words.
     pub(super) fn client(&self, deadline: Duration) -> Result<Client, String> {
         let agent = agent(&self.server, self.ca.as_deref(), deadline)?;
-        Ok(Client { agent, url: self.server.clone(), token: self.token()? })
+        let authorization = self.token()?.map(|token| format!("Bearer {token}"));
+        Ok(Client { agent, url: self.server.clone(), authorization })
     }
 
     fn token(&self) -> Result<Option<String>, String> {
@@ -151,7 +176,8 @@ impl Server {
 pub(super) struct Client {
     agent: ureq::Agent,
     url: String,
-    token: Option<String>,
+    /// The field that shows its token.
+    authorization: Option<String>,
 }
 
 impl Client {
@@ -176,26 +202,31 @@ impl Client {
     }
 
     fn with_token<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        match &self.token {
-            Some(token) => request.header("authorization", format!("Bearer {token}")),
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
             None => request,
         }
     }
 
-    /// The reply's JSON, or in words why there is none.
+    /// The reply's JSON, null for a reply without a body; or in words why there is none.
     pub(super) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let url = self.at(path);
         let mut request =
             http::Request::builder().method(method).uri(&url).header("content-type", "application/json");
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
         }
         let body = body.map(ToString::to_string).unwrap_or_default();
         let request = request.body(body).map_err(|error| no_answer(&url, &error))?;
         let mut reply = self.agent.run(request).map_err(|error| no_answer(&url, &error))?;
         let text = reply.body_mut().read_to_string().map_err(|error| no_answer(&url, &error))?;
-        let value = serde_json::from_str(&text).unwrap_or_default();
-        if reply.status().is_success() { Ok(value) } else { Err(refused(&value)) }
+        if !reply.status().is_success() {
+            return Err(refusal(&url, reply.status(), &text));
+        }
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).map_err(|error| no_answer(&url, &error))
     }
 }
 
@@ -229,5 +260,21 @@ mod tests {
         assert!(help("http://a", "protocol: http parse fail: x").contains("https://"));
         assert!(help("https://a", "protocol: http parse fail: x").contains("--server"));
         assert!(help("http://a", "io: Connection refused").contains("--server"));
+    }
+
+    #[test]
+    fn a_refusal_is_said_as_a_sentence_and_another_programs_answer_as_it_is() {
+        let problem = "{\"status\": 401, \"title\": \"Unauthorized\", \"detail\": \"a token is needed\"}";
+        let said = refusal("http://a", StatusCode::UNAUTHORIZED, problem);
+        assert_eq!(said, "401 Unauthorized: a token is needed\n");
+        for page in ["<html>\n", "", "[1]", "7", "{\"status\": \"ok\"}"] {
+            let said = refusal("http://a/v1/keys", StatusCode::BAD_GATEWAY, page);
+            let shown = page.trim().escape_debug();
+            assert_eq!(
+                said,
+                format!("http://a/v1/keys: 502 Bad Gateway: {shown} (is this `tidegate serve`?)\n")
+            );
+        }
+        assert!(refusal("http://a", StatusCode::NOT_FOUND, &"x".repeat(900)).len() < 300);
     }
 }

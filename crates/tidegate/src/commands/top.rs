@@ -19,11 +19,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_net::clock::monotonic;
 
-use super::server::{Client, Server};
+use super::server::{Client, DEADLINE, Server};
 use super::{EXIT_REFUSED, duration, terminal};
-
-/// How long the service may take.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Rows that are shown of a panel where nobody looks at a terminal.
 const ROWS: usize = 100;

@@ -74,6 +74,11 @@ fn every_command_asks_a_server_by_tls_with_a_token_from_a_file_or_the_environmen
         assert_eq!(output.status.code(), Some(1), "{command:?} {}", said(&output));
         assert!(said(&output).contains("401"), "{command:?} {}", said(&output));
     }
+    // What a gateway's server says is no answer of its admin API, even if it is 200.
+    let gateway = format!("http://{}", service.gateway[0]);
+    let output = run(&["revert", "1", "--server", &gateway], &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("--server names another"), "{}", said(&output));
     let health = run(&["health", "--server", &server, "--ca", ca], &[]);
     assert!(health.status.success(), "{}", said(&health));
 }
@@ -86,11 +91,15 @@ fn a_certificate_that_signed_itself_is_trusted_by_its_own_file() {
     let server = format!("https://localhost:{}", service.http.port());
     let certificate = pair.certificate.to_str().unwrap();
     let environment = [("TIDEGATE_TOKEN", SECRET)];
+    let long = service.path().join("long.pem");
+    fs::write(&long, vec![b'\n'; (1 << 20) + 1]).unwrap();
     let output = run(&["decide", "a=b", "--server", &server, "--ca", certificate], &environment);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     for (arguments, expected) in [
         (["--server", &server, "--ca", pair.key.to_str().unwrap()], "holds no certificate"),
         (["--server", &server, "--ca", "/absent"], "--ca /absent: No such file"),
+        // A file that is cut would lack authorities, and nothing would say so.
+        (["--server", &server, "--ca", long.to_str().unwrap()], "larger than 1048576 bytes"),
         (["--server", &server, "--token-file", "/absent"], "--token-file /absent: there is no such file"),
         (
             ["--server", &service.url(""), "--ca", certificate],

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use super::super::server::{IntakeServer, no_answer};
+use super::super::server::{IntakeServer, no_answer, refusal};
 use super::super::terminal;
 use super::plot::plot;
 use super::{EXIT_NO_ANSWER, MAX_BYTES};
@@ -114,11 +114,7 @@ impl Query {
         let mut text = String::new();
         let read = reply.body_mut().as_reader().take(MAX_BYTES).read_to_string(&mut text);
         read.map_err(|error| failed(&error))?;
-        if reply.status().is_success() {
-            Ok(text)
-        } else {
-            Err(failed(&format!("{}: {text}", reply.status())))
-        }
+        if reply.status().is_success() { Ok(text) } else { Err(refusal(client.url(), reply.status(), &text)) }
     }
 
     fn draw(&self, answer: &Answer, out: &mut dyn Write) -> io::Result<()> {

@@ -67,6 +67,17 @@ fn pip_refuses_the_program_where_glibc_is_older_than_it_needs() {
     assert!(!refused.status.success() && said.contains("is not a supported wheel"), "{said}");
 }
 
+#[test]
+fn the_page_of_both_packages_names_commands_that_there_are() {
+    let page = include_str!("../../../../../deploy/package/registry.md");
+    let named: Vec<_> = page.split('`').filter_map(|it| it.strip_prefix("tidegate ")).collect();
+    assert!(named.len() >= 3, "{named:?}");
+    for command in named {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        done(program.args(command.split(' ')).arg("--help"));
+    }
+}
+
 /// npm in a folder, without a registry, and with a cache of its own.
 fn npm(folder: &Path, program: &str) -> Command {
     let mut command = Command::new(program);

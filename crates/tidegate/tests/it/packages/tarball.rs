@@ -37,6 +37,10 @@ fn it_runs_where_it_is_unpacked_and_is_installed_and_upgraded_as_the_page_says()
     denial(service.http);
     assert!(began.elapsed() < MINUTE, "{:?} from the tarball to the first denial", began.elapsed());
     stop(service);
+    // A newcomer who starts it there sees no warning of a file that is the service's.
+    let mut explain = Command::new(now.join("tidegate"));
+    let explained = text(&done(explain.env_clear().args(["config", "explain"]).current_dir(&now)));
+    assert!(!explained.contains("warning: "), "{explained}");
     for name in [
         "LICENSE",
         "NOTICE",
