@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tidegate_algorithms::policy::{Attributes, Mode, Policy};
+use tidegate_algorithms::policy::{Attributes, Policy};
 use tidegate_algorithms::sketch::{Counter, TopKeys};
 use tidegate_algorithms::time::{SECOND, Tick};
 
-use crate::decision::Part;
+use crate::decision::Decision;
 use crate::policy_set::{CLIENT_ID, PolicySet};
 
 /// Most clients in the sketch.
@@ -121,10 +121,9 @@ struct Slot {
 }
 
 impl<'a> DeniedBy<'a> {
-    /// What denied a request that was answered with these parts.
-    pub(crate) fn from_parts(set: &'a PolicySet, parts: &'a [Part]) -> Self {
-        let denying = parts.iter().find(|part| part.mode == Mode::Enforce && !part.verdict.allowed);
-        let Some(part) = denying else { return Self::NoMatch };
+    /// What denied a request: of several policies the one that the reply names.
+    pub(crate) fn from_decision(set: &'a PolicySet, decision: &'a Decision) -> Self {
+        let Some(part) = decision.deciding() else { return Self::NoMatch };
         match set.policy(&part.policy) {
             Some(in_force) => Self::Policy(&in_force.policy),
             None => Self::OwnLimit(&part.policy),

@@ -128,7 +128,7 @@ impl Engine {
         for (place, (demand, decision)) in demands.iter().zip(decisions).enumerate() {
             let Some(named) = demand.client() else { continue };
             if !decision.allowed {
-                let by = DeniedBy::from_parts(set, &decision.parts);
+                let by = DeniedBy::from_decision(set, decision);
                 denied_clients.see(&counted(named), by, &demand.attributes, now);
             } else if allowed
                 && demand.cost > 0
