@@ -11,7 +11,8 @@
 //! waits for another core here, and a denial of a known client allocates nothing: a count that is a few short is worth
 //! more than decisions that wait for each other.
 //!
-//! Deliberately absent: attributes that the policy does not look at. They do not say why it denied.
+//! Deliberately absent: attributes that the policy does not look at. They do not say why it denied. Nor is a wait for
+//! bytes of an edge's connection here: it is no denial.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

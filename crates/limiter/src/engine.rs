@@ -279,7 +279,9 @@ impl Engine {
                 set.policies()[applies.index].count(verdict.allowed, is_degraded);
             }
             if let Some(client) = ask.attributes.value(CLIENT_ID).map(counted) {
-                if answer.allowed {
+                if ask.door == Door::EdgeBytes {
+                    // Bytes that may not pass wait: nobody is denied, and there is no request.
+                } else if answer.allowed {
                     self.denied_clients.see_allowed(&client, now.tick);
                 } else {
                     let by = DeniedBy::from_decision(set, &decision);
