@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tidegate_algorithms::policy::{Attributes, parse};
+use tidegate_algorithms::policy::{Attributes, parse, parse_sources};
 use tidegate_control::Snapshot;
 use tidegate_limiter::answers::Door;
 use tidegate_limiter::connections::ServedConnection;
 use tidegate_limiter::engine::{Ask, Demand, Engine};
-use tidegate_limiter::policy_set::{FileLayer, PolicySet};
+use tidegate_limiter::policy_set::{AttributeSources, FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
 use tidegate_net::clock::Clock;
 use tidegate_store::Counters;
@@ -17,8 +17,12 @@ use tidegate_store::memory::Memory;
 use tokio::runtime::Runtime;
 
 fn engine(policies: &[Value]) -> Arc<Engine> {
+    engine_with(policies, AttributeSources::default())
+}
+
+fn engine_with(policies: &[Value], sources: AttributeSources) -> Arc<Engine> {
     let policies = policies.iter().map(|policy| parse(policy, "").unwrap()).collect();
-    let (file, tallies) = (FileLayer { policies, ..FileLayer::default() }, Tallies::default());
+    let (file, tallies) = (FileLayer { policies, sources, ..FileLayer::default() }, Tallies::default());
     let set = PolicySet::assemble(Arc::new(file), Snapshot::default(), &tallies);
     Arc::new(Engine::new(set, tallies, Counters::Memory(Memory::new(1 << 20)), Clock::start()))
 }
@@ -96,4 +100,35 @@ fn bytes_that_wait_are_no_denied_requests() {
     let (decision, _) = runtime().block_on(engine.decide_connection(&none, false, &connection)).unwrap();
     assert!(!decision.allowed);
     assert_eq!(listed(&engine), [("127.0.0.1".to_owned(), 1, 0, 1)]);
+}
+
+#[test]
+fn the_list_shows_no_credential_that_a_policy_is_keyed_on() {
+    let gateway = json!({
+        "session": {"cookie": "sid"}, "bearer": {"header": "Authorization"},
+        "key": {"header": "x-api-key"}, "tenant": {"header": "x-tenant"},
+    });
+    let (_, forms) = AttributeSources::PROTOCOLS[2];
+    let sources = AttributeSources {
+        gateway: parse_sources(&gateway, "", forms).unwrap(),
+        ..AttributeSources::default()
+    };
+    for (name, value, shown) in [
+        ("tenant", &b"t 1"[..], Some("tenant=t+1")),
+        ("stated", b"secret", Some("stated=secret")),
+        ("session", b"secret", None),
+        ("bearer", b"secret", None),
+        ("key", b"secret", None),
+        ("tenant", b"\xff", None),
+    ] {
+        let policy = json!({"name": "none", "limit": 0, "window_seconds": 600, "key": ["client_id", name]});
+        let engine = engine_with(&[policy], sources.clone());
+        let pairs = [("client_id", &b"c"[..]), (name, value)];
+        let attributes = Attributes::new(&pairs);
+        let ask = Ask { attributes, cost: 1, peek: false, can_release: false, door: Door::Gateway };
+        assert!(!runtime().block_on(engine.decide(&ask)).unwrap().allowed);
+        let listed = engine.denied_clients().list(engine.clock().tick());
+        assert_eq!(listed[0].policy.as_deref(), Some("none"), "{name}");
+        assert_eq!(listed[0].attributes.as_deref(), shown, "{name}");
+    }
 }
