@@ -85,17 +85,21 @@ export function ByPolicy({ now, before }: Two) {
 export function ByDoor({ now, before }: Two) {
   const rows = DOORS.filter((door) => isServed(door, now)).map((door) => {
     const { name, protocol } = door;
-    const denied = (reading: Reading) =>
-      total(reading, "tidegate_requests_decided_total", { protocol, result: "denied" });
+    // One request over HTTP may ask for a thousand decisions, so the share is that of decisions.
+    const decided = (wanted: Record<string, string>) =>
+      before &&
+      rate(before, now, (reading) =>
+        total(reading, "tidegate_requests_decided_total", { protocol, ...wanted }),
+      );
     const fast = (share: number) =>
       before && quantile(before, now, DURATIONS, ({ labels }) => door.isTimed(labels), share);
     const asked = before && rate(before, now, (reading) => requestsOf(door, reading));
-    const refused = before && rate(before, now, denied);
+    const [all, denied] = [decided({}), decided({ result: "denied" })];
     return {
       name,
       all: requestsOf(door, now),
       rate: asked,
-      denied: asked && typeof refused === "number" ? refused / asked : undefined,
+      denied: all && typeof denied === "number" ? denied / all : undefined,
       p50: fast(0.5),
       p99: fast(0.99),
     };

@@ -15,7 +15,7 @@ interface Denied {
   error: number;
   /** Absent: no policy applied to it. */
   policy?: string;
-  /** What the policy looks at beside the client. Absent: more than is kept. */
+  /** What the policy looks at beside the client. Absent: too long, no text, or a credential. */
   attributes?: Record<string, string>;
   seen_ms_ago: number;
   /** Absent: not counted. */

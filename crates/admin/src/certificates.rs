@@ -39,7 +39,7 @@ impl Family for Certificates {
                 series(&[("server", server.as_str()), ("name", name.as_str())], left)
             })
         })?;
-        let help = "1 if the certificate's files as they are now are in force, 0 if they were refused";
+        let help = "1 if the present content of the certificate's files is in force, 0 if it was refused";
         families.gauges("tidegate_tls_last_reload_successful", help, |series| {
             each(&mut |server, status| series(&[("server", server)], u64::from(status.is_reload_good)))
         })?;

@@ -11,24 +11,27 @@
 //! waits for another core here, and a denial of a known client allocates nothing: a count that is a few short is worth
 //! more than decisions that wait for each other.
 //!
-//! Deliberately absent: attributes that the policy does not look at. They do not say why it denied.
+//! Deliberately absent: attributes that the policy does not look at. They do not say why it denied. Nor is a wait for
+//! bytes of an edge's connection here: it is no denial.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tidegate_algorithms::policy::{Attributes, Mode, Policy};
+use tidegate_algorithms::policy::{Attributes, Policy, Source};
 use tidegate_algorithms::sketch::{Counter, TopKeys};
 use tidegate_algorithms::time::{SECOND, Tick};
 
-use crate::decision::Part;
-use crate::policy_set::{CLIENT_ID, PolicySet};
+use crate::decision::Decision;
+use crate::policy_set::{AttributeSources, CLIENT_ID, PolicySet};
 
 /// Most clients in the sketch.
 const MOST: usize = 128;
 /// Longest attributes of a denial that are kept, as the query of a URL.
 const MOST_BYTES: usize = 2 << 10;
+/// Header fields that prove who a client is. What is read from them, or from a cookie, is kept out of the list.
+const CREDENTIALS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 /// Most clients whose requests of the last minute are counted.
 const PLACES: usize = 512;
 /// Parts of the minute, and the length of one in nanoseconds.
@@ -47,7 +50,7 @@ pub struct DeniedClient {
     /// The policy that denied it last, or the name of the limit that came with the request. `None`: no policy applied.
     pub policy: Option<Arc<str>>,
     /// What the policy looks at in the denied request, its client left out, as the query of a URL. `None`: it is longer
-    /// than what is kept.
+    /// than what is kept, has a credential, or is not UTF-8.
     pub attributes: Option<String>,
     /// When it was denied last.
     pub seen: Tick,
@@ -67,7 +70,8 @@ pub struct MinuteCount {
 /// What denied a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DeniedBy<'a> {
-    Policy(&'a Policy),
+    /// A policy; the sources say which of its attributes are credentials.
+    Policy(&'a Policy, &'a AttributeSources),
     /// A limit that came with the request.
     OwnLimit(&'a Arc<str>),
     /// No policy applies to it.
@@ -86,7 +90,7 @@ pub struct DeniedClients {
 struct LastDenial {
     policy: Option<Arc<str>>,
     attributes: String,
-    is_cut: bool,
+    is_hidden: bool,
     seen: Tick,
 }
 
@@ -121,12 +125,11 @@ struct Slot {
 }
 
 impl<'a> DeniedBy<'a> {
-    /// What denied a request that was answered with these parts.
-    pub(crate) fn from_parts(set: &'a PolicySet, parts: &'a [Part]) -> Self {
-        let denying = parts.iter().find(|part| part.mode == Mode::Enforce && !part.verdict.allowed);
-        let Some(part) = denying else { return Self::NoMatch };
+    /// What denied a request: of several policies the one that the reply names.
+    pub(crate) fn from_decision(set: &'a PolicySet, decision: &'a Decision) -> Self {
+        let Some(part) = decision.deciding() else { return Self::NoMatch };
         match set.policy(&part.policy) {
-            Some(in_force) => Self::Policy(&in_force.policy),
+            Some(in_force) => Self::Policy(&in_force.policy, set.sources()),
             None => Self::OwnLimit(&part.policy),
         }
     }
@@ -163,7 +166,7 @@ impl DeniedClients {
             denied: count,
             error,
             policy: note.policy,
-            attributes: (!note.is_cut).then_some(note.attributes),
+            attributes: (!note.is_hidden).then_some(note.attributes),
             seen: note.seen,
         };
         heaviest.into_iter().map(listed).collect()
@@ -174,10 +177,10 @@ impl LastDenial {
     fn put(&mut self, by: DeniedBy<'_>, attributes: &Attributes<'_>, now: Tick) {
         self.seen = now;
         self.attributes.clear();
-        self.is_cut = false;
+        self.is_hidden = false;
         self.policy = match by {
-            DeniedBy::Policy(policy) => {
-                self.is_cut = !write_looked_at(policy, attributes, &mut self.attributes);
+            DeniedBy::Policy(policy, sources) => {
+                self.is_hidden = !write_looked_at(policy, sources, attributes, &mut self.attributes);
                 Some(Arc::clone(&policy.name))
             }
             DeniedBy::OwnLimit(name) => Some(Arc::clone(name)),
@@ -186,14 +189,22 @@ impl LastDenial {
     }
 }
 
-/// Writes the attributes that the policy looks at, each once, as the query of a URL. False: they are too long.
-fn write_looked_at(policy: &Policy, attributes: &Attributes<'_>, text: &mut String) -> bool {
+/// Writes the attributes that the policy looks at, each once, as the query of a URL. False: they are too long, or one of
+/// them is a credential or no text.
+fn write_looked_at(
+    policy: &Policy,
+    sources: &AttributeSources,
+    attributes: &Attributes<'_>,
+    text: &mut String,
+) -> bool {
     for (place, name) in policy.attributes().enumerate() {
         if name == CLIENT_ID || policy.attributes().take(place).any(|other| other == name) {
             continue;
         }
         let Some(value) = attributes.value(name) else { continue };
-        if text.len() + 3 * (name.len() + value.len()) + 2 > MOST_BYTES {
+        let is_too_long = text.len() + 3 * (name.len() + value.len()) + 2 > MOST_BYTES;
+        if is_too_long || is_credential(sources, name) || std::str::from_utf8(value).is_err() {
+            text.clear();
             return false;
         }
         if !text.is_empty() {
@@ -204,6 +215,16 @@ fn write_looked_at(policy: &Policy, attributes: &Attributes<'_>, text: &mut Stri
         text.extend(form_urlencoded::byte_serialize(value));
     }
     true
+}
+
+/// Whether an attribute comes from a cookie or a field of [`CREDENTIALS`], at whatever door.
+fn is_credential(sources: &AttributeSources, name: &str) -> bool {
+    let AttributeSources { check, grpc, gateway } = sources;
+    [check, grpc, gateway].into_iter().any(|door| match door.of(name) {
+        Some(Source::Cookie(_)) => true,
+        Some(Source::Header(field)) => CREDENTIALS.contains(&field.as_str()),
+        _ => false,
+    })
 }
 
 impl Default for Minutes {
@@ -300,8 +321,9 @@ mod tests {
     #[test]
     fn the_last_denial_says_what_its_policy_looks_at_and_nothing_else() {
         let (clients, policy) = (DeniedClients::default(), keyed_on(&[CLIENT_ID, "path", "path"]));
+        let none = AttributeSources::default();
         let pairs = [(CLIENT_ID, &b"c"[..]), ("token", b"secret"), ("path", b"/a b&c"), ("path", b"/other")];
-        clients.see(b"c", DeniedBy::Policy(&policy), &Attributes::new(&pairs), AT);
+        clients.see(b"c", DeniedBy::Policy(&policy, &none), &Attributes::new(&pairs), AT);
         let listed = clients.list(AT);
         assert_eq!(listed[0].policy.as_ref(), Some(&policy.name));
         assert_eq!(listed[0].attributes.as_deref(), Some("path=%2Fa+b%26c"));
@@ -315,9 +337,10 @@ mod tests {
     #[test]
     fn attributes_that_are_too_long_are_left_out_as_a_whole() {
         let (clients, policy) = (DeniedClients::default(), keyed_on(&["resource", "path"]));
+        let none = AttributeSources::default();
         let path = vec![b'a'; MOST_BYTES];
         let pairs = [("resource", &b"r"[..]), ("path", &path[..])];
-        clients.see(b"c", DeniedBy::Policy(&policy), &Attributes::new(&pairs), AT);
+        clients.see(b"c", DeniedBy::Policy(&policy, &none), &Attributes::new(&pairs), AT);
         assert_eq!(clients.list(AT)[0].attributes, None);
     }
 

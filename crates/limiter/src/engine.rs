@@ -268,6 +268,10 @@ impl Engine {
         let Asked { ask, set, applying, permit, now, .. } = asked;
         let parts = parts(set, applying, &ask.attributes, answer);
         let spends = !ask.peek && ask.cost > 0;
+        let is_granted = answer.allowed && spends && parts.iter().any(Part::grants);
+        let permit_granted = is_granted.then_some(*permit);
+        let decision =
+            Decision { allowed: answer.allowed, parts, degraded: answer.degraded, permit: permit_granted };
         if spends {
             let is_degraded = answer.degraded.is_some();
             self.answers.count(ask.door, answer.allowed, !applying.is_empty());
@@ -275,18 +279,18 @@ impl Engine {
                 set.policies()[applies.index].count(verdict.allowed, is_degraded);
             }
             if let Some(client) = ask.attributes.value(CLIENT_ID).map(counted) {
-                if answer.allowed {
+                if ask.door == Door::EdgeBytes {
+                    // Bytes that may not pass wait: nobody is denied, and there is no request.
+                } else if answer.allowed {
                     self.denied_clients.see_allowed(&client, now.tick);
                 } else {
-                    let by = DeniedBy::from_parts(set, &parts);
+                    let by = DeniedBy::from_decision(set, &decision);
                     self.denied_clients.see(&client, by, &ask.attributes, now.tick);
                 }
-                self.nearest_clients.see(permit.0, &client, &parts, now.tick);
+                self.nearest_clients.see(permit.0, &client, &decision.parts, now.tick);
             }
         }
-        let granted = answer.allowed && spends && parts.iter().any(Part::grants);
-        let permit = granted.then_some(*permit);
-        Decision { allowed: answer.allowed, parts, degraded: answer.degraded, permit }
+        decision
     }
 
     /// Gives back `cost` units under every policy that applies; returns their names. Permits are

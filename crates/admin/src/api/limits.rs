@@ -38,7 +38,8 @@ pub struct Denied {
     pub error: u64,
     /// The policy that denied it last, or the name of the limit that came with the request; `None`: no policy applied.
     pub policy: Option<Arc<str>>,
-    /// What the policy looks at in the denied request beside the client, as the query of a URL; `None`: it is too long.
+    /// What the policy looks at in the denied request beside the client, as the query of a URL; `None`: it is too long, has
+    /// a credential, or is not UTF-8.
     pub attributes: Option<String>,
     /// Milliseconds since the last denial.
     pub seen_ms_ago: u64,

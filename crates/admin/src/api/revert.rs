@@ -46,7 +46,7 @@ pub(super) struct RevertedTo {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     preview: bool,
-    /// Documents that were put or deleted for it; none, if everything was so already.
+    /// Documents that were put or deleted for it; empty if there was nothing to change.
     changes: Vec<RevertedDocument>,
 }
 

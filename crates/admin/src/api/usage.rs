@@ -82,7 +82,8 @@ pub(super) struct DeniedClient {
     #[schema(value_type = Option<String>)]
     policy: Option<Arc<str>>,
     /// What that policy looks at in the request that was denied, beside `client_id`: with it `GET /v1/explain` is asked
-    /// about the same request. Absent: it is too long to be kept.
+    /// about the same request. Absent: it is too long to be kept, is not UTF-8, or has a credential: what comes from a
+    /// cookie or from the fields `Authorization`, `Proxy-Authorization`, `Cookie` and `X-Api-Key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     attributes: Option<BTreeMap<String, String>>,
     /// Milliseconds since the last denial.

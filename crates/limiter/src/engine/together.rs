@@ -121,20 +121,24 @@ impl Engine {
         Ok(decisions)
     }
 
-    /// Counts the denials of clients; of a request that is allowed each client once, however often it is named.
+    /// Counts each client of a request once, however many demands name it: as denied if one of these is denied, as
+    /// allowed if all demands are allowed.
     fn see_clients(&self, set: &PolicySet, demands: &[Demand<'_>], decisions: &[Decision]) {
         let (now, denied_clients) = (self.clock.tick(), &self.denied_clients);
         let allowed = decisions.iter().all(|decision| decision.allowed);
+        let is_counted =
+            |demand: &Demand<'_>, decision: &Decision| demand.cost > 0 && decision.allowed == allowed;
         for (place, (demand, decision)) in demands.iter().zip(decisions).enumerate() {
-            let Some(named) = demand.client() else { continue };
-            if !decision.allowed {
-                let by = DeniedBy::from_parts(set, &decision.parts);
-                denied_clients.see(&counted(named), by, &demand.attributes, now);
-            } else if allowed
-                && demand.cost > 0
-                && !demands[..place].iter().any(|other| other.client() == Some(named))
-            {
+            let Some(named) = demand.client().filter(|_| is_counted(demand, decision)) else { continue };
+            let mut earlier = demands[..place].iter().zip(decisions);
+            if earlier.any(|(other, told)| other.client() == Some(named) && is_counted(other, told)) {
+                continue;
+            }
+            if allowed {
                 denied_clients.see_allowed(&counted(named), now);
+            } else {
+                let by = DeniedBy::from_decision(set, decision);
+                denied_clients.see(&counted(named), by, &demand.attributes, now);
             }
         }
     }

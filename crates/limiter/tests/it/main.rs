@@ -3,6 +3,7 @@
 
 mod allocations;
 mod changes;
+mod denied;
 mod fault_56_stalled_pipelines;
 mod grpc;
 mod one_policy_set;
