@@ -596,10 +596,16 @@ pub const ROUTE_KEYS: &[Key] = &[
         "How many of a hundred clients it gets; `0.5`: one of two hundred. Each stays on its side; more only add to those that are there.",
     ),
     key(
+        "canary.header",
+        Shape::Pairs(100),
+        "none",
+        "Fields, all of which send a request to the canary, too.",
+    ),
+    key(
         "canary.cookie",
         Shape::Pairs(20),
         "none",
-        "Cookies, all of which do so, beside the fields if there are any.",
+        "Cookies, all of which send a request to the canary, beside the fields of `header` if there are any.",
     ),
     key(
         "canary.sticky_by",
