@@ -240,11 +240,10 @@ impl<L: Limits> Gateway<L> {
             }
         };
         if trusted_hops == 0 {
-            let field = match client_from {
-                ClientField::XForwardedFor => "x-forwarded-for",
-                ClientField::Forwarded => "forwarded",
+            let has_field = || match client_from {
+                ClientField::XForwardedFor => parts.headers.contains_key(FORWARDED_FOR),
+                ClientField::Forwarded => parts.headers.contains_key(FORWARDED),
             };
-            let has_field = || parts.headers.contains_key(field);
             self.untrusted().see(peer_ip, "gateway.trusted_proxy_hops", has_field);
         }
         Ok(Normal {

@@ -261,7 +261,7 @@ impl Backend {
         let mut seen = self.seen();
         seen.is_checked = is_checked;
         if !is_checked && !seen.health.is_up() {
-            self.known.up_since.store(now.0, Relaxed);
+            self.known.up_since.store(now.max(seen.ejection.until()).0, Relaxed);
             self.known.is_up.store(true, Relaxed);
         }
         if !is_checked {
@@ -279,7 +279,8 @@ impl Backend {
         let changed = seen.health.checked(passed, thresholds);
         if changed {
             if passed {
-                self.known.up_since.store(now.0, Relaxed);
+                // One that is still out begins when it is back.
+                self.known.up_since.store(now.max(seen.ejection.until()).0, Relaxed);
             }
             self.known.is_up.store(passed, Relaxed);
         }
@@ -446,6 +447,10 @@ mod tests {
         assert!(backend.is_usable(Tick(15)));
         assert_eq!((backend.up_since(), backend.share(100, Tick(65))), (Some(Tick(15)), 0.5));
         assert_eq!(backend.share(0, Tick(15)), 1.0, "where nothing starts slowly, it has its share at once");
+        assert!(backend.failed(Tick(20), at_once, true));
+        let thresholds = Thresholds { rise: 1, fall: 1 };
+        assert!(backend.checked(false, thresholds, Tick(21)) && backend.checked(true, thresholds, Tick(22)));
+        assert_eq!(backend.up_since(), Some(Tick(40)), "a check that passes while it is out begins nothing");
         backend.set_out_until(Tick(90));
         backend.starts_slowly(Tick(80));
         assert_eq!(backend.up_since(), Some(Tick(80)));

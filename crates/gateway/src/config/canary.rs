@@ -14,7 +14,7 @@ const MIRROR_KEYS: [&str; 2] = ["upstream", "percent"];
 const CANARY_KEYS: [&str; 5] = ["upstream", "percent", "header", "cookie", "sticky_by"];
 
 /// What `canary.percent` may be.
-const PERCENT: &str = "a number from 0 to 100, with one decimal at most";
+pub(super) const PERCENT: &str = "a number from 0 to 100, with one decimal at most";
 
 const STICKY_BY: &str = "\"client\", \"header:NAME\", \"cookie:NAME\"";
 

@@ -7,6 +7,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::canary::PERCENT;
+
 /// One key of a document.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
@@ -596,10 +598,16 @@ pub const ROUTE_KEYS: &[Key] = &[
         "How many of a hundred clients it gets; `0.5`: one of two hundred. Each stays on its side; more only add to those that are there.",
     ),
     key(
+        "canary.header",
+        Shape::Pairs(100),
+        "none",
+        "Fields, all of which send a request to the canary, too.",
+    ),
+    key(
         "canary.cookie",
         Shape::Pairs(20),
         "none",
-        "Cookies, all of which do so, beside the fields if there are any.",
+        "Cookies, all of which send a request to the canary, beside the fields of `header` if there are any.",
     ),
     key(
         "canary.sticky_by",
@@ -625,7 +633,7 @@ impl Key {
             Shape::Name => "1 to 64 of a-z, 0-9, `-`, `_`, `.`, starting with a letter".to_owned(),
             Shape::Text(least, most) => format!("a string of {least} to {most} bytes"),
             Shape::Number(least, most) => format!("a whole number from {least} to {most}"),
-            Shape::Percent => "a number from 0 to 100, with one decimal at most".to_owned(),
+            Shape::Percent => PERCENT.to_owned(),
             Shape::Seconds(least, most) => format!("seconds from {least} to {most}"),
             Shape::Flag => "true, false".to_owned(),
             Shape::Word(words) => words.join(", "),

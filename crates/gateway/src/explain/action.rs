@@ -131,7 +131,8 @@ pub(super) fn explained_action(
         let because = match side.why {
             Why::Fields => "its fields send it there".to_owned(),
             Why::Share { place } => {
-                format!("its place is {place} of 1000, and those below {} go there", canary.per_thousand)
+                let [place, share] = [place, canary.per_thousand].map(|tenths| tenths as f64 / 10.0);
+                format!("its place is {place} of 100, and those below {share} go there")
             }
         };
         ExplainedCanary { upstream: canary.upstream.to_string(), taken: side.is_canary, because }

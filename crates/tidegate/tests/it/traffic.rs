@@ -256,13 +256,14 @@ fn a_canary_is_explained_with_its_reason() {
         let answered_by = request.call().unwrap().body_mut().read_to_string().unwrap();
         assert_eq!(said["upstream"], answered_by, "what is said is what happens");
         let because = said["canary"]["because"].as_str().unwrap();
-        let place: u64 = because.split(' ').nth(3).unwrap().parse().unwrap();
+        let place: f64 = because.split(' ').nth(3).unwrap().parse().unwrap();
+        assert!(because.ends_with(" of 100, and those below 30 go there"), "{because}");
         assert_eq!(
-            (place < 30, answered_by == "second"),
-            (said["canary"]["taken"] == true, place < 30),
+            (place < 30.0, answered_by == "second"),
+            (said["canary"]["taken"] == true, place < 30.0),
             "{because}"
         );
-        taken += usize::from(place < 30);
+        taken += usize::from(place < 30.0);
     }
     assert!((1..40).contains(&taken), "{taken} of 40");
 }
