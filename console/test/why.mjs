@@ -41,7 +41,7 @@ await scenario(async ({ server, tab }) => {
   await page.shows("In the last minute 75 % of its 4 requests were denied.");
   await page.shows("3 denials since the process began");
   const { searchParams } = new URL(new URL(page.page.url()).hash.slice(1), service.url);
-  assert.deepEqual([searchParams.get("id"), searchParams.get("with")], ["ann", "resource=api path=/v1/pay"]);
+  assert.deepEqual([searchParams.get("id"), searchParams.get("with")], ["ann", "path=/v1/pay resource=api"]);
   await page.isAccessible("a client that is denied");
 
   // Who types the name alone is led there.
